@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from testbed.errors import FabricError
-from testbed.model import BACKEND, TRANSACTION, DomainSpan, Lab, LinkKind, NodeKind, ScaleUp, ScaleUpFlowControl
+from testbed.model import (
+    BACKEND,
+    TRANSACTION,
+    DomainSpan,
+    Lab,
+    LinkKind,
+    NodeKind,
+    ScaleUp,
+    ScaleUpBy,
+    ScaleUpFlowControl,
+)
 from testbed.units import ByteCount, Duration, Rate
 
 CREDIT_SPACING = ByteCount(6_400)
@@ -20,6 +30,12 @@ CREDIT_SPACING = ByteCount(6_400)
 
 MOST_CREDITS = 2**20 - 1
 """What a limit may be: the counters of credits have 20 bits (Ultra Ethernet 1.0 section 5.2)."""
+PACKET_GPUS = 1_024
+"""GPUs of a domain by packets: UALink's identifiers have 10 bits (UALink 200G 1.0 section 1)."""
+PACKET_VCS = 8
+"""Virtual channels of a link by packets, as many as PFC has priorities."""
+PACKET_CREDITS = 2**15 - 1
+"""Credits of a channel by packets: a CF_Update has 15 bits for what is freed (Ultra Ethernet 1.0 table 5-28)."""
 LARGEST_WINDOW = 2**19
 """Frames without an acknowledgement: half of the 20-bit sequence numbers (Ultra Ethernet 1.0 section 5.1)."""
 
@@ -68,7 +84,7 @@ def find_domains(lab: Lab) -> tuple[ScaleUpDomain, ...]:
 
     A host has the GPUs of its NICs in the back end; one that has no rails has a GPU for every link there.
     """
-    gpus = _gpus_of_hosts(lab)
+    gpus = gpus_of_hosts(lab)
     members: dict[str, list[str]] = {}
     for host, domain in lab.host_domains.items():
         if gpus[host]:
@@ -106,6 +122,32 @@ def link_round_trip(scale_up: ScaleUp) -> Duration:
     return Duration(scale_up.rtt.ns // 2)
 
 
+def fold_plane(scale_up: ScaleUp, plane: int) -> ScaleUp:
+    """A GPU's links to one plane (from 1) as one link of their rates together, with their credits and windows.
+
+    A lab has a wire for each GPU and plane, however many links a file says there are.
+    """
+    share, credits, retry = scale_up.shares[plane - 1], scale_up.credits, scale_up.retry
+    if credits.limit is not None:
+        credits = replace(credits, limit=share * credits.limit)
+    if retry is not None and retry.window is not None:
+        retry = replace(retry, window=share * retry.window)
+
+    def of_all(size: ByteCount | None) -> ByteCount | None:
+        return None if size is None else ByteCount(share * size.bytes)
+
+    return replace(
+        scale_up,
+        rate=scale_up.plane_rate(plane),
+        shares=(1,),
+        credits=credits,
+        retry=retry,
+        buffer=of_all(scale_up.buffer),
+        xoff=of_all(scale_up.xoff),
+        xon=of_all(scale_up.xon),
+    )
+
+
 def needed_window(scale_up: ScaleUp, frame: ByteCount) -> int:
     """The frames that fill a link for its round trip: 1 + B x RTT / (8 L)."""
     return 1 + ceil(scale_up.link_rate.bps * link_round_trip(scale_up).seconds / 8 / frame.bytes)
@@ -138,14 +180,45 @@ def credit_limit(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int | 
     credits = scale_up.credits
     if credits.limit is not None:
         return credits.limit * credits.unit.bytes // unit.bytes
-    return ceil(credits.loops * scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8 / unit.bytes)
+    frames = _loop_bytes(scale_up, frame) / frame.bytes
+    return ceil(credits.loops * frames * frame_credits(frame, unit))
+
+
+def frame_credits(frame: ByteCount, unit: ByteCount) -> int:
+    """The credits of `unit` bytes that a frame takes: at least one, however large they are."""
+    return ceil(frame.bytes / unit.bytes)
+
+
+def _loop_bytes(scale_up: ScaleUp, frame: ByteCount) -> float:
+    return scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8
+
+
+def buffer_credits(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int:
+    """The buffer of a virtual channel at the receiving end of a link, in credits, whatever controls the flow.
+
+    It is the file's, or what credits need for a busy link. PFC has as much again and two frames: half of it lets the
+    link be busy, the other half is for what arrives until a pause is in force (IEEE 802.1Q Annex N).
+    """
+    if (credits := credit_limit(scale_up, unit, frame)) is not None:
+        return credits
+    if scale_up.buffer is not None:
+        return held_credits(scale_up.buffer, unit, frame)
+    loop = ceil(_loop_bytes(scale_up, frame))
+    pauses = scale_up.flow_control is ScaleUpFlowControl.PFC
+    return held_credits(ByteCount(2 * (loop + frame.bytes) if pauses else loop), unit, frame)
+
+
+def held_credits(buffer: ByteCount, unit: ByteCount, frame: ByteCount) -> int:
+    """The credits that a buffer full of such frames takes."""
+    return buffer.bytes * frame_credits(frame, unit) // frame.bytes
 
 
 def check_scale_up(lab: Lab) -> tuple[FabricError, ...]:
     """All that cannot work of what a file states of scale-up; nothing where it states nothing."""
     if not lab.scale_up.stated:
         return ()
-    return (*_too_large(lab), *_unfit_credits(lab.scale_up), *_unfit_window(lab.scale_up))
+    packets = _unfit_packets(lab) if lab.scale_up.by is ScaleUpBy.PACKETS else ()
+    return (*_too_large(lab), *_unfit_credits(lab.scale_up), *_unfit_window(lab.scale_up), *packets)
 
 
 def _too_large(lab: Lab) -> Iterator[FabricError]:
@@ -201,6 +274,60 @@ def _unfit_credits(scale_up: ScaleUp) -> Iterator[FabricError]:
         )
 
 
+def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
+    """What a domain may be, but not one whose switch is a process of this machine."""
+    scale_up, domains = lab.scale_up, find_domains(lab)
+    members = {host for domain in domains for host in domain.hosts}
+    contained = [host.name for host in lab.hosts if host.name in members and host.container is not None]
+    if contained:
+        yield FabricError(
+            f"the host {contained[0]} is a container, where no endpoint of its GPUs is opened",
+            field="scale_up.by",
+            code="scale-up-packets",
+            hint="by: time, or hosts that are network namespaces",
+        )
+    if not domains:
+        yield FabricError(
+            "no host has a GPU, so that no scale-up domain can have packets",
+            field="scale_up.by",
+            code="scale-up-packets",
+            hint="GPUs come with NICs of the back end",
+        )
+    elif (gpus := max(domain.gpus for domain in domains)) > PACKET_GPUS:
+        yield FabricError(
+            f"a domain of {gpus} GPUs is larger than addresses of 10 bits tell apart",
+            field="scale_up.domain",
+            code="scale-up-packets",
+            hint=f"by: time, or at most {PACKET_GPUS} GPUs a domain",
+        )
+    if scale_up.vcs > PACKET_VCS:
+        yield FabricError(
+            f"links by packets have at most {PACKET_VCS} virtual channels, not {scale_up.vcs}",
+            field="scale_up.vcs",
+            code="scale-up-packets",
+            hint=f"vcs: {PACKET_VCS}, or by: time",
+        )
+    frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
+    unit = ByteCount(scale_up.coarse * scale_up.credits.unit.bytes)
+    widest = fold_plane(scale_up, scale_up.shares.index(max(scale_up.shares)) + 1)
+    credits = buffer_credits(widest, unit, frame)
+    if credits > PACKET_CREDITS:
+        yield FabricError(
+            f"a channel of a GPU's links to one plane has {credits:,} credits, and a CF_Update tells"
+            f" {PACKET_CREDITS:,} apart",
+            field="scale_up.rtt",
+            code="scale-up-packets",
+            hint="a shorter rtt, a larger unit, or a smaller limit or buffer",
+        )
+    if credits < frame_credits(frame, unit) and widest.buffer is not None:
+        yield FabricError(
+            f"a buffer of {widest.buffer} never holds a frame of {frame} ({scale_up.coarse} x {TRANSACTION})",
+            field="scale_up.buffer",
+            code="scale-up-packets",
+            hint=f"buffer: {frame.bytes}B at least, or a smaller coarse",
+        )
+
+
 def _unfit_window(scale_up: ScaleUp) -> Iterator[FabricError]:
     """A window that leaves the link idle while acknowledgements are on their way, or that cannot be numbered."""
     retry = scale_up.retry
@@ -226,8 +353,8 @@ def _unfit_window(scale_up: ScaleUp) -> Iterator[FabricError]:
         )
 
 
-def _gpus_of_hosts(lab: Lab) -> Counter[str]:
-    """How many GPUs each host has."""
+def gpus_of_hosts(lab: Lab) -> Counter[str]:
+    """How many GPUs each host has: one for each rail's NIC, times the GPUs of a NIC, or one for each link."""
     links = _gpu_links(lab)
     railed = {(host, rail) for host, rail, _ in links if rail}
     if railed:
@@ -238,7 +365,7 @@ def _gpus_of_hosts(lab: Lab) -> Counter[str]:
 
 def _nic_rates(lab: Lab) -> tuple[Rate, ...]:
     """What a GPU has of its host's NICs, each way: every different rate, ascending."""
-    gpus = _gpus_of_hosts(lab)
+    gpus = gpus_of_hosts(lab)
     rates: Counter[str] = Counter()
     for host, rail, bps in _gpu_links(lab):
         if rail or not lab.rail_subnets:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from testbed.scale_up.credits import CreditConfig
-from testbed.scale_up.ctlos import VCS, Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, Nack
+from testbed.scale_up.ctlos import VCS, Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, LinkSignal, Nack
 from testbed.scale_up.frames import CC_UPDATE_COUNTS, CTLOS_SLOTS
 from testbed.scale_up.retry import RetryConfig
 
@@ -41,6 +41,8 @@ class NativeCtlos(ctypes.Structure):
                 return cls(CtlosType.LLR_INIT, sequence, data)
             case InitEcho(sequence, data):
                 return cls(CtlosType.LLR_INIT_ECHO, sequence, data)
+            case LinkSignal(level, reason):
+                return cls(CtlosType.LINK_SIGNAL, level, reason)
             case CfUpdate(vc1, count1, vc2, count2):
                 return cls(CtlosType.CF_UPDATE, 0, 0, vc1, count1, vc2, count2)
 
@@ -54,6 +56,8 @@ class NativeCtlos(ctypes.Structure):
                 return Init(self.sequence, self.data)
             case CtlosType.LLR_INIT_ECHO:
                 return InitEcho(self.sequence, self.data)
+            case CtlosType.LINK_SIGNAL:
+                return LinkSignal(self.sequence, self.data)
             case _:
                 return CfUpdate(self.vc1, self.count1, self.vc2, self.count2)
 
@@ -155,7 +159,7 @@ class NativeCreditSender(ctypes.Structure):
         ("port_in_use", c_uint64),
         ("cc_due_ns", c_uint64),
         ("lossless", c_uint32),
-        ("unit_shift", c_uint32),
+        ("pad", c_uint32),
         ("counters", NativeCreditSenderCounters),
     ]
 
@@ -174,7 +178,7 @@ class NativeCreditReceiver(ctypes.Structure):
         ("lossless", c_uint32),
         ("changed", c_uint32),
         ("next_vc", c_uint32),
-        ("unit_shift", c_uint32),
+        ("pad", c_uint32),
         ("counters", NativeCreditReceiverCounters),
     ]
 
@@ -327,12 +331,14 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("wire_control", c_int, (c_char_p, c_char_p, c_char_p, POINTER(NativeCtlos), c_uint32, c_uint64)),
     ("wire_cc_update", c_int, (c_char_p, c_char_p, c_char_p, POINTER(NativeCount), c_uint32)),
     ("credit_sender_init", c_int, (_CREDIT_SENDER, POINTER(NativeCreditConfig))),
+    ("credit_sender_restart", None, (_CREDIT_SENDER,)),
     ("credit_may_send", c_bool, (_CREDIT_SENDER, c_uint32, c_uint32)),
     ("credit_sent", None, (_CREDIT_SENDER, c_uint32, c_uint32)),
     ("credit_on_cf_update", None, (_CREDIT_SENDER, POINTER(NativeCtlos))),
     ("credit_sender_poll", c_uint32, (_CREDIT_SENDER, c_uint64)),
     ("credit_sender_timer", c_uint64, (_CREDIT_SENDER,)),
     ("credit_receiver_init", c_int, (_CREDIT_RECEIVER, POINTER(NativeCreditConfig))),
+    ("credit_receiver_restart", None, (_CREDIT_RECEIVER,)),
     ("credit_stored", c_bool, (_CREDIT_RECEIVER, c_uint32, c_uint32)),
     ("credit_freed", None, (_CREDIT_RECEIVER, c_uint32, c_uint32)),
     ("credit_on_cc_update", None, (_CREDIT_RECEIVER, POINTER(NativeCount), c_uint32)),

@@ -1,4 +1,4 @@
-"""Starting a domain's switch, asking how it does, and ending it."""
+"""Starting a domain's switch, asking how it does, letting links of it go wrong, and ending it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import Any
 
 from testbed.datapath import scale_up_domain
 from testbed.descriptors import wait_readable
-from testbed.drivers.nodes.processes import package_environment, spawn
+from testbed.drivers.nodes.processes import disown, last_line, launch, package_environment
 from testbed.portd.control import socket_path
+from testbed.scale_up.domain.link import LinkErrors
 from testbed.switchd.description import SwitchDescription
 from testbed.switchd.errors import SwitchError, SwitchMissing
 from testbed.switchd.process import DESCRIPTION_NAME, SOCKET_NAME
@@ -52,32 +52,46 @@ class DomainSwitch:
                 raise SwitchError(f"the switch does not start within {START_TIMEOUT_S:g} s", hint=self._log)
             if not os.read(reader, 16):
                 process.wait()
-                raise SwitchMissing("the switch ended at its start", hint=self._log)
+                reason = last_line(self.run_directory / LOG_NAME)
+                raise SwitchMissing(f"the switch ended at its start: {reason}".rstrip(": "), hint=self._log)
         finally:
             os.close(reader)
-        process.returncode = 0  # it outlives us
+        disown(process)
         return process.pid
 
     def _spawn(self, namespace: str, ready: int) -> subprocess.Popen[bytes]:
-        with (self.run_directory / LOG_NAME).open("ab") as log:
-            return spawn(
-                namespace,
-                [
-                    *(sys.executable, "-m", "testbed.switchd"),
-                    *("--run-directory", str(self.run_directory), "--ready-fd", str(ready)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=package_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                pass_fds=(ready,),
-                start_new_session=True,
-            )
+        return launch(
+            "testbed.switchd",
+            ["--run-directory", str(self.run_directory), "--ready-fd", str(ready)],
+            self.run_directory / LOG_NAME,
+            namespace=namespace,
+            env=package_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            pass_fds=(ready,),
+            start_new_session=True,
+        )
 
     def status(self) -> dict[str, Any]:
         """What it has counted: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
         return self._ask("status")
+
+    def is_running(self) -> bool:
+        """Tell whether there is a process that listens, without asking it anything."""
+        try:
+            self._connect().close()
+        except OSError:
+            return False
+        return True
+
+    def set_link(self, gpu: int, plane: int, **changes: Any) -> LinkErrors:
+        """Let something go wrong on a GPU's link to a plane (from 0), in both directions, until it is reset.
+
+        `changes` are fields of `LinkErrors`; others stay as they were. Returns all of them.
+        """
+        return LinkErrors(**self._ask("set_link", gpu=gpu, plane=plane, changes=changes)["errors"])
+
+    def reset_link(self, gpu: int, plane: int) -> None:
+        """Nothing goes wrong on this link any more."""
+        self._ask("reset_link", gpu=gpu, plane=plane)
 
     def stop(self) -> None:
         """End it and wait for its end. Fine where there is none."""
@@ -104,11 +118,11 @@ class DomainSwitch:
     def _log(self) -> str:
         return f"see {self.run_directory / LOG_NAME}"
 
-    def _ask(self, command: str) -> dict[str, Any]:
+    def _ask(self, command: str, **fields: Any) -> dict[str, Any]:
         received = bytearray()
         try:
             with self._connect() as item:
-                item.sendall(json.dumps({"command": command}).encode() + b"\n")
+                item.sendall(json.dumps({"command": command, **fields}).encode() + b"\n")
                 deadline = time.monotonic() + ANSWER_TIMEOUT_S
                 while not received.endswith(b"\n"):
                     item.settimeout(max(0.001, deadline - time.monotonic()))

@@ -13,7 +13,7 @@ from testbed.datapath import scale_up_domain
 from testbed.datapath.build import compile_c
 from testbed.scale_up import native as link_layer
 from testbed.scale_up.domain import binding
-from testbed.scale_up.domain.endpoint import KEYS, Kind
+from testbed.scale_up.domain.endpoint import KEYS, Kind, Spray
 from testbed.scale_up.domain.errors import Outcome
 from testbed.scale_up.domain.link import FlowControl
 
@@ -21,6 +21,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "link_config": binding.LinkConfig,
     "link_counters": binding.LinkCounters,
     "vc_counters": binding.VcCounters,
+    "wire_errors": binding.WireErrors,
     "switch_config": binding.SwitchConfig,
     "endpoint_config": binding.EndpointConfig,
     "endpoint_counters": binding.EndpointCounters,
@@ -34,11 +35,13 @@ CONSTANTS = {
     "TAGS": binding.TAGS,
     "REGION_BYTES": binding.REGION_BYTES,
     "MOST_GPUS": binding.MOST_GPUS,
+    "VC_OF_REQUESTS": binding.VC_OF_REQUESTS,
     "BODY_AT + REQUEST_BYTES + FCS_BYTES": binding.OVERHEAD_BYTES,
     "1 << KEY_BITS": KEYS,
     "CREDITS": FlowControl.CREDITS,
     "PFC": FlowControl.PFC,
     "NO_FLOW_CONTROL": FlowControl.NONE,
+    **{f"SPRAY_{item.name}": item.value for item in Spray},
     **{f"OP_{item.name}": item.value for item in Kind},
     **{f"STATUS_{item.name}": item.value for item in Outcome if item < Outcome.TIMEOUT},
     **{f"OUTCOME_{item.name}": item.value for item in Outcome if item >= Outcome.TIMEOUT},

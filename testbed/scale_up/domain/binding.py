@@ -23,15 +23,20 @@ STEPS: Final = 1056
 TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
+VC_OF_REQUESTS: Final = (1 << 32) - 1
+"""That of the endpoint, where a VC is asked for."""
 OVERHEAD_BYTES: Final = 38
 """Of a request beyond its payload: Ethernet header, prefix, request, FCS."""
+
+
+_LINK_TIMES = ("rate_bps", "delay_ns", "cf_min_ns", "cf_max_ns", "idle_ns", "cc_ns", "silence_ns")
 
 
 class LinkConfig(ctypes.Structure):
     """`struct link_config` (link_port.h)."""
 
     _fields_ = [
-        *((name, c_uint64) for name in ("rate_bps", "delay_ns", "cf_min_ns", "cf_max_ns", "cc_ns", "silence_ns")),
+        *((name, c_uint64) for name in _LINK_TIMES),
         ("flow_control", c_uint32),
         ("vcs", c_uint32),
         ("unit", c_uint32),
@@ -89,7 +94,25 @@ class LinkCounters(ctypes.Structure):
             "poisoned",
             "send_failures",
             "refused",
+            "stale",
+            "wire_lost_rx",
+            "wire_lost_tx",
+            "wire_damaged_rx",
+            "wire_damaged_tx",
+            "downs",
+            "undelivered",
         )
+    ]
+
+
+class WireErrors(ctypes.Structure):
+    """`struct wire_errors` (wire_errors.h)."""
+
+    _fields_ = [
+        *((name, c_double) for name in ("loss", "burst", "corrupt")),
+        ("rate_bps", c_uint64),
+        ("seed", c_uint64),
+        *((name, c_uint32) for name in ("every", "silent", "down", "pad")),
     ]
 
 
@@ -116,6 +139,8 @@ class EndpointConfig(ctypes.Structure):
                 "outstanding",
                 "frames",
                 "frame_bytes",
+                "spray",
+                "peer_window",
                 "pad",
             )
         ),
@@ -137,7 +162,18 @@ class EndpointCounters(ctypes.Structure):
 
     _fields_ = [
         (name, c_uint64)
-        for name in ("requests", "responses", "served", "refused", "strays", "lost_tags", "messages", "inbox_full")
+        for name in (
+            "requests",
+            "responses",
+            "served",
+            "refused",
+            "strays",
+            "lost_tags",
+            "messages",
+            "inbox_full",
+            "moved",
+            "unreachable",
+        )
     ]
 
 
@@ -153,6 +189,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("histogram_quantile", c_uint64, (POINTER(Steps), c_double)),
     ("switch_new", c_void_p, (POINTER(SwitchConfig), _LINKS, c_uint64)),
     ("switch_free", None, (c_void_p,)),
+    ("switch_set_errors", c_bool, (c_void_p, c_uint32, POINTER(WireErrors), c_uint64)),
     ("switch_work", None, (c_void_p, c_uint64)),
     ("switch_next_timer", c_uint64, (c_void_p,)),
     ("switch_put", c_bool, (c_void_p, c_uint32, _BYTES, c_uint32, c_uint64)),
@@ -165,7 +202,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("switch_passes", POINTER(Steps), (c_void_p,)),
     ("switch_lateness", POINTER(Steps), (c_void_p,)),
     ("switch_frames", c_uint64, (c_void_p,)),
-    ("switch_loop_new", c_void_p, (c_void_p, _PORTS, _PORTS, c_int, c_uint64)),
+    ("switch_loop_new", c_void_p, (c_void_p, c_int, c_int, _PORTS, c_int, c_uint64)),
     ("switch_loop_free", None, (c_void_p,)),
     ("switch_loop_run", None, (c_void_p,)),
     ("switch_loop_asleep_ns", c_uint64, (c_void_p,)),
@@ -177,7 +214,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     (
         "endpoint_begin",
         c_uint64,
-        (c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64, c_uint32, POINTER(c_uint64), c_uint64),
+        (c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64, c_uint32, POINTER(c_uint64), c_uint32, c_uint64),
     ),
     ("endpoint_completion", c_bool, (c_void_p, POINTER(Completion))),
     ("endpoint_cancel", None, (c_void_p, c_uint64)),

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
 from testbed.transport.errors import UsageError
 
@@ -50,6 +50,17 @@ class Kind(enum.IntEnum):
     FENCE = 7
 
 
+class Spray(enum.IntEnum):
+    """`enum spray` (endpoint.h): which plane a transaction takes. In a region of `coarse` x 256 bytes all take one."""
+
+    WEIGHTED = 0
+    """Planes in turn, each as often as the rate of its link says."""
+    EQUAL = 1
+    """Planes in turn: the slowest holds up the others."""
+    PINNED = 2
+    """By the window and the 2 MiB of it: what is for a plane that is down waits until it is back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU of a domain and its interfaces, one to each plane."""
@@ -61,10 +72,16 @@ class Gpu:
     addresses: Sequence[tuple[bytes, bytes]]
     """The Ethernet addresses of each interface and of its peer."""
     link: LinkSettings
+    plane_rates_bps: Sequence[int] = ()
+    """The rates of each plane's link, per direction; (): all have that of `link`."""
     request_vc: int = 0
     response_vc: int = 1
     timeout_s: float = 5.0
     """Of a transaction that was sent."""
+    spray: Spray = Spray.WEIGHTED
+    peer_window: int = 0
+    """Transactions of a plane and peer without an answer, at most; 0: as many as there are tags. With virtual output
+    queues in the switch, what is on its way to one peer then leaves room in the buffers for what goes to others."""
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
@@ -159,6 +176,7 @@ class Endpoint:
         self._sockets: list[socket.socket] = []
         self._pause_sockets: list[socket.socket] = []
         self._lost = 0
+        by_plane = plane_links(link, planes, gpu.plane_rates_bps)
         config = binding.EndpointConfig(
             timeout_ns=int(gpu.timeout_s * 1e9),
             gpu=gpu.gpu,
@@ -168,10 +186,14 @@ class Endpoint:
             response_vc=gpu.response_vc,
             coarse=link.coarse,
             outstanding=gpu.outstanding,
-            frames=link.pool_frames(planes) + 512,
+            frames=max(item.pool_frames(planes) for item in by_plane) + 512,
             frame_bytes=link.frame_bytes,
+            spray=gpu.spray,
+            peer_window=gpu.peer_window,
         )
-        links = (binding.LinkConfig * planes)(*(link.native(*addresses) for addresses in gpu.addresses))
+        links = (binding.LinkConfig * planes)(
+            *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
+        )
         try:
             for interface in gpu.interfaces:
                 self._sockets.append(open_socket(interface))
@@ -211,20 +233,22 @@ class Endpoint:
 
     # --- operations ----------------------------------------------------------------------------------
 
-    def read(self, window: WindowReference, buffer: Any, offset: int = 0) -> int:
+    # Requests travel on the GPU's `request_vc`, or on the VC that is named.
+
+    def read(self, window: WindowReference, buffer: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Fill a buffer from a peer's window."""
         memory = _memory(buffer, written=True)
-        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
-    def write(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+    def write(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write bytes to a peer's window. What cannot change is copied, the rest must not until it is done."""
         memory = _memory(data, written=False)
-        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
-    def write_full(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+    def write_full(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write whole lines of 64 bytes, which need no byte enables."""
         memory = _memory(data, written=False)
-        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
     def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
         """Add to an aligned number of 4 or 8 bytes; the result is what was there."""
@@ -249,11 +273,15 @@ class Endpoint:
         numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
         return self._begin(kind, window.gpu, window.address(offset, size), _Memory(numbers, 0, size), numbers)
 
-    def _begin(self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None) -> int:
+    def _begin(
+        self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None, vc: int | None = None
+    ) -> int:
         size, element = memory.size, memory.size if operands else 0
         now = time.monotonic_ns()
         handle = self.native.endpoint_begin(
-            self.handle, kind, peer, remote, memory.address, size, element, operands, now
+            *(self.handle, kind, peer, remote, memory.address, size, element, operands),
+            binding.VC_OF_REQUESTS if vc is None else vc,
+            now,
         )
         if not handle:
             raise UsageError(

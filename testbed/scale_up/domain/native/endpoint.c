@@ -7,8 +7,8 @@
 
 #define OUT_AT_ONCE 32
 #define RETRY_NS 50000 /* after the pool had no frame */
-#define NO_TAG 0xffff
 #define NO_OPERATION (~0u)
+#define LOOK_AT 64 /* operations that are not yet cut up */
 
 /* ------------------------------------------------------------------ beginning and end */
 
@@ -19,7 +19,7 @@ static bool in_range(const struct endpoint_config *config)
 	return config->gpus <= MOST_PEERS && config->gpu < config->gpus && config->planes && config->planes <= PLANES &&
 	       config->request_vc < LINK_VCS && config->response_vc < LINK_VCS && config->coarse && config->coarse <= 64 &&
 	       config->outstanding && config->outstanding <= TAGS && config->frame_bytes >= least && config->timeout_ns &&
-	       config->frames >= config->planes * (4 * RESPONSES + 64);
+	       config->frames >= config->planes * (4 * RESPONSES + 64) && config->spray <= SPRAY_PINNED;
 }
 
 struct endpoint *endpoint_new(const struct endpoint_config *config, const struct link_config *links, __u64 now)
@@ -31,7 +31,7 @@ struct endpoint *endpoint_new(const struct endpoint_config *config, const struct
 	endpoint->config = *config;
 	endpoint->planes = calloc(config->planes, sizeof(*endpoint->planes));
 	endpoint->queue_first = endpoint->queue_last = NO_OPERATION;
-	if (!endpoint->planes || !frame_pool_init(&endpoint->pool, config->frames, config->frame_bytes)) {
+	if (!endpoint->planes || !flows_init(endpoint) || !frame_pool_init(&endpoint->pool, config->frames, config->frame_bytes)) {
 		endpoint_free(endpoint);
 		return NULL;
 	}
@@ -45,6 +45,7 @@ struct endpoint *endpoint_new(const struct endpoint_config *config, const struct
 	}
 	for (__u32 tag = 0; tag < config->outstanding; tag++)
 		tag_append(endpoint, &endpoint->free_tags, tag, TAG_FREE);
+	endpoint_spread(endpoint);
 	return endpoint;
 }
 
@@ -55,6 +56,7 @@ void endpoint_free(struct endpoint *endpoint)
 	frame_pool_close(&endpoint->pool);
 	for (__u32 plane = 0; endpoint->planes && plane < endpoint->config.planes; plane++)
 		link_close(&endpoint->planes[plane].link);
+	flows_free(endpoint);
 	free(endpoint->planes);
 	free(endpoint);
 }
@@ -125,16 +127,19 @@ void tag_remove(struct endpoint *endpoint, struct tag_list *list, __u32 number)
 /* ------------------------------------------------------------------ operations */
 
 __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 remote, __u8 *local, __u64 size,
-		     __u32 element, const __u64 *operands, __u64 now)
+		     __u32 element, const __u64 *operands, __u32 vc, __u64 now)
 {
 	struct operation *operation;
 	__u32 number = endpoint->free_operation, tried = 0;
 	bool is_atomic = kind == OP_ADD || kind == OP_CAS;
 
+	if (vc == VC_OF_REQUESTS)
+		vc = endpoint->config.request_vc;
 	if (kind < OP_READ || kind > OP_FENCE || (kind != OP_FENCE && (peer >= endpoint->config.gpus || !size)) ||
 	    (is_atomic && (element != size || (size != 4 && size != 8) || remote % size)) ||
 	    (kind == OP_WRITE_FULL && (size % 64 || remote % 64)) || (peer == endpoint->config.gpu && kind != OP_FENCE) ||
 	    (kind == OP_MESSAGE && size > endpoint->config.coarse * REGION_BYTES) || size >> OFFSET_BITS ||
+	    vc >= endpoint->planes[0].link.config.vcs ||
 	    endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS)
 		return 0;
 	while (endpoint->operations[number].used && tried++ < OPERATIONS)
@@ -153,6 +158,7 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 		.kind = kind,
 		.peer = peer,
 		.element = element,
+		.vc = vc,
 		.next = NO_OPERATION,
 		.used = true,
 		.queued = true,
@@ -220,39 +226,26 @@ void endpoint_settle(struct endpoint *endpoint, __u32 number, __u32 outcome, __u
 	endpoint->wake_ns = 0;
 }
 
-/* The plane that has the region of an address; -1: all are down. */
-static int plane_of(const struct endpoint *endpoint, __u64 remote)
-{
-	__u64 region = remote / (endpoint->config.coarse * REGION_BYTES);
-	__u32 up = 0;
+enum cutting { CUT_ONE, CUT_FULL, CUT_STUCK };
 
-	if (!endpoint->planes[region % endpoint->config.planes].down)
-		return region % endpoint->config.planes;
-	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
-		up += !endpoint->planes[plane].down;
-	if (!up)
-		return -1;
-	up = region / endpoint->config.planes % up;
-	for (__u32 plane = 0;; plane++) {
-		if (!endpoint->planes[plane].down && !up--)
-			return plane;
-	}
-}
-
-/* One transaction more of an operation; false: it has to wait. */
-static bool cut(struct endpoint *endpoint, __u32 number, __u64 now)
+/* One transaction more of an operation; it may have to wait for room, or for a plane that is down. */
+static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 {
 	struct operation *operation = &endpoint->operations[number];
 	__u64 remote = operation->remote + operation->cut, left = operation->size - operation->cut;
 	__u32 span = endpoint->config.coarse * REGION_BYTES, bytes = span - remote % span, tag;
-	int plane = plane_of(endpoint, remote);
+	int plane = endpoint_plane_of(endpoint, operation->peer, remote);
 
 	if (plane < 0) {
 		operation->outcome = OUTCOME_LINK_DOWN;
-		return true;
+		return CUT_ONE;
 	}
-	if (!endpoint->free_tags.count || endpoint->planes[plane].waiting.count >= WAITING)
-		return false;
+	if (endpoint->planes[plane].down)
+		return CUT_STUCK;
+	if (!endpoint->free_tags.count)
+		return CUT_FULL;
+	if (flow_is_full(endpoint, operation, plane))
+		return CUT_STUCK;
 	if (bytes > left)
 		bytes = left;
 	tag = endpoint->free_tags.first;
@@ -265,57 +258,61 @@ static bool cut(struct endpoint *endpoint, __u32 number, __u64 now)
 		.operation = number,
 		.plane = plane,
 	};
-	tag_append(endpoint, &endpoint->planes[plane].waiting, tag, TAG_WAITING);
+	flow_append(endpoint, tag);
 	operation->cut += bytes;
 	operation->open++;
-	return true;
+	return CUT_ONE;
 }
 
-/* Whether there was something to cut up. */
+/* Take an operation that is cut up out of the queue; `before` is the one before it. */
+static void leave_queue(struct endpoint *endpoint, __u32 number, __u32 before, __u64 now)
+{
+	struct operation *operation = &endpoint->operations[number];
+
+	if (before == NO_OPERATION)
+		endpoint->queue_first = operation->next;
+	else
+		endpoint->operations[before].next = operation->next;
+	if (endpoint->queue_last == number)
+		endpoint->queue_last = before;
+	endpoint->queued--;
+	operation->queued = false;
+	if (operation->open)
+		endpoint->running++;
+	else
+		complete(endpoint, operation, now);
+}
+
+/* Whether there was something to cut up. What holds an operation up holds up those behind it for the same peer and VC,
+ * lest they overtake it, and a fence. */
 static bool cut_operations(struct endpoint *endpoint, __u64 now)
 {
+	__u32 before = NO_OPERATION, number = endpoint->queue_first, next;
+	__u32 left = endpoint->queued < LOOK_AT ? endpoint->queued : LOOK_AT;
 	bool some = false;
 
-	while (endpoint->queued) {
-		__u32 number = endpoint->queue_first;
+	if (left)
+		flows_unstick(endpoint);
+	for (; left; left--, number = next) {
 		struct operation *operation = &endpoint->operations[number];
-		if (operation->kind == OP_FENCE && endpoint->running)
+		enum cutting result = CUT_ONE;
+		next = operation->next;
+		if (operation->kind == OP_FENCE && (endpoint->running || before != NO_OPERATION))
 			break;
-		while (!is_cut(operation)) {
-			if (!cut(endpoint, number, now))
-				return some;
-			some = true;
+		if (!flow_is_stuck(endpoint, operation)) {
+			while (!is_cut(operation) && (result = cut(endpoint, number, now)) == CUT_ONE)
+				some = true;
 		}
-		endpoint->queue_first = operation->next;
-		endpoint->queued--;
-		operation->queued = false;
-		if (operation->open)
-			endpoint->running++;
-		else
-			complete(endpoint, operation, now);
+		if (is_cut(operation)) {
+			leave_queue(endpoint, number, before, now);
+			continue;
+		}
+		if (result == CUT_FULL)
+			break;
+		flow_set_stuck(endpoint, operation);
+		before = number;
 	}
 	return some;
-}
-
-/* ------------------------------------------------------------------ failures */
-
-static void give_up(struct endpoint *endpoint, struct plane *plane, __u32 outcome, __u64 now)
-{
-	__u32 number = plane - endpoint->planes;
-	__u16 next;
-
-	while (plane->waiting.count) {
-		__u32 tag = plane->waiting.first;
-		tag_remove(endpoint, &plane->waiting, tag);
-		endpoint_settle(endpoint, tag, outcome, now);
-	}
-	for (__u32 tag = endpoint->sent.first, left = endpoint->sent.count; left; tag = next, left--) {
-		next = endpoint->tags[tag].next;
-		if (endpoint->tags[tag].plane != number)
-			continue;
-		tag_remove(endpoint, &endpoint->sent, tag);
-		endpoint_settle(endpoint, tag, outcome, now);
-	}
 }
 
 void endpoint_cancel(struct endpoint *endpoint, __u64 now)
@@ -325,25 +322,15 @@ void endpoint_cancel(struct endpoint *endpoint, __u64 now)
 		operation->outcome = operation->outcome ? operation->outcome : OUTCOME_CANCELLED;
 		number = operation->next;
 	}
-	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
-		give_up(endpoint, &endpoint->planes[plane], OUTCOME_CANCELLED, now);
+	endpoint_give_up(endpoint, OUTCOME_CANCELLED, now);
 	cut_operations(endpoint, now);
 }
 
-static void watch(struct endpoint *endpoint, __u64 now)
+static void expire(struct endpoint *endpoint, __u64 now)
 {
-	for (__u32 number = 0; number < endpoint->config.planes; number++) {
-		struct plane *plane = &endpoint->planes[number];
-		bool down = link_is_down(&plane->link, now);
-		if (down && !plane->down) {
-			plane->down = true; /* first: what is given up may be followed by more */
-			give_up(endpoint, plane, OUTCOME_LINK_DOWN, now);
-		}
-		plane->down = down;
-	}
 	while (endpoint->sent.count && endpoint->tags[endpoint->sent.first].until_ns <= now) {
 		__u32 tag = endpoint->sent.first;
-		tag_remove(endpoint, &endpoint->sent, tag);
+		flow_unsend(endpoint, tag, now);
 		endpoint_settle(endpoint, tag, OUTCOME_TIMEOUT, now);
 	}
 	while (endpoint->lost.count && endpoint->tags[endpoint->lost.first].until_ns <= now) {
@@ -376,7 +363,7 @@ static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __
 		endpoint_serve(endpoint, plane, number);
 		endpoint->pool.frames[plane->responses.last].due_ns = now;
 	} else if (sound && (data[17] >> 5 & 3) == UALINK_RESPONSE) {
-		endpoint_take_response(endpoint, number, now);
+		endpoint_take_response(endpoint, plane, number, now);
 	} else {
 		plane->link.counters.refused += !endpoint->pool.frames[number].poisoned;
 	}
@@ -415,12 +402,12 @@ static void send_out(struct endpoint *endpoint, struct plane *plane, __u32 frame
 	frame_append(&endpoint->pool, &plane->out, frame);
 }
 
-static bool may(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns)
+bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns)
 {
 	if (link_may_send(&plane->link, vc, length, now))
 		return true;
-	plane->link.blocked = true;
-	*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&plane->link, vc));
+	plane->link.blocked |= 1u << vc;
+	*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&plane->link, vc, now));
 	return false;
 }
 
@@ -432,7 +419,7 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 	if (!plane->responses.count)
 		return false;
 	frame = &endpoint->pool.frames[number];
-	if (!may(plane, frame->vc, frame->length, now, resumes_ns))
+	if (!endpoint_may_send(plane, frame->vc, frame->length, now, resumes_ns))
 		return false;
 	frame_shift(&endpoint->pool, &plane->responses);
 	link_sent(&plane->link, frame->vc, frame->length, frame->due_ns);
@@ -444,24 +431,21 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 
 static bool send_request(struct endpoint *endpoint, struct plane *plane, __u64 now, __u64 *resumes_ns)
 {
-	__u32 number = plane->waiting.first, vc = endpoint->config.request_vc, length, frame;
+	__u32 number = plane->waiting ? flows_next(endpoint, plane, now, resumes_ns) : NO_TAG, length, frame;
 	struct tag *tag;
 
-	if (!plane->waiting.count)
+	if (number == NO_TAG)
 		return false;
 	tag = &endpoint->tags[number];
 	length = endpoint_request_bytes(endpoint, number);
-	if (!may(plane, vc, length, now, resumes_ns))
-		return false;
 	frame = endpoint_make_request(endpoint, number);
 	if (frame == NO_FRAME) {
 		*resumes_ns = earlier(*resumes_ns, now + RETRY_NS);
 		return false;
 	}
-	tag_remove(endpoint, &plane->waiting, number);
-	link_sent(&plane->link, vc, length, tag->ready_ns);
+	link_sent(&plane->link, endpoint->operations[tag->operation].vc, length, tag->ready_ns);
 	tag->until_ns = now + endpoint->config.timeout_ns;
-	tag_append(endpoint, &endpoint->sent, number, TAG_SENT);
+	flow_sent(endpoint, number);
 	link_number(&plane->link, &endpoint->pool, frame, now);
 	send_out(endpoint, plane, frame);
 	plane->answered_last = false;
@@ -499,6 +483,9 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 	__u32 frame;
 
 	link_catch_up(&plane->link, now);
+	if (!plane->link.said_ns) /* data before a greeting is not known to be of its epoch */
+		send_own(endpoint, plane, now, link_control);
+	send_own(endpoint, plane, now, link_cc_update);
 	while (plane->out.count < OUT_AT_ONCE && (frame = link_replay(&plane->link, &endpoint->pool, now)) != NO_FRAME)
 		send_out(endpoint, plane, frame);
 	do {
@@ -508,12 +495,9 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 		idle = plane->link.free_ns <= now && plane->out.count < OUT_AT_ONCE;
 	} while (work_on_all(endpoint, plane, now)); /* there was room for answers again */
 	send_own(endpoint, plane, now, link_control);
-	send_own(endpoint, plane, now, link_cc_update);
 	next = link_next_timer(&plane->link, &endpoint->pool);
-	if (!idle && (plane->waiting.count || plane->responses.count))
+	if (!idle && (plane->waiting || plane->responses.count))
 		resumes_ns = later(now, plane->link.free_ns);
-	if (plane->link.config.silence_ns && !plane->down)
-		next = earlier(next, plane->link.heard_ns + plane->link.config.silence_ns + 1);
 	return earlier(next, resumes_ns);
 }
 
@@ -525,12 +509,15 @@ void endpoint_work(struct endpoint *endpoint, __u64 now)
 		return;
 	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
 		take_in(endpoint, &endpoint->planes[plane], now);
-	watch(endpoint, now);
+	endpoint_watch(endpoint, now);
+	expire(endpoint, now);
 	cut_operations(endpoint, now);
 	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
 		next = earlier(next, put_out(endpoint, &endpoint->planes[plane], now));
 	if (endpoint->sent.count)
 		next = earlier(next, endpoint->tags[endpoint->sent.first].until_ns);
+	if (endpoint->forgiven_ns)
+		next = earlier(next, endpoint->forgiven_ns);
 	if (endpoint->lost.count)
 		next = earlier(next, endpoint->tags[endpoint->lost.first].until_ns);
 	if (cut_operations(endpoint, now)) /* places were made in the queues of planes */

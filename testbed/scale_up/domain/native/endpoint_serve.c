@@ -85,7 +85,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 	__u32 frame = frame_take(&endpoint->pool);
 	struct request request = {
 		.command = command_of(operation),
-		.vc = endpoint->config.request_vc & 3,
+		.vc = operation->vc & 3,
 		.tag = number,
 		.metadata = (size - 1) / REGION_BYTES,
 		.length = (size - 1) % REGION_BYTES / 4,
@@ -97,7 +97,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 
 	if (frame == NO_FRAME)
 		return NO_FRAME;
-	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, endpoint->config.request_vc);
+	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, operation->vc);
 	if (operation->kind == OP_CAS)
 		request.attributes = 1;
 	else if (operation->kind != OP_ADD)
@@ -142,7 +142,7 @@ static __u32 take_data(struct operation *operation, const struct tag *tag, const
 	return STATUS_OK;
 }
 
-void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now)
+void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
 	__u32 length = endpoint->pool.frames[frame].length, outcome;
@@ -161,17 +161,25 @@ void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now)
 		endpoint->counters.strays++; /* late */
 		return;
 	}
-	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != operation->peer) {
+	/* By another plane it is the answer to what has gone on by this one since. */
+	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != operation->peer ||
+	    plane != &endpoint->planes[tag->plane]) {
 		endpoint->counters.strays++;
 		return;
 	}
 	endpoint->counters.responses++;
 	outcome = response.status;
+	if (outcome == STATUS_UNREACHABLE) {
+		flow_unsend(endpoint, response.tag, now);
+		endpoint->counters.unreachable++;
+		endpoint_unreachable(endpoint, response.tag, now);
+		return;
+	}
 	if (outcome == STATUS_OK)
 		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);
 	histogram_record(&endpoint->times, now - (tag->until_ns - endpoint->config.timeout_ns));
-	tag_remove(endpoint, &endpoint->sent, response.tag);
+	flow_unsend(endpoint, response.tag, now);
 	endpoint_settle(endpoint, response.tag, outcome, now);
 }
 
