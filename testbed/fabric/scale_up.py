@@ -68,7 +68,7 @@ def find_domains(lab: Lab) -> tuple[ScaleUpDomain, ...]:
 
     A host has the GPUs of its NICs in the back end; one that has no rails has a GPU for every link there.
     """
-    gpus = _gpus_of_hosts(lab)
+    gpus = gpus_of_hosts(lab)
     members: dict[str, list[str]] = {}
     for host, domain in lab.host_domains.items():
         if gpus[host]:
@@ -226,8 +226,8 @@ def _unfit_window(scale_up: ScaleUp) -> Iterator[FabricError]:
         )
 
 
-def _gpus_of_hosts(lab: Lab) -> Counter[str]:
-    """How many GPUs each host has."""
+def gpus_of_hosts(lab: Lab) -> Counter[str]:
+    """How many GPUs each host has: one for each rail's NIC, times the GPUs of a NIC, or one for each link."""
     links = _gpu_links(lab)
     railed = {(host, rail) for host, rail, _ in links if rail}
     if railed:
@@ -238,7 +238,7 @@ def _gpus_of_hosts(lab: Lab) -> Counter[str]:
 
 def _nic_rates(lab: Lab) -> tuple[Rate, ...]:
     """What a GPU has of its host's NICs, each way: every different rate, ascending."""
-    gpus = _gpus_of_hosts(lab)
+    gpus = gpus_of_hosts(lab)
     rates: Counter[str] = Counter()
     for host, rail, bps in _gpu_links(lab):
         if rail or not lab.rail_subnets:
