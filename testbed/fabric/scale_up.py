@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from testbed.errors import FabricError
@@ -106,6 +106,19 @@ def link_round_trip(scale_up: ScaleUp) -> Duration:
     return Duration(scale_up.rtt.ns // 2)
 
 
+def fold_plane(scale_up: ScaleUp, plane: int) -> ScaleUp:
+    """A GPU's links to one plane (from 1) as one link of their rates together, with their credits and windows.
+
+    A lab has a wire for each GPU and plane, however many links a file says there are.
+    """
+    share, credits, retry = scale_up.shares[plane - 1], scale_up.credits, scale_up.retry
+    if credits.limit is not None:
+        credits = replace(credits, limit=share * credits.limit)
+    if retry is not None and retry.window is not None:
+        retry = replace(retry, window=share * retry.window)
+    return replace(scale_up, rate=scale_up.plane_rate(plane), shares=(1,), credits=credits, retry=retry)
+
+
 def needed_window(scale_up: ScaleUp, frame: ByteCount) -> int:
     """The frames that fill a link for its round trip: 1 + B x RTT / (8 L)."""
     return 1 + ceil(scale_up.link_rate.bps * link_round_trip(scale_up).seconds / 8 / frame.bytes)
@@ -135,6 +148,11 @@ def credit_limit(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int | 
     """
     if scale_up.flow_control is not ScaleUpFlowControl.CREDITS:
         return None
+    return credits_held(scale_up, unit, frame)
+
+
+def credits_held(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int:
+    """The credits of `unit` bytes that the buffer of a link's virtual channel holds, whatever controls the flow."""
     credits = scale_up.credits
     if credits.limit is not None:
         return credits.limit * credits.unit.bytes // unit.bytes
