@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.datapath import build, load
+from testbed.datapath import build, load, scale_up_domain
 from testbed.deploy.mechanisms import Mechanisms, choose_mechanisms, load_bonding_for, load_nvmet_for
 from testbed.deploy.pausing.attachment import needs_pause_agent
 from testbed.deploy.pausing.reaction import planned_reaction_ns
@@ -84,10 +84,12 @@ def require_names(lab: Lab, replaced: JournalContent) -> None:
 
 
 def require_data_path(plan: LabPlan) -> None:
-    """Compile what the lab's ports run, where that was not done before.
+    """Compile what the lab's ports and the switches of its scale-up domains run, where that was not done before.
 
     Raises `CapabilityError` where clang, its headers or libbpf are missing, `DriverError` for too many ports.
     """
+    if plan.scale_up_domains:
+        scale_up_domain.build()
     if plan.tables is None:
         return
     check_ports([item for item in plan.operations if isinstance(item, InstallPort)])

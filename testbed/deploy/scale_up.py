@@ -149,12 +149,28 @@ def domain_switch(run: Path, domain: str) -> DomainSwitch:
     return DomainSwitch(run_directory=run / DIRECTORY_NAME / domain)
 
 
+def dead_domains(plan: LabPlan, run: Path) -> list[str]:
+    """The domains whose switch does not run; none for a lab without packets."""
+    return [domain.name for domain in plan.scale_up_domains if not domain_switch(run, domain.name).is_running()]
+
+
+def dead_line(domain: str) -> str:
+    """Say that a domain's switch is dead."""
+    return f"scale-up domain {domain}: its switch does not run"
+
+
+def revival_hint(domain: str) -> str:
+    """How to bring the switch of a dead domain back."""
+    return f"`testbed link up {domain}:planes` starts it again"
+
+
 def start_domain_switches(plan: LabPlan, run: Path, only: Collection[str] = ()) -> None:
-    """Start the switches of all domains, or of `only` those, and return when they switch.
+    """Start the switches of all domains, or of `only` those, where they do not run, and return when they switch.
 
     Raises `SwitchError` and `CapabilityError`. Interfaces must be up.
     """
-    wanted = [domain for domain in plan.scale_up_domains if not only or domain.name in only]
+    dead = dead_domains(plan, run)
+    wanted = [domain for domain in plan.scale_up_domains if domain.name in dead and (not only or domain.name in only)]
     if not wanted:
         return
 
