@@ -1,6 +1,6 @@
 """The links of a lab's scale-up domains by the names that people give them.
 
-    p1-s1-h1.gpu1:plane2      the link of one GPU to one plane
+    p1-s1-h1.gpu1:plane2      the link of one GPU to one plane; also p1-s1-h1:gpu1p2, by its interface
     p1-s1-h1.gpu1:planes      all links of one GPU
     p1-s1:plane3              a switch chip: the links of all GPUs of a domain to one plane
     p1-s1:plane1-2            several of them, such as the chips of one switch tray
@@ -80,6 +80,11 @@ class ScaleUpPlace:
         return cls(
             owner=found["owner"] or "", local_gpu=int(found["gpu"] or 0), first=first, last=int(found["last"] or first)
         )
+
+
+def names_gpu_link(text: str) -> bool:
+    """Tell whether a text names links of one GPU, as no port of a fabric is named."""
+    return _INTERFACE.fullmatch(text) is not None or (".gpu" in text and _PLACE.fullmatch(text) is not None)
 
 
 def list_links(lab: Lab) -> tuple[ScaleUpLink, ...]:
