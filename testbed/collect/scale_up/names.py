@@ -113,9 +113,7 @@ LINK_COUNTERS = (
         dcgm="CRC_DATA_ERROR_COUNT_TOTAL",
     ),
     LinkCounter(name="bad_control", words="Control frames that were damaged", dcgm="CRC_FLIT_ERROR_COUNT_TOTAL"),
-    LinkCounter(
-        name="malformed", words="Frames that could not be understood", dcgm="COUNT_RX_MALFORMED_PACKET_ERRORS"
-    ),
+    LinkCounter(name="malformed", words="Frames that could not be understood", dcgm="COUNT_RX_MALFORMED_PACKET_ERRORS"),
     LinkCounter(name="poisoned", words="Poisoned frames that were taken", dcgm="COUNT_RX_REMOTE_ERRORS"),
     LinkCounter(name="refused", words="Frames for nobody, or in the name of another GPU"),
     LinkCounter(name="stale", words="Frames of before the ends began anew"),

@@ -27,7 +27,7 @@ class FaultPlace(StrEnum):
     """This is what a fault happens to. The value is the key of a scenario file that names it."""
 
     LINK = "link"
-    """A port, as "node:interface", and the link that hangs on it; or a link of a scale-up domain, as "h1.gpu1:plane2"."""
+    """A port, as "node:interface", and its link; or a link of a scale-up domain, as "h1.gpu1:plane2"."""
     NODE = "node"
     """A switch, of whatever network."""
     AGENT = "agent"
