@@ -8,7 +8,6 @@ and tools, which come and go with their runs; between runs a link's state is the
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from collections.abc import Iterable, Sequence
@@ -127,8 +126,7 @@ class PlaneControl:
 
     def start_switch(self, domain: str) -> bool:
         """Start a domain's switch with its links as declared; whether it did not run before."""
-        with contextlib.suppress(SwitchMissing):
-            self._switch(domain).status()
+        if self._switch(domain).is_running():
             return False
         start_domain_switches(self._lab.plan, self._run, only=(domain,))
         return True
