@@ -101,6 +101,14 @@ def list_links(lab: Lab) -> tuple[ScaleUpLink, ...]:
     return tuple(found)
 
 
+def find_link(lab: Lab, text: str) -> ScaleUpLink:
+    """The one link that `text` names. Raises `NoSuchScaleUpLink` for none, or several."""
+    links = find_links(lab, text)
+    if len(links) > 1:
+        raise NoSuchScaleUpLink(f"{text} are {len(links)} links", hint=f"one of them is {links[0].name}")
+    return links[0]
+
+
 def find_links(lab: Lab, text: str) -> tuple[ScaleUpLink, ...]:
     """The links that `text` names, at least one. Raises `NoSuchScaleUpLink`, which says what the lab has."""
     place = ScaleUpPlace.parse(text)

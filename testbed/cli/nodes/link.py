@@ -107,7 +107,10 @@ def reset(
     with LinkControl(open_lab(name)) as control:
         if port is None:
             changed = control.reset_all()
-            print(f"{len(changed)} directions are as declared again" if changed else "nothing was changed")
+            planes = sum(map(control.is_of_planes, changed))
+            counts = [(len(changed) - planes, "directions"), (planes, "links of scale-up domains")]
+            words = " and ".join(f"{count} {what}" for count, what in counts if count)
+            print(f"{words} are as declared again" if changed else "nothing was changed")
             return
         control.reset(port)
         if control.is_of_planes(port):

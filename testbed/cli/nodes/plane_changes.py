@@ -51,6 +51,8 @@ def plane_sentence(place: str, links: Sequence[PlaneLink]) -> str:
 def _words(item: PlaneLink) -> str:
     if item.errors is None:
         return "no switch runs"
+    if item.errors.down:
+        return "down"
     return ", ".join(f"{title} {now}" for title, declared, now in _values(item) if now != declared) or "as declared"
 
 

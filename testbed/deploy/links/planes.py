@@ -69,25 +69,26 @@ class PlaneControl:
         Raises `PlaneRefused` for what such a link does not have.
         """
         links = find_links(self._lab.model, place)
-        changes = {link: self._resolve(link, change) for link in links}
+        changes = {link.plane: self._resolve(link, change) for link in links}
         for domain, of_domain in _by_domain(links).items():
             switch = self._running(domain)
-            for link in of_domain:
-                switch.set_link(link.gpu, link.plane - 1, **changes[link])
+            for plane, changed in changes.items():
+                numbers = [(link.gpu, plane - 1) for link in of_domain if link.plane == plane]
+                switch.set_links(numbers, changed)
 
     def reset(self, place: str) -> None:
         """Bring links back to what the topology declares. A switch that does not run is started."""
-        for domain, links in _by_domain(find_links(self._lab.model, place)).items():
-            switch = self._running(domain)
-            for link in links:
-                switch.reset_link(link.gpu, link.plane - 1)
+        self._reset(find_links(self._lab.model, place))
 
     def reset_all(self) -> list[str]:
         """Bring back every link that was changed; their names."""
         changed = self.changed()
-        for name in changed:
-            self.reset(name)
+        self._reset(link for name in changed for link in find_links(self._lab.model, name))
         return changed
+
+    def _reset(self, links: Iterable[ScaleUpLink]) -> None:
+        for domain, of_domain in _by_domain(links).items():
+            self._running(domain).set_links([(link.gpu, link.plane - 1) for link in of_domain], None)
 
     def changed(self) -> list[str]:
         """The names of the links that are not as declared. Those of a switch that does not run are none of them."""
