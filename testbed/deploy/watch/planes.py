@@ -148,6 +148,8 @@ class _Domain:
                 handle = gpu.write(window.reference(), data[number])
                 self._endpoints.wait(gpu, handle, self._patience_s)
             except (ScaleUpError, TimeoutError) as error:
+                if any(place[0] in (gpu.gpu, (gpu.gpu + 1) % count) for place in known):
+                    continue  # one of the two has a link that is known to be down
                 host = self._links[gpu.gpu, 1]
                 bad.setdefault((gpu.gpu, 0), f"{host.host}.gpu{host.local_gpu}: cannot write to the next GPU: {error}")
             else:
