@@ -20,13 +20,14 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
-from testbed.fabric.scale_up import CREDIT_SPACING
+from testbed.fabric.scale_up import CREDIT_SPACING, frame_credits
 from testbed.model import PlaneSpray, ScaleUpFlowControl
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
 from testbed.plan.scale_up import ScaleUpPlan
 from testbed.plan.scale_up_wires import DomainPlan
 from testbed.scale_up.credits import spacing_ns
+from testbed.scale_up.domain.binding import OVERHEAD_BYTES
 from testbed.scale_up.domain.endpoint import Gpu, Spray
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
@@ -36,6 +37,8 @@ from testbed.switchd.errors import SwitchMissing
 
 DIRECTORY_NAME = ".scale-up"
 """In the lab's run directory; no node can have this name."""
+ANSWER_BYTES = 30
+"""Of the frame that answers a write, which has its transaction and no data."""
 ACK_SPACING_BYTES = 2_048
 """Between two acknowledgements of LLR (SAI-LLR)."""
 STARTED_AT_ONCE = 8
@@ -78,7 +81,7 @@ def link_settings(link: ScaleUpPlan) -> LinkSettings:
     real = link.real
     coarse = real.coarse
     bare = LinkSettings(rate_bps=link.gpu_rate.bps, coarse=coarse)
-    per_frame = ceil(link.frame.bytes / link.credit_unit.bytes)
+    per_frame = frame_credits(link.frame, link.credit_unit)
     unit = max(link.credit_unit.bytes, ceil(bare.frame_bytes / per_frame))
     xoff, xon = link.pause_credits or (None, None)
     cc_update = real.credits.cc_update
@@ -103,7 +106,9 @@ def _retry(link: ScaleUpPlan) -> RetryConfig | None:
         return None
     window_ns = link.replay_timer.ns / retry.timer_windows
     return RetryConfig(
-        outstanding_frames_max=link.window_frames,
+        # An answer of a few bytes for each frame of the other direction must not take the place of one.
+        outstanding_frames_max=2 * link.window_frames + 1,
+        outstanding_bytes_max=link.window_frames * (link.frame.bytes + OVERHEAD_BYTES + ANSWER_BYTES),
         replay_timer_ns=link.replay_timer.ns,
         replay_count_max=retry.replays,
         pcs_lost_timeout_ns=round(retry.pcs_lost_windows * window_ns),
@@ -120,6 +125,12 @@ def _first(plan: LabPlan) -> DomainPlan:
 def _widest(plan: LabPlan, domain: DomainPlan) -> LinkSettings:
     """The link to the fastest plane. Others have the same buffers and windows, and rates of their own."""
     return domain_link(plan, max(range(1, domain.planes + 1), key=lambda plane: domain.links[plane - 1].gpu_rate.bps))
+
+
+def _peer_window(link: LinkSettings) -> int:
+    """Half of an input buffer, in frames: with a queue for each output, what is for one of them leaves room for others,
+    as long as no sender fills the buffer with it."""
+    return max(1, link.capacity[0] // link.credits(link.frame_bytes) // 2)
 
 
 def _rates(domain: DomainPlan) -> tuple[int, ...]:
@@ -149,14 +160,15 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int) -> Gpu:
     _first(plan)
     for domain in plan.scale_up_domains:
         if wires := domain.wires_of(host, local_gpu):
-            first = domain.links[0]
+            first, link = domain.links[0], _widest(plan, domain)
             return Gpu(
                 gpu=wires[0].gpu,
                 gpus=domain.gpus,
                 interfaces=[wire.interface for wire in wires],
                 addresses=[(_bytes(wire.mac), _bytes(wire.switch_mac)) for wire in wires],
-                link=_widest(plan, domain),
+                link=link,
                 plane_rates_bps=_rates(domain),
+                peer_window=_peer_window(link) if first.real.voq else 0,
                 response_vc=min(1, first.real.vcs - 1),
                 timeout_s=max(LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS * first.rtt.seconds),
                 spray=_SPRAY[first.real.spray],
