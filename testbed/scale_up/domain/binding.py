@@ -197,6 +197,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_export", c_int, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint32)),
     ("endpoint_authorise", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),
     ("endpoint_withdraw", None, (c_void_p, c_uint32)),
+    ("endpoint_await", c_bool, (c_void_p, c_uint32, c_uint64)),
     (
         "endpoint_begin",
         c_uint64,

@@ -48,6 +48,8 @@ class Kind(enum.IntEnum):
     CAS = 5
     MESSAGE = 6
     FENCE = 7
+    ARRIVED = 8
+    """Not an operation: a window has what it was to wait for. The handle is the window's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +120,12 @@ class Window:
         """Let a GPU of the domain reach this window, or no longer."""
         if self._endpoint.native.endpoint_authorise(self._endpoint.handle, self.number, peer, may):
             raise UsageError(f"there is no GPU {peer} or no window any more")
+
+    def await_bytes(self, size: int) -> None:
+        """Have a completion of the kind `ARRIVED` when peers have written the first `size` bytes, whose handle is this
+        window's `number`. Nothing is told of bytes that are written in parts of less than a transaction."""
+        if not self._endpoint.native.endpoint_await(self._endpoint.handle, self.number, size):
+            raise UsageError(f"the window cannot wait for {size} bytes")
 
     def withdraw(self) -> None:
         """Nobody reaches it any more."""
@@ -273,7 +281,8 @@ class Endpoint:
         """The operations that were done since the last call, as they ended."""
         item = binding.Completion()
         while self.native.endpoint_completion(self.handle, item):
-            self._kept.pop(item.handle, None)
+            if item.kind != Kind.ARRIVED:
+                self._kept.pop(item.handle, None)
             yield Done(
                 handle=item.handle,
                 kind=Kind(item.kind),
