@@ -6,7 +6,7 @@ generation; NVIDIA/nccl `src/graph/tuning.cc`): Hopper 0.85, Blackwell 0.74.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from testbed.datapath import scale_up_domain
@@ -18,7 +18,7 @@ from testbed.model.transports import TransportKind
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.scale_up.domain.endpoint import Gpu
 from testbed.worker.program import ScaleUpLinks, ScaleUpPackets, ScaleUpPlace
-from testbed.workload.steps import Workload
+from testbed.workload.steps import Transfer, Workload
 
 IN_SWITCH_EFFICIENCY: Mapping[str, float] = {"h100": 0.85, "nvl72": 0.74}
 """By preset. Other presets' switches do not compute; links that are written out are taken to be used in full."""
@@ -133,6 +133,17 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> 
 def goes_by_packets(lab: Lab, transport: Transport) -> bool:
     """Tell whether a scenario's transport has transfers inside the domains of a lab carried as frames."""
     return ScaleUpBy(transport.scale_up or lab.scale_up.by) is ScaleUpBy.PACKETS
+
+
+def inside_domains(workload: Workload, domain_of_rank: Sequence[str]) -> Workload:
+    """Return the workload with every transfer between ranks of one domain going over its links, patterns' too."""
+    steps = tuple(
+        replace(step, scale_up=True)
+        if isinstance(step, Transfer) and domain_of_rank[step.source] == domain_of_rank[step.destination]
+        else step
+        for step in workload.steps
+    )
+    return replace(workload, steps=steps)
 
 
 def check_in_switch(lab: Lab, workload: Workload) -> None:
