@@ -1,0 +1,56 @@
+"""Flows between GPUs of a domain under test, and what they carry once they have settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from domain_lab import DomainLab
+
+from testbed.scale_up.domain.endpoint import Endpoint
+
+LONG_BYTES = 64 << 20
+"""More than any flow here sends until it has been measured."""
+_SPACE = bytearray(LONG_BYTES)
+"""What flows write, and where: nothing looks at it, and its pages are never touched but for a few."""
+
+
+def open_gpus(lab: DomainLab, count: int, **settings: Any) -> list[Endpoint]:
+    """The first GPUs of the domain, with their links up."""
+    gpus = [lab.gpu(number, **settings) for number in range(count)]
+    serve(lab, 0.2)
+    return gpus
+
+
+def serve(lab: DomainLab, duration_s: float, gpus: Sequence[Endpoint] = ()) -> list[Any]:
+    """Serve all endpoints for so long; what was done meanwhile at some of them."""
+    deadline = time.monotonic() + duration_s
+    done: list[Any] = []
+    while (left := deadline - time.monotonic()) > 0:
+        lab.endpoints.run(left)
+        for gpu in gpus:
+            done += gpu.completions()
+    return done
+
+
+def begin_write(source: Endpoint, target: Endpoint, size: int = LONG_BYTES) -> int:
+    """A write of so many bytes begins."""
+    window = target.export(_SPACE)
+    window.authorise(source.gpu)
+    return source.write(window.reference(), memoryview(_SPACE)[:size])
+
+
+def received_bytes(gpu: Endpoint) -> Mapping[int, int]:
+    """By VC, over all planes: frames that were taken from the links."""
+    planes = gpu.counters()["planes"]
+    return {vc: sum(plane["vcs"][vc]["rx_bytes"] for plane in planes) for vc in range(len(planes[0]["vcs"]))}
+
+
+def receive_rates(lab: DomainLab, gpus: Sequence[Endpoint], *, settle_s: float, measure_s: float) -> list[float]:
+    """What each GPU receives on VC 0, in bit/s on its links, measured after a while."""
+    serve(lab, settle_s)
+    before, begun = [received_bytes(gpu)[0] for gpu in gpus], time.monotonic()
+    serve(lab, measure_s)
+    after, took = [received_bytes(gpu)[0] for gpu in gpus], time.monotonic() - begun
+    return [8 * (late - early) / took for early, late in zip(before, after, strict=True)]
