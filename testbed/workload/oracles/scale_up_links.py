@@ -16,7 +16,7 @@ def frames_of_round_trip(*, rate_bps: float, round_trip_s: float, frame_bytes: i
 
 
 def credit_share(*, credits_bytes: float, rate_bps: float, loop_s: float) -> float:
-    """The share that a limit of credits lets through: all of a credit loop's bytes, or as many as there are credits for.
+    """The share that a limit of credits lets through: a credit loop's bytes, or as many as there are credits for.
 
     The loop is two propagations, the spacing of credit updates and the service of a frame. Source: the sizing of
     credits in opencomputeproject/SAI doc/CBFC.
@@ -58,8 +58,8 @@ def open_loop_loss(*, senders: int, sent_bytes: float, buffer_bytes: float) -> f
 def victim_share(*, senders: int, shares_queue: bool) -> float:
     """What a flow has that shares the first link with one of an incast's senders, and the receiver with none.
 
-    In one queue with that sender's frames it is let through as often as they are, 1/N. In a queue of its own it has what
-    they leave of the link, 1 - 1/N: credits and pauses are alike in that.
+    In one queue with that sender's frames it is let through as often as they are, 1/N. In a queue of its own it has
+    what they leave of the link, 1 - 1/N: credits and pauses are alike in that.
     """
     return 1 / senders if shares_queue else 1 - 1 / senders
 
