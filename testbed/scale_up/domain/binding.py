@@ -20,6 +20,7 @@ FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisib
 LINK_VCS: Final = 8
 PLANES: Final = 64
 STEPS: Final = 1056
+STEP_BITS: Final = 5
 TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
@@ -221,6 +222,17 @@ def load(path: Path) -> Any:
 def retry_counters(sender: Any, receiver: Any) -> dict[str, dict[str, int]]:
     """LLR's counters, with SAI's names."""
     return {"retry": {**as_dict(sender.contents), **as_dict(receiver.contents)}}
+
+
+def counts_by_ns(histogram: Steps) -> dict[int, int]:
+    """The records of a histogram by the upper end of their step, in ns (`upper_end` in histogram.c)."""
+    found: dict[int, int] = {}
+    for step, count in enumerate(histogram.steps):
+        if count:
+            shift = (step >> STEP_BITS) - 1
+            low = ((step & (1 << STEP_BITS) - 1) + (1 << STEP_BITS) + 1 << shift) - 1 if shift > 0 else step
+            found[low] = int(count)
+    return found
 
 
 def as_dict(counters: ctypes.Structure) -> dict[str, int]:

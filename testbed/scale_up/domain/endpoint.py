@@ -320,6 +320,10 @@ class Endpoint:
         """That of transactions, from sent to answered; 0 where there were none."""
         return int(self.native.histogram_quantile(self.native.endpoint_times(self.handle), share))
 
+    def latencies(self) -> dict[int, int]:
+        """Those of transactions: how many there were, by ns, which are the upper ends of steps of a histogram."""
+        return binding.counts_by_ns(self.native.endpoint_times(self.handle).contents)
+
 
 @dataclass(slots=True)
 class Endpoints:
@@ -360,10 +364,19 @@ class Endpoints:
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
             raise OSError(error, "epoll_ctl")
 
+    def remove(self, endpoint: Endpoint) -> None:
+        """Close a GPU's end."""
+        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+        self._endpoints.remove(endpoint)
+        endpoint.close()
+
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""
-        until = _NEVER if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
-        self._native.endpoint_loop_run(self._handle, until)
+        self.run_until(None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9))
+
+    def run_until(self, until_ns: int | None) -> None:
+        """`run` until this time of CLOCK_MONOTONIC; None: for as long as it takes."""
+        self._native.endpoint_loop_run(self._handle, _NEVER if until_ns is None else until_ns)
 
     def wait(self, endpoint: Endpoint, handle: int, timeout_s: float = 30.0) -> Done:
         """Serve until this operation is done. Raises what went wrong with it, or `TimeoutError`.
