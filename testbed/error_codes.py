@@ -112,6 +112,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "unknown-kind": "There is no such kind of node.",
             "unknown-node": "There is no such node.",
             "unknown-port": "There is no such port.",
+            "unknown-scale-up-link": "The lab's scale-up domains have no such link, plane or host, or no packets.",
             "unknown-protocol": "A storage target speaks no such protocol.",
             "unknown-tier": "There is no such tier of switches.",
         },
