@@ -8,7 +8,7 @@ from typing import Any
 
 from domain_lab import DomainLab
 
-from testbed.scale_up.domain.endpoint import Endpoint
+from testbed.scale_up.domain.endpoint import Endpoint, WindowReference
 
 LONG_BYTES = 64 << 20
 """More than any flow here sends until it has been measured."""
@@ -34,11 +34,18 @@ def serve(lab: DomainLab, duration_s: float, gpus: Sequence[Endpoint] = ()) -> l
     return done
 
 
-def begin_write(source: Endpoint, target: Endpoint, size: int = LONG_BYTES) -> int:
-    """A write of so many bytes begins."""
+def lend(target: Endpoint, *sources: Endpoint) -> WindowReference:
+    """A window of memory that nobody looks at, for others to write to."""
     window = target.export(_SPACE)
-    window.authorise(source.gpu)
-    return source.write(window.reference(), memoryview(_SPACE)[:size])
+    for source in sources:
+        window.authorise(source.gpu)
+    return window.reference()
+
+
+def begin_write(source: Endpoint, target: Endpoint | WindowReference, size: int = LONG_BYTES) -> int:
+    """A write of so many bytes begins, into a window of its own or a given one."""
+    window = target if isinstance(target, WindowReference) else lend(target, source)
+    return source.write(window, memoryview(_SPACE)[:size])
 
 
 def received_bytes(gpu: Endpoint) -> Mapping[int, int]:
