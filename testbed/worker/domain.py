@@ -30,7 +30,7 @@ class Member(Protocol):
         are traffic alone."""
 
     def on_inside_sent(self, step: Step, now: int) -> None:
-        """A transfer from an own rank to another member's has ended; or one of an own rank has failed, and is counted."""
+        """A transfer from an own rank to another member has ended, or one of an own rank has failed and is counted."""
 
     def on_failed(self, reason: str) -> None:
         """The domain cannot go on."""

@@ -25,6 +25,7 @@ from testbed.scale_up.domain.errors import OperationCancelled, ScaleUpError
 from testbed.transport.errors import UsageError
 from testbed.worker.errors import TrafficError
 from testbed.worker.program import ScaleUpPackets, ScaleUpPlace, Step
+from testbed.worker.real_time import REAL_TIME
 
 MOST_AT_ONCE = 64 << 20
 """Bytes of an operation, and of the memory that traffic alone comes from and goes to."""
@@ -80,6 +81,7 @@ class PacketEndpoints:
             for descriptor in self._watched:
                 self._endpoints.watch(descriptor)
         endpoint = self._endpoints.add(gpu)
+        REAL_TIME.begin()  # a link's end in hardware is never late
         self._owners[endpoint] = owner
         return endpoint
 
@@ -87,6 +89,7 @@ class PacketEndpoints:
         """Close a GPU's end."""
         if self._owners.pop(endpoint, None) is not None and self._endpoints is not None:
             self._endpoints.remove(endpoint)
+            REAL_TIME.end()
 
     def watch(self, descriptor: int) -> None:
         """Have `wait` return when this becomes readable."""
@@ -103,7 +106,8 @@ class PacketEndpoints:
                 owner.on_done(endpoint, done)
 
     def close(self) -> None:
-        self._owners.clear()
+        for endpoint in list(self._owners):
+            self.shut(endpoint)
         if self._endpoints is not None:
             self._endpoints.close()
             self._endpoints = None

@@ -72,9 +72,7 @@ def _decode_packets(item: Json, path: str) -> ScaleUpPackets:
     library, counts = fields["library"], fields["counts_errors"]
     if not isinstance(library, str) or not 0 < len(library) <= _LIBRARY_LIMIT or type(counts) is not bool:
         raise ProgramError(path, "its library is no path, or counts_errors neither true nor false")
-    places = [
-        _decode_place(place, f"{path}.places[{n}]") for n, place in enumerate(read_list(fields["places"], path))
-    ]
+    places = [_decode_place(place, f"{path}.places[{n}]") for n, place in enumerate(read_list(fields["places"], path))]
     if len({place.rank for place in places}) != len(places) or len({place.gpu.gpu for place in places}) != len(places):
         raise ProgramError(f"{path}.places", "a rank or a GPU stands there twice")
     return ScaleUpPackets(

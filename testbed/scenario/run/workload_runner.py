@@ -25,7 +25,7 @@ from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Ideals, TenantMeasured, put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
-from testbed.scenario.run.scale_up import scale_up_domains
+from testbed.scenario.run.scale_up import carried_domains
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.scenario.transports.lab_transport import LabTransport
@@ -196,7 +196,7 @@ class WorkloadRunner:
                 channels=transport.plan_channels(part.workload, ranks, seed=options.seed),
                 k=k,
                 seed=options.seed,
-                domains=scale_up_domains(self._lab.model, k),
+                domains=carried_domains(self._lab.model, self._lab.plan, part.transport, k),
             )
             found.append(_CarriedPart(part=part, transport=transport, placement=placement))
         return tuple(found)
