@@ -1,6 +1,6 @@
 """The links of a lab's scale-up domains by the names that people give them.
 
-    p1-s1-h1.gpu1:plane2      the link of one GPU to one plane
+    p1-s1-h1.gpu1:plane2      the link of one GPU to one plane; also p1-s1-h1:gpu1p2, by its interface
     p1-s1-h1.gpu1:planes      all links of one GPU
     p1-s1:plane3              a switch chip: the links of all GPUs of a domain to one plane
     p1-s1:plane1-2            several of them, such as the chips of one switch tray
@@ -82,6 +82,11 @@ class ScaleUpPlace:
         )
 
 
+def names_gpu_link(text: str) -> bool:
+    """Tell whether a text names links of one GPU, as no port of a fabric is named."""
+    return _INTERFACE.fullmatch(text) is not None or (".gpu" in text and _PLACE.fullmatch(text) is not None)
+
+
 def list_links(lab: Lab) -> tuple[ScaleUpLink, ...]:
     """The links of all domains of a lab, by domain, plane and GPU."""
     gpus = gpus_of_hosts(lab)
@@ -94,6 +99,14 @@ def list_links(lab: Lab) -> tuple[ScaleUpLink, ...]:
             for gpu, (host, local) in enumerate(members)
         ]
     return tuple(found)
+
+
+def find_link(lab: Lab, text: str) -> ScaleUpLink:
+    """The one link that `text` names. Raises `NoSuchScaleUpLink` for none, or several."""
+    links = find_links(lab, text)
+    if len(links) > 1:
+        raise NoSuchScaleUpLink(f"{text} are {len(links)} links", hint=f"one of them is {links[0].name}")
+    return links[0]
 
 
 def find_links(lab: Lab, text: str) -> tuple[ScaleUpLink, ...]:

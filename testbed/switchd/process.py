@@ -1,6 +1,7 @@
 """The switch's process: ports, served by the native loop, and beside them the control socket.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `reset_link` and `shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `set_links`, `reset_link` and
+`shutdown`.
 """
 
 from __future__ import annotations
@@ -146,6 +147,10 @@ class SwitchProcess:
                 return {}
             case {"command": "set_link", "gpu": int(gpu), "plane": int(plane), "changes": dict(changes)}:
                 return self._set_link(gpu, plane, changes)
+            case {"command": "set_links", "links": list(links), "changes": dict() | None as changes}:
+                for gpu, plane in links:
+                    self._set_link(gpu, plane, changes)
+                return {}
             case {"command": "reset_link", "gpu": int(gpu), "plane": int(plane)}:
                 return self._set_link(gpu, plane, None)
             case _:

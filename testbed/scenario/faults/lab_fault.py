@@ -16,7 +16,7 @@ from typing import ClassVar
 from testbed.deploy.links.changes import LinkControl
 from testbed.deploy.live import RunningLab
 from testbed.errors import Finding
-from testbed.fabric.scale_up_links import NoSuchScaleUpLink, ScaleUpPlace, find_links
+from testbed.fabric.scale_up_links import NoSuchScaleUpLink, find_links, names_gpu_link
 from testbed.model import Lab, NodeKind
 from testbed.model.scenario import Fault
 from testbed.names import known_names_hint
@@ -27,7 +27,7 @@ class FaultPlace(StrEnum):
     """This is what a fault happens to. The value is the key of a scenario file that names it."""
 
     LINK = "link"
-    """A port, as "node:interface", and the link that hangs on it; or a link of a scale-up domain, as "h1.gpu1:plane2"."""
+    """A port, as "node:interface", and its link; or a link of a scale-up domain, as "h1.gpu1:plane2"."""
     NODE = "node"
     """A switch, of whatever network."""
     AGENT = "agent"
@@ -82,7 +82,7 @@ class LabFault(ABC):
     def of_scale_up(self) -> bool:
         """Tell whether it happens to a scale-up domain: nothing of it is seen in the fabric."""
         if self.place is FaultPlace.LINK:
-            return "." in self.target.partition(":")[0] and ScaleUpPlace.parse(self.target) is not None
+            return names_gpu_link(self.target)
         return self.place in (FaultPlace.PLANE, FaultPlace.TRAY, FaultPlace.DOMAIN)
 
     # --- before ------------------------------------------------------------------------------------------

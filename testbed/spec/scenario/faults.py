@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
-from testbed.fabric.scale_up_links import EXAMPLE, ScaleUpPlace
+from testbed.fabric.scale_up_links import EXAMPLE, ScaleUpPlace, names_gpu_link
 from testbed.model.scenario import Fault, Scalar
 from testbed.spec.qos.fields import Number
 from testbed.spec.topology.endpoints import Endpoint
@@ -61,7 +61,7 @@ class _FaultLink(Checked):
     """A port as node:interface, or a link of a scale-up domain as HOST.gpu1:plane2."""
 
     def check(self, value: object) -> str:
-        if isinstance(value, str) and of_scale_up(value):
+        if isinstance(value, str) and names_gpu_link(value):
             return value
         return str(Endpoint().check(value))
 
@@ -86,12 +86,6 @@ class _Plane(Checked):
         name = r"^([a-z][a-z0-9-]{0,47}:)?plane(s|[1-9][0-9]{0,2}(-[1-9][0-9]{0,2})?)$"
         text = {"type": "string", "pattern": name, "examples": ["p1-s1:plane3"]}
         return {"anyOf": [Whole(1, MAX_PLANES).json_schema(), text]}
-
-
-def of_scale_up(link: str) -> bool:
-    """Tell whether a link's name is that of a GPU's link to a plane; nodes have no full stop in their names."""
-    place = ScaleUpPlace.parse(link)
-    return place is not None and bool(place.local_gpu) and "." in link
 
 
 class LinkSetSpec(SpecModel):
@@ -354,7 +348,7 @@ SCALE_UP_SETTINGS = ("rate", "loss", "loss_every", "burst", "corruption", "silen
 
 
 def _is_scale_up(spec: FaultSpec) -> bool:
-    return spec.plane is not None or (spec.link is not None and of_scale_up(spec.link))
+    return spec.plane is not None or (spec.link is not None and names_gpu_link(spec.link))
 
 
 def _scale_up_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[Problem]:
@@ -365,7 +359,7 @@ def _scale_up_problems(spec: FaultSpec, document: Document, path: Path) -> Itera
         yield document.problem("contradiction", (*path, "storm"), message, key=True)
     settings = {} if spec.set is None else spec.set.settings()
     for key in settings if scale_up else ():
-        if key not in SCALE_UP_SETTINGS:
+        if key not in SCALE_UP_SETTINGS and not (key == "both" and settings[key]):
             message = f"{key} of a link of a scale-up domain cannot be set"
             hint = f"its keys are {', '.join(SCALE_UP_SETTINGS)}; both directions change"
             yield document.problem("contradiction", (*path, "set", key), message, hint=hint, key=True)
