@@ -98,24 +98,25 @@ class Domain:
         return None if destination is None else destination.landing(step)
 
     def on_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
-        for member in self._ends_of(step):
-            if member is self._members.get(-1 if step.destination is None else step.destination):
-                member.on_inside_arrived(step, now, data)
-            else:
-                member.on_inside_sent(step, now)
+        if (destination := self._executes(step.destination)) is not None:
+            destination.on_inside_arrived(step, now, data)
+
+    def on_sent(self, step: Step, now: int) -> None:
+        source = self._executes(step.source)
+        if source is not None and source is not self._executes(step.destination):
+            source.on_inside_sent(step, now)
 
     def on_lost(self, step: Step, now: int) -> None:
-        for member in self._ends_of(step):
-            member.on_inside_sent(step, now)
+        for member in dict.fromkeys((self._executes(step.destination), self._executes(step.source))):
+            if member is not None:
+                member.on_inside_sent(step, now)
 
     def on_failed(self, reason: str) -> None:
         for member in list(dict.fromkeys(self._members.values())):
             member.on_failed(reason)
 
-    def _ends_of(self, step: Step) -> list[Member]:
-        """Return who executes its destination and its source, once each."""
-        ranks = (-1 if step.destination is None else step.destination, step.source)
-        return list(dict.fromkeys(self._members[rank] for rank in ranks if rank in self._members))
+    def _executes(self, rank: int | None) -> Member | None:
+        return None if rank is None else self._members.get(rank)
 
 
 class Domains:

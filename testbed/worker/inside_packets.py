@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.scale_up.domain.binding import REGION_BYTES
-from testbed.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Window
+from testbed.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind, Window
 from testbed.scale_up.domain.errors import OperationCancelled, ScaleUpError
 from testbed.transport.errors import UsageError
 from testbed.worker.errors import TrafficError
@@ -52,7 +52,10 @@ class Recipient(Protocol):
         """Return where its bytes go as they come; None where they are added up, or are traffic alone."""
 
     def on_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
-        """A transfer has ended; `data` is what is to be added up."""
+        """All of a transfer has come to its destination; `data` is what is to be added up."""
+
+    def on_sent(self, step: Step, now: int) -> None:
+        """The source of a transfer that has arrived knows it, too."""
 
     def on_lost(self, step: Step, now: int) -> None:
         """A transfer has failed, and is counted."""
@@ -124,6 +127,7 @@ class _Transfer:
     left: int
     """Operations that are not done."""
     error: ScaleUpError | None = None
+    arrived: bool = False
 
 
 @dataclass(slots=True)
@@ -158,6 +162,8 @@ class InsidePackets:
         """By rank, those that it lends a window to."""
         self._transfers: dict[tuple[int, int], _Transfer] = {}
         """By GPU and handle."""
+        self._landing: dict[tuple[int, int], _Transfer] = {}
+        """Those whose destination waits for the bytes, by its GPU and window."""
         self._pings: dict[tuple[int, int], tuple[int, int]] = {}
         """By GPU and handle: the rank, and the number of the ping."""
         self._targets: dict[int, Window] = {}
@@ -278,6 +284,9 @@ class InsidePackets:
         window = lends.export(remote)
         window.authorise(begins.gpu)
         transfer = _Transfer(step=step, window=window, landing=added, left=0)
+        if not step.pulled and step.size_bytes <= len(remote):
+            window.await_bytes(step.size_bytes)
+            self._landing[lends.gpu, window.number] = transfer
         left = step.size_bytes
         while left:  # of traffic alone there may be more than its memory has
             part = min(left, len(local))
@@ -290,7 +299,12 @@ class InsidePackets:
             left -= part
 
     def on_done(self, endpoint: Endpoint, done: Done) -> None:
-        """An operation of one of the GPUs is done."""
+        """An operation of one of the GPUs is done, or what it waits for is there."""
+        if done.kind is Kind.ARRIVED:
+            if (landed := self._landing.pop((endpoint.gpu, done.handle), None)) is not None:
+                landed.arrived = True
+                self._recipient.on_arrived(landed.step, done.ended_ns, landed.landing)
+            return
         if (ping := self._pings.pop((endpoint.gpu, done.handle), None)) is not None:
             self._on_ping(*ping, done)
             return
@@ -303,11 +317,15 @@ class InsidePackets:
             return
         step = transfer.step
         transfer.window.withdraw()
+        if not step.pulled:
+            self._landing.pop((self._endpoint(_lender(step)).gpu, transfer.window.number), None)
         self._begun[step.begins_at] -= 1
         self._lent[_lender(step)] -= 1
-        if transfer.error is None:
+        if transfer.error is None or (transfer.arrived and self._packets.counts_errors):
             self.counts.ended += 1
-            self._recipient.on_arrived(step, done.ended_ns, transfer.landing)
+            if not transfer.arrived:
+                self._recipient.on_arrived(step, done.ended_ns, transfer.landing)
+            self._recipient.on_sent(step, done.ended_ns)
         else:
             self._fail(step, transfer.error, done.ended_ns)
         for rank in [rank for rank, queue in self._waiting.items() if queue]:

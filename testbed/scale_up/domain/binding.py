@@ -138,7 +138,7 @@ class EndpointConfig(ctypes.Structure):
                 "outstanding",
                 "frames",
                 "frame_bytes",
-                "pad",
+                "spray",
             )
         ),
     ]
@@ -159,7 +159,18 @@ class EndpointCounters(ctypes.Structure):
 
     _fields_ = [
         (name, c_uint64)
-        for name in ("requests", "responses", "served", "refused", "strays", "lost_tags", "messages", "inbox_full")
+        for name in (
+            "requests",
+            "responses",
+            "served",
+            "refused",
+            "strays",
+            "lost_tags",
+            "messages",
+            "inbox_full",
+            "moved",
+            "unreachable",
+        )
     ]
 
 
@@ -197,6 +208,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_export", c_int, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint32)),
     ("endpoint_authorise", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),
     ("endpoint_withdraw", None, (c_void_p, c_uint32)),
+    ("endpoint_await", c_bool, (c_void_p, c_uint32, c_uint64)),
     (
         "endpoint_begin",
         c_uint64,

@@ -48,6 +48,19 @@ class Kind(enum.IntEnum):
     CAS = 5
     MESSAGE = 6
     FENCE = 7
+    ARRIVED = 8
+    """Not an operation: a window has what it was to wait for. The handle is the window's number."""
+
+
+class Spray(enum.IntEnum):
+    """`enum spray` (endpoint.h): which plane a transaction takes. In a region of `coarse` x 256 bytes all take one."""
+
+    WEIGHTED = 0
+    """Planes in turn, each as often as the rate of its link says."""
+    EQUAL = 1
+    """Planes in turn: the slowest holds up the others."""
+    PINNED = 2
+    """By the window and the 2 MiB of it: what is for a plane that is down waits until it is back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +80,7 @@ class Gpu:
     response_vc: int = 1
     timeout_s: float = 5.0
     """Of a transaction that was sent."""
+    spray: Spray = Spray.WEIGHTED
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
@@ -118,6 +132,12 @@ class Window:
         """Let a GPU of the domain reach this window, or no longer."""
         if self._endpoint.native.endpoint_authorise(self._endpoint.handle, self.number, peer, may):
             raise UsageError(f"there is no GPU {peer} or no window any more")
+
+    def await_bytes(self, size: int) -> None:
+        """Have a completion of the kind `ARRIVED` when peers have written the first `size` bytes, whose handle is this
+        window's `number`. Nothing is told of bytes that are written in parts of less than a transaction."""
+        if not self._endpoint.native.endpoint_await(self._endpoint.handle, self.number, size):
+            raise UsageError(f"the window cannot wait for {size} bytes")
 
     def withdraw(self) -> None:
         """Nobody reaches it any more."""
@@ -173,6 +193,7 @@ class Endpoint:
             outstanding=gpu.outstanding,
             frames=max(item.pool_frames(planes) for item in by_plane) + 512,
             frame_bytes=link.frame_bytes,
+            spray=gpu.spray,
         )
         links = (binding.LinkConfig * planes)(
             *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
@@ -273,7 +294,8 @@ class Endpoint:
         """The operations that were done since the last call, as they ended."""
         item = binding.Completion()
         while self.native.endpoint_completion(self.handle, item):
-            self._kept.pop(item.handle, None)
+            if item.kind != Kind.ARRIVED:
+                self._kept.pop(item.handle, None)
             yield Done(
                 handle=item.handle,
                 kind=Kind(item.kind),

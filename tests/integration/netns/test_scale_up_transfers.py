@@ -20,15 +20,15 @@ from testbed.workload.steps import Workload
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
-K = 20_000.0
-"""A GPU has 180 Mbit/s to its planes together, and a round trip takes 20 ms."""
-GPUS = 8
+K = 50_000.0
+"""A GPU has 72 Mbit/s to its planes together, and a round trip takes 50 ms."""
+GPUS = 4
 SIZE = 4 << 20
 
 
 @pytest.fixture(scope="module")
 def lab(shared_sandbox: Any) -> RunningLab:
-    """One host with eight GPUs and four planes."""
+    """One host with four GPUs and four planes."""
     model = shared_sandbox.model(segments=1, hosts=1, gpus=GPUS, spines=1)
     scale_up = replace(SCALE_UP_PRESETS["h100"], by=ScaleUpBy.PACKETS)
     shared_sandbox.deploy(replace(model, scale_up=scale_up), k=K)

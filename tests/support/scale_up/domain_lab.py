@@ -12,7 +12,7 @@ from pathlib import Path
 from testbed.datapath import scale_up_domain
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu
+from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu, Spray
 from testbed.scale_up.domain.link import LinkSettings
 from testbed.switchd.client import DomainSwitch
 from testbed.switchd.description import SwitchDescription, SwitchPort
@@ -38,7 +38,15 @@ class DomainLab:
     switch: DomainSwitch
     endpoints: Endpoints
 
-    def gpu(self, number: int, *, request_vc: int = 0, response_vc: int = 1, timeout_s: float = 5.0) -> Endpoint:
+    def gpu(
+        self,
+        number: int,
+        *,
+        request_vc: int = 0,
+        response_vc: int = 1,
+        timeout_s: float = 5.0,
+        spray: Spray = Spray.WEIGHTED,
+    ) -> Endpoint:
         """Open a GPU's end."""
         planes = range(self.description.planes)
         gpu = Gpu(
@@ -51,6 +59,7 @@ class DomainLab:
             request_vc=request_vc,
             response_vc=response_vc,
             timeout_s=timeout_s,
+            spray=spray,
         )
 
         def add() -> Endpoint:
@@ -81,7 +90,9 @@ def domain_lab(
         SwitchPort(interface=f"g{gpu}p{plane}", mac=mac(gpu, plane, switch=True), peer=mac(gpu, plane, switch=False))
         for gpu, plane in ports
     ]
-    description = SwitchDescription(gpus=gpus, planes=planes, link=link, ports=described, voq=voq, plane_rates_bps=plane_rates_bps)
+    description = SwitchDescription(
+        gpus=gpus, planes=planes, link=link, ports=described, voq=voq, plane_rates_bps=plane_rates_bps
+    )
     switch = DomainSwitch(run_directory=directory / "switch")
     made: list[str] = []
     try:

@@ -142,7 +142,7 @@ static __u32 take_data(struct operation *operation, const struct tag *tag, const
 	return STATUS_OK;
 }
 
-void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now)
+void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
 	__u32 length = endpoint->pool.frames[frame].length, outcome;
@@ -161,12 +161,20 @@ void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now)
 		endpoint->counters.strays++; /* late */
 		return;
 	}
-	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != operation->peer) {
+	/* By another plane it is the answer to what has gone on by this one since. */
+	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != operation->peer ||
+	    plane != &endpoint->planes[tag->plane]) {
 		endpoint->counters.strays++;
 		return;
 	}
 	endpoint->counters.responses++;
 	outcome = response.status;
+	if (outcome == STATUS_UNREACHABLE) {
+		tag_remove(endpoint, &endpoint->sent, response.tag);
+		endpoint->counters.unreachable++;
+		endpoint_unreachable(endpoint, response.tag, now);
+		return;
+	}
 	if (outcome == STATUS_OK)
 		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);
@@ -211,7 +219,7 @@ static enum status atomic(__u8 *place, const struct request *request, const __u8
 
 /* Do what is asked; `answer` gets the data of it, `bytes` of them. */
 static enum status carry_out(struct endpoint *endpoint, const struct request *request, const __u8 *data, __u32 payload,
-			     __u8 *answer, __u32 *bytes)
+			     __u8 *answer, __u32 *bytes, __u64 now)
 {
 	__u32 size = request->metadata * REGION_BYTES + (request->length + 1) * 4, first = request->attributes & 3,
 	      last = request->attributes >> 2 & 3;
@@ -245,6 +253,7 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 		if (!place)
 			return STATUS_REFUSED;
 		memcpy(place, data + first, size - first - last);
+		endpoint_landed(endpoint, request->address + first, now);
 		return STATUS_OK;
 	case COMMAND_ATOMIC:
 		if ((size != 4 && size != 8) || request->address % size)
@@ -258,7 +267,7 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 	return STATUS_MALFORMED;
 }
 
-void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame)
+void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
 	__u32 length = endpoint->pool.frames[frame].length, bytes = 0, made;
@@ -296,7 +305,7 @@ void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame)
 		endpoint->counters.inbox_full += response.status == STATUS_BUSY;
 	} else {
 		response.status = carry_out(endpoint, &request, data + BODY_AT + REQUEST_BYTES, payload,
-					    answer + BODY_AT + RESPONSE_BYTES, &bytes);
+					    answer + BODY_AT + RESPONSE_BYTES, &bytes, now);
 	}
 	if (response.status != STATUS_OK)
 		bytes = 0;
