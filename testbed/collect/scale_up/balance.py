@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from testbed.collect.scale_up.reading import ChannelReading, DomainReading, LinkReading
+from testbed.collect.scale_up.reading import DomainReading, LinkReading
 from testbed.deploy.scale_up import domain_link
 from testbed.plan.operations import LabPlan
-from testbed.scale_up.cyclic import HALF_CYCLE, distance
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 
 
@@ -83,13 +82,3 @@ def _credits(link: LinkReading, settings: LinkSettings) -> Iterator[PlaneImbalan
             yield PlaneImbalance(law="R_CC - R_CF <= buffer", place=place, amount=channel.held - capacity)
         if settings.flow_control is FlowControl.CREDITS and channel.used > capacity:
             yield PlaneImbalance(law="S_CC - S_CF <= limit", place=place, amount=channel.used - capacity)
-
-
-def missing_credits(sender: ChannelReading, receiver: ChannelReading) -> int:
-    """Credits that a sender has consumed and its receiver has not counted, of one channel of one link at rest.
-
-    R_CC has what CC_Updates gave back, too, so that 0 says S_CC = R_CC + leaked, and anything else is what leaked and
-    has not come back.
-    """
-    missing = distance(receiver.r_cc, sender.s_cc)
-    return missing if missing < HALF_CYCLE else missing - 2 * HALF_CYCLE
