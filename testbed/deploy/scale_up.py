@@ -20,6 +20,7 @@ from testbed.plan.operations import LabPlan
 from testbed.plan.scale_up import ScaleUpPlan
 from testbed.plan.scale_up_wires import DomainPlan
 from testbed.scale_up.credits import spacing_ns
+from testbed.scale_up.domain.binding import OVERHEAD_BYTES
 from testbed.scale_up.domain.endpoint import Gpu, Spray
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
@@ -28,6 +29,8 @@ from testbed.switchd.description import SwitchDescription, SwitchPort
 
 DIRECTORY_NAME = ".scale-up"
 """In the lab's run directory; no node can have this name."""
+ANSWER_BYTES = 30
+"""Of the frame that answers a write, which has its transaction and no data."""
 ACK_SPACING_BYTES = 2_048
 """Between two acknowledgements of LLR (SAI-LLR)."""
 STARTED_AT_ONCE = 8
@@ -95,7 +98,9 @@ def _retry(link: ScaleUpPlan) -> RetryConfig | None:
         return None
     window_ns = link.replay_timer.ns / retry.timer_windows
     return RetryConfig(
-        outstanding_frames_max=link.window_frames,
+        # An answer of a few bytes for each frame of the other direction must not take the place of one.
+        outstanding_frames_max=2 * link.window_frames + 1,
+        outstanding_bytes_max=link.window_frames * (link.frame.bytes + OVERHEAD_BYTES + ANSWER_BYTES),
         replay_timer_ns=link.replay_timer.ns,
         replay_count_max=retry.replays,
         pcs_lost_timeout_ns=round(retry.pcs_lost_windows * window_ns),
