@@ -24,6 +24,8 @@ STEP_BITS: Final = 5
 TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
+VC_OF_REQUESTS: Final = (1 << 32) - 1
+"""That of the endpoint, where a VC is asked for."""
 OVERHEAD_BYTES: Final = 38
 """Of a request beyond its payload: Ethernet header, prefix, request, FCS."""
 
@@ -139,6 +141,8 @@ class EndpointConfig(ctypes.Structure):
                 "frames",
                 "frame_bytes",
                 "spray",
+                "peer_window",
+                "pad",
             )
         ),
     ]
@@ -212,7 +216,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     (
         "endpoint_begin",
         c_uint64,
-        (c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64, c_uint32, POINTER(c_uint64), c_uint64),
+        (c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64, c_uint32, POINTER(c_uint64), c_uint32, c_uint64),
     ),
     ("endpoint_completion", c_bool, (c_void_p, POINTER(Completion))),
     ("endpoint_cancel", None, (c_void_p, c_uint64)),

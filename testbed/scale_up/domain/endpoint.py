@@ -81,6 +81,9 @@ class Gpu:
     timeout_s: float = 5.0
     """Of a transaction that was sent."""
     spray: Spray = Spray.WEIGHTED
+    peer_window: int = 0
+    """Transactions of a plane and peer without an answer, at most; 0: as many as there are tags. With virtual output
+    queues in the switch, what is on its way to one peer then leaves room in the buffers for what goes to others."""
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
@@ -194,6 +197,7 @@ class Endpoint:
             frames=max(item.pool_frames(planes) for item in by_plane) + 512,
             frame_bytes=link.frame_bytes,
             spray=gpu.spray,
+            peer_window=gpu.peer_window,
         )
         links = (binding.LinkConfig * planes)(
             *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
@@ -237,20 +241,22 @@ class Endpoint:
 
     # --- operations ----------------------------------------------------------------------------------
 
-    def read(self, window: WindowReference, buffer: Any, offset: int = 0) -> int:
+    # Requests travel on the GPU's `request_vc`, or on the VC that is named.
+
+    def read(self, window: WindowReference, buffer: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Fill a buffer from a peer's window."""
         memory = _memory(buffer, written=True)
-        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
-    def write(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+    def write(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write bytes to a peer's window. What cannot change is copied, the rest must not until it is done."""
         memory = _memory(data, written=False)
-        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
-    def write_full(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+    def write_full(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write whole lines of 64 bytes, which need no byte enables."""
         memory = _memory(data, written=False)
-        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
     def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
         """Add to an aligned number of 4 or 8 bytes; the result is what was there."""
@@ -275,11 +281,15 @@ class Endpoint:
         numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
         return self._begin(kind, window.gpu, window.address(offset, size), _Memory(numbers, 0, size), numbers)
 
-    def _begin(self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None) -> int:
+    def _begin(
+        self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None, vc: int | None = None
+    ) -> int:
         size, element = memory.size, memory.size if operands else 0
         now = time.monotonic_ns()
         handle = self.native.endpoint_begin(
-            self.handle, kind, peer, remote, memory.address, size, element, operands, now
+            *(self.handle, kind, peer, remote, memory.address, size, element, operands),
+            binding.VC_OF_REQUESTS if vc is None else vc,
+            now,
         )
         if not handle:
             raise UsageError(

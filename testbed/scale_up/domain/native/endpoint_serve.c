@@ -85,7 +85,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 	__u32 frame = frame_take(&endpoint->pool);
 	struct request request = {
 		.command = command_of(operation),
-		.vc = endpoint->config.request_vc & 3,
+		.vc = operation->vc & 3,
 		.tag = number,
 		.metadata = (size - 1) / REGION_BYTES,
 		.length = (size - 1) % REGION_BYTES / 4,
@@ -97,7 +97,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 
 	if (frame == NO_FRAME)
 		return NO_FRAME;
-	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, endpoint->config.request_vc);
+	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, operation->vc);
 	if (operation->kind == OP_CAS)
 		request.attributes = 1;
 	else if (operation->kind != OP_ADD)
@@ -170,7 +170,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 	endpoint->counters.responses++;
 	outcome = response.status;
 	if (outcome == STATUS_UNREACHABLE) {
-		tag_remove(endpoint, &endpoint->sent, response.tag);
+		flow_unsend(endpoint, response.tag);
 		endpoint->counters.unreachable++;
 		endpoint_unreachable(endpoint, response.tag, now);
 		return;
@@ -179,7 +179,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);
 	histogram_record(&endpoint->times, now - (tag->until_ns - endpoint->config.timeout_ns));
-	tag_remove(endpoint, &endpoint->sent, response.tag);
+	flow_unsend(endpoint, response.tag);
 	endpoint_settle(endpoint, response.tag, outcome, now);
 }
 
