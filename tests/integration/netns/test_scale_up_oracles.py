@@ -196,3 +196,40 @@ def test_lost_frames_take_their_credits_with_them(tmp_path: Path, cc_period_ns: 
     else:
         assert sent[1] == sent[0] == pytest.approx(expected, rel=0.3)
         assert leaked == 0
+
+
+@pytest.mark.parametrize(
+    ("flow_control", "own_vc", "voq"),
+    [
+        (FlowControl.CREDITS, False, False),
+        (FlowControl.CREDITS, True, False),
+        (FlowControl.CREDITS, False, True),
+        (FlowControl.PFC, False, False),
+        (FlowControl.PFC, True, False),
+        (FlowControl.PFC, False, True),
+    ],
+)
+def test_a_victim_beside_an_incast(tmp_path: Path, flow_control: FlowControl, own_vc: bool, voq: bool) -> None:
+    """S1b: a flow of one of N senders to somebody else has B/N behind the incast's frames, and what they leave of the
+    link in a queue of its own."""
+    senders, room = 4, 40
+    link = LinkSettings(
+        rate_bps=RATE_BPS,
+        delay_ns=1_000_000,
+        flow_control=flow_control,
+        capacity=(room * FRAME_CREDITS,) * 3,
+        xoff=(room // 2 * FRAME_CREDITS,) * 3,
+        xon=(room // 4 * FRAME_CREDITS,) * 3,
+    )
+    with domain_lab(tmp_path, link, gpus=senders + 2, planes=1, voq=voq) as lab:
+        target, *sources, other = open_gpus(lab, senders + 2, peer_window=room // 2 if voq else 0)
+        for source in sources:
+            begin_write(source, target)
+        begin_write(sources[0], other, vc=2 if own_vc else None)
+        (total, victim) = receive_rates(lab, [target, other], settle_s=1.0, measure_s=1.0, vcs=(0, 2))
+    expected = oracle.victim_share(senders=senders, shares_queue=not (own_vc or voq))
+    print(
+        f"{flow_control.name} own {own_vc} voq {voq}: {victim / RATE_BPS:.3f} of {expected:.3f}, {total / RATE_BPS:.3f}"
+    )
+    assert total / RATE_BPS == pytest.approx(1, abs=0.05)
+    assert victim / RATE_BPS == pytest.approx(expected, abs=0.08)
