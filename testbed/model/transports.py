@@ -148,8 +148,8 @@ _SCALE_UP = (
     whole(
         "scale_up_timeout_ms",
         None,
-        "Gives up a transaction inside a domain that is not answered, and a domain in which nothing moves, after so many"
-        " ms of lab time; the default is 5000.",
+        "Gives up a transaction inside a domain that is not answered, and a domain in which nothing moves, after so"
+        " many ms of lab time; the default is 5000.",
         low=10,
         high=600_000,
     ),

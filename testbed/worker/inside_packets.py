@@ -391,8 +391,8 @@ class InsidePackets:
 
     # --- what was seen -----------------------------------------------------------------------------------
 
-    def report(self, ranks: Iterable[int]) -> dict[str, Any]:
-        """Return what the endpoints of some ranks have counted, and the domain of this process."""
+    def report(self, ranks: Iterable[int], begin_ns: int) -> dict[str, Any]:
+        """Return what the endpoints of some ranks have counted, and the domain of this process, since the begin."""
         mine = {rank: self._open[rank] for rank in ranks if rank in self._open}
         counts = self.counts
         return {
@@ -403,7 +403,7 @@ class InsidePackets:
             "failed": counts.failed,
             "stalled": counts.stalled,
             "stall_ns": counts.stall_ns,
-            "progress_ns": counts.progress_ns,
+            "progress_ns": max(0, counts.progress_ns - begin_ns),
             "gpus": {str(endpoint.gpu): endpoint.counters() for endpoint in mine.values()},
             "latencies": _summed(
                 (endpoint.latencies() for endpoint in mine.values()), [self._before.get(rank, {}) for rank in mine]

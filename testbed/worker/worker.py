@@ -213,7 +213,7 @@ class ProgramRun:
         buffers = None if self._schedule.left else self.buffers  # what is not whole is not checked
         started, arrived = self._schedule.started_ns, self._arrived_ns
         packets = self._inside.packets
-        inside = None if packets is None else packets.report(self._program.own)
+        inside = None if packets is None else packets.report(self._program.own, self._begin_ns)
         if packets is not None:
             packets.close(self._program.own)
         return {

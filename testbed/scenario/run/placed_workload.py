@@ -112,7 +112,7 @@ def compile_programs(
         if step.number not in placement.channels.of_step:
             if step.in_switch is not None and placement.domains.packets is not None:
                 raise ScenarioError(
-                    f"step {step.number} ({step.label}) is added up in a scale-up switch, which packets' switch does not",
+                    f"step {step.number} ({step.label}) is to be added up in a scale-up switch, which adds no packets up",
                     hint="transport: {scale_up: time}, or another algorithm",
                 )
             inside[hosts[0]].add(step.source)

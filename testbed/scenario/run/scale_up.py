@@ -14,6 +14,7 @@ from testbed.deploy.scale_up import gpu_settings
 from testbed.errors import ScenarioError
 from testbed.model import Lab, ScaleUp, ScaleUpBy
 from testbed.model.scenario import SCALE_UP_TIMEOUT_MS, Transport
+from testbed.model.transports import TransportKind
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.scale_up.domain.endpoint import Gpu
 from testbed.worker.program import ScaleUpLinks, ScaleUpPackets, ScaleUpPlace
@@ -36,9 +37,16 @@ class DomainPackets:
     rtt_ns: int
     timeout_ns: int
     counts_errors: bool
+    carried: bool = True
+    """The workers of the transport can wait for frames, too."""
 
     def of(self, nics: Mapping[int, PortPlan]) -> ScaleUpPackets:
         """Return the packets of these ranks of one domain. Raises `ScenarioError` for a NIC that is no GPU's."""
+        if not self.carried:
+            raise ScenarioError(
+                "a worker that waits for RDMA does not wait for the frames of scale-up domains",
+                hint="transport: {kind: rdma, scale_up: time}, or tcp, uet or roce",
+            )
         places = []
         for rank, nic in sorted(nics.items()):
             gpu = self.gpus.get((nic.node, nic.rail or 0))
@@ -117,6 +125,7 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> 
         rtt_ns=round(lab.scale_up.rtt.ns * k),
         timeout_ns=timeout_ms * 1_000_000,
         counts_errors=transport.scale_up_errors == "count",
+        carried=transport.kind is not TransportKind.RDMA,
     )
     return replace(found, packets=packets)
 

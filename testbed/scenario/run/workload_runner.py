@@ -74,6 +74,8 @@ class ExecutionResult:
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage."""
+    scale_up: Sequence[Mapping[str, Any]] = ()
+    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
     tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
     """The same of single tenants of the workload, by name."""
     interrupted: bool = False
@@ -264,6 +266,7 @@ class WorkloadRunner:
             computed_until_s=measured.computed_until_s,
             inside_s=measured.inside_s,
             storage=measured.storage,
+            scale_up=measured.scale_up,
             tenants=measured.tenants,
             interrupted=run.interrupted,
             failure=failure,
