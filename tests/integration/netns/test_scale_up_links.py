@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -137,11 +139,12 @@ def test_a_chip_that_is_down_carries_nothing_and_check_says_so(lab: RunningLab, 
 
 
 def test_slow_links(lab: RunningLab, control: LinkControl) -> None:
-    """S9's means: half of the rate of all planes takes about twice the time."""
+    """S9's means: at half of the rate of all planes a copy takes the time of that rate, which it did not before."""
     whole = copy(lab, 4 * SIZE)
     control.set("planes", LinkChange(rate_share=0.5))
     half = copy(lab, 4 * SIZE)
-    assert 1.6 < half / whole < 2.6, (whole, half)
+    slowest_s = 4 * SIZE * 8 / (0.5 * 180e6)
+    assert half > 0.95 * slowest_s > whole, (whole, half, slowest_s)
 
 
 def test_faults_of_a_run_are_done_seen_and_undone(lab: RunningLab) -> None:
@@ -215,29 +218,32 @@ def test_a_capture_of_a_plane_is_read_alike_by_decode_and_tshark(
     """Requests, responses, credits, LLR's control sets and the link's signal, of a real link."""
     path = tmp_path / "plane.pcap"
     arguments = ["capture", f"{HOST}.gpu1:plane2", "-n", lab.name, "-w", str(path)]
-    process = shared_sandbox.start(*arguments)
+    process = shared_sandbox.start(*arguments, start_new_session=True)
     try:
         deadline = time.monotonic() + 30
         while not (path.exists() and path.stat().st_size > 24) and time.monotonic() < deadline:
             assert process.poll() is None, (shared_sandbox.root / "out").read_text()
             time.sleep(0.01)
-        copy(lab, 1 << 16)
+        copy(lab, 1 << 18)  # a fifth of it by this plane
         control.set(f"{HOST}.gpu1:plane2", LinkChange(rate_share=0.5))
-        copy(lab, 1 << 16)
+        copy(lab, 1 << 18)
+        deadline = time.monotonic() + 30  # the kernel hands packets over in blocks, up to a second late
+        while path.stat().st_size < 2 * (1 << 18) // 6 and time.monotonic() < deadline:
+            time.sleep(0.01)
     finally:
-        process.terminate()
-        process.wait()
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does, which is for tcpdump
+        process.wait(20)
     shown = shared_sandbox.cli("decode", str(path))
     assert shown.returncode == 0
-    ours = shown.stdout.decode() if isinstance(shown.stdout, bytes) else shown.stdout
+    ours = shown.stdout
     for words in ("CF_UPDATE VC 0", "LLR_ACK", "LLR_INIT", "LINK_SIGNAL 50%", "VC 0 to 1 | 4096 B", "VC 1 to"):
         assert words in ours, words
     assert "MALFORMED" not in ours and "BAD FCS" not in ours
     theirs = run_tshark("scale_up.lua", path)
     frames = [line for line in theirs.splitlines() if line.strip()]
     assert len([line for line in ours.splitlines() if " > " in line]) == len(frames)
-    for words in ("CF_Update", "LLR_ACK"):
-        assert words.lower() in theirs.lower().replace("cf_update", "cf_update"), words
+    for words in ("CF_UPDATE", "LLR_ACK", "LINK_SIGNAL"):
+        assert sum(words in line for line in frames) == sum(words in line for line in ours.splitlines()), words
     assert "malformed" not in theirs.lower()
 
 
@@ -254,7 +260,6 @@ def test_what_a_rail_has_and_a_plane_has_not(lab: RunningLab, shared_sandbox: An
         (["capture", f"{HOST}.gpu1:planes"], "are 4 links"),
     ):
         done: subprocess.CompletedProcess[Any] = shared_sandbox.cli(*arguments, "-n", lab.name)
-        text = done.stderr.decode() if isinstance(done.stderr, bytes) else done.stderr
-        assert done.returncode == 2 and words in text, (arguments, text)
+        assert done.returncode == 2 and words in done.stderr, (arguments, done.stderr)
     with LinkControl(lab) as control:
         assert control.planes.changed() == []
