@@ -26,15 +26,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
+from testbed.scale_up.ctlos import LinkSignal
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
+from testbed.scale_up.frames import ControlFrame, encode_frame
 from testbed.transport.errors import UsageError
 
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
+GONE: Final = LinkSignal(level=0, reason=1)
+"""What an end says that leaves, as the switch's guardian does for one that was killed."""
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -215,7 +219,11 @@ class Endpoint:
             raise
 
     def close(self) -> None:
+        """Leave. The switch is told, so that it takes whoever comes next for somebody else, however soon that is."""
         if self.handle:
+            for item, (own, peer) in zip(self._sockets, self.settings.addresses, strict=True):
+                with contextlib.suppress(OSError):
+                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), 0)))
             self.native.endpoint_free(self.handle)
         self.handle = 0
         for item in (*self._sockets, *self._pause_sockets):
