@@ -186,6 +186,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "nic-in-tenant": "NICs of a tenant would be ranks, and the tenant is not named.",
             "no-external": "A tenant has no router outside, or none in the networks of the ranks.",
             "no-nics": "No NIC is in the tenants and networks that are asked for.",
+            "no-packets": "Transfers inside scale-up domains are to be packets, and the topology has none there.",
             "no-such-point": "No point of the matrix has these values.",
             "protocol-of-target": "A storage target of the ranks does not speak the protocol of the transport.",
             "transport-in-tenant": "Tenants, or switches that trim packets of tenants, do not carry this transport.",

@@ -75,6 +75,10 @@ class DomainSwitch:
         """What it has counted: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
         return self._ask("status")
 
+    def forget_peaks(self) -> None:
+        """Have its `times`, and the `deepest` of its buffers, be those of what comes from now on."""
+        self._ask("forget_peaks")
+
     def is_running(self) -> bool:
         """Tell whether there is a process that listens, without asking it anything."""
         try:

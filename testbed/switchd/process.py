@@ -154,6 +154,9 @@ class SwitchProcess:
         match request:
             case {"command": "status"}:
                 return self._status()
+            case {"command": "forget_peaks"}:
+                self._core.forget_peaks()
+                return {}
             case {"command": "shutdown"}:
                 self._ending = True
                 return {}

@@ -7,7 +7,6 @@ everything that does not fit together is a `ProgramError` with its place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from ipaddress import IPv4Address
 
 from testbed.worker.errors import ProgramError
@@ -29,9 +28,9 @@ from testbed.worker.program import (
     Piece,
     Program,
     Request,
-    ScaleUpLinks,
     Step,
 )
+from testbed.worker.scale_up_json import decode_scale_up, encode_scale_up
 from testbed.worker.transport_registry import decode_settings, encode_settings
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
@@ -43,6 +42,8 @@ MOST_CHANNELS = 65_536
 MOST_COLLECTIVES = 65_536
 MEMORY_LIMIT = 16 << 30
 """The most bytes that the arrays of one host's ranks may take together."""
+MOST_VCS = 8
+"""Virtual channels of a scale-up link."""
 MOST_REQUESTS = 1_000_000
 MOST_REQUEST_BYTES = 1 << 20
 MOST_TOKENS = 1 << 20
@@ -52,7 +53,7 @@ _COMBINES = tuple(Combine)
 _PIECE = ("collective", "offset", "length", "target", "combine")
 _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
-    "pulled", "restores", "operation", "members", "multicast", *_PIECE,
+    "pulled", "restores", "operation", "members", "multicast", "vc", *_PIECE,
 )  # fmt: skip
 
 _REQUEST_LIMITS = {
@@ -89,6 +90,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         "operation": [-1 if part is None else part.operation for part in parts],
         "members": [0 if part is None else part.members for part in parts],
         "multicast": [0 if part is None else int(part.multicast) for part in parts],
+        "vc": [_number(step.vc) for step in steps],
         "collective": [-1 if piece is None else piece.collective for piece in pieces],
         "offset": [-1 if piece is None else piece.offset for piece in pieces],
         "length": [-1 if piece is None else piece.length for piece in pieces],
@@ -108,13 +110,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         ],
         "datatypes": [datatype.value for datatype in program.datatypes],
         "seed": program.seed,
-        "scale_up": [
-            program.scale_up.rate_bps,
-            program.scale_up.in_switch_bps,
-            program.scale_up.one_way_ns,
-            program.scale_up.domain,
-            sorted(program.scale_up.neighbours),
-        ],
+        "scale_up": encode_scale_up(program.scale_up),
         "sample_ns": program.sample_ns,
         "requests": {name: [getattr(one, name) for one in program.requests] for name in _REQUEST_LIMITS},
     }
@@ -158,7 +154,7 @@ def decode_program(document: Json) -> Program:
         collectives=collectives,
         datatypes=datatypes,
         seed=read_whole(whole.get("seed"), "seed", 1 << 63),
-        scale_up=_scale_up(whole.get("scale_up"), by_rank.keys() - own),
+        scale_up=decode_scale_up(whole.get("scale_up"), own, by_rank.keys() - own),
         sample_ns=1 + read_whole(_minus_one(whole.get("sample_ns")), "sample_ns", _TIME_LIMIT),
         requests=_requests(read_object(whole.get("requests"), "requests")),
     )
@@ -182,22 +178,6 @@ def _endpoint(item: Json, path: str) -> Endpoint:
         interface=read_text(interface, path),
         address=parsed,
     )
-
-
-def _scale_up(item: Json, others: AbstractSet[int]) -> ScaleUpLinks:
-    path = "scale_up"
-    rate_bps, in_switch_bps, one_way_ns, domain, neighbours = read_row(item, path, 5)
-    named = [read_whole(rank, f"{path}.neighbours", MOST_RANKS) for rank in read_list(neighbours, path)]
-    found = ScaleUpLinks(
-        rate_bps=read_whole(rate_bps, path, 1 << 62),
-        in_switch_bps=read_whole(in_switch_bps, path, 1 << 62),
-        one_way_ns=read_whole(one_way_ns, path, _TIME_LIMIT),
-        domain=read_text(domain, path),
-        neighbours=frozenset(named),
-    )
-    if found.neighbours and (not found.domain or not found.neighbours <= others):
-        raise ProgramError(path, "neighbours are other hosts' ranks, with endpoints, of a domain that has a name")
-    return found
 
 
 def _channel(item: Json, path: str) -> Channel:
@@ -252,6 +232,7 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         "operation": (-1, MAX_STEPS),
         "members": (0, MOST_RANKS),
         "multicast": (0, 2),
+        "vc": (-1, MOST_VCS),
         "collective": (-1, MOST_COLLECTIVES),
         "offset": (-1, MEMORY_LIMIT),
         "length": (-1, MEMORY_LIMIT),
@@ -321,6 +302,7 @@ def _step(columns: dict[str, Json], n: int) -> Step:
         pulled=bool(columns["pulled"][n]),
         restores=restores,
         in_switch=in_switch,
+        vc=None if columns["vc"][n] == -1 else columns["vc"][n],
     )
 
 
@@ -345,7 +327,7 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
         elif step.source not in program.own:
             raise ProgramError(path, "it is another host's computing")
         _check_in_switch(step, path, operations)
-        if step.pulled and (step.channel is None or not program.transport.pulls):
+        if step.pulled and not _can_pull(program, step):
             raise ProgramError(path, f"{program.transport.kind} has no transfer that its destination begins")
         if step.restores is not None and not (step.pulled and step.restores < step.number):
             raise ProgramError(path, f"it cannot restore step {step.restores}")
@@ -354,6 +336,11 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
         elif step.after:
             raise ProgramError(path, "what another host's step waits for is no part of this program")
         seen[step.number] = step
+
+
+def _can_pull(program: Program, step: Step) -> bool:
+    """Tell whether the destination of a transfer can begin it: its transport has that, or the domain's frames."""
+    return program.scale_up.packets is not None if step.channel is None else program.transport.pulls
 
 
 def _check_in_switch(step: Step, path: str, operations: dict[int, tuple[InSwitch, int | None, int]]) -> None:

@@ -20,6 +20,7 @@ FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisib
 LINK_VCS: Final = 8
 PLANES: Final = 64
 STEPS: Final = 1056
+STEP_BITS: Final = 5
 TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
@@ -202,6 +203,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("switch_passes", POINTER(Steps), (c_void_p,)),
     ("switch_lateness", POINTER(Steps), (c_void_p,)),
     ("switch_frames", c_uint64, (c_void_p,)),
+    ("switch_forget_peaks", None, (c_void_p,)),
     ("switch_loop_new", c_void_p, (c_void_p, c_int, c_int, _PORTS, c_int, c_uint64)),
     ("switch_loop_free", None, (c_void_p,)),
     ("switch_loop_run", None, (c_void_p,)),
@@ -211,6 +213,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_export", c_int, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint32)),
     ("endpoint_authorise", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),
     ("endpoint_withdraw", None, (c_void_p, c_uint32)),
+    ("endpoint_await", c_bool, (c_void_p, c_uint32, c_uint64)),
     (
         "endpoint_begin",
         c_uint64,
@@ -258,6 +261,17 @@ def load(path: Path) -> Any:
 def retry_counters(sender: Any, receiver: Any) -> dict[str, dict[str, int]]:
     """LLR's counters, with SAI's names."""
     return {"retry": {**as_dict(sender.contents), **as_dict(receiver.contents)}}
+
+
+def counts_by_ns(histogram: Steps) -> dict[int, int]:
+    """The records of a histogram by the upper end of their step, in ns (`upper_end` in histogram.c)."""
+    found: dict[int, int] = {}
+    for step, count in enumerate(histogram.steps):
+        if count:
+            shift = (step >> STEP_BITS) - 1
+            low = ((step & (1 << STEP_BITS) - 1) + (1 << STEP_BITS) + 1 << shift) - 1 if shift > 0 else step
+            found[low] = int(count)
+    return found
 
 
 def as_dict(counters: ctypes.Structure) -> dict[str, int]:

@@ -26,15 +26,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
+from testbed.scale_up.ctlos import LinkSignal
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
+from testbed.scale_up.frames import ControlFrame, encode_frame
 from testbed.transport.errors import UsageError
 
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
+GONE: Final = LinkSignal(level=0, reason=1)
+"""What an end says that leaves, as the switch's guardian does for one that was killed."""
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -48,6 +52,8 @@ class Kind(enum.IntEnum):
     CAS = 5
     MESSAGE = 6
     FENCE = 7
+    ARRIVED = 8
+    """Not an operation: a window has what it was to wait for. The handle is the window's number."""
 
 
 class Spray(enum.IntEnum):
@@ -134,6 +140,12 @@ class Window:
         if self._endpoint.native.endpoint_authorise(self._endpoint.handle, self.number, peer, may):
             raise UsageError(f"there is no GPU {peer} or no window any more")
 
+    def await_bytes(self, size: int) -> None:
+        """Have a completion of the kind `ARRIVED` when peers have written the first `size` bytes, whose handle is this
+        window's `number`. Nothing is told of bytes that are written in parts of less than a transaction."""
+        if not self._endpoint.native.endpoint_await(self._endpoint.handle, self.number, size):
+            raise UsageError(f"the window cannot wait for {size} bytes")
+
     def withdraw(self) -> None:
         """Nobody reaches it any more."""
         self._endpoint.native.endpoint_withdraw(self._endpoint.handle, self.number)
@@ -207,7 +219,11 @@ class Endpoint:
             raise
 
     def close(self) -> None:
+        """Leave. The switch is told, so that it takes whoever comes next for somebody else, however soon that is."""
         if self.handle:
+            for item, (own, peer) in zip(self._sockets, self.settings.addresses, strict=True):
+                with contextlib.suppress(OSError):
+                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), 0)))
             self.native.endpoint_free(self.handle)
         self.handle = 0
         for item in (*self._sockets, *self._pause_sockets):
@@ -296,7 +312,8 @@ class Endpoint:
         """The operations that were done since the last call, as they ended."""
         item = binding.Completion()
         while self.native.endpoint_completion(self.handle, item):
-            self._kept.pop(item.handle, None)
+            if item.kind != Kind.ARRIVED:
+                self._kept.pop(item.handle, None)
             yield Done(
                 handle=item.handle,
                 kind=Kind(item.kind),
@@ -348,6 +365,10 @@ class Endpoint:
         """That of transactions, from sent to answered; 0 where there were none."""
         return int(self.native.histogram_quantile(self.native.endpoint_times(self.handle), share))
 
+    def latencies(self) -> dict[int, int]:
+        """Those of transactions: how many there were, by ns, which are the upper ends of steps of a histogram."""
+        return binding.counts_by_ns(self.native.endpoint_times(self.handle).contents)
+
 
 @dataclass(slots=True)
 class Endpoints:
@@ -388,10 +409,19 @@ class Endpoints:
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
             raise OSError(error, "epoll_ctl")
 
+    def remove(self, endpoint: Endpoint) -> None:
+        """Close a GPU's end."""
+        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+        self._endpoints.remove(endpoint)
+        endpoint.close()
+
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""
-        until = _NEVER if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
-        self._native.endpoint_loop_run(self._handle, until)
+        self.run_until(None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9))
+
+    def run_until(self, until_ns: int | None) -> None:
+        """`run` until this time of CLOCK_MONOTONIC; None: for as long as it takes."""
+        self._native.endpoint_loop_run(self._handle, _NEVER if until_ns is None else until_ns)
 
     def wait(self, endpoint: Endpoint, handle: int, timeout_s: float = 30.0) -> Done:
         """Serve until this operation is done. Raises what went wrong with it, or `TimeoutError`.

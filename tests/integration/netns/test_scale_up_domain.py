@@ -16,6 +16,7 @@ from domain_lab import DomainLab, domain_lab
 from testbed.scale_up.domain.endpoint import READ, Endpoint
 from testbed.scale_up.domain.errors import LinkDown, WindowRefused
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.retry import RetryConfig
 
 pytestmark = [pytest.mark.netns]
 
@@ -201,3 +202,17 @@ def test_requests_and_responses_on_one_channel_can_lock_up(tmp_path: Path) -> No
 
 def _served(gpu: Endpoint) -> int:
     return int(gpu.counters()["served"])
+
+
+def test_an_end_that_is_opened_again_at_once_is_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs are drawn: here the same one again and again, long before anybody could have been silent."""
+    monkeypatch.setattr("secrets.randbelow", lambda limit: 6)
+    retry = RetryConfig(outstanding_frames_max=64, replay_timer_ns=20_000_000, replay_count_max=3)
+    with domain_lab(tmp_path, LinkSettings(**LINK, silence_ns=5_000_000_000, retry=retry), gpus=2, planes=2) as lab:
+        for _ in range(3):
+            source, target = lab.gpu(0), lab.gpu(1)
+            window = target.export(bytearray(SIZE))
+            window.authorise(0)
+            lab.endpoints.wait(source, source.write(window.reference(), bytes(range(256)) * 64), 3.0)
+            for endpoint in (source, target):
+                lab.endpoints.remove(endpoint)

@@ -46,6 +46,7 @@ class DomainLab:
         response_vc: int = 1,
         timeout_s: float = 5.0,
         spray: Spray = Spray.WEIGHTED,
+        peer_window: int = 0,
     ) -> Endpoint:
         """Open a GPU's end."""
         planes = range(self.description.planes)
@@ -60,6 +61,7 @@ class DomainLab:
             response_vc=response_vc,
             timeout_s=timeout_s,
             spray=spray,
+            peer_window=peer_window,
         )
 
         def add() -> Endpoint:

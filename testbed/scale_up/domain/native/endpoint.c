@@ -53,6 +53,8 @@ void endpoint_free(struct endpoint *endpoint)
 {
 	if (!endpoint)
 		return;
+	for (__u32 window = 0; window < WINDOWS; window++)
+		window_forget(&endpoint->windows[window]);
 	frame_pool_close(&endpoint->pool);
 	for (__u32 plane = 0; endpoint->planes && plane < endpoint->config.planes; plane++)
 		link_close(&endpoint->planes[plane].link);
@@ -69,7 +71,8 @@ int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32 key
 		return -1;
 	for (int window = 0; window < WINDOWS; window++) {
 		if (!endpoint->windows[window].base) {
-			endpoint->windows[window] = (struct memory_window){base, size, key, rights, {0}};
+			endpoint->windows[window] = (struct memory_window){
+				.base = base, .size = size, .key = key, .rights = rights};
 			return window;
 		}
 	}
@@ -90,7 +93,7 @@ int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool
 void endpoint_withdraw(struct endpoint *endpoint, __u32 window)
 {
 	if (window < WINDOWS)
-		endpoint->windows[window] = (struct memory_window){0};
+		window_forget(&endpoint->windows[window]);
 }
 
 /* ------------------------------------------------------------------ tags */
@@ -140,7 +143,7 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 	    (kind == OP_WRITE_FULL && (size % 64 || remote % 64)) || (peer == endpoint->config.gpu && kind != OP_FENCE) ||
 	    (kind == OP_MESSAGE && size > endpoint->config.coarse * REGION_BYTES) || size >> OFFSET_BITS ||
 	    vc >= endpoint->planes[0].link.config.vcs ||
-	    endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS)
+	    endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS - WINDOWS)
 		return 0;
 	while (endpoint->operations[number].used && tried++ < OPERATIONS)
 		number = (number + 1) % OPERATIONS;
@@ -186,6 +189,17 @@ static void complete(struct endpoint *endpoint, struct operation *operation, __u
 		.kind = operation->kind,
 	};
 	operation->used = false;
+}
+
+/* There is room for one of each window beside the operations. */
+void endpoint_tell_arrival(struct endpoint *endpoint, __u32 window, __u64 now)
+{
+	__u32 place = (endpoint->completed_first + endpoint->completed) % OPERATIONS;
+
+	if (endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS)
+		return;
+	endpoint->completed++;
+	endpoint->completions[place] = (struct completion){.handle = window, .ended_ns = now, .kind = ARRIVED};
 }
 
 bool endpoint_completion(struct endpoint *endpoint, struct completion *completion)
@@ -360,7 +374,7 @@ static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __
 		/* Two frames: a message is kept, too. */
 		if (plane->responses.count >= RESPONSES || endpoint->pool.free.count < 2)
 			return false;
-		endpoint_serve(endpoint, plane, number);
+		endpoint_serve(endpoint, plane, number, now);
 		endpoint->pool.frames[plane->responses.last].due_ns = now;
 	} else if (sound && (data[17] >> 5 & 3) == UALINK_RESPONSE) {
 		endpoint_take_response(endpoint, plane, number, now);

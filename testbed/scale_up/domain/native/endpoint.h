@@ -38,7 +38,7 @@
 
 enum spray { SPRAY_WEIGHTED, SPRAY_EQUAL, SPRAY_PINNED };
 
-enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE };
+enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE, ARRIVED };
 
 /* The first four are `enum status`. */
 enum outcome { OUTCOME_TIMEOUT = 16, OUTCOME_LINK_DOWN, OUTCOME_CANCELLED };
@@ -138,6 +138,10 @@ API int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32
 API int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool may);
 API void endpoint_withdraw(struct endpoint *endpoint, __u32 window);
 
+/* Have a completion of the kind ARRIVED, whose handle is the window's number, when the first `bytes` of a window have
+ * been written to, each region of `coarse` transactions at once; false: there is no such window, or no memory. */
+API bool endpoint_await(struct endpoint *endpoint, __u32 window, __u64 bytes);
+
 /* Begin an operation; its handle, or 0: OPERATIONS are under way or not collected, or a field is out of range. `local`
  * must stay until it is done. `operands` are those of an atomic of `element` bytes: what is added; what is expected and
  * what is written in its place. `vc` is that of the requests; VC_OF_REQUESTS: the endpoint's. */
@@ -172,8 +176,12 @@ API const struct retry_receiver_counters *endpoint_retry_receiver(struct endpoin
 
 /* ---- between the files of the endpoint */
 
+void endpoint_landed(struct endpoint *endpoint, __u64 address, __u64 now);
+void endpoint_tell_arrival(struct endpoint *endpoint, __u32 window, __u64 now);
+void window_forget(struct memory_window *window);
+
 /* Answer the request in `frame`, which came by `plane`. */
-void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame);
+void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame, __u64 now);
 /* Take the response in `frame`. */
 void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now);
 /* A frame that asks for the transaction of `tag`; NO_FRAME: the pool has none. */

@@ -219,7 +219,7 @@ static enum status atomic(__u8 *place, const struct request *request, const __u8
 
 /* Do what is asked; `answer` gets the data of it, `bytes` of them. */
 static enum status carry_out(struct endpoint *endpoint, const struct request *request, const __u8 *data, __u32 payload,
-			     __u8 *answer, __u32 *bytes)
+			     __u8 *answer, __u32 *bytes, __u64 now)
 {
 	__u32 size = request->metadata * REGION_BYTES + (request->length + 1) * 4, first = request->attributes & 3,
 	      last = request->attributes >> 2 & 3;
@@ -253,6 +253,7 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 		if (!place)
 			return STATUS_REFUSED;
 		memcpy(place, data + first, size - first - last);
+		endpoint_landed(endpoint, request->address + first, now);
 		return STATUS_OK;
 	case COMMAND_ATOMIC:
 		if ((size != 4 && size != 8) || request->address % size)
@@ -266,7 +267,7 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 	return STATUS_MALFORMED;
 }
 
-void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame)
+void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
 	__u32 length = endpoint->pool.frames[frame].length, bytes = 0, made;
@@ -304,7 +305,7 @@ void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame)
 		endpoint->counters.inbox_full += response.status == STATUS_BUSY;
 	} else {
 		response.status = carry_out(endpoint, &request, data + BODY_AT + REQUEST_BYTES, payload,
-					    answer + BODY_AT + RESPONSE_BYTES, &bytes);
+					    answer + BODY_AT + RESPONSE_BYTES, &bytes, now);
 	}
 	if (response.status != STATUS_OK)
 		bytes = 0;
