@@ -23,6 +23,8 @@ STEPS: Final = 1056
 TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
+OPERATIONS: Final = 1024
+"""Of an endpoint at a time, those whose completion was not collected among them."""
 OVERHEAD_BYTES: Final = 38
 """Of a request beyond its payload: Ethernet header, prefix, request, FCS."""
 

@@ -13,6 +13,7 @@ from testbed.datapath import scale_up_domain
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu
+from testbed.scale_up.domain.host_gpus import HostGpus
 from testbed.scale_up.domain.link import LinkSettings
 from testbed.switchd.client import DomainSwitch
 from testbed.switchd.description import SwitchDescription, SwitchPort
@@ -38,10 +39,10 @@ class DomainLab:
     switch: DomainSwitch
     endpoints: Endpoints
 
-    def gpu(self, number: int, *, request_vc: int = 0, response_vc: int = 1, timeout_s: float = 5.0) -> Endpoint:
-        """Open a GPU's end."""
+    def settings(self, number: int, *, request_vc: int = 0, response_vc: int = 1, timeout_s: float = 5.0) -> Gpu:
+        """What a GPU's end is told."""
         planes = range(self.description.planes)
-        gpu = Gpu(
+        return Gpu(
             gpu=number,
             gpus=self.description.gpus,
             interfaces=[f"g{number}p{plane}" for plane in planes],
@@ -52,6 +53,10 @@ class DomainLab:
             timeout_s=timeout_s,
         )
 
+    def gpu(self, number: int, *, request_vc: int = 0, response_vc: int = 1, timeout_s: float = 5.0) -> Endpoint:
+        """Open a GPU's end."""
+        gpu = self.settings(number, request_vc=request_vc, response_vc=response_vc, timeout_s=timeout_s)
+
         def add() -> Endpoint:
             enter_namespace(self.gpu_namespace)
             return self.endpoints.add(gpu)
@@ -60,6 +65,20 @@ class DomainLab:
 
     def start_switch(self) -> int:
         return self.switch.start(self.switch_namespace, self.description)
+
+
+def host_gpus(lab: DomainLab, *, time_scale: float, rtt_ns: int) -> HostGpus:
+    """What a lab of this time scale would say of all GPUs to a host that has them."""
+    description = lab.description
+    lab_bps = description.planes * description.link.rate_bps
+    return HostGpus(
+        domain="h1",
+        library=lab.endpoints.library,
+        time_scale=time_scale,
+        rtt_ns=rtt_ns,
+        rate_bps=round(lab_bps * time_scale),
+        gpus=[lab.settings(number) for number in range(description.gpus)],
+    )
 
 
 @contextlib.contextmanager
