@@ -38,6 +38,7 @@ from testbed.errors import CapabilityError, DriverError, TestbedError
 from testbed.model import Lab, NodeKind
 from testbed.names import namespace_name
 from testbed.plan.operations import AddAddress, CreateNode, CreateVeth, Operation, StartContainer
+from testbed.plan.scale_up_domains import domain_nodes
 
 from mininet.log import output  # isort: skip - the lines above have found it
 from mininet.net import Mininet  # isort: skip
@@ -73,6 +74,8 @@ class LabNet(Mininet):  # type: ignore[misc]
         self._shells = {"tag": tag, "outlive": outlive}
         self._timeout_s = timeout_s
         self._lab: RunningLab | None = None
+        self._beside = frozenset(domain_nodes(model))
+        """Places of the lab that are none of its nodes: the switches of scale-up domains."""
         self._whole: frozenset[str] = frozenset()
         _raise_file_limit()
         # Mininet would raise limits of the machine and leave them so (mininet.util.fixLimits).
@@ -94,9 +97,9 @@ class LabNet(Mininet):  # type: ignore[misc]
         """Make the objects of what these operations have made; those of which Mininet has no notion are passed over."""
         for operation in operations:
             match operation:
-                case CreateNode() | StartContainer():
+                case CreateNode() | StartContainer() if operation.node not in self._beside:
                     self._add_node(operation.node)
-                case CreateVeth(a=a, b=b):
+                case CreateVeth(a=a, b=b) if b.node not in self._beside:
                     self.addLink(
                         self[a.node],
                         self[b.node],

@@ -63,6 +63,11 @@ def vrf_node_name(switch: str, tenant: str) -> str:
     return f"{switch}-{tenant}"
 
 
+def domain_node_name(domain: str) -> str:
+    """What operations call the namespace of a scale-up domain's switch: a node beside those of the lab."""
+    return f"scaleup-{domain}"
+
+
 def namespace_name(lab: str, node: str) -> str:
     """The network namespace of a node, visible to `ip netns`."""
     return f"{lab}-{node}"

@@ -38,6 +38,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.routing import daemon_sets, start_daemons
 from testbed.deploy.runtimes.registry import RUNTIMES
 from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain, join_remaining
+from testbed.deploy.scale_up import dead_domains, dead_line, revival_hint, start_domain_switches
 from testbed.deploy.services import require_services, service_places, start_services
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
@@ -222,10 +223,13 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
             hint="deploy --reconfigure replaces it; -n gives the new one another name",
         )
     broken = [node.name for node in running.status() if node.state != "running"]
-    if broken:
+    dead = dead_domains(running.plan, state.run_directory(lab.name))
+    if broken or dead:
+        what = [*broken, *map(dead_line, dead)]
+        hint = "deploy --reconfigure brings it up anew"
         raise LabExists(
-            f"the lab {lab.name} is deployed but not whole: {', '.join(broken[:5])}",
-            hint="deploy --reconfigure brings it up anew",
+            f"the lab {lab.name} is deployed but not whole: {', '.join(what[:5])}",
+            hint=hint if broken else f"{revival_hint(dead[0])}; {hint}",
         )
     return running
 
@@ -325,7 +329,7 @@ class _Deploy:
                 with step("ports", notify, f"{len(plan.ports)} ports"):
                     kernel.apply(ports)
                     realised(ports)
-                beside.append(self.start_link_groups(pool, plan))
+                beside += [self.start_link_groups(pool, plan), self.start_domain_switches(pool, plan)]
                 beside.append(self.start_services(pool, services, plan, record, beside[0]))
                 if sets is not None:
                     with step("routing", notify, f"{len(plan.speakers)} nodes"):
@@ -358,6 +362,11 @@ class _Deploy:
         """Have the link groups of the lab's nodes started, if they have any, beside their routing."""
         with signals_later():
             return pool.submit(start_link_groups, plan, self.state.run_directory(self.lab.name))
+
+    def start_domain_switches(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
+        """Have the switches of the lab's scale-up domains started, where those have packets."""
+        with signals_later():
+            return pool.submit(start_domain_switches, plan, self.state.run_directory(self.lab.name))
 
     def start_keeper(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
         """Have the keeper of the lab's overlay started, if it has one: routers may be lost from the first routes on."""

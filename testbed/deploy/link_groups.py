@@ -6,8 +6,6 @@ A host whose NIC is a bond of the kernel has no process: what its group does is 
 from __future__ import annotations
 
 import secrets
-import subprocess
-import sys
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -16,7 +14,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.converge import convergence_error
 from testbed.drivers.netlink.bonding import bond_states
 from testbed.drivers.nodes.namespaces import open_namespaces
-from testbed.drivers.nodes.processes import package_environment
+from testbed.drivers.nodes.processes import launch_servers
 from testbed.drivers.routing.inotify import DirectoryWatch
 from testbed.errors import DriverError
 from testbed.lag.bond import bond_status
@@ -64,22 +62,9 @@ def start_link_groups(plan: LabPlan, run: Path, only: Collection[str] = ()) -> N
             _configuration(plan, directory).write(path)
         for node in only:
             (directory / f"{node}.json").unlink(missing_ok=True)
-        with (directory / LOG).open("ab") as log:
-            done = subprocess.run(
-                [sys.executable, "-m", "testbed.lag", str(path), *only],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=package_environment(),
-                timeout=START_TIMEOUT_S,
-                check=False,
-            )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise DriverError(f"link groups do not start: {error}", operation="link groups") from error
-    if done.returncode:
-        lines = (directory / LOG).read_text(errors="replace").splitlines()
-        raise DriverError(f"link groups do not start: {lines[-1] if lines else 'no reason'}", operation="link groups")
+    launch_servers("testbed.lag", [str(path), *only], directory / LOG, what="link groups do", timeout_s=START_TIMEOUT_S)
 
 
 def _configuration(plan: LabPlan, directory: Path) -> LagConfiguration:

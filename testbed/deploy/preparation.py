@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.datapath import build, load
+from testbed.datapath import build, load, scale_up_domain
 from testbed.deploy.mechanisms import Mechanisms, choose_mechanisms, load_bonding_for, load_nvmet_for
 from testbed.deploy.pausing.attachment import needs_pause_agent
 from testbed.deploy.pausing.reaction import planned_reaction_ns
@@ -24,6 +24,7 @@ from testbed.names import namespace_name
 from testbed.plan import plan_lab, slot_for
 from testbed.plan.operations import InstallPort, LabPlan
 from testbed.plan.overlay.planner import vrf_nodes
+from testbed.plan.scale_up_domains import domain_nodes
 from testbed.portd import native
 
 
@@ -73,7 +74,8 @@ def plan_at(lab: Lab, slot: int, *, k: float, by: Mechanisms, reaction_ns: int) 
 def require_names(lab: Lab, replaced: JournalContent) -> None:
     """Raise `NameInUse` where a node's namespace has the name of one that is not `replaced`'s."""
     ours = {namespace_name(lab.name, node): identity for node, identity in replaced.identities.items()}
-    wanted = [namespace_name(lab.name, node) for node in (*(node.name for node in lab.nodes), *vrf_nodes(lab))]
+    nodes = (*(node.name for node in lab.nodes), *vrf_nodes(lab), *domain_nodes(lab))
+    wanted = [namespace_name(lab.name, node) for node in nodes]
     if foreign := namespaces.foreign(wanted, ours):
         raise NameInUse(
             f"the network namespace {foreign[0]} exists and is not ours",
@@ -82,10 +84,12 @@ def require_names(lab: Lab, replaced: JournalContent) -> None:
 
 
 def require_data_path(plan: LabPlan) -> None:
-    """Compile what the lab's ports run, where that was not done before.
+    """Compile what the lab's ports and the switches of its scale-up domains run, where that was not done before.
 
     Raises `CapabilityError` where clang, its headers or libbpf are missing, `DriverError` for too many ports.
     """
+    if plan.scale_up_domains:
+        scale_up_domain.build()
     if plan.tables is None:
         return
     check_ports([item for item in plan.operations if isinstance(item, InstallPort)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from testbed.errors import FabricError
@@ -68,7 +68,7 @@ def find_domains(lab: Lab) -> tuple[ScaleUpDomain, ...]:
 
     A host has the GPUs of its NICs in the back end; one that has no rails has a GPU for every link there.
     """
-    gpus = _gpus_of_hosts(lab)
+    gpus = gpus_of_hosts(lab)
     members: dict[str, list[str]] = {}
     for host, domain in lab.host_domains.items():
         if gpus[host]:
@@ -106,6 +106,19 @@ def link_round_trip(scale_up: ScaleUp) -> Duration:
     return Duration(scale_up.rtt.ns // 2)
 
 
+def fold_plane(scale_up: ScaleUp, plane: int) -> ScaleUp:
+    """A GPU's links to one plane (from 1) as one link of their rates together, with their credits and windows.
+
+    A lab has a wire for each GPU and plane, however many links a file says there are.
+    """
+    share, credits, retry = scale_up.shares[plane - 1], scale_up.credits, scale_up.retry
+    if credits.limit is not None:
+        credits = replace(credits, limit=share * credits.limit)
+    if retry is not None and retry.window is not None:
+        retry = replace(retry, window=share * retry.window)
+    return replace(scale_up, rate=scale_up.plane_rate(plane), shares=(1,), credits=credits, retry=retry)
+
+
 def needed_window(scale_up: ScaleUp, frame: ByteCount) -> int:
     """The frames that fill a link for its round trip: 1 + B x RTT / (8 L)."""
     return 1 + ceil(scale_up.link_rate.bps * link_round_trip(scale_up).seconds / 8 / frame.bytes)
@@ -135,6 +148,11 @@ def credit_limit(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int | 
     """
     if scale_up.flow_control is not ScaleUpFlowControl.CREDITS:
         return None
+    return credits_held(scale_up, unit, frame)
+
+
+def credits_held(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int:
+    """The credits of `unit` bytes that the buffer of a link's virtual channel holds, whatever controls the flow."""
     credits = scale_up.credits
     if credits.limit is not None:
         return credits.limit * credits.unit.bytes // unit.bytes
@@ -226,8 +244,8 @@ def _unfit_window(scale_up: ScaleUp) -> Iterator[FabricError]:
         )
 
 
-def _gpus_of_hosts(lab: Lab) -> Counter[str]:
-    """How many GPUs each host has."""
+def gpus_of_hosts(lab: Lab) -> Counter[str]:
+    """How many GPUs each host has: one for each rail's NIC, times the GPUs of a NIC, or one for each link."""
     links = _gpu_links(lab)
     railed = {(host, rail) for host, rail, _ in links if rail}
     if railed:
@@ -238,7 +256,7 @@ def _gpus_of_hosts(lab: Lab) -> Counter[str]:
 
 def _nic_rates(lab: Lab) -> tuple[Rate, ...]:
     """What a GPU has of its host's NICs, each way: every different rate, ascending."""
-    gpus = _gpus_of_hosts(lab)
+    gpus = gpus_of_hosts(lab)
     rates: Counter[str] = Counter()
     for host, rail, bps in _gpu_links(lab):
         if rail or not lab.rail_subnets:

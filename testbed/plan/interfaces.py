@@ -22,6 +22,8 @@ _FAMILY_NAME = re.compile(r"^(rail|nic|uplink|down)([1-9]\d{0,4})([a-d]?)$")
 WRITTEN_START = 16384
 WRITTEN_SIZE = 16384
 """Names of other forms are hashed into this many indexes; all stay below 32,768."""
+SCALE_UP_START = 1 << 16
+"""Indexes of the wires of scale-up domains: for 1,024 GPUs of 64 planes they stay below 2^18."""
 
 
 def bridge_name(rail: int) -> str:

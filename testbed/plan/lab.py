@@ -58,6 +58,13 @@ from testbed.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS, QueuePl
 from testbed.plan.rails import Rails
 from testbed.plan.rdma import rdma_devices
 from testbed.plan.routes import PlannedSession, Speaker, expect_routes
+from testbed.plan.scale_up_domains import (
+    DomainPlanner,
+    create_switches,
+    domain_sysctls,
+    set_wires_up,
+    wire_veths,
+)
 from testbed.plan.stable import SLOTS, stable_hash
 from testbed.plan.sysctls import (
     failover_sysctls,
@@ -142,6 +149,7 @@ class _Planner:
         self.rails = Rails(lab, self.nodes)
         self.link_groups = LinkGroups(lab, self.nodes, auto_lag)
         self.management = ManagementPlanner(lab)
+        self.scale_up = DomainPlanner(lab, k)
         self.indexes = self._indexes()
         self.addresses = self.rails.addresses() | self.management.addresses
         self.networks = self.rails.networks_by_switch()
@@ -153,7 +161,9 @@ class _Planner:
         self.asns = lab_as_numbers(lab, slot=slot)
         self._address_routed()
         ports = [(node, name) for node, names in self.indexes.items() for name in names]
-        self.macs = mac_addresses([*ports, *overlay_macs(lab), *self.link_groups.trunk_ends], slot)
+        ports += [*overlay_macs(lab), *self.link_groups.trunk_ends, *self.scale_up.interfaces]
+        self.macs = mac_addresses(ports, slot)
+        self.domains = self.scale_up.plans(self.macs)
         self.link_groups.share_macs(self.macs)
         self.homing = Homing(lab, self.nodes, self.macs, slot)
         self.addresses |= self.homing.addresses
@@ -191,7 +201,7 @@ class _Planner:
             names[rail.switch].append(rail.name)
             indexes[rail.switch][rail.name] = rail.bridge_ifindex
         for node, ports in names.items():
-            check_unique_names(node, ports)
+            check_unique_names(node, [*ports, *self.scale_up.host_interfaces(node)])
         return indexes
 
     def _address_routed(self) -> None:
@@ -249,6 +259,7 @@ class _Planner:
             link_groups=self.link_groups.plan(self.indexes, self.macs, overlay),
             management=self.management.plan,
             carriers={network.name: network.carrier for network in self.lab.networks if network.carrier},
+            scale_up_domains=self.domains,
         )
 
     def _port(self, link: Link, end: End, peer: End) -> PortPlan:
@@ -438,7 +449,8 @@ class _Planner:
             for node in self.lab.nodes
             if node.container is not None
         ]
-        operations += self.overlay.creations({node.name: _cpu_slot(node) for node in self.lab.switches})
+        slots = {node.name: _cpu_slot(node) for node in self.lab.switches}
+        operations += [*self.overlay.creations(slots), *create_switches(self.domains)]
         opening: list[SetSysctl] = []
         for node in self.lab.nodes:
             if node.kind in (NodeKind.HOST, NodeKind.STORAGE):
@@ -456,10 +468,11 @@ class _Planner:
                 operations += outside_sysctls(node.name)
             operations += self.management.node_sysctls(node)
         bridges = self.rails.bridges(self.macs)
-        operations += [*bridges, *self.management.before_links(self.macs)]
+        operations += [*domain_sysctls(self.domains), *bridges, *self.management.before_links(self.macs)]
         operations += [*self.overlay.before_links(), *self.link_groups.before_links(self.indexes, self.macs)]
         for kind in (LinkKind.ACCESS, LinkKind.TENANT, LinkKind.ROUTED, LinkKind.MANAGEMENT):
             operations += [self._veth(link) for link in self.by_kind[kind]]
+        operations += wire_veths(self.domains)
         operations += self.link_groups.links(self.indexes, self.macs)
         operations += opening + self.overlay.externals.opening() + self.management.port_sysctls()
         operations += [item for host in hosts for item in failover_sysctls(host.nics)]
@@ -474,6 +487,7 @@ class _Planner:
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]
         operations += self.management.set_up()
         operations += [SetUp(node=port.node, name=port.name, ifindex=port.ifindex, vrf=port.vrf) for port in ports]
+        operations += set_wires_up(self.domains)
         operations += [*self.overlay.after_links(), *self.link_groups.after_links(self.indexes, self.addresses)]
         operations += [SetUp(node=node.name, name="lo", ifindex=LOOPBACK_IFINDEX) for node in self.lab.nodes]
         operations += self._addressing(ports, speakers)

@@ -21,6 +21,7 @@ from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, C
 from testbed.plan.overlay.policy_operations import SetBorder, SetPolicy
 from testbed.plan.overlay.vrfs import EvpnPlan, OverlayPlan
 from testbed.plan.qos.qos_plan import QosPlan, QosTables
+from testbed.plan.scale_up_wires import DomainPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -522,6 +523,8 @@ class LabPlan:
     """None: nodes have no management ports."""
     carriers: dict[str, str] = field(default_factory=dict)
     """The network over whose switches another one goes, by the name of the one that is carried."""
+    scale_up_domains: tuple[DomainPlan, ...] = ()
+    """Those whose transfers are frames through a switch."""
 
     @property
     def services(self) -> tuple[StartService, ...]:

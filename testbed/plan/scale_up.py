@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.fabric.scale_up import credit_limit, find_domains, needed_window, replay_window
+from testbed.fabric.scale_up import credit_limit, credits_held, find_domains, fold_plane, needed_window, replay_window
 from testbed.model import TRANSACTION, Lab, ScaleUp
 from testbed.plan.scale import round_up_125
 from testbed.units import ByteCount, Duration, Rate
@@ -42,6 +42,10 @@ class ScaleUpPlan:
     credit_unit: ByteCount
     credits: int | None
     """Credits of a link's virtual channel; None where credits are not what controls the flow."""
+    buffer_credits: int
+    """What the buffer of a channel holds, whatever controls the flow: as many as credits need."""
+    real: ScaleUp
+    """The same in the units of the real system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,14 @@ def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
         replay_timer=timer,
         credit_unit=unit,
         credits=credit_limit(scale_up, unit, frame),
+        buffer_credits=credits_held(scale_up, unit, frame),
+        real=scale_up,
     )
+
+
+def plan_planes(scale_up: ScaleUp, k: float) -> tuple[ScaleUpPlan, ...]:
+    """What a GPU has to each plane, as one link, at the time scale `k`: that is one wire of a lab by packets."""
+    return tuple(plan_scale_up(fold_plane(scale_up, plane), k) for plane in range(1, scale_up.planes + 1))
 
 
 def packet_scale(lab: Lab) -> PacketScale:

@@ -9,6 +9,8 @@ from pathlib import Path
 from testbed.switchd.process import SwitchProcess
 
 READY = b"ready\n"
+PROCESS_NAME = "domain-switch"
+"""As `ps` shows it."""
 
 
 def main() -> None:
@@ -16,6 +18,7 @@ def main() -> None:
     parser.add_argument("--run-directory", type=Path, required=True)
     parser.add_argument("--ready-fd", type=int, default=-1, help="where to say that the control socket is there")
     options = parser.parse_args()
+    Path("/proc/self/comm").write_text(PROCESS_NAME)
     process = SwitchProcess(options.run_directory)
     if options.ready_fd >= 0:
         os.write(options.ready_fd, READY)

@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from testbed.datapath import scale_up_domain
 from testbed.descriptors import wait_readable
-from testbed.drivers.nodes.processes import package_environment, spawn
+from testbed.drivers.nodes.processes import disown, last_line, launch, package_environment
 from testbed.portd.control import socket_path
 from testbed.switchd.description import SwitchDescription
 from testbed.switchd.errors import SwitchError, SwitchMissing
@@ -52,32 +51,35 @@ class DomainSwitch:
                 raise SwitchError(f"the switch does not start within {START_TIMEOUT_S:g} s", hint=self._log)
             if not os.read(reader, 16):
                 process.wait()
-                raise SwitchMissing("the switch ended at its start", hint=self._log)
+                reason = last_line(self.run_directory / LOG_NAME)
+                raise SwitchMissing(f"the switch ended at its start: {reason}".rstrip(": "), hint=self._log)
         finally:
             os.close(reader)
-        process.returncode = 0  # it outlives us
+        disown(process)
         return process.pid
 
     def _spawn(self, namespace: str, ready: int) -> subprocess.Popen[bytes]:
-        with (self.run_directory / LOG_NAME).open("ab") as log:
-            return spawn(
-                namespace,
-                [
-                    *(sys.executable, "-m", "testbed.switchd"),
-                    *("--run-directory", str(self.run_directory), "--ready-fd", str(ready)),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=package_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                pass_fds=(ready,),
-                start_new_session=True,
-            )
+        return launch(
+            "testbed.switchd",
+            ["--run-directory", str(self.run_directory), "--ready-fd", str(ready)],
+            self.run_directory / LOG_NAME,
+            namespace=namespace,
+            env=package_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            pass_fds=(ready,),
+            start_new_session=True,
+        )
 
     def status(self) -> dict[str, Any]:
         """What it has counted: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
         return self._ask("status")
+
+    def is_running(self) -> bool:
+        """Tell whether there is a process that listens, without asking it anything."""
+        try:
+            self._connect().close()
+        except OSError:
+            return False
+        return True
 
     def stop(self) -> None:
         """End it and wait for its end. Fine where there is none."""

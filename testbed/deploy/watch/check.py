@@ -11,6 +11,7 @@ from enum import StrEnum
 from testbed.deploy.link_groups import missing_members
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
+from testbed.deploy.scale_up import dead_domains, dead_line, domain_switch, revival_hint
 from testbed.deploy.services import missing_services
 from testbed.deploy.watch.keeper import keeper_runs
 from testbed.deploy.watch.management import management_ports, probe_management
@@ -22,6 +23,7 @@ from testbed.drivers.netlink.routes import difference, key_text, route_key, want
 from testbed.errors import TestbedError
 from testbed.model import BACKEND, OUT_OF_BAND, Tenant
 from testbed.plan.operations import PortPlan
+from testbed.switchd.errors import SwitchError
 
 FAILURES_KEPT = 20
 ENTROPY_SOCKETS = 16
@@ -108,6 +110,8 @@ def check_lab(lab: RunningLab) -> CheckReport:
         results.append(_tried("services", _check_services, lab))
     if lab.plan.link_groups is not None:
         results.append(_tried("link groups", _check_link_groups, lab))
+    if lab.plan.scale_up_domains:
+        results.append(_tried("scale-up", _check_scale_up, lab))
     if lab.plan.overlay is not None:
         results.append(_tried("overlay", _check_overlay, lab))
         if any(not tenant.network for tenant in _tenants(lab)):
@@ -216,6 +220,24 @@ def _check_link_groups(lab: RunningLab) -> CheckResult:
     count = lab.plan.link_groups.members
     failures = missing_members(lab.plan, lab.state.run_directory(lab.name))
     return _result("link groups", count, "members in sync", failures)
+
+
+def _check_scale_up(lab: RunningLab) -> CheckResult:
+    """Every switch answers when it is asked, and has all of its ports."""
+    run = lab.state.run_directory(lab.name)
+    dead = dead_domains(lab.plan, run)
+    failures = [f"{dead_line(name)}; {revival_hint(name)}" for name in dead]
+    for domain in lab.plan.scale_up_domains:
+        if domain.name in dead:
+            continue
+        try:
+            ports = len(domain_switch(run, domain.name).status()["ports"])
+        except SwitchError as error:
+            failures.append(f"scale-up domain {domain.name}: {error.message}")
+            continue
+        if ports != len(domain.wires):
+            failures.append(f"scale-up domain {domain.name}: its switch has {ports} of {len(domain.wires)} ports")
+    return _result("scale-up", len(lab.plan.scale_up_domains), "scale-up domains switch", failures)
 
 
 def _check_overlay(lab: RunningLab) -> CheckResult:

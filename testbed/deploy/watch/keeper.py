@@ -5,12 +5,10 @@ What it does, and why there must be one, stands in `testbed.keeper.routers`.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from testbed.deploy.records.state import StateDirectory
-from testbed.drivers.nodes.processes import package_environment
+from testbed.drivers.nodes.processes import launch_servers
 from testbed.errors import DriverError
 from testbed.keeper.configuration import KeeperConfiguration, KeptVrf
 from testbed.keeper.lock import is_held
@@ -74,23 +72,10 @@ def start_keeper(plan: LabPlan, state: StateDirectory) -> None:
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         configuration.write(path)
-        with (directory / LOG).open("ab") as log:
-            done = subprocess.run(
-                [sys.executable, "-m", "testbed.keeper", str(path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                env=package_environment(),
-                timeout=START_TIMEOUT_S,
-                check=False,
-            )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise DriverError(f"the keeper of the overlay does not start: {error}", operation="keeper") from error
-    if done.returncode:
-        lines = (directory / LOG).read_text(errors="replace").splitlines()
-        reason = lines[-1] if lines else "no reason"
-        raise DriverError(f"the keeper of the overlay does not start: {reason}", operation="keeper")
+    what = "the keeper of the overlay does"
+    launch_servers("testbed.keeper", [str(path)], directory / LOG, what=what, timeout_s=START_TIMEOUT_S)
 
 
 def keeper_runs(plan: LabPlan, state: StateDirectory) -> bool:

@@ -49,6 +49,54 @@ def spawn(namespace: str, argv: Sequence[str], *, own_sysfs: bool = False, **opt
     return syscalls.in_thread(start)
 
 
+def launch(
+    module: str, arguments: Sequence[str], log: Path, *, namespace: str = "", **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a Python module of ours that has work of its own: without input, with what it prints at the end of `log`.
+
+    `namespace` is a published one that it starts in; by default it is ours. `options` are those of `subprocess.Popen`.
+    Raises `OSError`.
+    """
+    argv = [sys.executable, "-m", module, *arguments]
+    with log.open("ab") as stream:
+        options = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": stream,
+            "stderr": stream,
+            "cwd": "/",
+            "env": package_environment(),
+        } | options
+        return spawn(namespace, argv, **options) if namespace else subprocess.Popen(argv, **options)
+
+
+def launch_servers(module: str, arguments: Sequence[str], log: Path, *, what: str, timeout_s: float) -> None:
+    """Start a module of ours that leaves processes at work and ends once they are.
+
+    Raises `DriverError` with the last line of `log` where it ends otherwise; `what` is said to not start.
+    """
+    try:
+        process = launch(module, arguments, log)
+        try:
+            status = process.wait(timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DriverError(f"{what} not start: {error}", operation=module) from error
+    if status:
+        raise DriverError(f"{what} not start: {last_line(log) or 'no reason'}", operation=module)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log; "" where there is none."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
+
+
 def mount_own_sysfs(namespace: str) -> None:
     """Give the calling thread a /sys of its network namespace, hidden from everybody else."""
     syscalls.unshare(syscalls.CLONE_NEWNS)

@@ -50,9 +50,6 @@ _MOST_PERCENT = 1000
 _WINDOWS = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*windows?\s*")
 _MOST_WINDOWS = 100
 
-LATER_BY = {ScaleUpBy.PACKETS: "packets of a scale-up domain are not available yet: no lab starts its switch"}
-"""What may realise a domain one day. Whoever builds it removes the entry."""
-
 
 @dataclass(frozen=True, slots=True)
 class _AutoCountOrShare(Checked):
@@ -206,8 +203,9 @@ class ScaleUpSpec(SpecModel):
     coarse: Written[Annotated[int, Whole(1, MAX_COARSE)]] = Field(
         default=None, description="Says how many transactions of 256 B a frame of the lab stands for; 16 by default."
     )
-    by: Written[Annotated[str, OneOf(tuple(by for by in ScaleUpBy if by not in LATER_BY), later=LATER_BY)]] = Field(
-        default=None, description="Says what realises transfers; time, the default, needs no packets."
+    by: Written[Annotated[str, OneOf(tuple(ScaleUpBy))]] = Field(
+        default=None,
+        description="Says what realises transfers: time, the default, or packets, which are frames through a switch.",
     )
 
 

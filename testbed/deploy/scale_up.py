@@ -1,0 +1,182 @@
+"""The scale-up domains of a live lab by packets: their switches started, and what endpoints of GPUs are told.
+
+A domain's switch is one process in a namespace of its own, which holds one end of every wire. It goes with the other
+processes of the lab. The other ends are interfaces of hosts; who works for a GPU opens its endpoint there
+(`gpu_settings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from math import ceil
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.fabric.scale_up import CREDIT_SPACING
+from testbed.model import ScaleUpFlowControl
+from testbed.names import namespace_name
+from testbed.plan.operations import LabPlan
+from testbed.plan.scale_up import ScaleUpPlan
+from testbed.plan.scale_up_wires import DomainPlan
+from testbed.scale_up.credits import spacing_ns
+from testbed.scale_up.domain.endpoint import Gpu
+from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.retry import RetryConfig
+from testbed.switchd.client import DomainSwitch
+from testbed.switchd.description import SwitchDescription, SwitchPort
+
+DIRECTORY_NAME = ".scale-up"
+"""In the lab's run directory; no node can have this name."""
+ACK_SPACING_BYTES = 2_048
+"""Between two acknowledgements of LLR (SAI-LLR)."""
+PCS_LOST_WINDOWS = 40
+"""A link that is silent gives up what it has sent after so many times of its window (the SONiC sample profiles)."""
+CC_PERIOD_NS = 256_000
+"""Real time between two CC_Updates of a link without LLR (SAI-CBFC's default)."""
+STARTED_AT_ONCE = 8
+
+_FLOW_CONTROL = {
+    ScaleUpFlowControl.CREDITS: FlowControl.CREDITS,
+    ScaleUpFlowControl.PFC: FlowControl.PFC,
+    ScaleUpFlowControl.NONE: FlowControl.NONE,
+}
+
+
+class NoPackets(TestbedError):
+    """A lab whose scale-up domains have no packets, or no such GPU or domain."""
+
+    exit_code = 2
+
+
+def domain_link(plan: LabPlan, plane: int) -> LinkSettings:
+    """What the wires of a plane (from 1) are like, in lab units. Raises `NoPackets` for a lab without packets."""
+    links = _first(plan).links
+    if not 1 <= plane <= len(links):
+        raise NoPackets(f"the scale-up domains of {plan.lab} have planes 1 to {len(links)}, not {plane}")
+    return link_settings(links[plane - 1])
+
+
+def link_settings(link: ScaleUpPlan) -> LinkSettings:
+    """The settings of a wire that is planned as `link`.
+
+    A credit holds its share of a frame's headers, too, so that a full frame takes as many as its payload does by the
+    plan. All three kinds of flow control have the buffer that credits need; PFC has as much again above `xoff` and two
+    frames, for what arrives until a pause is in force (IEEE 802.1Q Annex N).
+    """
+    real = link.real
+    coarse = real.coarse
+    bare = LinkSettings(rate_bps=link.gpu_rate.bps, coarse=coarse)
+    per_frame = ceil(link.frame.bytes / link.credit_unit.bytes)
+    unit = max(link.credit_unit.bytes, ceil(bare.frame_bytes / per_frame))
+    buffer = link.buffer_credits
+    pauses = real.flow_control is ScaleUpFlowControl.PFC
+    capacity = 2 * (buffer + per_frame) if pauses else buffer
+    return LinkSettings(
+        rate_bps=link.gpu_rate.bps,
+        delay_ns=link.rtt.ns // 4,
+        flow_control=_FLOW_CONTROL[real.flow_control],
+        coarse=coarse,
+        unit_bytes=unit,
+        capacity=(capacity,) * real.vcs,
+        xoff=(buffer,) * real.vcs if pauses else (),
+        xon=(buffer // 2,) * real.vcs if pauses else (),
+        cf_spacing_bytes=CREDIT_SPACING.bytes,
+        cc_period_ns=0 if real.retry is not None else round(CC_PERIOD_NS * link.k),
+        retry=_retry(link),
+    )
+
+
+def _retry(link: ScaleUpPlan) -> RetryConfig | None:
+    retry = link.real.retry
+    if retry is None or link.window_frames is None or link.replay_timer is None:
+        return None
+    window_ns = link.replay_timer.ns / retry.timer_windows
+    return RetryConfig(
+        outstanding_frames_max=link.window_frames,
+        replay_timer_ns=link.replay_timer.ns,
+        replay_count_max=retry.replays,
+        pcs_lost_timeout_ns=round(PCS_LOST_WINDOWS * window_ns),
+        ack_spacing_ns=spacing_ns(ACK_SPACING_BYTES, link.gpu_rate.bps),
+    )
+
+
+def _first(plan: LabPlan) -> DomainPlan:
+    if not plan.scale_up_domains:
+        raise NoPackets(f"the scale-up domains of {plan.lab} have no packets", hint="fabric: {scale_up: {by: packets}}")
+    return plan.scale_up_domains[0]
+
+
+def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
+    """What the switch of a domain is told."""
+    return SwitchDescription(
+        gpus=domain.gpus,
+        planes=domain.planes,
+        link=domain_link(plan, 1),
+        ports=[
+            SwitchPort(interface=wire.switch_interface, mac=_bytes(wire.switch_mac), peer=_bytes(wire.mac))
+            for wire in domain.wires
+        ],
+    )
+
+
+def gpu_settings(plan: LabPlan, host: str, local_gpu: int) -> Gpu:
+    """What the endpoint of a GPU of a host (from 1) is told. It is opened in the namespace of the host.
+
+    Raises `NoPackets` where there is no such GPU, or no packets.
+    """
+    _first(plan)
+    for domain in plan.scale_up_domains:
+        if wires := domain.wires_of(host, local_gpu):
+            vcs = domain.links[0].real.vcs
+            return Gpu(
+                gpu=wires[0].gpu,
+                gpus=domain.gpus,
+                interfaces=[wire.interface for wire in wires],
+                addresses=[(_bytes(wire.mac), _bytes(wire.switch_mac)) for wire in wires],
+                link=domain_link(plan, 1),
+                response_vc=min(1, vcs - 1),
+            )
+    raise NoPackets(f"{host} has no GPU {local_gpu} in a scale-up domain of {plan.lab}")
+
+
+def _bytes(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def domain_switch(run: Path, domain: str) -> DomainSwitch:
+    """The switch of a domain of the lab with this run directory, running or not."""
+    return DomainSwitch(run_directory=run / DIRECTORY_NAME / domain)
+
+
+def dead_domains(plan: LabPlan, run: Path) -> list[str]:
+    """The domains whose switch does not run; none for a lab without packets."""
+    return [domain.name for domain in plan.scale_up_domains if not domain_switch(run, domain.name).is_running()]
+
+
+def dead_line(domain: str) -> str:
+    """Say that a domain's switch is dead."""
+    return f"scale-up domain {domain}: its switch does not run"
+
+
+def revival_hint(domain: str) -> str:
+    """How to bring the switch of a dead domain back."""
+    return f"`testbed link up {domain}:planes` starts it again"
+
+
+def start_domain_switches(plan: LabPlan, run: Path, only: Collection[str] = ()) -> None:
+    """Start the switches of all domains, or of `only` those, where they do not run, and return when they switch.
+
+    Raises `SwitchError` and `CapabilityError`. Interfaces must be up.
+    """
+    dead = dead_domains(plan, run)
+    wanted = [domain for domain in plan.scale_up_domains if domain.name in dead and (not only or domain.name in only)]
+    if not wanted:
+        return
+
+    def start(domain: DomainPlan) -> None:
+        switch = domain_switch(run, domain.name)
+        switch.start(namespace_name(plan.lab, domain.node), switch_description(plan, domain))
+
+    with ThreadPoolExecutor(STARTED_AT_ONCE, thread_name_prefix="scale-up") as pool:
+        list(pool.map(start, wanted))
