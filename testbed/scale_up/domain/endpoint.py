@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
-from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
+from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.transport.errors import UsageError
 
 READ, WRITE, ATOMIC = 1, 2, 4
@@ -147,7 +147,8 @@ class Endpoint:
     """Made by `Endpoints.add`. Operations return a handle, and raise `UsageError` for what cannot be asked."""
 
     def __init__(self, native: Any, gpu: Gpu) -> None:
-        """Opens sockets in the network namespace that the calling thread is in. Raises `OSError`, `UsageError`."""
+        """Opens sockets in the network namespace that the calling thread is in. Raises `OSError`, `UsageError`; the
+        former with EBUSY where another program has this GPU."""
         link, planes = gpu.link, len(gpu.interfaces)
         if not 1 <= planes <= binding.PLANES or len(gpu.addresses) != planes:
             raise UsageError(f"{planes} interfaces: 1 to {binding.PLANES}, with the addresses of each")
@@ -172,6 +173,7 @@ class Endpoint:
             frame_bytes=link.frame_bytes,
         )
         links = (binding.LinkConfig * planes)(*(link.native(*addresses) for addresses in gpu.addresses))
+        self._claim = claim_gpu(gpu.interfaces[0])
         try:
             for interface in gpu.interfaces:
                 self._sockets.append(open_socket(interface))
@@ -188,7 +190,7 @@ class Endpoint:
         if self.handle:
             self.native.endpoint_free(self.handle)
         self.handle = 0
-        for item in (*self._sockets, *self._pause_sockets):
+        for item in (*self._sockets, *self._pause_sockets, self._claim):
             item.close()
         self._kept.clear()
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from domain_lab import DomainLab, domain_lab, host_gpus
 
+from testbed.api import Lab
 from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE
 from testbed.scale_up.domain.link import LinkSettings
 
@@ -86,3 +87,40 @@ def test_latency_is_told_in_modelled_round_trips(lab: DomainLab, tool: str, tmp_
     assert document["valid"] is True
     assert 0 < document["rtt_floor_real_ns"] < 0.1 * RTT_NS
     assert document["rtt_floor_share"] == pytest.approx(document["rtt_floor_real_ns"] / RTT_NS, rel=0.01)
+
+
+# --- a lab -------------------------------------------------------------------------------------------
+
+TOPOLOGY = """
+name: gpus
+scale: {time: 20000}
+fabric:
+  design: rail-optimized
+  hosts: 1
+  segments: 1
+  gpus: 4
+  spines: 1
+  scale_up: {preset: h100, by: packets}
+"""
+
+
+@pytest.mark.frr
+def test_tools_in_a_lab(shared_sandbox: Any, tmp_path: Path) -> None:
+    """A host's commands are told of its GPUs; a GPU is one program's at a time."""
+    box = shared_sandbox
+    with Lab.deploy(TOPOLOGY, name=box.name(), state=box.state, directory=box.work / "lab") as lab:
+        box.note_daemons()
+        host = lab.node("p1-s1-h1")
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        tool = [sys.executable, "-m", "testbed.agent.perftest", "su_write_bw", "-s", "64k", "-n", "200"]
+        server = host.spawn([*tool, "--gpu", "4"], **pipes)
+        try:
+            out = host.run([*tool, "--gpu", "1", "--out_json_file", str(tmp_path / "out.json"), "127.0.0.1"]).stdout
+            assert "modelled, each way[Gb/sec]" in out
+            assert server.wait(PATIENCE_S) == 0
+        finally:
+            server.kill()
+            server.communicate()
+        document = json.loads((tmp_path / "out.json").read_text())
+        assert document["test_info"]["GPU_rate_real_Gb"] == 3600
+        assert 0.5 < document["results"]["share_of_gpu_rate"] < 1
