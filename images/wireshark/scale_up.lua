@@ -42,6 +42,7 @@ local KINDS = { [0] = "CC_UPDATE", [1] = "SUE", [2] = "UALINK_REQUEST", [3] = "U
 local CHECKS = { [0] = "GOOD", [1] = "POISONED", [2] = "BAD" }
 local TYPES = {
   [0x01] = "LLR_ACK", [0x02] = "LLR_NACK", [0x03] = "LLR_INIT", [0x04] = "LLR_INIT_ECHO", [0x10] = "CF_UPDATE",
+  [0x7F] = "LINK_SIGNAL",
 }
 
 local f = {
@@ -193,6 +194,9 @@ local function dissect_set(tree, range)
       "CF_UPDATE VC %d = %d, VC %d = %d", range(2, 1):bitfield(0, 5), range(2, 3):bitfield(5, 15),
       range(5, 1):bitfield(0, 5), range(5, 3):bitfield(5, 15)
     )
+  elseif type_ == 0x7F then
+    local level = range(2, 3):bitfield(0, 20)
+    text = level == 0 and "LINK_SIGNAL none" or string.format("LINK_SIGNAL %.0f%% of the rate", level / CYCLE * 100)
   elseif type_ >= 0x03 then
     text = string.format("%s %d data 0x%04x", TYPES[type_], first, range(5, 2):le_uint())
   else

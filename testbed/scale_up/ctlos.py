@@ -5,7 +5,7 @@
 | 0x5C | type | 20 bits: sequence number, or VC 5 and count 15 | 0x6 (O-code) | by type |
 
 Of LLR_INIT and LLR_INIT_ECHO, D5 and D6 are `init_data`, low byte first; of CF_Update, D5 to D7[7:4] are the second
-VC with its count. The rest is reserved, ignored, and 0 in what is encoded. Source: Ultra Ethernet Specification
+VC with its count. LINK_SIGNAL is the lab's own; D5 and D6 are as those of LLR_INIT. The rest is reserved, ignored, and 0 in what is encoded. Source: Ultra Ethernet Specification
 1.0.1, tables 5-7 and 5-8 (LLR), 5-20 and 5-21 (CF_Update), section 6.2, as public descriptions quote them.
 `decode_ctlos` raises `DecodeError` and nothing else.
 """
@@ -36,6 +36,7 @@ class CtlosType(enum.IntEnum):
     LLR_INIT = 0x03
     LLR_INIT_ECHO = 0x04
     CF_UPDATE = 0x10
+    LINK_SIGNAL = 0x7F
 
 
 class Ack(NamedTuple):
@@ -79,7 +80,19 @@ class CfUpdate(NamedTuple):
     count2: int
 
 
-Ctlos = Ack | Nack | Init | InitEcho | CfUpdate
+class LinkSignal(NamedTuple):
+    """LINK_SIGNAL, the lab's own: what the wire is like where a real port would see it at its receiver.
+
+    It comes first in each control frame of an end as long as it is so, and the other end does as it says.
+    """
+
+    level: int
+    """20 bits: of 2**20 parts of the link's rate, so many are left; 0: there is no signal."""
+    reason: int = 0
+    """16 bits; 1: who sends frames at this end has died."""
+
+
+Ctlos = Ack | Nack | Init | InitEcho | CfUpdate | LinkSignal
 
 
 def encode_ctlos(item: Ctlos) -> bytes:
@@ -95,6 +108,10 @@ def encode_ctlos(item: Ctlos) -> bytes:
             if data < 0 or data >> 16:
                 raise unfit(item, "data")
             first, last = sequence, (data & 0xFF) << 16 | data & 0xFF00
+        case LinkSignal(level, reason):
+            if reason < 0 or reason >> 16:
+                raise unfit(item, "reason")
+            kind, first, last = CtlosType.LINK_SIGNAL, level, (reason & 0xFF) << 16 | reason & 0xFF00
         case CfUpdate(vc1, count1, vc2, count2):
             if not (0 <= vc1 < VCS and 0 <= vc2 < VCS):
                 raise unfit(item, "vc1 or vc2")
@@ -103,7 +120,7 @@ def encode_ctlos(item: Ctlos) -> bytes:
             kind = CtlosType.CF_UPDATE
             first, last = vc1 << COUNT_BITS | count1, (vc2 << COUNT_BITS | count2) << 4
     if first < 0 or first > CYCLE_MASK:
-        raise unfit(item, "sequence")
+        raise unfit(item, "level" if isinstance(item, LinkSignal) else "sequence")
     return bytes([CONTROL_CHARACTER, kind]) + (first << 4 | O_CODE).to_bytes(3, "big") + last.to_bytes(3, "big")
 
 
@@ -127,6 +144,8 @@ def decode_ctlos(data: Data, offset: int = 0) -> Ctlos:
             return Init(first, last >> 16 | last & 0xFF00)
         case CtlosType.LLR_INIT_ECHO:
             return InitEcho(first, last >> 16 | last & 0xFF00)
+        case CtlosType.LINK_SIGNAL:
+            return LinkSignal(first, last >> 16 | last & 0xFF00)
         case CtlosType.CF_UPDATE:
             last >>= 4
             return CfUpdate(first >> COUNT_BITS, first & COUNT_MASK, last >> COUNT_BITS, last & COUNT_MASK)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from testbed.scale_up.credits import CreditConfig
-from testbed.scale_up.ctlos import VCS, Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, Nack
+from testbed.scale_up.ctlos import VCS, Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, LinkSignal, Nack
 from testbed.scale_up.frames import CC_UPDATE_COUNTS, CTLOS_SLOTS
 from testbed.scale_up.retry import RetryConfig
 
@@ -41,6 +41,8 @@ class NativeCtlos(ctypes.Structure):
                 return cls(CtlosType.LLR_INIT, sequence, data)
             case InitEcho(sequence, data):
                 return cls(CtlosType.LLR_INIT_ECHO, sequence, data)
+            case LinkSignal(level, reason):
+                return cls(CtlosType.LINK_SIGNAL, level, reason)
             case CfUpdate(vc1, count1, vc2, count2):
                 return cls(CtlosType.CF_UPDATE, 0, 0, vc1, count1, vc2, count2)
 
@@ -54,6 +56,8 @@ class NativeCtlos(ctypes.Structure):
                 return Init(self.sequence, self.data)
             case CtlosType.LLR_INIT_ECHO:
                 return InitEcho(self.sequence, self.data)
+            case CtlosType.LINK_SIGNAL:
+                return LinkSignal(self.sequence, self.data)
             case _:
                 return CfUpdate(self.vc1, self.count1, self.vc2, self.count2)
 

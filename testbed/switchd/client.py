@@ -1,4 +1,4 @@
-"""Starting a domain's switch, asking how it does, and ending it."""
+"""Starting a domain's switch, asking how it does, letting links of it go wrong, and ending it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from testbed.datapath import scale_up_domain
 from testbed.descriptors import wait_readable
 from testbed.drivers.nodes.processes import disown, last_line, launch, package_environment
 from testbed.portd.control import socket_path
+from testbed.scale_up.domain.link import LinkErrors
 from testbed.switchd.description import SwitchDescription
 from testbed.switchd.errors import SwitchError, SwitchMissing
 from testbed.switchd.process import DESCRIPTION_NAME, SOCKET_NAME
@@ -81,6 +82,17 @@ class DomainSwitch:
             return False
         return True
 
+    def set_link(self, gpu: int, plane: int, **changes: Any) -> LinkErrors:
+        """Let something go wrong on a GPU's link to a plane (from 0), in both directions, until it is reset.
+
+        `changes` are fields of `LinkErrors`; others stay as they were. Returns all of them.
+        """
+        return LinkErrors(**self._ask("set_link", gpu=gpu, plane=plane, changes=changes)["errors"])
+
+    def reset_link(self, gpu: int, plane: int) -> None:
+        """Nothing goes wrong on this link any more."""
+        self._ask("reset_link", gpu=gpu, plane=plane)
+
     def stop(self) -> None:
         """End it and wait for its end. Fine where there is none."""
         try:
@@ -106,11 +118,11 @@ class DomainSwitch:
     def _log(self) -> str:
         return f"see {self.run_directory / LOG_NAME}"
 
-    def _ask(self, command: str) -> dict[str, Any]:
+    def _ask(self, command: str, **fields: Any) -> dict[str, Any]:
         received = bytearray()
         try:
             with self._connect() as item:
-                item.sendall(json.dumps({"command": command}).encode() + b"\n")
+                item.sendall(json.dumps({"command": command, **fields}).encode() + b"\n")
                 deadline = time.monotonic() + ANSWER_TIMEOUT_S
                 while not received.endswith(b"\n"):
                     item.settimeout(max(0.001, deadline - time.monotonic()))

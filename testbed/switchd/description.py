@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.retry import RetryConfig
 
 
@@ -31,13 +31,15 @@ class SwitchDescription:
     ports: Sequence[SwitchPort]
     voq: bool = False
     """Virtual output queues: inputs have a queue for each output, and none is held up by another's first frame."""
-
+    plane_rates_bps: Sequence[int] = ()
+    """The rates of each plane's links, per direction; (): all have that of `link`."""
     quantum_ns: int = 50_000
     """The switch sleeps for so long after each round, below 1 s: frames that come in together cost less."""
 
     def __post_init__(self) -> None:
         if len(self.ports) != self.gpus * self.planes:
             raise ValueError(f"{len(self.ports)} ports of {self.gpus} GPUs in {self.planes} planes")
+        plane_links(self.link, self.planes, self.plane_rates_bps)
         if not 0 <= self.quantum_ns < 1_000_000_000:
             raise ValueError(f"quantum_ns {self.quantum_ns}: below 1 s")
 
@@ -49,6 +51,7 @@ class SwitchDescription:
             "planes": self.planes,
             "voq": self.voq,
             "quantum_ns": self.quantum_ns,
+            "plane_rates_bps": list(self.plane_rates_bps),
         }
         fields |= {"link": link, "ports": ports}
         return json.dumps(fields)
@@ -69,6 +72,7 @@ class SwitchDescription:
             planes=fields["planes"],
             voq=fields["voq"],
             quantum_ns=fields["quantum_ns"],
+            plane_rates_bps=fields["plane_rates_bps"],
             link=LinkSettings(**link),
             ports=ports,
         )

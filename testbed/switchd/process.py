@@ -1,12 +1,13 @@
 """The switch's process: ports, served by the native loop, and beside them the control socket.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status` and `shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `reset_link` and `shutdown`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import os
 import resource
 import select
@@ -21,14 +22,18 @@ from testbed.datapath.scale_up_domain import library
 from testbed.portd import realtime
 from testbed.portd.control import Client, Connections, ControlSocket
 from testbed.scale_up.domain import binding
-from testbed.scale_up.domain.link import FlowControl
+from testbed.scale_up.domain.link import FlowControl, LinkErrors, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
 from testbed.scale_up.domain.switch_core import SwitchCore
 from testbed.switchd.description import SwitchDescription
 from testbed.switchd.errors import SwitchError
+from testbed.transport.errors import UsageError
 
 DESCRIPTION_NAME = "switch.json"
 SOCKET_NAME = "switch.sock"
+_PATIENCE = 5
+"""The switch waits so many times longer than a GPU's end before it takes silence for a link that is down: a GPU that
+computes does not always serve its links."""
 
 
 class SwitchProcess:
@@ -43,13 +48,20 @@ class SwitchProcess:
         self._sockets = [open_socket(port.interface) for port in ports]
         self._pauses = [open_socket(port.interface, PFC_ETHERTYPE) for port in ports] if pauses else []
         native = library()
-        links = (binding.LinkConfig * len(ports))(*(link.native(port.mac, port.peer) for port in ports))
+        planes, gpus = self._description.planes, self._description.gpus
+        self._plane_links = plane_links(link, planes, self._description.plane_rates_bps)
+        links = (binding.LinkConfig * len(ports))(
+            *(self._plane_links[number // gpus].native(port.mac, port.peer) for number, port in enumerate(ports))
+        )
+        for item in links:
+            item.silence_ns *= _PATIENCE
+        self._errors = [LinkErrors()] * len(ports)
         self._core = SwitchCore(
             native,
-            link,
+            max(self._plane_links, key=lambda item: item.rate_bps),
             links,
-            gpus=self._description.gpus,
-            planes=self._description.planes,
+            gpus=gpus,
+            planes=planes,
             voq=self._description.voq,
             now=time.monotonic_ns(),
         )
@@ -132,8 +144,25 @@ class SwitchProcess:
             case {"command": "shutdown"}:
                 self._ending = True
                 return {}
+            case {"command": "set_link", "gpu": int(gpu), "plane": int(plane), "changes": dict(changes)}:
+                return self._set_link(gpu, plane, changes)
+            case {"command": "reset_link", "gpu": int(gpu), "plane": int(plane)}:
+                return self._set_link(gpu, plane, None)
             case _:
                 raise SwitchError("no such command, or not with these fields")
+
+    def _set_link(self, gpu: int, plane: int, changes: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Add to what goes wrong on a link; None: nothing does any more."""
+        if not (0 <= gpu < self._description.gpus and 0 <= plane < self._description.planes):
+            raise SwitchError(f"there is no link of GPU {gpu} to plane {plane}")
+        number = plane * self._description.gpus + gpu
+        try:
+            errors = LinkErrors() if changes is None else dataclasses.replace(self._errors[number], **changes)
+            self._core.set_errors(number, errors, time.monotonic_ns())
+        except (TypeError, UsageError, ctypes.ArgumentError) as error:
+            raise SwitchError(f"no such change of a link: {error}") from error
+        self._errors[number] = errors
+        return {"errors": dataclasses.asdict(errors)}
 
     def _status(self) -> dict[str, Any]:
         self._lost += sum(map(lost_frames, self._sockets))
@@ -147,7 +176,10 @@ class SwitchProcess:
             "frames": int(self._native.switch_frames(self._core.handle)),
             "socket_drops": self._lost,
             "times": self._core.times(),
-            "ports": self._core.counters(),
+            "ports": [
+                {**counters, "errors": dataclasses.asdict(errors)}
+                for counters, errors in zip(self._core.counters(), self._errors, strict=True)
+            ],
         }
 
     def _end(self) -> None:

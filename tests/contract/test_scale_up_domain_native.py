@@ -21,6 +21,7 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "link_config": binding.LinkConfig,
     "link_counters": binding.LinkCounters,
     "vc_counters": binding.VcCounters,
+    "wire_errors": binding.WireErrors,
     "switch_config": binding.SwitchConfig,
     "endpoint_config": binding.EndpointConfig,
     "endpoint_counters": binding.EndpointCounters,

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from testbed.collect.captured.packet import MALFORMED, CapturedPacket, Document, Refusal
 from testbed.collect.datagrams import ETHERNET, CapturedDatagram
 from testbed.collect.pcap import CapturedFrame
-from testbed.scale_up.ctlos import Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, Nack
+from testbed.scale_up.ctlos import Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, LinkSignal, Nack
 from testbed.scale_up.cyclic import HALF_CYCLE, advance, distance
 from testbed.scale_up.frames import (
     ETHERNET_BYTES,
@@ -161,6 +161,7 @@ def set_name(item: Ctlos) -> str:
         Init: CtlosType.LLR_INIT,
         InitEcho: CtlosType.LLR_INIT_ECHO,
         CfUpdate: CtlosType.CF_UPDATE,
+        LinkSignal: CtlosType.LINK_SIGNAL,
     }
     return kinds[type(item)].name
 
@@ -172,6 +173,8 @@ def describe_set(item: Ctlos) -> str:
             return f"{set_name(item)} {sequence}"
         case Init(sequence, data) | InitEcho(sequence, data):
             return f"{set_name(item)} {sequence} data {data:#06x}"
+        case LinkSignal(level, _):
+            return f"LINK_SIGNAL {level / (1 << 20):.0%} of the rate" if level else "LINK_SIGNAL none"
         case CfUpdate(vc1, count1, vc2, count2):
             return f"CF_UPDATE VC {vc1} = {count1}, VC {vc2} = {count2}"
 

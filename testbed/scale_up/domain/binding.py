@@ -29,11 +29,14 @@ OVERHEAD_BYTES: Final = 38
 """Of a request beyond its payload: Ethernet header, prefix, request, FCS."""
 
 
+_LINK_TIMES = ("rate_bps", "delay_ns", "cf_min_ns", "cf_max_ns", "idle_ns", "cc_ns", "silence_ns")
+
+
 class LinkConfig(ctypes.Structure):
     """`struct link_config` (link_port.h)."""
 
     _fields_ = [
-        *((name, c_uint64) for name in ("rate_bps", "delay_ns", "cf_min_ns", "cf_max_ns", "cc_ns", "silence_ns")),
+        *((name, c_uint64) for name in _LINK_TIMES),
         ("flow_control", c_uint32),
         ("vcs", c_uint32),
         ("unit", c_uint32),
@@ -91,7 +94,25 @@ class LinkCounters(ctypes.Structure):
             "poisoned",
             "send_failures",
             "refused",
+            "stale",
+            "wire_lost_rx",
+            "wire_lost_tx",
+            "wire_damaged_rx",
+            "wire_damaged_tx",
+            "downs",
+            "undelivered",
         )
+    ]
+
+
+class WireErrors(ctypes.Structure):
+    """`struct wire_errors` (wire_errors.h)."""
+
+    _fields_ = [
+        *((name, c_double) for name in ("loss", "burst", "corrupt")),
+        ("rate_bps", c_uint64),
+        ("seed", c_uint64),
+        *((name, c_uint32) for name in ("every", "silent", "down", "pad")),
     ]
 
 
@@ -155,6 +176,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("histogram_quantile", c_uint64, (POINTER(Steps), c_double)),
     ("switch_new", c_void_p, (POINTER(SwitchConfig), _LINKS, c_uint64)),
     ("switch_free", None, (c_void_p,)),
+    ("switch_set_errors", c_bool, (c_void_p, c_uint32, POINTER(WireErrors), c_uint64)),
     ("switch_work", None, (c_void_p, c_uint64)),
     ("switch_next_timer", c_uint64, (c_void_p,)),
     ("switch_put", c_bool, (c_void_p, c_uint32, _BYTES, c_uint32, c_uint64)),

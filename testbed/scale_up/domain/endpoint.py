@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple
 
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.transport.errors import UsageError
 
@@ -61,6 +61,8 @@ class Gpu:
     addresses: Sequence[tuple[bytes, bytes]]
     """The Ethernet addresses of each interface and of its peer."""
     link: LinkSettings
+    plane_rates_bps: Sequence[int] = ()
+    """The rates of each plane's link, per direction; (): all have that of `link`."""
     request_vc: int = 0
     response_vc: int = 1
     timeout_s: float = 5.0
@@ -160,6 +162,7 @@ class Endpoint:
         self._sockets: list[socket.socket] = []
         self._pause_sockets: list[socket.socket] = []
         self._lost = 0
+        by_plane = plane_links(link, planes, gpu.plane_rates_bps)
         config = binding.EndpointConfig(
             timeout_ns=int(gpu.timeout_s * 1e9),
             gpu=gpu.gpu,
@@ -169,10 +172,12 @@ class Endpoint:
             response_vc=gpu.response_vc,
             coarse=link.coarse,
             outstanding=gpu.outstanding,
-            frames=link.pool_frames(planes) + 512,
+            frames=max(item.pool_frames(planes) for item in by_plane) + 512,
             frame_bytes=link.frame_bytes,
         )
-        links = (binding.LinkConfig * planes)(*(link.native(*addresses) for addresses in gpu.addresses))
+        links = (binding.LinkConfig * planes)(
+            *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
+        )
         self._claim = claim_gpu(gpu.interfaces[0])
         try:
             for interface in gpu.interfaces:

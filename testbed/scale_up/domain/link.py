@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import secrets
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from testbed.scale_up.credits import spacing_ns
-from testbed.scale_up.domain.binding import LINK_VCS, OVERHEAD_BYTES, REGION_BYTES, LinkConfig
+from testbed.scale_up.domain.binding import LINK_VCS, OVERHEAD_BYTES, REGION_BYTES, LinkConfig, WireErrors
 from testbed.scale_up.native import NativeRetryConfig
 from testbed.scale_up.retry import RetryConfig
 from testbed.transport.errors import UsageError
@@ -54,8 +55,10 @@ class LinkSettings:
     cf_spacing_bytes: int = 0
     """Least distance of CF_Updates; 0: 6,400 bytes for each 16 transactions of a frame."""
     heartbeat_ns: int = 10_000_000
-    """Most time between two control frames. It is lab time, as is `silence_ns`."""
-    silence_ns: int = 60_000_000
+    """Most time between two control frames while data passes. It is real time, as are the next two."""
+    idle_heartbeat_ns: int = 300_000_000
+    """The same of a link that nothing has passed for long; it doubles from `heartbeat_ns` up to this."""
+    silence_ns: int = 1_000_000_000
     """An end that has heard nothing for so long takes the link for down; 0: never."""
     cc_period_ns: int = 0
     """Time between two CC_Updates; 0: none are sent, nor are they with LLR, under which no credit leaks."""
@@ -73,8 +76,10 @@ class LinkSettings:
             raise UsageError(f"unit_bytes {self.unit}: from 32 to {1 << 20}")
         if max(len(self.xoff), len(self.xon)) > self.vcs or max(self.best_effort, default=0) >= self.vcs:
             raise UsageError(f"xoff, xon or best_effort name more than the {self.vcs} VCs of capacity")
-        if min(self.delay_ns, self.cf_spacing_bytes, self.silence_ns, self.cc_period_ns, self.heartbeat_ns - 1) < 0:
+        if min(self.delay_ns, self.cf_spacing_bytes, self.silence_ns, self.cc_period_ns) < 0:
             raise UsageError("a time or a spacing is negative")
+        if not 1 <= self.heartbeat_ns <= self.idle_heartbeat_ns:
+            raise UsageError("heartbeat_ns: from 1 up to idle_heartbeat_ns")
         if any(self.credits(self.frame_bytes) > item for item in self.capacity):
             raise UsageError(f"capacity: a frame takes {self.credits(self.frame_bytes)} credits, more than a VC has")
         if any(on > off for off, on in zip(self._xoff, self._xon, strict=True)):
@@ -112,6 +117,10 @@ class LinkSettings:
         kept = self.retry.outstanding_frames_max if self.retry else 0
         return ports * (sum(self.capacity) + 2 * on_the_wire + 3 * _DEEPEST + kept)
 
+    def at_rate(self, rate_bps: int) -> LinkSettings:
+        """The same link with another rate, as planes may have."""
+        return self if rate_bps == self.rate_bps else dataclasses.replace(self, rate_bps=rate_bps)
+
     def native(self, mac: bytes, peer: bytes, *, epoch: int | None = None) -> LinkConfig:
         """What one end of a link is told. `epoch`: None draws one; 0 does without the greeting."""
         config = LinkConfig(
@@ -119,6 +128,7 @@ class LinkSettings:
             delay_ns=self.delay_ns,
             cf_min_ns=spacing_ns(self.cf_spacing_bytes or 400 * self.coarse, self.rate_bps),
             cf_max_ns=self.heartbeat_ns,
+            idle_ns=self.idle_heartbeat_ns,
             cc_ns=self.cc_period_ns,
             silence_ns=self.silence_ns,
             flow_control=self.flow_control,
@@ -134,3 +144,51 @@ class LinkSettings:
             config.granted[vc] = 0 if vc in self.best_effort else capacity
             config.xoff[vc], config.xon[vc] = self._xoff[vc], self._xon[vc]
         return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkErrors:
+    """What goes wrong on one link of a domain, in both directions. Raises `UsageError` for what is out of range.
+
+    The switch does it, to frames that come in and to frames that it has sent, control frames among them. The same seed
+    gives the same errors to the same frames.
+    """
+
+    loss: float = 0.0
+    """The share of frames that are lost, from 0 to 1."""
+    burst: float = 0.0
+    """Mean frames of a burst of losses, of the Gilbert model: all are lost in one. Up to 1: each is lost by itself."""
+    every: int = 0
+    """Of so many frames the last is lost; 0: none."""
+    corrupt: float = 0.0
+    """The share of frames that arrive with a wrong bit."""
+    silent: bool = False
+    """Nothing arrives, and neither end is told: it takes a link's own timers to see it."""
+    down: bool = False
+    """There is no signal, which both ends see at once."""
+    rate_bps: int = 0
+    """What the link sends in each direction from now on, known to both ends; 0, or above its own: its own rate."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.loss <= 1 and 0 <= self.corrupt <= 1):
+            raise UsageError("loss and corrupt are shares, from 0 to 1")
+        if not 0 <= self.burst <= 1e9:
+            raise UsageError(f"burst {self.burst:g}: a mean number of frames")
+        if not 0 <= self.every < 1 << 32:
+            raise UsageError(f"every {self.every}: from 0 to {(1 << 32) - 1}")
+        if not (0 <= self.rate_bps < 1 << 63 and 0 <= self.seed < 1 << 63):
+            raise UsageError("rate_bps or seed is negative, or too large")
+
+    def native(self) -> WireErrors:
+        return WireErrors(**dataclasses.asdict(self))
+
+
+def plane_links(link: LinkSettings, planes: int, rates_bps: Sequence[int] = ()) -> tuple[LinkSettings, ...]:
+    """The links of each plane. `rates_bps` are those of all planes; (): all have that of `link`.
+
+    Raises `UsageError` where they are not as many as planes.
+    """
+    if rates_bps and len(rates_bps) != planes:
+        raise UsageError(f"{len(rates_bps)} rates of {planes} planes")
+    return tuple(link.at_rate(rate) for rate in rates_bps) or (link,) * planes

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from testbed.scale_up.domain import binding
-from testbed.scale_up.domain.link import LinkSettings
+from testbed.scale_up.domain.link import LinkErrors, LinkSettings
 from testbed.transport.errors import UsageError
 
 
@@ -45,6 +45,11 @@ class SwitchCore:
             while length := self.native.switch_get(self.handle, port, self._frame, len(self._frame), now):
                 sent.append((port, self._frame.raw[:length]))
         return sent
+
+    def set_errors(self, port: int, errors: LinkErrors, now: int) -> None:
+        """What goes wrong on the wire of a port from now on, instead of what did."""
+        if not self.native.switch_set_errors(self.handle, port, errors.native(), now):
+            raise UsageError(f"there is no port {port}, or a share is none")
 
     def next_timer(self) -> int:
         """When there is something to do though nothing comes in."""

@@ -45,6 +45,7 @@ int ctlos_encode(__u8 *data, const struct ctlos *item)
 		break;
 	case LLR_INIT:
 	case LLR_INIT_ECHO:
+	case LINK_SIGNAL:
 		if (item->data > 0xFFFF)
 			return -1;
 		last = (item->data & 0xFF) << 16 | (item->data & 0xFF00);
@@ -80,6 +81,7 @@ int ctlos_decode(const __u8 *data, struct ctlos *item)
 	switch (item->type) {
 	case LLR_INIT:
 	case LLR_INIT_ECHO:
+	case LINK_SIGNAL:
 		item->data = last >> 16 | (last & 0xFF00);
 		/* fallthrough */
 	case LLR_ACK:

@@ -22,6 +22,7 @@ enum ctlos_type {
 	LLR_INIT = 0x03,
 	LLR_INIT_ECHO = 0x04,
 	CF_UPDATE = 0x10,
+	LINK_SIGNAL = 0x7F,
 };
 
 enum header_kind {

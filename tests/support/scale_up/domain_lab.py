@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class DomainLab:
             interfaces=[f"g{number}p{plane}" for plane in planes],
             addresses=[(mac(number, plane, switch=False), mac(number, plane, switch=True)) for plane in planes],
             link=self.description.link,
+            plane_rates_bps=self.description.plane_rates_bps,
             request_vc=request_vc,
             response_vc=response_vc,
             timeout_s=timeout_s,
@@ -83,7 +84,14 @@ def host_gpus(lab: DomainLab, *, time_scale: float, rtt_ns: int) -> HostGpus:
 
 @contextlib.contextmanager
 def domain_lab(
-    directory: Path, link: LinkSettings, *, gpus: int, planes: int, voq: bool = False, name: str = "su"
+    directory: Path,
+    link: LinkSettings,
+    *,
+    gpus: int,
+    planes: int,
+    voq: bool = False,
+    plane_rates_bps: Sequence[int] = (),
+    name: str = "su",
 ) -> Iterator[DomainLab]:
     """A domain that is gone afterwards, whatever happens."""
     names = [f"{name}{os.getpid()}-{part}" for part in ("gpus", "switch")]
@@ -92,7 +100,7 @@ def domain_lab(
         SwitchPort(interface=f"g{gpu}p{plane}", mac=mac(gpu, plane, switch=True), peer=mac(gpu, plane, switch=False))
         for gpu, plane in ports
     ]
-    description = SwitchDescription(gpus=gpus, planes=planes, link=link, ports=described, voq=voq)
+    description = SwitchDescription(gpus=gpus, planes=planes, link=link, ports=described, voq=voq, plane_rates_bps=plane_rates_bps)
     switch = DomainSwitch(run_directory=directory / "switch")
     made: list[str] = []
     try:

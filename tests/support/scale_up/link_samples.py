@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from testbed.scale_up.ctlos import Ack, CfUpdate, Ctlos, Init, InitEcho, Nack
+from testbed.scale_up.ctlos import Ack, CfUpdate, Ctlos, Init, InitEcho, LinkSignal, Nack
 from testbed.scale_up.frames import CcUpdateFrame, ControlFrame, DataFrame, Frame, FrameCheck
 from testbed.scale_up.headers import Header, SueHeader, UaRequest, UaResponse
 
@@ -40,6 +40,7 @@ class LinkSamples:
             Init(bits(20), bits(16)),
             InitEcho(bits(20), bits(16)),
             CfUpdate(bits(5), bits(15), bits(5), bits(15)),
+            LinkSignal(bits(20), bits(16)),
         ]
 
     def data(self, header: Header) -> DataFrame:

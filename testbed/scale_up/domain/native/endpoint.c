@@ -334,7 +334,7 @@ static void watch(struct endpoint *endpoint, __u64 now)
 {
 	for (__u32 number = 0; number < endpoint->config.planes; number++) {
 		struct plane *plane = &endpoint->planes[number];
-		bool down = link_is_down(&plane->link, now);
+		bool down = link_watch(&plane->link, now);
 		if (down && !plane->down) {
 			plane->down = true; /* first: what is given up may be followed by more */
 			give_up(endpoint, plane, OUTCOME_LINK_DOWN, now);
@@ -499,6 +499,7 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 	__u32 frame;
 
 	link_catch_up(&plane->link, now);
+	send_own(endpoint, plane, now, link_cc_update);
 	while (plane->out.count < OUT_AT_ONCE && (frame = link_replay(&plane->link, &endpoint->pool, now)) != NO_FRAME)
 		send_out(endpoint, plane, frame);
 	do {
@@ -508,12 +509,9 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 		idle = plane->link.free_ns <= now && plane->out.count < OUT_AT_ONCE;
 	} while (work_on_all(endpoint, plane, now)); /* there was room for answers again */
 	send_own(endpoint, plane, now, link_control);
-	send_own(endpoint, plane, now, link_cc_update);
 	next = link_next_timer(&plane->link, &endpoint->pool);
 	if (!idle && (plane->waiting.count || plane->responses.count))
 		resumes_ns = later(now, plane->link.free_ns);
-	if (plane->link.config.silence_ns && !plane->down)
-		next = earlier(next, plane->link.heard_ns + plane->link.config.silence_ns + 1);
 	return earlier(next, resumes_ns);
 }
 

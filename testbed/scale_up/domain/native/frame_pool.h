@@ -9,6 +9,7 @@
 
 struct frame {
 	__u64 due_ns; /* when its last bit arrives, or has arrived */
+	__u64 came;   /* its place among the frames of its link */
 	__u32 length;
 	__u32 next;
 	__u16 port, output; /* that it came in by, and goes out by */
@@ -16,6 +17,7 @@ struct frame {
 	bool poisoned;
 	bool kept;  /* for a replay of the link that it went out by */
 	bool going; /* in a list of frames to be sent now */
+	__u16 damaged; /* the place of a byte with a wrong bit, which is put right when it has been sent; 0: none */
 };
 
 struct frame_list {
@@ -66,7 +68,7 @@ static inline __u32 frame_take(struct frame_pool *pool)
 	__u32 frame = frame_shift(pool, &pool->free);
 
 	if (frame != NO_FRAME)
-		pool->frames[frame].kept = pool->frames[frame].going = pool->frames[frame].poisoned = false;
+		pool->frames[frame].kept = pool->frames[frame].going = pool->frames[frame].poisoned = pool->frames[frame].damaged = false;
 	return frame;
 }
 

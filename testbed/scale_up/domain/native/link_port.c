@@ -5,11 +5,9 @@
 
 #include "pfc.h"
 
-#define CONTROL_CHARACTER 0x5c
 #define O_CODE 6
 #define ELIGIBLE 0x80
 #define TIME_AT (ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES)
-#define EPOCHS_AT (TIME_AT + 8)
 #define CC_COUNTS_AT (BODY_AT + 2)
 #define MOST_CREDITS CYCLE_MASK
 
@@ -24,6 +22,10 @@ bool link_init(struct link_port *port, const struct link_config *config, __u64 n
 	port->config = *config;
 	port->heard_ns = now;
 	port->cc_due_ns = now + config->cc_ns;
+	port->beat_ns = config->cf_max_ns;
+	port->rate_bps = config->rate_bps;
+	port->own_signal = port->peer_signal = SIGNAL_FULL;
+	port->dark_ns = NEVER;
 	if (!config->rate_bps || config->rate_bps > 1ull << 50 || !config->vcs || config->vcs > LINK_VCS ||
 	    config->flow_control > NO_FLOW_CONTROL || config->unit < 32 || config->unit > 1 << 20 ||
 	    config->overhead < -16 || config->overhead > 127 || config->epoch > 255)
@@ -62,52 +64,22 @@ static void on_cf_update(struct link_port *port, const __u8 *set)
 	port->counters.cf_update_errors += !(one && two);
 }
 
-/* The other end has started anew: what it or we have counted is void. */
-static void begin_epoch(struct link_port *port, __u32 epoch, __u64 now)
-{
-	port->peer_epoch = epoch;
-	if (port->retries) {
-		retry_start(&port->retry_sender, now, ~0u);
-		retry_receiver_stop(&port->retry_receiver);
-	}
-	for (__u32 vc = 0; vc < LINK_VCS; vc++) {
-		port->s_cc[vc] = port->s_cf[vc] = port->r_cc[vc] = port->r_cf[vc] = port->told[vc] = 0;
-		port->stale[vc] = port->held[vc];
-		port->paused_until_ns[vc] = 0;
-	}
-}
-
-/* Whether what else the frame says counts: it was sent in the epochs that are now. */
-static bool greet(struct link_port *port, __u32 theirs, __u32 ours, __u64 now)
-{
-	bool before = port->greeted;
-
-	if (!port->config.epoch)
-		return true;
-	if (theirs && theirs != port->peer_epoch)
-		begin_epoch(port, theirs, now);
-	port->greeted = ours == port->config.epoch;
-	if (port->greeted != before)
-		port->said_ns = 0; /* they do not wait for our answer either */
-	if (port->greeted && !before)
-		port->unblocked_ns = now;
-	return port->greeted;
-}
-
-static void on_control(struct link_port *port, const __u8 *data, __u32 length, __u64 now)
+static void on_control(struct link_port *port, const __u8 *data, __u32 length, __u64 came, __u64 now)
 {
 	if (length != CONTROL_FRAME_BYTES || wire_check(data, length) != CHECK_GOOD) {
 		port->counters.bad_control++;
 		return;
 	}
 	port->counters.control_rx++;
-	if (!greet(port, data[EPOCHS_AT], data[EPOCHS_AT + 1], now))
+	if (!link_greet(port, data, came, now))
 		return;
 	for (const __u8 *set = data + ETHERNET_BYTES; set < data + TIME_AT; set += CTLOS_BYTES) {
 		if (set[0] != CONTROL_CHARACTER || (set[4] & 15) != O_CODE)
 			break;
 		if (set[1] == CF_UPDATE)
 			on_cf_update(port, set);
+		else if (set[1] == LINK_SIGNAL)
+			continue;
 		else if (port->retries)
 			link_retry_on(port, set, now);
 	}
@@ -142,6 +114,7 @@ void link_arrive(struct link_port *port, struct frame_pool *pool, __u32 number, 
 	const __u8 *data = frame_bytes(pool, number);
 
 	port->heard_ns = now;
+	frame->came = ++port->came;
 	frame->due_ns = now + port->config.delay_ns;
 	if (frame->length < LEAST_FRAME_BYTES) {
 		port->counters.malformed++;
@@ -165,7 +138,7 @@ static void take_control(struct link_port *port, struct frame_pool *pool, __u64 
 		if (type_of(data) == PFC_ETHERTYPE)
 			on_pfc(port, data, frame->length, frame->due_ns);
 		else
-			on_control(port, data, frame->length, frame->due_ns);
+			on_control(port, data, frame->length, frame->came, frame->due_ns);
 		frame_give(pool, number);
 	}
 }
@@ -241,6 +214,11 @@ static bool understand(struct link_port *port, struct frame *frame, const __u8 *
 	enum frame_check check;
 	bool sound;
 
+	if (port->config.epoch && frame->came < port->epoch_came) {
+		port->counters.stale++;
+		return false;
+	}
+	port->beat_ns = port->config.cf_max_ns;
 	check = wire_check(data, frame->length);
 	sound = type_of(data) == SCALE_UP_ETHERTYPE && data[14] >> 4 == 7;
 	if (!sound && check != CHECK_BAD) {
@@ -302,7 +280,7 @@ void link_free(struct link_port *port, __u32 vc, __u32 length)
 
 bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 now)
 {
-	if ((port->config.epoch && !port->greeted) ||
+	if (port->dark_ns != NEVER || (port->config.epoch && !port->greeted) || (port->owes_cc && !port->cc_told) ||
 	    (port->retries && retry_verdict(&port->retry_sender, length) != VERDICT_SENT))
 		return false;
 	switch ((enum flow_control)port->config.flow_control) {
@@ -332,6 +310,7 @@ __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns)
 	if (lossless(port, vc))
 		port->s_cc[vc] = (port->s_cc[vc] + link_credits(port, length)) & CYCLE_MASK;
 	port->free_ns = begin + link_time_ns(port, length);
+	port->beat_ns = port->config.cf_max_ns;
 	port->vc[vc].tx_frames++;
 	port->vc[vc].tx_bytes += length;
 	return begin;
@@ -349,7 +328,7 @@ static void begin_frame(const struct link_port *port, __u8 *frame)
 static __u32 to_tell(const struct link_port *port, __u32 from, __u64 now)
 {
 	for (__u32 vc = from; vc < port->config.vcs; vc++) {
-		if (lossless(port, vc) && (port->told[vc] != port->r_cf[vc] || now >= port->told_ns[vc] + port->config.cf_max_ns))
+		if (lossless(port, vc) && (port->told[vc] != port->r_cf[vc] || now >= port->told_ns[vc] + port->beat_ns))
 			return vc;
 	}
 	return LINK_VCS;
@@ -417,13 +396,17 @@ static __u32 put_pfc(struct link_port *port, __u64 now, __u8 *frame)
 
 __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 {
-	__u32 sets;
+	__u32 sets, least = 0;
 
 	if (port->config.flow_control == PFC && put_pfc(port, now, frame))
 		return CONTROL_FRAME_BYTES;
 	memset(frame, 0, CONTROL_FRAME_BYTES);
-	sets = put_cf_updates(port, now, frame, link_retry_put(port, now, frame));
-	if (!sets && now < port->said_ns + port->config.cf_max_ns)
+	if (port->own_signal != SIGNAL_FULL)
+		link_put_signal(port, frame + ETHERNET_BYTES + least++ * CTLOS_BYTES);
+	sets = least;
+	if (port->own_signal)
+		sets = put_cf_updates(port, now, frame, link_retry_put(port, now, frame, least));
+	if (sets == least && now < port->said_ns + port->beat_ns)
 		return 0;
 	if (!sets) /* all it says is that we are there */
 		put_cf_update(frame + ETHERNET_BYTES, port->r_cf[0] & COUNT_MASK, port->r_cf[0] & COUNT_MASK);
@@ -432,19 +415,34 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 		frame[TIME_AT + i] = now >> 8 * (7 - i);
 	frame[EPOCHS_AT] = port->config.epoch;
 	frame[EPOCHS_AT + 1] = port->peer_epoch;
+	if (now >= port->said_ns + port->beat_ns)
+		port->beat_ns = earlier(2 * port->beat_ns, port->config.idle_ns);
 	port->said_ns = now;
 	port->counters.control_tx++;
 	wire_seal(frame, CONTROL_FRAME_BYTES, false);
 	return CONTROL_FRAME_BYTES;
 }
 
+/* Whether credits are not back. */
+static bool is_short(const struct link_port *port)
+{
+	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
+		if (lossless(port, vc) && port->s_cf[vc] != port->s_cc[vc])
+			return true;
+	}
+	return false;
+}
+
 __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame)
 {
 	__u32 count = 0;
 
-	if (!port->config.cc_ns || port->retries || now < port->cc_due_ns || (port->config.epoch && !port->greeted))
+	if (now < port->cc_due_ns || port->dark_ns != NEVER || (port->config.epoch && !port->greeted) ||
+	    (port->retries ? !link_retry_leaks(port) : !port->config.cc_ns))
 		return 0;
-	port->cc_due_ns = now + port->config.cc_ns;
+	port->cc_due_ns = now + (port->config.cc_ns ? port->config.cc_ns : port->config.cf_max_ns);
+	port->cc_told = true;
+	port->owes_cc = port->retries && is_short(port);
 	memset(frame, 0, CC_UPDATE_BYTES);
 	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
 		__u8 *at = frame + CC_COUNTS_AT + 4 * count;
@@ -467,34 +465,33 @@ __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame)
 
 __u64 link_next_timer(const struct link_port *port, const struct frame_pool *pool)
 {
-	__u64 next = port->said_ns + port->config.cf_max_ns;
+	__u64 next = earlier(port->said_ns + port->beat_ns, link_watch_timer(port));
 
+	if (port->control_line.count)
+		next = earlier(next, pool->frames[port->control_line.first].due_ns);
+	if (port->data_line.count)
+		next = earlier(next, pool->frames[port->data_line.first].due_ns);
+	if (!port->own_signal)
+		return next;
 	if (port->retries) {
 		next = earlier(next, retry_sender_timer(&port->retry_sender));
 		next = earlier(next, retry_receiver_timer(&port->retry_receiver));
 		if (port->retry_sender.state == SENDER_REPLAY)
 			next = earlier(next, port->free_ns);
 	}
-	if (port->config.cc_ns && !port->retries)
-		next = earlier(next, port->cc_due_ns);
-	if (port->control_line.count)
-		next = earlier(next, pool->frames[port->control_line.first].due_ns);
-	if (port->data_line.count)
-		next = earlier(next, pool->frames[port->data_line.first].due_ns);
+	if (port->greeted || !port->config.epoch) {
+		if (port->retries ? link_retry_leaks(port) : port->config.cc_ns && port->dark_ns == NEVER)
+			next = earlier(next, port->cc_due_ns);
+	}
 	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
 		if (lossless(port, vc) && port->told[vc] != port->r_cf[vc])
 			next = earlier(next, port->cf_earliest_ns);
 		else if (lossless(port, vc))
-			next = earlier(next, later(port->cf_earliest_ns, port->told_ns[vc] + port->config.cf_max_ns));
+			next = earlier(next, later(port->cf_earliest_ns, port->told_ns[vc] + port->beat_ns));
 	}
 	if (port->answer)
 		return 0;
 	return port->asked ? earlier(next, port->pause_refresh_ns) : next;
-}
-
-bool link_is_down(const struct link_port *port, __u64 now)
-{
-	return port->config.silence_ns && now > port->heard_ns + port->config.silence_ns;
 }
 
 const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc)

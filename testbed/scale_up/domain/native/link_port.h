@@ -10,6 +10,10 @@
  * The last two bytes before its FCS are the epoch of who sends it, and the other end's as far as known. An end sends
  * data when the other has greeted it with its epoch, and counts credits from 0 on when the other's has changed: so
  * either may start anew at any time.
+ * A control frame of an end whose link is slower than it should be, or has no signal, says so first; the other end does
+ * as it says. Without a signal nothing is sent or taken for as long as LLR waits (`pcs_lost_timeout_ns`); then the link
+ * is down, as it is after `silence_ns` without a frame, and what was counted and kept is void.
+ *
  * CC_Update goes in line with data. A frame that arrives is not taken for granted: what cannot be understood is counted.
  *
  * With LLR a frame is kept until the other end has acknowledged it, and sent again where it has not arrived.
@@ -28,6 +32,9 @@
 #define LINK_VCS 8 /* of the 32 that CBFC has: as many as PFC has priorities */
 #define PFC_ETHERTYPE 0x8808
 #define BODY_AT (ETHERNET_BYTES + PREFIX_BYTES)
+#define EPOCHS_AT (ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES + 8)
+#define SIGNAL_FULL (CYCLE_MASK + 1)
+#define CONTROL_CHARACTER 0x5c
 
 enum flow_control { CREDITS, PFC, NO_FLOW_CONTROL };
 
@@ -36,6 +43,7 @@ struct link_config {
 	__u64 delay_ns;   /* propagation, one way */
 	__u64 cf_min_ns;  /* least time between two CF_Updates */
 	__u64 cf_max_ns;  /* most time between two control frames */
+	__u64 idle_ns;    /* the same where nothing else was sent or came, which is reached by doubling */
 	__u64 cc_ns;      /* between two CC_Updates; 0: none are sent */
 	__u64 silence_ns; /* without a frame for so long the link is down; 0: never */
 	__u32 flow_control;
@@ -66,6 +74,9 @@ struct link_counters {
 	__u64 control_tx, control_rx;
 	__u64 malformed, bad_control, bad_frames, poisoned;
 	__u64 send_failures, refused; /* the kernel's; frames for nobody, or by somebody else's name */
+	__u64 stale;                  /* data of before the ends began anew */
+	__u64 wire_lost_rx, wire_lost_tx, wire_damaged_rx, wire_damaged_tx; /* `wire_errors.h` */
+	__u64 downs, undelivered; /* how often the link went down; frames that could not leave by it */
 };
 
 struct link_port {
@@ -92,7 +103,16 @@ struct link_port {
 	__u32 stale[LINK_VCS]; /* of the frames in the buffer, those of an epoch that is over */
 	__u32 peer_epoch;
 	bool greeted;
+	__u64 came, epoch_came; /* frames so far; data that came before that one is of another epoch */
 	__u64 said_ns, heard_ns;
+	__u64 beat_ns; /* most time between two control frames, as it is now */
+	/* The link's rate now, and what either end says of it: SIGNAL_FULL of the configured one, down to 0. */
+	__u64 rate_bps;
+	__u32 own_signal, peer_signal;
+	__u64 dark_ns; /* since when there is no signal; NEVER: there is one */
+	bool down;
+	bool owes_cc; /* credits went with frames that LLR gave up: CC_Updates until they are back */
+	bool cc_told; /* once at least */
 	__u64 line_ns; /* when the last bit of the last frame on the wire is in */
 	struct frame_list control_line, data_line;
 	struct link_counters counters;
@@ -144,14 +164,28 @@ __u64 link_resumes_ns(const struct link_port *port, __u32 vc);
 /* The counters of a VC, with those of CBFC as they are now. */
 const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc);
 
-bool link_is_down(const struct link_port *port, __u64 now);
+/* What this end says of its link: SIGNAL_FULL, or less, or 0 for no signal. */
+void link_set_signal(struct link_port *port, __u32 signal, __u64 now);
+
+/* Look whether the link is down: it has been dark, or silent, for too long. When it goes down, all of it begins anew. */
+bool link_watch(struct link_port *port, __u64 now);
+
+/* When it may be down. */
+__u64 link_watch_timer(const struct link_port *port);
 
 /* ---- between the files of a link's end */
+
+/* Whether what else a control frame says counts: it was sent in the epochs that are now. */
+bool link_greet(struct link_port *port, const __u8 *data, __u64 came, __u64 now);
+void link_put_signal(const struct link_port *port, __u8 *set);
 
 bool link_retry_init(struct link_port *port, __u64 now);
 void link_retry_on(struct link_port *port, const __u8 *set, __u64 now); /* an ordered set came */
 void link_retry_release(struct link_port *port, struct frame_pool *pool);
-__u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame); /* the ordered sets that were written */
+/* Whether credits are missing that a CC_Update brings back now: none of the frames that have them is under way. */
+bool link_retry_leaks(const struct link_port *port);
+/* Writes ordered sets behind the first `sets`; how many there are then. */
+__u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame, __u32 sets);
 
 static inline __u32 link_credits(const struct link_port *port, __u32 length)
 {
@@ -163,7 +197,7 @@ static inline __u32 link_credits(const struct link_port *port, __u32 length)
 /* How long so many bytes take at the link's rate. */
 static inline __u64 link_time_ns(const struct link_port *port, __u64 bytes)
 {
-	return (bytes * 8000000000ull + port->config.rate_bps - 1) / port->config.rate_bps;
+	return (bytes * 8000000000ull + port->rate_bps - 1) / port->rate_bps;
 }
 
 static inline __u64 earlier(__u64 a, __u64 b)

@@ -100,16 +100,27 @@ __u32 link_replay(struct link_port *port, struct frame_pool *pool, __u64 now)
 	return NO_FRAME;
 }
 
-/* What LLR has to say, two sets at most; its timers expire here. */
-__u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame)
+bool link_retry_leaks(const struct link_port *port)
 {
+	return port->owes_cc && port->retry_sender.state == SENDER_ADVANCE && !retry_outstanding(&port->retry_sender);
+}
+
+/* What LLR has to say, two sets at most, behind the first `sets`; its timers expire here. */
+__u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame, __u32 sets)
+{
+	__u64 flushed = port->retry_sender.counters.tx_flushed;
 	struct ctlos item;
-	__u32 sets = 0;
 
 	if (!port->retries)
-		return 0;
+		return sets;
 	if (retry_sender_poll(&port->retry_sender, now, &item))
 		ctlos_encode(frame + ETHERNET_BYTES + sets++ * CTLOS_BYTES, &item);
+	if (port->retry_sender.counters.tx_flushed != flushed) {
+		/* Nobody will give back the credits of frames that were given up but for a CC_Update. */
+		port->owes_cc = true;
+		port->cc_told = false;
+		port->cc_due_ns = now;
+	}
 	if (retry_receiver_poll(&port->retry_receiver, now, &item))
 		ctlos_encode(frame + ETHERNET_BYTES + sets++ * CTLOS_BYTES, &item);
 	return sets;

@@ -7,6 +7,7 @@
 #include "transactions.h"
 
 #define OUT_AT_ONCE 32 /* frames of an output in one round */
+#define WRONG_BIT 0x10
 
 struct scale_up_switch *switch_new(const struct switch_config *config, const struct link_config *links, __u64 now)
 {
@@ -115,8 +116,19 @@ static void store(struct scale_up_switch *sw, __u32 number, __u64 now)
 void switch_arrive(struct scale_up_switch *sw, __u32 port, __u32 number, __u64 now)
 {
 	struct frame *frame = &sw->pool.frames[number];
+	struct link_port *link = &sw->ports[port].link;
+	enum wire_fate fate = wire_decide(&sw->ports[port].wire, WIRE_IN);
 
 	frame->port = port;
+	if (fate == WIRE_LOSES) {
+		link->counters.wire_lost_rx++;
+		frame_give(&sw->pool, number);
+		return;
+	}
+	if (fate == WIRE_DAMAGES && frame->length) {
+		frame_bytes(&sw->pool, number)[wire_place(&sw->ports[port].wire, WIRE_IN, frame->length)] ^= WRONG_BIT;
+		link->counters.wire_damaged_rx++;
+	}
 	link_arrive(&sw->ports[port].link, &sw->pool, number, now);
 	sw->wake_ns[port] = earlier(sw->wake_ns[port], link_next_timer(&sw->ports[port].link, &sw->pool));
 }
@@ -131,10 +143,29 @@ static void take_in(struct scale_up_switch *sw, __u32 port, __u64 now)
 
 /* ------------------------------------------------------------------ outputs */
 
+/* Whether a frame stands for the missing signal of a link that is down. */
+static bool says_so(const struct scale_up_switch *sw, __u32 frame)
+{
+	const __u8 *data = frame_bytes(&sw->pool, frame);
+
+	return data[ETHERNET_BYTES] == CONTROL_CHARACTER && data[ETHERNET_BYTES + 1] == LINK_SIGNAL && sw->pool.frames[frame].length == CONTROL_FRAME_BYTES;
+}
+
 static void send_out(struct scale_up_switch *sw, __u32 number, __u32 frame)
 {
 	struct switch_port *port = &sw->ports[number];
+	enum wire_fate fate = wire_decide(&port->wire, WIRE_OUT);
 
+	if (fate == WIRE_LOSES && !(port->wire.errors.down && says_so(sw, frame))) {
+		port->link.counters.wire_lost_tx++;
+		link_gone(&sw->pool, frame);
+		return;
+	}
+	if (fate == WIRE_DAMAGES) {
+		sw->pool.frames[frame].damaged = wire_place(&port->wire, WIRE_OUT, sw->pool.frames[frame].length);
+		frame_bytes(&sw->pool, frame)[sw->pool.frames[frame].damaged] ^= WRONG_BIT;
+		port->link.counters.wire_damaged_tx++;
+	}
 	sw->pool.frames[frame].going = true;
 	frame_append(&sw->pool, &port->out, frame);
 	if (!port->listed) {
@@ -159,25 +190,34 @@ static int next_input(const struct scale_up_switch *sw, const struct requests *r
 	return -1;
 }
 
+/* Take the first frame out of a queue, and out of the input's buffer. */
+static __u32 unqueue(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 input, __u64 now)
+{
+	__u32 source = output / sw->config.gpus * sw->config.gpus + input;
+	struct requests *requests = &sw->ports[output].requests[vc];
+	struct frame_list *queue = queue_of(sw, source, vc, output);
+	__u32 number = frame_shift(&sw->pool, queue);
+
+	requests->inputs[input / 64] &= ~(1ull << input % 64);
+	requests->last = input;
+	link_free(&sw->ports[source].link, vc, sw->pool.frames[number].length);
+	sw->wake_ns[source] = earlier(sw->wake_ns[source], link_next_timer(&sw->ports[source].link, &sw->pool));
+	if (queue->count)
+		request(sw, queue->first, now);
+	return number;
+}
+
 /* Let the first frame of a queue go. */
 static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 input, __u64 now)
 {
 	struct switch_port *port = &sw->ports[output];
-	__u32 source = output / sw->config.gpus * sw->config.gpus + input;
-	struct frame_list *queue = queue_of(sw, source, vc, output);
-	__u32 number = frame_shift(&sw->pool, queue);
+	__u32 number = unqueue(sw, output, vc, input, now);
 	struct frame *frame = &sw->pool.frames[number];
 	__u64 begun;
 
-	port->requests[vc].inputs[input / 64] &= ~(1ull << input % 64);
-	port->requests[vc].last = input;
 	port->last_vc = vc;
 	begun = link_sent(&port->link, vc, frame->length, frame->due_ns);
 	histogram_record(&sw->lateness, now - begun);
-	link_free(&sw->ports[source].link, vc, frame->length);
-	sw->wake_ns[source] = earlier(sw->wake_ns[source], link_next_timer(&sw->ports[source].link, &sw->pool));
-	if (queue->count)
-		request(sw, queue->first, now);
 	link_number(&port->link, &sw->pool, number, now);
 	send_out(sw, output, number);
 }
@@ -202,6 +242,20 @@ static bool serve(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *re
 		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, vc));
 	}
 	return false;
+}
+
+/* What wants to leave by a link that is down. */
+static void discard(struct scale_up_switch *sw, __u32 number, __u64 now)
+{
+	struct switch_port *port = &sw->ports[number];
+	int input;
+
+	for (__u32 vc = 0; vc < port->link.config.vcs; vc++) {
+		while ((input = next_input(sw, &port->requests[vc])) >= 0) {
+			frame_give(&sw->pool, unqueue(sw, number, vc, input, now));
+			port->link.counters.undelivered++;
+		}
+	}
 }
 
 static void send_own(struct scale_up_switch *sw, __u32 number, __u64 now,
@@ -229,6 +283,8 @@ static void put_out(struct scale_up_switch *sw, __u32 number, __u64 now)
 	__u32 frame;
 
 	link_catch_up(&port->link, now);
+	if (link_watch(&port->link, now))
+		discard(sw, number, now);
 	send_own(sw, number, now, link_control);
 	send_own(sw, number, now, link_cc_update);
 	while (port->out.count < OUT_AT_ONCE && (frame = link_replay(&port->link, &sw->pool, now)) != NO_FRAME)
@@ -269,7 +325,29 @@ void switch_sent(struct scale_up_switch *sw, __u32 frame, __u64 now)
 		sw->frames++;
 		sw->pool.frames[frame].due_ns = NEVER; /* a replay is none */
 	}
+	if (sw->pool.frames[frame].damaged) {
+		frame_bytes(&sw->pool, frame)[sw->pool.frames[frame].damaged] ^= WRONG_BIT;
+		sw->pool.frames[frame].damaged = 0;
+	}
 	link_gone(&sw->pool, frame);
+}
+
+bool switch_set_errors(struct scale_up_switch *sw, __u32 number, const struct wire_errors *errors, __u64 now)
+{
+	struct switch_port *port;
+	__u64 rate, signal = SIGNAL_FULL;
+
+	if (number >= sw->port_count)
+		return false;
+	port = &sw->ports[number];
+	rate = port->link.config.rate_bps;
+	if (errors->rate_bps && errors->rate_bps < rate)
+		signal = later(1, (__uint128_t)errors->rate_bps * SIGNAL_FULL / rate);
+	if (!wire_set(&port->wire, errors, number))
+		return false;
+	link_set_signal(&port->link, errors->down ? 0 : signal, now);
+	sw->wake_ns[number] = 0;
+	return true;
 }
 
 /* ------------------------------------------------------------------ without sockets, and what it counts */

@@ -6,6 +6,9 @@
  * VC. What a link lets through, and when, is `link_port.h`. A frame goes where its header says (10 bits, a GPU), and is
  * refused where it says to come from a GPU other than that of its port.
  *
+ * A wire may lose and damage what comes in and goes out (`wire_errors.h`). A frame for a port whose link is down leaves
+ * the buffer and goes nowhere.
+ *
  * The buffer of an input is free again when the frame begins to leave, not when its last bit has left.
  */
 #ifndef TESTBED_SCALE_UP_SWITCH_H
@@ -13,6 +16,7 @@
 
 #include "histogram.h"
 #include "link_port.h"
+#include "wire_errors.h"
 
 #define MOST_GPUS 1024
 
@@ -30,6 +34,7 @@ struct requests {
 
 struct switch_port {
 	struct link_port link;
+	struct wire wire;
 	struct frame_list *queues; /* FIFO: one for each VC; VOQ: for each VC and output */
 	struct requests requests[LINK_VCS]; /* of the output */
 	__u32 last_vc;
@@ -58,6 +63,9 @@ API void switch_free(struct scale_up_switch *sw);
 
 /* A frame of the pool came in at a port. */
 void switch_arrive(struct scale_up_switch *sw, __u32 port, __u32 frame, __u64 now);
+
+/* From now on the wire of a port does that; false: a share is none, or no such port. A rate is of both directions. */
+API bool switch_set_errors(struct scale_up_switch *sw, __u32 port, const struct wire_errors *errors, __u64 now);
 
 /* Do all that is due by `now`: what is to be sent is in the lists of the ports in `ready`. */
 API void switch_work(struct scale_up_switch *sw, __u64 now);
