@@ -30,10 +30,6 @@ DIRECTORY_NAME = ".scale-up"
 """In the lab's run directory; no node can have this name."""
 ACK_SPACING_BYTES = 2_048
 """Between two acknowledgements of LLR (SAI-LLR)."""
-PCS_LOST_WINDOWS = 40
-"""A link that is silent gives up what it has sent after so many times of its window (the SONiC sample profiles)."""
-CC_PERIOD_NS = 256_000
-"""Real time between two CC_Updates of a link without LLR (SAI-CBFC's default)."""
 STARTED_AT_ONCE = 8
 
 _FLOW_CONTROL = {
@@ -61,28 +57,26 @@ def link_settings(link: ScaleUpPlan) -> LinkSettings:
     """The settings of a wire that is planned as `link`.
 
     A credit holds its share of a frame's headers, too, so that a full frame takes as many as its payload does by the
-    plan. All three kinds of flow control have the buffer that credits need; PFC has as much again above `xoff` and two
-    frames, for what arrives until a pause is in force (IEEE 802.1Q Annex N).
+    plan.
     """
     real = link.real
     coarse = real.coarse
     bare = LinkSettings(rate_bps=link.gpu_rate.bps, coarse=coarse)
     per_frame = ceil(link.frame.bytes / link.credit_unit.bytes)
     unit = max(link.credit_unit.bytes, ceil(bare.frame_bytes / per_frame))
-    buffer = link.buffer_credits
-    pauses = real.flow_control is ScaleUpFlowControl.PFC
-    capacity = 2 * (buffer + per_frame) if pauses else buffer
+    xoff, xon = link.pause_credits or (None, None)
+    cc_update = real.credits.cc_update
     return LinkSettings(
         rate_bps=link.gpu_rate.bps,
         delay_ns=link.rtt.ns // 4,
         flow_control=_FLOW_CONTROL[real.flow_control],
         coarse=coarse,
         unit_bytes=unit,
-        capacity=(capacity,) * real.vcs,
-        xoff=(buffer,) * real.vcs if pauses else (),
-        xon=(buffer // 2,) * real.vcs if pauses else (),
+        capacity=(link.buffer_credits,) * real.vcs,
+        xoff=() if xoff is None else (xoff,) * real.vcs,
+        xon=() if xon is None else (xon,) * real.vcs,
         cf_spacing_bytes=CREDIT_SPACING.bytes,
-        cc_period_ns=0 if real.retry is not None else round(CC_PERIOD_NS * link.k),
+        cc_period_ns=0 if real.retry is not None or cc_update is None else cc_update.scaled(link.k).ns,
         retry=_retry(link),
     )
 
@@ -96,7 +90,7 @@ def _retry(link: ScaleUpPlan) -> RetryConfig | None:
         outstanding_frames_max=link.window_frames,
         replay_timer_ns=link.replay_timer.ns,
         replay_count_max=retry.replays,
-        pcs_lost_timeout_ns=round(PCS_LOST_WINDOWS * window_ns),
+        pcs_lost_timeout_ns=round(retry.pcs_lost_windows * window_ns),
         ack_spacing_ns=spacing_ns(ACK_SPACING_BYTES, link.gpu_rate.bps),
     )
 
@@ -112,6 +106,7 @@ def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
     return SwitchDescription(
         gpus=domain.gpus,
         planes=domain.planes,
+        voq=domain.links[0].real.voq,
         link=domain_link(plan, 1),
         ports=[
             SwitchPort(interface=wire.switch_interface, mac=_bytes(wire.switch_mac), peer=_bytes(wire.mac))

@@ -116,7 +116,11 @@ def fold_plane(scale_up: ScaleUp, plane: int) -> ScaleUp:
         credits = replace(credits, limit=share * credits.limit)
     if retry is not None and retry.window is not None:
         retry = replace(retry, window=share * retry.window)
-    return replace(scale_up, rate=scale_up.plane_rate(plane), shares=(1,), credits=credits, retry=retry)
+    buffers = {
+        name: None if value is None else ByteCount(share * value.bytes)
+        for name, value in (("buffer", scale_up.buffer), ("xoff", scale_up.xoff), ("xon", scale_up.xon))
+    }
+    return replace(scale_up, rate=scale_up.plane_rate(plane), shares=(1,), credits=credits, retry=retry, **buffers)
 
 
 def needed_window(scale_up: ScaleUp, frame: ByteCount) -> int:
@@ -148,15 +152,25 @@ def credit_limit(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int | 
     """
     if scale_up.flow_control is not ScaleUpFlowControl.CREDITS:
         return None
-    return credits_held(scale_up, unit, frame)
-
-
-def credits_held(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int:
-    """The credits of `unit` bytes that the buffer of a link's virtual channel holds, whatever controls the flow."""
     credits = scale_up.credits
     if credits.limit is not None:
         return credits.limit * credits.unit.bytes // unit.bytes
     return ceil(credits.loops * scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8 / unit.bytes)
+
+
+def buffer_size(scale_up: ScaleUp, frame: ByteCount) -> ByteCount:
+    """The buffer of a virtual channel at the receiving end of a link.
+
+    It is the file's, or what credits need for a busy link. PFC has as much again and two frames: half of it lets the
+    link be busy, the other half is for what arrives until a pause is in force (IEEE 802.1Q Annex N).
+    """
+    if scale_up.buffer is not None:
+        return scale_up.buffer
+    if (credits := credit_limit(scale_up, scale_up.credits.unit, frame)) is not None:
+        return ByteCount(credits * scale_up.credits.unit.bytes)
+    loop = ceil(scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8)
+    pauses = scale_up.flow_control is ScaleUpFlowControl.PFC
+    return ByteCount(2 * (loop + frame.bytes) if pauses else loop)
 
 
 def check_scale_up(lab: Lab) -> tuple[FabricError, ...]:

@@ -52,17 +52,31 @@ class ScaleUpBy(StrEnum):
     """Frames through a switch process."""
 
 
+class PlaneSpray(StrEnum):
+    """This tells which planes the transactions of a copy take. Those of one 256-byte region take one plane."""
+
+    EQUAL = "equal"
+    """All alike."""
+    WEIGHTED = "weighted"
+    """In proportion to what planes carry."""
+    PINNED = "pinned"
+    """By the address alone, also where a plane is down: what belongs there does not arrive."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credits:
     """The credits of one virtual channel of a link.
 
     A frame costs ceil(frame / `unit`) of them. `limit` is how many the sender may have in use; None: as many as
-    `loops` credit loops of the link need.
+    `loops` credit loops of the link need. `cc_update` is the time between two messages (CC_Update) that give back the
+    credits of frames that were lost on the wire; None: they stay lost. A link with retry loses none and sends no such
+    message.
     """
 
     unit: ByteCount = TRANSACTION
     limit: int | None = None
     loops: float = 1.0
+    cc_update: Duration | None = field(default_factory=lambda: Duration(256_000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +86,15 @@ class LinkRetry:
     `window` counts frames that may be sent and not acknowledged; None: as many as `round_trips` of the link need.
     Without an acknowledgement the window is sent again after `timer_windows` times the time it takes to send it (that
     of a round trip's frames, where there are more), and at most `replays` times (Ultra Ethernet 1.0 section 5.1; the
-    SONiC sample profiles have a timer of 4 windows).
+    SONiC sample profiles have a timer of 4 windows). A link that is silent for `pcs_lost_windows` such times gives up
+    what it has sent.
     """
 
     window: int | None = None
     round_trips: float = 1.0
     timer_windows: float = 4.0
     replays: int = 3
+    pcs_lost_windows: float = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +121,15 @@ class ScaleUp:
     coarse: int = 16
     """Transactions of `TRANSACTION` bytes that one frame of the lab stands for."""
     by: ScaleUpBy = ScaleUpBy.TIME
+    voq: bool = False
+    """Inputs of a switch have a queue for each output, so that none is held up by another's first frame."""
+    spray: PlaneSpray = PlaneSpray.WEIGHTED
+    buffer: ByteCount | None = None
+    """Of a virtual channel at the receiving end of a link, where credits do not say it; None: as its link needs."""
+    xoff: ByteCount | None = None
+    """What may be in that buffer until a pause is asked for (PFC); None: half of it."""
+    xon: ByteCount | None = None
+    """What is left in it when a pause ends; None: a quarter of it."""
     switch_ports: int | None = None
     """Ports of one plane's switch; None: not known, and nothing is checked against it."""
 

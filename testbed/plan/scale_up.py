@@ -7,9 +7,10 @@ transactions, so that credits and windows count fewer, larger frames and hold th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
-from testbed.fabric.scale_up import credit_limit, credits_held, find_domains, fold_plane, needed_window, replay_window
-from testbed.model import TRANSACTION, Lab, ScaleUp
+from testbed.fabric.scale_up import buffer_size, credit_limit, find_domains, fold_plane, needed_window, replay_window
+from testbed.model import TRANSACTION, Lab, ScaleUp, ScaleUpFlowControl
 from testbed.plan.scale import round_up_125
 from testbed.units import ByteCount, Duration, Rate
 
@@ -43,7 +44,9 @@ class ScaleUpPlan:
     credits: int | None
     """Credits of a link's virtual channel; None where credits are not what controls the flow."""
     buffer_credits: int
-    """What the buffer of a channel holds, whatever controls the flow: as many as credits need."""
+    """What the buffer of a channel holds, whatever controls the flow."""
+    pause_credits: tuple[int, int] | None
+    """What is in it when a pause begins and when it ends; None where no pauses control the flow."""
     real: ScaleUp
     """The same in the units of the real system."""
 
@@ -69,6 +72,7 @@ def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
     frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
     unit = ByteCount(scale_up.coarse * scale_up.credits.unit.bytes)
     window = replay_window(scale_up, frame)
+    buffer = max(ceil(frame.bytes / unit.bytes), buffer_size(scale_up, frame).bytes // unit.bytes)
     timer = None
     if window is not None and scale_up.retry is not None:
         sending = max(window, needed_window(scale_up, frame)) * frame.bytes * 8 / scale_up.link_rate.bps
@@ -84,9 +88,19 @@ def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
         replay_timer=timer,
         credit_unit=unit,
         credits=credit_limit(scale_up, unit, frame),
-        buffer_credits=credits_held(scale_up, unit, frame),
+        buffer_credits=buffer,
+        pause_credits=_pauses(scale_up, unit, buffer),
         real=scale_up,
     )
+
+
+def _pauses(scale_up: ScaleUp, unit: ByteCount, buffer: int) -> tuple[int, int] | None:
+    """Where pauses begin and end, in credits of `unit` bytes: as the file says, or at a half and a quarter."""
+    if scale_up.flow_control is not ScaleUpFlowControl.PFC:
+        return None
+    xoff = buffer // 2 if scale_up.xoff is None else scale_up.xoff.bytes // unit.bytes
+    xon = buffer // 4 if scale_up.xon is None else scale_up.xon.bytes // unit.bytes
+    return xoff, min(xon, xoff)
 
 
 def plan_planes(scale_up: ScaleUp, k: float) -> tuple[ScaleUpPlan, ...]:

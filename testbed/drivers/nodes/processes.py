@@ -59,13 +59,8 @@ def launch(
     """
     argv = [sys.executable, "-m", module, *arguments]
     with log.open("ab") as stream:
-        options = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": stream,
-            "stderr": stream,
-            "cwd": "/",
-            "env": package_environment(),
-        } | options
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
+        options = {**streams, "cwd": "/", "env": package_environment(), **options}
         return spawn(namespace, argv, **options) if namespace else subprocess.Popen(argv, **options)
 
 

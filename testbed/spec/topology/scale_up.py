@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -18,16 +19,20 @@ from testbed.model import (
     Credits,
     DomainSpan,
     LinkRetry,
+    PlaneSpray,
     ScaleUp,
     ScaleUpBy,
     ScaleUpFlowControl,
 )
 from testbed.spec.validation.fields import (
+    MAX_DURATION,
     AutoOff,
     Checked,
     DurationField,
+    Flag,
     Length,
     OneOf,
+    Quantity,
     RateField,
     Section,
     Whole,
@@ -36,7 +41,7 @@ from testbed.spec.validation.fields import (
 )
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
-from testbed.units import ByteCount
+from testbed.units import ByteCount, Duration
 
 MAX_PLANES = 64
 MAX_LINKS = 1024
@@ -45,10 +50,13 @@ MAX_COARSE = 32
 """8 KiB: larger frames do not fit an Ethernet MTU of 9216 bytes with their headers."""
 CREDIT_UNITS = (32, 64, 128, 256, 512, 1024, 2048)
 """In bytes (SAI-CBFC)."""
+MOST_BUFFER = ByteCount(1 << 27)
+"""Of one channel: 128 MiB, more than any switch has."""
+BufferField = Annotated[ByteCount, Quantity(ByteCount, MOST_BUFFER)]
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,4})?)\s*%\s*")
 _MOST_PERCENT = 1000
 _WINDOWS = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*windows?\s*")
-_MOST_WINDOWS = 100
+_MOST_WINDOWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,21 @@ class _Windows(Checked):
         return {"type": "string", "pattern": rf"^{_WINDOWS.pattern}$", "examples": ["4windows"]}
 
 
+@dataclass(frozen=True, slots=True)
+class _TimeOrOff(Checked):
+    """A time such as 256us, or "off"."""
+
+    def check(self, value: object) -> Duration | str:
+        if value == "off":
+            return "off"
+        if value is False:
+            raise refusal("wrong-type", "must be a time or off, not false", "write off")
+        return parse_quantity(value, Duration, MAX_DURATION)
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"anyOf": [{"const": "off"}, Quantity(Duration, MAX_DURATION).json_schema()]}
+
+
 class CreditsSpec(SpecModel):
     """`fabric.scale_up.credits`: the credits of one virtual channel of a link."""
 
@@ -124,10 +147,18 @@ class CreditsSpec(SpecModel):
         description="Says how many a sender may have in use: a number, auto (a credit loop's), or a share of that.",
     )
 
+    cc_update: Written[Annotated[Duration | str, _TimeOrOff()]] = Field(
+        default=None,
+        description="Gives the time between two messages that bring back credits of frames lost on a link without llr:"
+        " 256us by default, or off.",
+    )
+
     def credits(self) -> Credits:
         default = Credits()
         counted = isinstance(self.limit, int)
+        given = None if isinstance(self.cc_update, str) else self.cc_update
         return Credits(
+            cc_update=default.cc_update if self.cc_update is None else given,
             unit=self.unit or default.unit,
             limit=self.limit if isinstance(self.limit, int) else None,
             loops=default.loops if counted or self.limit is None else self.limit,
@@ -149,6 +180,11 @@ class LlrSpec(SpecModel):
         default=None, description="Says how often a window is sent again until the link gives up; the default is 3."
     )
 
+    pcs_lost: Written[Annotated[float, _Windows()]] = Field(
+        default=None,
+        description="Says after how many times of a window a silent link gives up; the default is 40windows.",
+    )
+
     def retry(self) -> LinkRetry:
         default = LinkRetry()
         counted = isinstance(self.window, int)
@@ -157,6 +193,7 @@ class LlrSpec(SpecModel):
             round_trips=default.round_trips if counted or self.window is None else self.window,
             timer_windows=self.timer or default.timer_windows,
             replays=self.replays or default.replays,
+            pcs_lost_windows=self.pcs_lost or default.pcs_lost_windows,
         )
 
 
@@ -207,6 +244,25 @@ class ScaleUpSpec(SpecModel):
         default=None,
         description="Says what realises transfers: time, the default, or packets, which are frames through a switch.",
     )
+    voq: Written[Flag] = Field(
+        default=None,
+        description="Says whether inputs of a switch have a queue for each output; by default one for all.",
+    )
+    spray: Written[Annotated[str, OneOf(tuple(PlaneSpray))]] = Field(
+        default=None,
+        description="Says how a copy's regions of 256 B take planes: weighted by their rates, which is the default,"
+        " equal, or pinned to their address whatever happens to the plane.",
+    )
+    buffer: Written[BufferField] = Field(
+        default=None,
+        description="Gives the buffer of a link's channel where credits do not; by default what a busy link needs.",
+    )
+    xoff: Written[BufferField] = Field(
+        default=None, description="Says at how much in that buffer PFC asks for a pause; half of it by default."
+    )
+    xon: Written[BufferField] = Field(
+        default=None, description="Says at how much in that buffer a pause ends; a quarter of it by default."
+    )
 
 
 def resolve_scale_up(spec: ScaleUpSpec | None) -> tuple[ScaleUp, list[FabricError]]:
@@ -225,12 +281,31 @@ def resolve_scale_up(spec: ScaleUpSpec | None) -> tuple[ScaleUp, list[FabricErro
         hint = "flow_control: credits, or leave out the credits"
         message = f"there are no credits with flow_control: {spec.flow_control}"
         errors.append(_error(message, "credits", code="contradiction", hint=hint))
+    errors += _buffer_errors(spec)
     if errors:
         return UNSTATED_SCALE_UP, errors
     if base is None:
         assert spec.rate is not None
         base = ScaleUp(rate=spec.rate, shares=shares)
     return replace(base, shares=shares, **_written(spec)), []
+
+
+def _buffer_errors(spec: ScaleUpSpec) -> Iterator[FabricError]:
+    """Buffers and thresholds that mean nothing with the flow control of the file, or that contradict each other."""
+    control = spec.flow_control or ScaleUpFlowControl.CREDITS
+    if spec.buffer is not None and control == ScaleUpFlowControl.CREDITS:
+        hint = "credits: {limit: 100}, or flow_control: pfc or none"
+        yield _error("credits say how large a buffer is", "buffer", code="contradiction", hint=hint)
+    for key, value in (("xoff", spec.xoff), ("xon", spec.xon)):
+        if value is not None and control != ScaleUpFlowControl.PFC:
+            message = f"there are no pauses with flow_control: {control}"
+            yield _error(message, key, code="contradiction", hint=f"flow_control: pfc, or leave out {key}")
+    ordered = [(key, value) for key in ("xon", "xoff", "buffer") if (value := getattr(spec, key)) is not None]
+    for (low, less), (high, more) in pairwise(ordered):
+        if less.bytes > more.bytes:
+            yield _error(
+                f"{low} of {less} is above {high} of {more}", low, code="contradiction", hint=f"at most {more}"
+            )
 
 
 def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
@@ -245,6 +320,11 @@ def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
         "vcs": spec.vcs,
         "coarse": spec.coarse,
         "by": None if spec.by is None else ScaleUpBy(spec.by),
+        "voq": spec.voq,
+        "spray": None if spec.spray is None else PlaneSpray(spec.spray),
+        "buffer": spec.buffer,
+        "xoff": spec.xoff,
+        "xon": spec.xon,
     }
     told = {name: value for name, value in found.items() if value is not None}
     return {

@@ -1,0 +1,155 @@
+"""Labs whose scale-up domains have packets: deployed, broken, brought back and gone, over real wires and switches."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from testbed.datapath import scale_up_domain
+from testbed.deploy.lifecycle import LabExists
+from testbed.deploy.live import RunningLab
+from testbed.deploy.scale_up import dead_domains, domain_switch, gpu_settings, start_domain_switches
+from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.descriptors import wait_readable
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.model import SCALE_UP_PRESETS, Lab, ScaleUpBy
+from testbed.scale_up.domain.endpoint import Endpoint, Endpoints
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
+
+K = 20_000.0
+"""GPUs of 180 Mbit/s each way, and a round trip of 20 ms."""
+SIZE = 1 << 18
+TOPOLOGY = """
+name: {name}
+scale: {{time: 20000}}
+fabric:
+  design: rail-optimized
+  segments: 1
+  hosts: 1
+  gpus: 2
+  spines: 1
+  scale_up: {{preset: h100, by: packets}}
+"""
+
+
+def with_packets(model: Lab, preset: str = "h100", **changes: Any) -> Lab:
+    return replace(model, scale_up=replace(SCALE_UP_PRESETS[preset], by=ScaleUpBy.PACKETS, **changes))
+
+
+@contextmanager
+def gpus(lab: RunningLab, *places: tuple[str, int]) -> Iterator[tuple[Endpoints, list[Endpoint]]]:
+    """Endpoints of GPUs of hosts, each with its sockets in the namespace of its host."""
+    with Endpoints(scale_up_domain.build()) as endpoints:
+
+        def add(host: str, number: int) -> Endpoint:
+            enter_namespace(lab.namespace(host))
+            return endpoints.add(gpu_settings(lab.plan, host, number))
+
+        yield endpoints, [syscalls.in_thread(lambda at=at: add(*at)) for at in places]  # type: ignore[misc]
+
+
+def copies(lab: RunningLab, *places: tuple[str, int]) -> None:
+    """Each of these GPUs writes to the next one, and what is there then is what was written."""
+    with gpus(lab, *places) as (endpoints, opened):
+        memory = [bytearray(SIZE) for _ in opened]
+        windows = [gpu.export(part) for gpu, part in zip(opened, memory, strict=True)]
+        data = [os.urandom(SIZE) for _ in opened]
+        for number, gpu in enumerate(opened):
+            window = windows[(number + 1) % len(opened)]
+            window.authorise(gpu.gpu)
+        handles = [
+            gpu.write(windows[(number + 1) % len(opened)].reference(), data[number])
+            for number, gpu in enumerate(opened)
+        ]
+        for gpu, handle in zip(opened, handles, strict=True):
+            endpoints.wait(gpu, handle, 20.0)
+        assert [bytes(part) for part in memory] == [data[number - 1] for number in range(len(opened))]
+
+
+def test_gpus_of_one_domain_reach_each_other_over_all_planes(sandbox: Any) -> None:
+    """A domain of two hosts: what one host's GPU writes is in the other's memory, and every plane has carried of it."""
+    model = with_packets(sandbox.model(segments=1, hosts=2, gpus=2, spines=1), "nvl72", shares=(5, 5, 4, 4))
+    lab = RunningLab(sandbox.deploy(model, k=K).lab.record, sandbox.state)
+    (domain,) = lab.plan.scale_up_domains
+    hosts = lab.hosts
+    copies(lab, *((host, number) for host in hosts for number in (1, 2)))
+    status = domain_switch(sandbox.state.run_directory(lab.name), domain.name).status()
+    assert status["socket_drops"] == 0
+    carried = [0] * domain.planes
+    for port in status["ports"]:
+        carried[port["plane"]] += sum(vc["rx_frames"] for vc in port["vcs"])
+    assert all(carried), carried
+
+
+def kill_switch(sandbox: Any, lab: RunningLab) -> None:
+    """SIGKILL for the switch of the lab's first domain; returns when it has ended."""
+    name = lab.plan.scale_up_domains[0].name
+    pid = domain_switch(sandbox.state.run_directory(lab.name), name).status()["pid"]
+    process = os.pidfd_open(pid)
+    try:
+        os.kill(pid, signal.SIGKILL)
+        assert wait_readable(process, 10.0)
+    finally:
+        os.close(process)
+
+
+def test_a_dead_switch_is_told_and_brought_back(sandbox: Any) -> None:
+    model = with_packets(sandbox.tiny(), shares=(9, 9))
+    lab = RunningLab(sandbox.deploy(model, k=K).lab.record, sandbox.state)
+    first, second = (domain.name for domain in lab.plan.scale_up_domains)
+    run = sandbox.state.run_directory(lab.name)
+    kill_switch(sandbox, lab)
+    assert dead_domains(lab.plan, run) == [first]
+    (result,) = (item for item in check_lab(lab).results if item.name == "scale-up")
+    assert result.status is CheckStatus.FAIL
+    assert result.failures == (
+        f"scale-up domain {first}: its switch does not run; `testbed link up {first}:planes` starts it again",
+    )
+    with pytest.raises(LabExists, match=f"not whole: scale-up domain {first}: its switch does not run"):
+        sandbox.deploy(model, k=K)
+    other = domain_switch(run, second).status()["pid"]
+    start_domain_switches(lab.plan, run)
+    assert dead_domains(lab.plan, run) == []
+    assert domain_switch(run, second).status()["pid"] == other, "one that runs is left alone"
+    assert not sandbox.deploy(model, k=K).changed
+
+
+def test_two_labs_side_by_side(sandbox: Any) -> None:
+    """Each has a domain of the same name, which is its own."""
+    labs = []
+    for suffix in ("a", "b"):
+        model = with_packets(sandbox.model(suffix, segments=1, hosts=1, gpus=2, spines=1), shares=(9, 9))
+        labs.append(RunningLab(sandbox.deploy(model, k=K).lab.record, sandbox.state))
+    macs = [{mac for wire in lab.plan.scale_up_domains[0].wires for mac in (wire.mac, wire.switch_mac)} for lab in labs]
+    assert not macs[0] & macs[1]
+    host = labs[0].hosts[0]
+    for lab in labs:
+        copies(lab, (host, 1), (host, 2))
+    sandbox.destroy("a")
+    copies(labs[1], (host, 1), (host, 2))
+
+
+def test_destroy_after_a_deploy_that_was_killed_while_the_switch_started(sandbox: Any) -> None:
+    path = sandbox.root / "topology.yml"
+    path.write_text(TOPOLOGY.format(name=sandbox.name()))
+    for moment in ("its process is there", "it listens"):
+        process = sandbox.start("deploy", "-q", "-t", str(path))
+        directory = sandbox.state.run_directory(sandbox.name()) / ".scale-up" / "p1-s1-h1"
+        deadline = time.monotonic() + 60
+        while not (directory / ("switch.json" if "process" in moment else "switch.sock")).exists():
+            assert process.poll() is None and time.monotonic() < deadline, (sandbox.root / "out").read_text()
+            os.sched_yield()
+        process.kill()
+        process.wait()
+        sandbox.note_daemons()
+        assert sandbox.cli("destroy", "-n", sandbox.name()).returncode == 0
+        assert sandbox.leftovers() == [], f"SIGKILL when {moment}"
