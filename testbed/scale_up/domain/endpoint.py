@@ -70,6 +70,11 @@ class Gpu:
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
+    @property
+    def largest_message(self) -> int:
+        """In bytes: the payload of a frame."""
+        return self.link.coarse * binding.REGION_BYTES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReference:
@@ -109,7 +114,6 @@ class Window:
     number: int
     key: int
     size: int
-    _buffer: Any
 
     def reference(self) -> WindowReference:
         return WindowReference(gpu=self._endpoint.gpu, number=self.number, key=self.key, size=self.size)
@@ -121,8 +125,7 @@ class Window:
 
     def withdraw(self) -> None:
         """Nobody reaches it any more."""
-        self._endpoint.native.endpoint_withdraw(self._endpoint.handle, self.number)
-        self._buffer = None
+        self._endpoint.withdraw(self.number)
 
 
 class _Memory(NamedTuple):
@@ -159,6 +162,7 @@ class Endpoint:
         self.handle = 0
         self.settings = gpu
         self._kept: dict[int, Any] = {}
+        self._exported: dict[int, Any] = {}
         self._sockets: list[socket.socket] = []
         self._pause_sockets: list[socket.socket] = []
         self._lost = 0
@@ -198,6 +202,7 @@ class Endpoint:
         for item in (*self._sockets, *self._pause_sockets, self._claim):
             item.close()
         self._kept.clear()
+        self._exported.clear()
 
     def descriptors(self) -> tuple[Any, Any]:
         """Those of the planes' sockets, and of those for PFC frames."""
@@ -214,7 +219,13 @@ class Endpoint:
         number = self.native.endpoint_export(self.handle, memory.address, memory.size, key, rights)
         if number < 0:
             raise UsageError("the endpoint has no window left")
-        return Window(self, number, key, memory.size, memory.held)
+        self._exported[number] = memory.held
+        return Window(self, number, key, memory.size)
+
+    def withdraw(self, number: int) -> None:
+        """Nobody reaches the window of this number any more."""
+        self.native.endpoint_withdraw(self.handle, number)
+        self._exported.pop(number, None)
 
     # --- operations ----------------------------------------------------------------------------------
 
@@ -288,7 +299,7 @@ class Endpoint:
 
     def messages(self) -> Iterator[tuple[int, bytes]]:
         """What has come: from which GPU, and the bytes."""
-        size = self.settings.link.coarse * binding.REGION_BYTES
+        size = self.settings.largest_message
         data, source = ctypes.create_string_buffer(size), ctypes.c_uint32()
         while (length := self.native.endpoint_message(self.handle, data, size, source)) >= 0:
             yield source.value, data.raw[:length]

@@ -222,9 +222,10 @@ class ScaleUpEndpoint(MeasuredEndpoint):
             if not self._agent.drive(lambda: bool(self.take(ended) or ended), self._options.timeout_ns):  # noqa: B023
                 raise PerftestError(f"nothing has arrived for {self._options.timeout_ns / 1e9:g} s")
             times.append(ended[0] - begun)
-        link = self._given.gpu.link
-        sent = 2 * (OVERHEAD_BYTES + _RESPONSE_BYTES + _NUMBER_BYTES) * 8e9 / link.rate_bps
-        return max(0.0, statistics.median(times) - 4 * link.delay_ns - sent)
+        gpu = self._given.gpu
+        fastest = max(gpu.plane_rates_bps, default=gpu.link.rate_bps)
+        sent = 2 * (OVERHEAD_BYTES + _RESPONSE_BYTES + _NUMBER_BYTES) * 8e9 / fastest
+        return max(0.0, statistics.median(times) - 4 * gpu.link.delay_ns - sent)
 
     @property
     def _floor_share(self) -> float:
