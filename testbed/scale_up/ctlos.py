@@ -5,7 +5,8 @@
 | 0x5C | type | 20 bits: sequence number, or VC 5 and count 15 | 0x6 (O-code) | by type |
 
 Of LLR_INIT and LLR_INIT_ECHO, D5 and D6 are `init_data`, low byte first; of CF_Update, D5 to D7[7:4] are the second
-VC with its count. LINK_SIGNAL is the lab's own; D5 and D6 are as those of LLR_INIT. The rest is reserved, ignored, and 0 in what is encoded. Source: Ultra Ethernet Specification
+VC with its count. LINK_SIGNAL is the lab's own; D5 and D6 are as those of LLR_INIT. The rest is reserved, ignored, and
+0 in what is encoded. Source: Ultra Ethernet Specification
 1.0.1, tables 5-7 and 5-8 (LLR), 5-20 and 5-21 (CF_Update), section 6.2, as public descriptions quote them.
 `decode_ctlos` raises `DecodeError` and nothing else.
 """

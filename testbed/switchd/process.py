@@ -27,6 +27,7 @@ from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, o
 from testbed.scale_up.domain.switch_core import SwitchCore
 from testbed.switchd.description import SwitchDescription
 from testbed.switchd.errors import SwitchError
+from testbed.switchd.guardian import start_guardian
 from testbed.transport.errors import UsageError
 
 DESCRIPTION_NAME = "switch.json"
@@ -47,14 +48,15 @@ class SwitchProcess:
         pauses = link.flow_control is FlowControl.PFC
         self._sockets = [open_socket(port.interface) for port in ports]
         self._pauses = [open_socket(port.interface, PFC_ETHERTYPE) for port in ports] if pauses else []
+        self._guardian = start_guardian(self._sockets, ports)
         native = library()
         planes, gpus = self._description.planes, self._description.gpus
         self._plane_links = plane_links(link, planes, self._description.plane_rates_bps)
         links = (binding.LinkConfig * len(ports))(
             *(self._plane_links[number // gpus].native(port.mac, port.peer) for number, port in enumerate(ports))
         )
-        for item in links:
-            item.silence_ns *= _PATIENCE
+        for end in links:
+            end.silence_ns *= _PATIENCE
         self._errors = [LinkErrors()] * len(ports)
         self._core = SwitchCore(
             native,
@@ -195,6 +197,7 @@ class SwitchProcess:
             item.close()
         self._epoll.close()
         os.close(self._directory)
+        os.close(self._guardian)
 
 
 def _numbers(sockets: list[socket.socket], ports: Any) -> Any:

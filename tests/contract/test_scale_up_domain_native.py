@@ -13,7 +13,7 @@ from testbed.datapath import scale_up_domain
 from testbed.datapath.build import compile_c
 from testbed.scale_up import native as link_layer
 from testbed.scale_up.domain import binding
-from testbed.scale_up.domain.endpoint import KEYS, Kind
+from testbed.scale_up.domain.endpoint import KEYS, Kind, Spray
 from testbed.scale_up.domain.errors import Outcome
 from testbed.scale_up.domain.link import FlowControl
 
@@ -40,6 +40,7 @@ CONSTANTS = {
     "CREDITS": FlowControl.CREDITS,
     "PFC": FlowControl.PFC,
     "NO_FLOW_CONTROL": FlowControl.NONE,
+    **{f"SPRAY_{item.name}": item.value for item in Spray},
     **{f"OP_{item.name}": item.value for item in Kind},
     **{f"STATUS_{item.name}": item.value for item in Outcome if item < Outcome.TIMEOUT},
     **{f"OUTCOME_{item.name}": item.value for item in Outcome if item >= Outcome.TIMEOUT},

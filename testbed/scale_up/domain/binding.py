@@ -139,7 +139,7 @@ class EndpointConfig(ctypes.Structure):
                 "outstanding",
                 "frames",
                 "frame_bytes",
-                "pad",
+                "spray",
             )
         ),
     ]
@@ -160,7 +160,18 @@ class EndpointCounters(ctypes.Structure):
 
     _fields_ = [
         (name, c_uint64)
-        for name in ("requests", "responses", "served", "refused", "strays", "lost_tags", "messages", "inbox_full")
+        for name in (
+            "requests",
+            "responses",
+            "served",
+            "refused",
+            "strays",
+            "lost_tags",
+            "messages",
+            "inbox_full",
+            "moved",
+            "unreachable",
+        )
     ]
 
 

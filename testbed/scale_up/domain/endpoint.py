@@ -50,6 +50,17 @@ class Kind(enum.IntEnum):
     FENCE = 7
 
 
+class Spray(enum.IntEnum):
+    """`enum spray` (endpoint.h): which plane a transaction takes. In a region of `coarse` x 256 bytes all take one."""
+
+    WEIGHTED = 0
+    """Planes in turn, each as often as the rate of its link says."""
+    EQUAL = 1
+    """Planes in turn: the slowest holds up the others."""
+    PINNED = 2
+    """By the window and the 2 MiB of it: what is for a plane that is down waits until it is back."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One GPU of a domain and its interfaces, one to each plane."""
@@ -67,6 +78,7 @@ class Gpu:
     response_vc: int = 1
     timeout_s: float = 5.0
     """Of a transaction that was sent."""
+    spray: Spray = Spray.WEIGHTED
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
@@ -178,6 +190,7 @@ class Endpoint:
             outstanding=gpu.outstanding,
             frames=max(item.pool_frames(planes) for item in by_plane) + 512,
             frame_bytes=link.frame_bytes,
+            spray=gpu.spray,
         )
         links = (binding.LinkConfig * planes)(
             *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))

@@ -14,6 +14,7 @@ class Outcome(enum.IntEnum):
     REFUSED = 1
     MALFORMED = 2
     BUSY = 3
+    UNREACHABLE = 4
     TIMEOUT = 16
     LINK_DOWN = 17
     CANCELLED = 18
@@ -36,7 +37,8 @@ class TransactionTimeout(ScaleUpError):
 
 
 class LinkDown(ScaleUpError):
-    """A plane that was in use went down, or all are."""
+    """All planes are down, or do not reach the peer; or one went down that had an atomic or a message under way, of
+    which nobody knows whether it was carried out."""
 
 
 class OperationCancelled(ScaleUpError):
@@ -48,6 +50,7 @@ _ERRORS: dict[Outcome, tuple[type[ScaleUpError], str]] = {
     Outcome.MALFORMED: (ScaleUpError, "the peer does not understand, or is not understood"),
     Outcome.BUSY: (PeerBusy, "the peer has no room for a message"),
     Outcome.TIMEOUT: (TransactionTimeout, "the peer does not answer"),
+    Outcome.UNREACHABLE: (LinkDown, "no plane reaches the peer"),
     Outcome.LINK_DOWN: (LinkDown, "the link is down"),
     Outcome.CANCELLED: (OperationCancelled, "it was given up"),
 }

@@ -160,7 +160,8 @@ def test_the_switch_is_killed_and_comes_again(lab: DomainLab) -> None:
     killed = time.monotonic()
     with pytest.raises(LinkDown):
         lab.endpoints.wait(source, handle)
-    assert time.monotonic() - killed < 0.1 + 0.1, "100 ms, and as much again for a busy machine"
+    took = time.monotonic() - killed
+    assert took < 0.1, "its guardian tells all GPUs"
     assert source.planes_down() == [0, 1]
     with pytest.raises(LinkDown):
         lab.endpoints.wait(source, source.write(window.reference(), b"y"))

@@ -1,15 +1,17 @@
-"""Links of a scale-up domain that go wrong: the switch's wires lose, damage, slow down and fall silent as they are told."""
+"""Links of a scale-up domain that go wrong: its wires lose and damage frames, slow down and fall silent."""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from domain_lab import DomainLab, domain_lab
 
-from testbed.scale_up.domain.endpoint import Endpoint, WindowReference
+from testbed.scale_up.domain.endpoint import Endpoint, Spray, WindowReference
 from testbed.scale_up.domain.errors import TransactionTimeout
 from testbed.scale_up.domain.link import LinkSettings
 from testbed.scale_up.retry import RetryConfig
@@ -98,6 +100,79 @@ def test_planes_have_rates_of_their_own_and_one_becomes_slow(tmp_path: Path) -> 
 
 def test_no_such_link_or_change(tmp_path: Path) -> None:
     with domain_lab(tmp_path, LinkSettings(rate_bps=RATE_BPS), gpus=2, planes=1) as lab:
-        for gpu, plane, changes in ((2, 0, {}), (0, 1, {}), (0, 0, {"loss": 2.0}), (0, 0, {"lost": 1}), (0, 0, {"every": "x"})):
+        for gpu, plane, changes in (
+            (2, 0, {}),
+            (0, 1, {}),
+            (0, 0, {"loss": 2.0}),
+            (0, 0, {"lost": 1}),
+            (0, 0, {"every": "x"}),
+        ):
             with pytest.raises(SwitchError):
                 lab.switch.set_link(gpu, plane, **changes)
+
+
+@pytest.mark.parametrize("spray", list(Spray))
+def test_a_plane_goes_down_and_comes_back(tmp_path: Path, spray: Spray) -> None:
+    """S8: what a plane carried goes on by those that are left, or waits for it where an address has its plane. One that
+    the target has lost is not used for it, and is for others."""
+    link = LinkSettings(
+        rate_bps=RATE_BPS, delay_ns=100_000, retry=dataclasses.replace(RETRY, pcs_lost_timeout_ns=50_000_000)
+    )
+    data = random.Random(6).randbytes(4 * SIZE)
+    with domain_lab(tmp_path, link, gpus=3, planes=2) as lab:
+        source, target, other = lab.gpu(0, spray=spray), lab.gpu(1), lab.gpu(2)
+        memory, window = target_window(lab, target, 4 * SIZE)
+        whole = seconds_of(lab, source, window, data)
+        handle = source.write(window, bytes(4 * SIZE))
+        lab.endpoints.run(whole / 3)
+        lab.switch.set_link(0, 1, down=True)
+        if spray is Spray.PINNED:
+            with pytest.raises(TimeoutError):
+                lab.endpoints.wait(source, handle, 1.0)
+            assert source.planes_down() == [1]
+            lab.switch.reset_link(0, 1)
+            lab.endpoints.wait(source, handle)
+            assert memory == bytes(4 * SIZE)
+            return
+        lab.endpoints.wait(source, handle)
+        assert source.planes_down() == [1] and memory == bytes(4 * SIZE)
+        assert source.counters()["moved"] > 0
+        assert 1.7 * whole < seconds_of(lab, source, window, data) < 2.6 * whole
+        assert memory == data
+
+        lab.switch.reset_link(0, 1)
+        lab.switch.set_link(1, 1, down=True)
+        _wait_until(lab, lambda: not source.planes_down() and target.planes_down() == [1])
+        lab.endpoints.wait(source, source.write(window, bytes(SIZE)))
+        assert source.counters()["unreachable"] > 0 and memory[:SIZE] == bytes(SIZE)
+        _, elsewhere = target_window(lab, other)
+        before = lab.switch.status()["ports"]
+        lab.endpoints.wait(source, source.write(elsewhere, bytes(SIZE)))
+        after = lab.switch.status()["ports"]
+        assert after[3 + 2]["vcs"][0]["tx_frames"] - before[3 + 2]["vcs"][0]["tx_frames"] > SIZE // 4096 // 3
+        lab.switch.reset_link(1, 1)
+        _wait_until(lab, lambda: not target.planes_down())
+        lab.endpoints.run(0.6)
+        assert seconds_of(lab, source, window, data) < 1.4 * whole
+
+
+def _wait_until(lab: DomainLab, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come about"
+        lab.endpoints.run(0.02)
+
+
+@pytest.mark.parametrize(("spray", "share"), [(Spray.EQUAL, 0.5), (Spray.WEIGHTED, 0.75)])
+def test_one_slow_plane(tmp_path: Path, spray: Spray, share: float) -> None:
+    """S9: spread evenly, the slowest plane governs; by the rates, only what it has lost is missing."""
+    link = LinkSettings(rate_bps=RATE_BPS, delay_ns=100_000)
+    with domain_lab(tmp_path, link, gpus=2, planes=2) as lab:
+        source, target = lab.gpu(0, spray=spray), lab.gpu(1)
+        _, window = target_window(lab, target, 4 * SIZE)
+        data = bytes(4 * SIZE)
+        seconds_of(lab, source, window, data[:SIZE])
+        whole = seconds_of(lab, source, window, data)
+        lab.switch.set_link(0, 0, rate_bps=RATE_BPS // 2)
+        lab.endpoints.run(0.05)
+        assert whole / seconds_of(lab, source, window, data) == pytest.approx(share, rel=0.15)

@@ -8,11 +8,12 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from testbed.datapath import scale_up_domain
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu
+from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu, Spray
 from testbed.scale_up.domain.host_gpus import HostGpus
 from testbed.scale_up.domain.link import LinkSettings
 from testbed.switchd.client import DomainSwitch
@@ -39,7 +40,15 @@ class DomainLab:
     switch: DomainSwitch
     endpoints: Endpoints
 
-    def settings(self, number: int, *, request_vc: int = 0, response_vc: int = 1, timeout_s: float = 5.0) -> Gpu:
+    def settings(
+        self,
+        number: int,
+        *,
+        request_vc: int = 0,
+        response_vc: int = 1,
+        timeout_s: float = 5.0,
+        spray: Spray = Spray.WEIGHTED,
+    ) -> Gpu:
         """What a GPU's end is told."""
         planes = range(self.description.planes)
         return Gpu(
@@ -52,11 +61,12 @@ class DomainLab:
             request_vc=request_vc,
             response_vc=response_vc,
             timeout_s=timeout_s,
+            spray=spray,
         )
 
-    def gpu(self, number: int, *, request_vc: int = 0, response_vc: int = 1, timeout_s: float = 5.0) -> Endpoint:
-        """Open a GPU's end."""
-        gpu = self.settings(number, request_vc=request_vc, response_vc=response_vc, timeout_s=timeout_s)
+    def gpu(self, number: int, **settings: Any) -> Endpoint:
+        """Open a GPU's end; `settings` are those of the method of this name."""
+        gpu = self.settings(number, **settings)
 
         def add() -> Endpoint:
             enter_namespace(self.gpu_namespace)
@@ -100,7 +110,9 @@ def domain_lab(
         SwitchPort(interface=f"g{gpu}p{plane}", mac=mac(gpu, plane, switch=True), peer=mac(gpu, plane, switch=False))
         for gpu, plane in ports
     ]
-    description = SwitchDescription(gpus=gpus, planes=planes, link=link, ports=described, voq=voq, plane_rates_bps=plane_rates_bps)
+    description = SwitchDescription(
+        gpus=gpus, planes=planes, link=link, ports=described, voq=voq, plane_rates_bps=plane_rates_bps
+    )
     switch = DomainSwitch(run_directory=directory / "switch")
     made: list[str] = []
     try:

@@ -19,7 +19,7 @@ static bool in_range(const struct endpoint_config *config)
 	return config->gpus <= MOST_PEERS && config->gpu < config->gpus && config->planes && config->planes <= PLANES &&
 	       config->request_vc < LINK_VCS && config->response_vc < LINK_VCS && config->coarse && config->coarse <= 64 &&
 	       config->outstanding && config->outstanding <= TAGS && config->frame_bytes >= least && config->timeout_ns &&
-	       config->frames >= config->planes * (4 * RESPONSES + 64);
+	       config->frames >= config->planes * (4 * RESPONSES + 64) && config->spray <= SPRAY_PINNED;
 }
 
 struct endpoint *endpoint_new(const struct endpoint_config *config, const struct link_config *links, __u64 now)
@@ -45,6 +45,7 @@ struct endpoint *endpoint_new(const struct endpoint_config *config, const struct
 	}
 	for (__u32 tag = 0; tag < config->outstanding; tag++)
 		tag_append(endpoint, &endpoint->free_tags, tag, TAG_FREE);
+	endpoint_spread(endpoint);
 	return endpoint;
 }
 
@@ -220,39 +221,24 @@ void endpoint_settle(struct endpoint *endpoint, __u32 number, __u32 outcome, __u
 	endpoint->wake_ns = 0;
 }
 
-/* The plane that has the region of an address; -1: all are down. */
-static int plane_of(const struct endpoint *endpoint, __u64 remote)
-{
-	__u64 region = remote / (endpoint->config.coarse * REGION_BYTES);
-	__u32 up = 0;
+enum cutting { CUT_ONE, CUT_FULL, CUT_STUCK };
 
-	if (!endpoint->planes[region % endpoint->config.planes].down)
-		return region % endpoint->config.planes;
-	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
-		up += !endpoint->planes[plane].down;
-	if (!up)
-		return -1;
-	up = region / endpoint->config.planes % up;
-	for (__u32 plane = 0;; plane++) {
-		if (!endpoint->planes[plane].down && !up--)
-			return plane;
-	}
-}
-
-/* One transaction more of an operation; false: it has to wait. */
-static bool cut(struct endpoint *endpoint, __u32 number, __u64 now)
+/* One transaction more of an operation; it may have to wait for room, or for a plane that is down. */
+static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 {
 	struct operation *operation = &endpoint->operations[number];
 	__u64 remote = operation->remote + operation->cut, left = operation->size - operation->cut;
 	__u32 span = endpoint->config.coarse * REGION_BYTES, bytes = span - remote % span, tag;
-	int plane = plane_of(endpoint, remote);
+	int plane = endpoint_plane_of(endpoint, operation->peer, remote);
 
 	if (plane < 0) {
 		operation->outcome = OUTCOME_LINK_DOWN;
-		return true;
+		return CUT_ONE;
 	}
+	if (endpoint->planes[plane].down)
+		return CUT_STUCK;
 	if (!endpoint->free_tags.count || endpoint->planes[plane].waiting.count >= WAITING)
-		return false;
+		return CUT_FULL;
 	if (bytes > left)
 		bytes = left;
 	tag = endpoint->free_tags.first;
@@ -268,54 +254,55 @@ static bool cut(struct endpoint *endpoint, __u32 number, __u64 now)
 	tag_append(endpoint, &endpoint->planes[plane].waiting, tag, TAG_WAITING);
 	operation->cut += bytes;
 	operation->open++;
-	return true;
+	return CUT_ONE;
 }
 
-/* Whether there was something to cut up. */
+/* Take an operation that is cut up out of the queue; `before` is the one before it. */
+static void leave_queue(struct endpoint *endpoint, __u32 number, __u32 before, __u64 now)
+{
+	struct operation *operation = &endpoint->operations[number];
+
+	if (before == NO_OPERATION)
+		endpoint->queue_first = operation->next;
+	else
+		endpoint->operations[before].next = operation->next;
+	if (endpoint->queue_last == number)
+		endpoint->queue_last = before;
+	endpoint->queued--;
+	operation->queued = false;
+	if (operation->open)
+		endpoint->running++;
+	else
+		complete(endpoint, operation, now);
+}
+
+/* Whether there was something to cut up. An operation that waits for a plane which is down holds up those behind it
+ * that are for the same window, lest they overtake it there, and a fence. */
 static bool cut_operations(struct endpoint *endpoint, __u64 now)
 {
+	__u32 before = NO_OPERATION, number = endpoint->queue_first, next;
+	__u64 stuck = 0;
 	bool some = false;
 
-	while (endpoint->queued) {
-		__u32 number = endpoint->queue_first;
+	for (__u32 left = endpoint->queued; left; left--, number = next) {
 		struct operation *operation = &endpoint->operations[number];
-		if (operation->kind == OP_FENCE && endpoint->running)
+		__u64 place = 1ull << (operation->peer * 11 + (operation->remote >> (KEY_BITS + OFFSET_BITS))) % 64;
+		enum cutting result = CUT_ONE;
+		next = operation->next;
+		if (operation->kind == OP_FENCE && (endpoint->running || stuck))
 			break;
-		while (!is_cut(operation)) {
-			if (!cut(endpoint, number, now))
-				return some;
+		while (!(stuck & place) && !is_cut(operation) && (result = cut(endpoint, number, now)) == CUT_ONE)
 			some = true;
+		if (is_cut(operation)) {
+			leave_queue(endpoint, number, before, now);
+			continue;
 		}
-		endpoint->queue_first = operation->next;
-		endpoint->queued--;
-		operation->queued = false;
-		if (operation->open)
-			endpoint->running++;
-		else
-			complete(endpoint, operation, now);
+		if (!(stuck & place) && result != CUT_STUCK)
+			break;
+		stuck |= place;
+		before = number;
 	}
 	return some;
-}
-
-/* ------------------------------------------------------------------ failures */
-
-static void give_up(struct endpoint *endpoint, struct plane *plane, __u32 outcome, __u64 now)
-{
-	__u32 number = plane - endpoint->planes;
-	__u16 next;
-
-	while (plane->waiting.count) {
-		__u32 tag = plane->waiting.first;
-		tag_remove(endpoint, &plane->waiting, tag);
-		endpoint_settle(endpoint, tag, outcome, now);
-	}
-	for (__u32 tag = endpoint->sent.first, left = endpoint->sent.count; left; tag = next, left--) {
-		next = endpoint->tags[tag].next;
-		if (endpoint->tags[tag].plane != number)
-			continue;
-		tag_remove(endpoint, &endpoint->sent, tag);
-		endpoint_settle(endpoint, tag, outcome, now);
-	}
 }
 
 void endpoint_cancel(struct endpoint *endpoint, __u64 now)
@@ -325,22 +312,12 @@ void endpoint_cancel(struct endpoint *endpoint, __u64 now)
 		operation->outcome = operation->outcome ? operation->outcome : OUTCOME_CANCELLED;
 		number = operation->next;
 	}
-	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
-		give_up(endpoint, &endpoint->planes[plane], OUTCOME_CANCELLED, now);
+	endpoint_give_up(endpoint, OUTCOME_CANCELLED, now);
 	cut_operations(endpoint, now);
 }
 
-static void watch(struct endpoint *endpoint, __u64 now)
+static void expire(struct endpoint *endpoint, __u64 now)
 {
-	for (__u32 number = 0; number < endpoint->config.planes; number++) {
-		struct plane *plane = &endpoint->planes[number];
-		bool down = link_watch(&plane->link, now);
-		if (down && !plane->down) {
-			plane->down = true; /* first: what is given up may be followed by more */
-			give_up(endpoint, plane, OUTCOME_LINK_DOWN, now);
-		}
-		plane->down = down;
-	}
 	while (endpoint->sent.count && endpoint->tags[endpoint->sent.first].until_ns <= now) {
 		__u32 tag = endpoint->sent.first;
 		tag_remove(endpoint, &endpoint->sent, tag);
@@ -376,7 +353,7 @@ static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __
 		endpoint_serve(endpoint, plane, number);
 		endpoint->pool.frames[plane->responses.last].due_ns = now;
 	} else if (sound && (data[17] >> 5 & 3) == UALINK_RESPONSE) {
-		endpoint_take_response(endpoint, number, now);
+		endpoint_take_response(endpoint, plane, number, now);
 	} else {
 		plane->link.counters.refused += !endpoint->pool.frames[number].poisoned;
 	}
@@ -499,6 +476,8 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 	__u32 frame;
 
 	link_catch_up(&plane->link, now);
+	if (!plane->link.said_ns) /* data before a greeting is not known to be of its epoch */
+		send_own(endpoint, plane, now, link_control);
 	send_own(endpoint, plane, now, link_cc_update);
 	while (plane->out.count < OUT_AT_ONCE && (frame = link_replay(&plane->link, &endpoint->pool, now)) != NO_FRAME)
 		send_out(endpoint, plane, frame);
@@ -523,12 +502,15 @@ void endpoint_work(struct endpoint *endpoint, __u64 now)
 		return;
 	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
 		take_in(endpoint, &endpoint->planes[plane], now);
-	watch(endpoint, now);
+	endpoint_watch(endpoint, now);
+	expire(endpoint, now);
 	cut_operations(endpoint, now);
 	for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
 		next = earlier(next, put_out(endpoint, &endpoint->planes[plane], now));
 	if (endpoint->sent.count)
 		next = earlier(next, endpoint->tags[endpoint->sent.first].until_ns);
+	if (endpoint->forgiven_ns)
+		next = earlier(next, endpoint->forgiven_ns);
 	if (endpoint->lost.count)
 		next = earlier(next, endpoint->tags[endpoint->lost.first].until_ns);
 	if (cut_operations(endpoint, now)) /* places were made in the queues of planes */

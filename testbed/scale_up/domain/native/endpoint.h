@@ -2,7 +2,8 @@
  *
  * An operation (a copy, an atomic, a message) is cut into transactions, each with a tag until it is answered. A
  * transaction lies in one region of `coarse` times 256 bytes, and all of a region take the same plane, where order is
- * kept; neighbouring regions take different planes, so that a copy is spread over all. Each plane has a queue of
+ * kept; neighbouring regions take different planes, so that a copy is spread over all: over each as much as its link's rate
+ * (SPRAY_WEIGHTED), or as the others (SPRAY_EQUAL). Each plane has a queue of
  * transactions that wait for the link; when the next one's is full, the rest of its operation and those after it wait.
  * A fence is begun when all before it is done, and nothing after it is begun before that.
  *
@@ -11,8 +12,10 @@
  * its credits are not given back: a link's congestion reaches back to who caused it. On one VC for both, that can be a
  * deadlock, as in hardware.
  *
- * A plane from which nothing was heard for `silence_ns` is down: what was sent by it fails, new operations take the
- * others. One thread drives all of it. Nothing that arrives is taken for granted.
+ * A plane whose link is down (`link_port.h`) carries nothing. What waits for it, or was sent by it and has no answer, is
+ * done by the planes that are left; only an atomic and a message fail that may have been carried out. With SPRAY_PINNED
+ * an address has its plane, and what is for it waits. A switch gives back a request whose target it cannot reach: that
+ * plane is not used for that peer for a while. Where no plane is left operations fail. One thread drives all of it. Nothing that arrives is taken for granted.
  */
 #ifndef TESTBED_SCALE_UP_ENDPOINT_H
 #define TESTBED_SCALE_UP_ENDPOINT_H
@@ -24,9 +27,12 @@
 
 #define OPERATIONS 1024 /* at a time */
 #define PLANES 64
+#define SPREAD 256 /* regions after which planes come again in the same order */
 #define WAITING 64   /* transactions of a plane */
 #define RESPONSES 16 /* answers of a plane that wait for the link */
 #define INBOX 256
+
+enum spray { SPRAY_WEIGHTED, SPRAY_EQUAL, SPRAY_PINNED };
 
 enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE };
 
@@ -40,7 +46,7 @@ struct endpoint_config {
 	__u32 coarse; /* 256-byte transactions of a frame, 1 to 64 */
 	__u32 outstanding; /* tags, at most TAGS */
 	__u32 frames, frame_bytes; /* of the pool */
-	__u32 pad;
+	__u32 spray; /* enum spray */
 };
 
 struct operation {
@@ -84,7 +90,7 @@ struct plane {
 };
 
 struct endpoint_counters {
-	__u64 requests, responses, served, refused, strays, lost_tags, messages, inbox_full;
+	__u64 requests, responses, served, refused, strays, lost_tags, messages, inbox_full, moved, unreachable;
 };
 
 struct endpoint {
@@ -105,6 +111,11 @@ struct endpoint {
 	struct endpoint_counters counters;
 	struct histogram times; /* of transactions, from sent to answered */
 	__u64 wake_ns;
+	__u64 weights[PLANES];
+	__u8 plane_at[SPREAD]; /* of a region, modulo `spread` */
+	__u32 spread;
+	__u64 unreachable[MOST_PEERS]; /* a bit for each plane */
+	__u64 forgiven_ns;             /* when that is forgotten; 0: there is nothing */
 };
 
 /* `links` are as many as planes. NULL: no memory, or a field is out of range. */
@@ -153,10 +164,21 @@ API const struct retry_receiver_counters *endpoint_retry_receiver(struct endpoin
 /* Answer the request in `frame`, which came by `plane`. */
 void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame);
 /* Take the response in `frame`. */
-void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now);
+void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now);
 /* A frame that asks for the transaction of `tag`; NO_FRAME: the pool has none. */
 __u32 endpoint_make_request(struct endpoint *endpoint, __u32 tag);
 __u32 endpoint_request_bytes(const struct endpoint *endpoint, __u32 tag);
+
+/* The plane that has the region of an address; -1: none that is up reaches the peer. */
+int endpoint_plane_of(const struct endpoint *endpoint, __u32 peer, __u64 remote);
+/* Look which planes there are, and at which rates. */
+void endpoint_spread(struct endpoint *endpoint);
+/* See which planes went down or came back. */
+void endpoint_watch(struct endpoint *endpoint, __u64 now);
+/* The switch has given back a transaction, which is in no list now. */
+void endpoint_unreachable(struct endpoint *endpoint, __u32 tag, __u64 now);
+/* End all transactions. */
+void endpoint_give_up(struct endpoint *endpoint, __u32 outcome, __u64 now);
 
 void tag_append(struct endpoint *endpoint, struct tag_list *list, __u32 tag, enum tag_state state);
 void tag_remove(struct endpoint *endpoint, struct tag_list *list, __u32 tag);

@@ -142,7 +142,7 @@ static __u32 take_data(struct operation *operation, const struct tag *tag, const
 	return STATUS_OK;
 }
 
-void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now)
+void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
 	__u32 length = endpoint->pool.frames[frame].length, outcome;
@@ -161,12 +161,20 @@ void endpoint_take_response(struct endpoint *endpoint, __u32 frame, __u64 now)
 		endpoint->counters.strays++; /* late */
 		return;
 	}
-	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != operation->peer) {
+	/* By another plane it is the answer to what has gone on by this one since. */
+	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != operation->peer ||
+	    plane != &endpoint->planes[tag->plane]) {
 		endpoint->counters.strays++;
 		return;
 	}
 	endpoint->counters.responses++;
 	outcome = response.status;
+	if (outcome == STATUS_UNREACHABLE) {
+		tag_remove(endpoint, &endpoint->sent, response.tag);
+		endpoint->counters.unreachable++;
+		endpoint_unreachable(endpoint, response.tag, now);
+		return;
+	}
 	if (outcome == STATUS_OK)
 		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);

@@ -244,6 +244,56 @@ static bool serve(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *re
 	return false;
 }
 
+/* Make a request an answer of the switch's, in place; false: it is none. */
+static bool give_back(struct scale_up_switch *sw, __u32 number)
+{
+	struct frame *frame = &sw->pool.frames[number];
+	struct switch_port *port = &sw->ports[frame->port];
+	__u8 *data = frame_bytes(&sw->pool, number);
+	struct response response;
+	struct request request;
+
+	if ((data[17] >> 5 & 3) != UALINK_REQUEST || port->link.down)
+		return false;
+	request = get_request(data + BODY_AT);
+	response = (struct response){
+		.vc = frame->vc & 3,
+		.tag = request.tag,
+		.status = STATUS_UNREACHABLE,
+		.is_write = request.command != COMMAND_READ && request.command != COMMAND_ATOMIC,
+		.source = request.destination,
+		.destination = request.source,
+	};
+	frame->length = BODY_AT + RESPONSE_BYTES + FCS_BYTES;
+	frame->due_ns = NEVER; /* it did not come in */
+	wire_start(data, port->link.config.peer, port->link.config.mac, UALINK_RESPONSE, frame->vc);
+	memset(data + BODY_AT, 0, RESPONSE_BYTES);
+	put_response(data + BODY_AT, &response);
+	wire_seal(data, frame->length, false);
+	frame_append(&sw->pool, &port->returned, number);
+	sw->wake_ns[frame->port] = 0;
+	return true;
+}
+
+static void send_returned(struct scale_up_switch *sw, __u32 number, __u64 now)
+{
+	struct switch_port *port = &sw->ports[number];
+
+	while (port->returned.count && port->out.count < OUT_AT_ONCE) {
+		__u32 frame = port->returned.first, vc = sw->pool.frames[frame].vc;
+		if (!port->link.down && !link_may_send(&port->link, vc, sw->pool.frames[frame].length, now))
+			return;
+		frame_shift(&sw->pool, &port->returned);
+		if (port->link.down) {
+			frame_give(&sw->pool, frame);
+			continue;
+		}
+		link_sent(&port->link, vc, sw->pool.frames[frame].length, now);
+		link_number(&port->link, &sw->pool, frame, now);
+		send_out(sw, number, frame);
+	}
+}
+
 /* What wants to leave by a link that is down. */
 static void discard(struct scale_up_switch *sw, __u32 number, __u64 now)
 {
@@ -252,8 +302,10 @@ static void discard(struct scale_up_switch *sw, __u32 number, __u64 now)
 
 	for (__u32 vc = 0; vc < port->link.config.vcs; vc++) {
 		while ((input = next_input(sw, &port->requests[vc])) >= 0) {
-			frame_give(&sw->pool, unqueue(sw, number, vc, input, now));
+			__u32 frame = unqueue(sw, number, vc, input, now);
 			port->link.counters.undelivered++;
+			if (!give_back(sw, frame))
+				frame_give(&sw->pool, frame);
 		}
 	}
 }
@@ -289,6 +341,7 @@ static void put_out(struct scale_up_switch *sw, __u32 number, __u64 now)
 	send_own(sw, number, now, link_cc_update);
 	while (port->out.count < OUT_AT_ONCE && (frame = link_replay(&port->link, &sw->pool, now)) != NO_FRAME)
 		send_out(sw, number, frame);
+	send_returned(sw, number, now);
 	while (port->link.free_ns <= now && port->out.count < OUT_AT_ONCE && (more = serve(sw, number, now, &resumes_ns)))
 		;
 	sw->wake_ns[number] = link_next_timer(&port->link, &sw->pool);

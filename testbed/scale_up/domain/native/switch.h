@@ -7,7 +7,7 @@
  * refused where it says to come from a GPU other than that of its port.
  *
  * A wire may lose and damage what comes in and goes out (`wire_errors.h`). A frame for a port whose link is down leaves
- * the buffer and goes nowhere.
+ * the buffer and goes nowhere; a request is answered with STATUS_UNREACHABLE.
  *
  * The buffer of an input is free again when the frame begins to leave, not when its last bit has left.
  */
@@ -39,6 +39,7 @@ struct switch_port {
 	struct requests requests[LINK_VCS]; /* of the output */
 	__u32 last_vc;
 	struct frame_list out; /* to be sent now */
+	struct frame_list returned; /* requests of this GPU's that found their target's link down, as answers */
 	bool listed;           /* in `ready` */
 };
 

@@ -22,7 +22,7 @@ enum command {
 	COMMAND_ATOMIC = 0x30,
 };
 
-enum status { STATUS_OK, STATUS_REFUSED, STATUS_MALFORMED, STATUS_BUSY };
+enum status { STATUS_OK, STATUS_REFUSED, STATUS_MALFORMED, STATUS_BUSY, STATUS_UNREACHABLE };
 
 struct request {
 	__u64 address;
