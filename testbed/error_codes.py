@@ -99,6 +99,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "scale": "The time scale is not a positive number.",
             "scale-up-credits": "A scale-up link has too few credits for one frame, or needs more than can be counted.",
             "scale-up-domain": "A scale-up domain has more GPUs than its switches have ports for, or no hosts to span.",
+            "scale-up-packets": "A scale-up domain by packets has hosts, channels or buffers that no switch serves.",
             "scale-up-shares": "The links of a GPU do not fit the planes of its scale-up domain.",
             "scale-up-window": "The retry window of a scale-up link does not fill its round trip, or is too long.",
             "self-link": "A link leads from a node to itself.",

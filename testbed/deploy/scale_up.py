@@ -14,13 +14,13 @@ from pathlib import Path
 
 from testbed.errors import TestbedError
 from testbed.fabric.scale_up import CREDIT_SPACING
-from testbed.model import ScaleUpFlowControl
+from testbed.model import PlaneSpray, ScaleUpFlowControl
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
 from testbed.plan.scale_up import ScaleUpPlan
 from testbed.plan.scale_up_wires import DomainPlan
 from testbed.scale_up.credits import spacing_ns
-from testbed.scale_up.domain.endpoint import Gpu
+from testbed.scale_up.domain.endpoint import Gpu, Spray
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
 from testbed.switchd.client import DomainSwitch
@@ -32,6 +32,14 @@ ACK_SPACING_BYTES = 2_048
 """Between two acknowledgements of LLR (SAI-LLR)."""
 STARTED_AT_ONCE = 8
 
+LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS = 5.0, 100
+"""Of a transaction that was sent: in lab time, and in round trips of a domain without load."""
+
+_SPRAY = {
+    PlaneSpray.EQUAL: Spray.EQUAL,
+    PlaneSpray.WEIGHTED: Spray.WEIGHTED,
+    PlaneSpray.PINNED: Spray.PINNED,
+}
 _FLOW_CONTROL = {
     ScaleUpFlowControl.CREDITS: FlowControl.CREDITS,
     ScaleUpFlowControl.PFC: FlowControl.PFC,
@@ -101,13 +109,23 @@ def _first(plan: LabPlan) -> DomainPlan:
     return plan.scale_up_domains[0]
 
 
+def _widest(plan: LabPlan, domain: DomainPlan) -> LinkSettings:
+    """The link to the fastest plane. Others have the same buffers and windows, and rates of their own."""
+    return domain_link(plan, max(range(1, domain.planes + 1), key=lambda plane: domain.links[plane - 1].gpu_rate.bps))
+
+
+def _rates(domain: DomainPlan) -> tuple[int, ...]:
+    return tuple(link.gpu_rate.bps for link in domain.links)
+
+
 def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
     """What the switch of a domain is told."""
     return SwitchDescription(
         gpus=domain.gpus,
         planes=domain.planes,
         voq=domain.links[0].real.voq,
-        link=domain_link(plan, 1),
+        link=_widest(plan, domain),
+        plane_rates_bps=_rates(domain),
         ports=[
             SwitchPort(interface=wire.switch_interface, mac=_bytes(wire.switch_mac), peer=_bytes(wire.mac))
             for wire in domain.wires
@@ -123,14 +141,17 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int) -> Gpu:
     _first(plan)
     for domain in plan.scale_up_domains:
         if wires := domain.wires_of(host, local_gpu):
-            vcs = domain.links[0].real.vcs
+            first = domain.links[0]
             return Gpu(
                 gpu=wires[0].gpu,
                 gpus=domain.gpus,
                 interfaces=[wire.interface for wire in wires],
                 addresses=[(_bytes(wire.mac), _bytes(wire.switch_mac)) for wire in wires],
-                link=domain_link(plan, 1),
-                response_vc=min(1, vcs - 1),
+                link=_widest(plan, domain),
+                plane_rates_bps=_rates(domain),
+                response_vc=min(1, first.real.vcs - 1),
+                timeout_s=max(LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS * first.rtt.seconds),
+                spray=_SPRAY[first.real.spray],
             )
     raise NoPackets(f"{host} has no GPU {local_gpu} in a scale-up domain of {plan.lab}")
 

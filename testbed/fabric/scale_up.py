@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from testbed.errors import FabricError
-from testbed.model import BACKEND, TRANSACTION, DomainSpan, Lab, LinkKind, NodeKind, ScaleUp, ScaleUpFlowControl
+from testbed.model import (
+    BACKEND,
+    TRANSACTION,
+    DomainSpan,
+    Lab,
+    LinkKind,
+    NodeKind,
+    ScaleUp,
+    ScaleUpBy,
+    ScaleUpFlowControl,
+)
 from testbed.units import ByteCount, Duration, Rate
 
 CREDIT_SPACING = ByteCount(6_400)
@@ -20,6 +30,12 @@ CREDIT_SPACING = ByteCount(6_400)
 
 MOST_CREDITS = 2**20 - 1
 """What a limit may be: the counters of credits have 20 bits (Ultra Ethernet 1.0 section 5.2)."""
+PACKET_GPUS = 1_024
+"""GPUs of a domain by packets: UALink's identifiers have 10 bits (UALink 200G 1.0 section 1)."""
+PACKET_VCS = 8
+"""Virtual channels of a link by packets, as many as PFC has priorities."""
+PACKET_CREDITS = 2**15 - 1
+"""Credits of a channel by packets: a CF_Update has 15 bits for what is freed (Ultra Ethernet 1.0 table 5-28)."""
 LARGEST_WINDOW = 2**19
 """Frames without an acknowledgement: half of the 20-bit sequence numbers (Ultra Ethernet 1.0 section 5.1)."""
 
@@ -177,7 +193,8 @@ def check_scale_up(lab: Lab) -> tuple[FabricError, ...]:
     """All that cannot work of what a file states of scale-up; nothing where it states nothing."""
     if not lab.scale_up.stated:
         return ()
-    return (*_too_large(lab), *_unfit_credits(lab.scale_up), *_unfit_window(lab.scale_up))
+    packets = _unfit_packets(lab) if lab.scale_up.by is ScaleUpBy.PACKETS else ()
+    return (*_too_large(lab), *_unfit_credits(lab.scale_up), *_unfit_window(lab.scale_up), *packets)
 
 
 def _too_large(lab: Lab) -> Iterator[FabricError]:
@@ -230,6 +247,59 @@ def _unfit_credits(scale_up: ScaleUp) -> Iterator[FabricError]:
             field="scale_up.credits.limit",
             code="scale-up-credits",
             hint=f"limit: {ceil(frame.bytes / unit.bytes)} at least, limit: auto, or a smaller coarse",
+        )
+
+
+def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
+    """What a domain may be, but not one whose switch is a process of this machine."""
+    scale_up, domains = lab.scale_up, find_domains(lab)
+    members = {host for domain in domains for host in domain.hosts}
+    contained = [host.name for host in lab.hosts if host.name in members and host.container is not None]
+    if contained:
+        yield FabricError(
+            f"the host {contained[0]} is a container, where no endpoint of its GPUs is opened",
+            field="scale_up.by",
+            code="scale-up-packets",
+            hint="by: time, or hosts that are network namespaces",
+        )
+    if not domains:
+        yield FabricError(
+            "no host has a GPU, so that no scale-up domain can have packets",
+            field="scale_up.by",
+            code="scale-up-packets",
+            hint="GPUs come with NICs of the back end",
+        )
+    elif (gpus := max(domain.gpus for domain in domains)) > PACKET_GPUS:
+        yield FabricError(
+            f"a domain of {gpus} GPUs is larger than addresses of 10 bits tell apart",
+            field="scale_up.domain",
+            code="scale-up-packets",
+            hint=f"by: time, or at most {PACKET_GPUS} GPUs a domain",
+        )
+    if scale_up.vcs > PACKET_VCS:
+        yield FabricError(
+            f"links by packets have at most {PACKET_VCS} virtual channels, not {scale_up.vcs}",
+            field="scale_up.vcs",
+            code="scale-up-packets",
+            hint=f"vcs: {PACKET_VCS}, or by: time",
+        )
+    frame, unit = ByteCount(scale_up.coarse * TRANSACTION.bytes), scale_up.coarse * scale_up.credits.unit.bytes
+    widest = fold_plane(scale_up, scale_up.shares.index(max(scale_up.shares)) + 1)
+    buffer = buffer_size(widest, frame)
+    if (credits := buffer.bytes // unit) > PACKET_CREDITS:
+        yield FabricError(
+            f"a buffer of {buffer} for a GPU's links to one plane has {credits:,} credits, and a CF_Update tells"
+            f" {PACKET_CREDITS:,}",
+            field="scale_up.rtt",
+            code="scale-up-packets",
+            hint="a shorter rtt, a larger unit, or a smaller limit or buffer",
+        )
+    if buffer.bytes < frame.bytes:
+        yield FabricError(
+            f"a buffer of {buffer} never holds a frame of {frame} ({scale_up.coarse} x {TRANSACTION})",
+            field="scale_up.buffer",
+            code="scale-up-packets",
+            hint=f"buffer: {frame.bytes}B at least, or a smaller coarse",
         )
 
 

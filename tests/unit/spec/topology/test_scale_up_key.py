@@ -17,7 +17,9 @@ from testbed.model import (
     DomainSpan,
     Lab,
     LinkRetry,
+    PlaneSpray,
     ScaleUp,
+    ScaleUpBy,
     ScaleUpFlowControl,
 )
 from testbed.model.codec import decode_lab, encode_lab
@@ -89,10 +91,52 @@ def test_an_override_of_the_command_line_changes_a_domain() -> None:
     assert set(lab.host_domains.values()) == {host.name for host in lab.hosts}
 
 
-def test_packets_are_refused_with_the_reason_and_the_place() -> None:
+def test_what_packets_add() -> None:
+    changed = scale_up(
+        "{preset: h100, by: packets, voq: true, spray: equal, flow_control: pfc, buffer: 64KiB, xoff: 32KiB, xon: 8KiB,"
+        " llr: {pcs_lost: 80windows}}"
+    )
+    assert changed == replace(
+        SCALE_UP_PRESETS["h100"],
+        by=ScaleUpBy.PACKETS,
+        voq=True,
+        spray=PlaneSpray.EQUAL,
+        flow_control=ScaleUpFlowControl.PFC,
+        buffer=ByteCount(65_536),
+        xoff=ByteCount(32_768),
+        xon=ByteCount(8_192),
+        retry=LinkRetry(pcs_lost_windows=80),
+    )
+
+
+@pytest.mark.parametrize(("written", "period"), [("off", None), ("1ms", Duration.parse("1ms"))])
+def test_lost_credits_come_back_after_a_while_or_never(written: str, period: Duration | None) -> None:
+    changed = scale_up(f"{{preset: h100, llr: off, credits: {{cc_update: {written}}}}}")
+    assert changed.credits == Credits(cc_update=period)
+
+
+@pytest.mark.parametrize(
+    ("inside", "code", "path", "words"),
+    [
+        ("vcs: 9", "scale-up-packets", "vcs", "at most 8 virtual channels, not 9"),
+        ("rtt: 1ms, credits: {unit: 32B}", "scale-up-packets", "rtt", "a CF_Update tells 32,767"),
+        ("buffer: 64KiB", "contradiction", "buffer", "credits say how large a buffer is"),
+        ("xon: 8KiB", "contradiction", "xon", "no pauses with flow_control: credits"),
+        ("flow_control: pfc, xoff: 4KiB, xon: 8KiB", "contradiction", "xon", "above xoff"),
+        ("flow_control: none, buffer: 512B", "scale-up-packets", "buffer", "never holds a frame"),
+    ],
+)
+def test_what_packets_cannot_have(inside: str, code: str, path: str, words: str) -> None:
     with pytest.raises(SpecError) as caught:
-        scale_up("{preset: h100, by: packets}")
-    (problem,) = caught.value.problems
-    assert (problem.code, problem.path) == ("not-built", "fabric.scale_up.by")
-    assert "not available yet" in problem.message
+        scale_up(f"{{preset: h100, by: packets, {inside}}}")
+    (problem,) = (one for one in caught.value.problems if one.path == f"fabric.scale_up.{path}")
+    assert problem.code == code
+    assert words in problem.message
     assert problem.position is not None
+
+
+def test_gpus_of_containers_have_no_packets() -> None:
+    inside = "  scale_up: {preset: h100, by: packets}\ntopology: {kinds: {host: {runtime: docker}}}\n"
+    with pytest.raises(SpecError, match="p1-s1-h1 is a container") as caught:
+        load(inside)
+    assert [(one.code, one.path) for one in caught.value.problems] == [("scale-up-packets", "fabric.scale_up.by")]
