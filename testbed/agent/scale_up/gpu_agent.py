@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -26,6 +27,14 @@ class GpuLoop:
         self._epoll.register(self._wakeup, select.EPOLLIN)
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self.endpoints.watch(self._epoll.fileno())
+
+    def open(self, gpu: Gpu) -> Endpoint:
+        """Do as `GpuAgent.open`."""
+        endpoint = self.endpoints.add(gpu)
+        if not self.endpoints.wait_known(endpoint) or len(endpoint.planes_down()) == len(gpu.interfaces):
+            self.endpoints.remove(endpoint)
+            raise OSError(errno.ETIMEDOUT, "the switch of the domain does not answer", gpu.interfaces[0])
+        return endpoint
 
     def watch(self, fd: int, callback: Callable[[int], None]) -> None:
         self._callbacks[fd] = callback
@@ -67,8 +76,11 @@ class GpuAgent:
         self._closed = False
 
     def open(self, address: str, gpu: Gpu) -> Endpoint:
-        """Open a GPU's end in the network namespace of the calling thread. Raises `OSError`, `UsageError`."""
-        endpoint = self._opened[address] = self.loop.endpoints.add(gpu)
+        """Open a GPU's end in the network namespace of the calling thread, and wait until its switch knows of it.
+
+        Raises `OSError`, among others where the switch does not answer (ETIMEDOUT), and `UsageError`.
+        """
+        endpoint = self._opened[address] = self.loop.open(gpu)
         return endpoint
 
     def received(self, address: str) -> int:

@@ -140,10 +140,10 @@ class ServerThread:
         self._loop.wake()
 
     def open(self, gpu: Gpu) -> Future[ServedGpu]:
-        """Open a GPU's end. The future's errors are those of `Endpoints.add`."""
+        """Open a GPU's end. The future's errors are those of `GpuAgent.open`."""
 
         def add() -> ServedGpu:
-            served = ServedGpu(self._loop.endpoints.add(gpu))
+            served = ServedGpu(self._loop.open(gpu))
             self._gpus.append(served)
             return served
 

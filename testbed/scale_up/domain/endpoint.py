@@ -35,6 +35,8 @@ from testbed.transport.errors import UsageError
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
+KNOWN_WITHIN_S: Final = 5.0
+KNOWN_POLL_S: Final = 0.002
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -324,6 +326,18 @@ class Endpoint:
     def planes_down(self) -> list[int]:
         return [plane for plane in range(len(self._sockets)) if self.native.endpoint_plane_is_down(self.handle, plane)]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the switch knows that this end has started, on every plane that is not down.
+
+        What peers send before, to one who was this GPU earlier, is lost.
+        """
+        return all(
+            self.native.endpoint_plane_is_known(self.handle, plane)
+            or self.native.endpoint_plane_is_down(self.handle, plane)
+            for plane in range(len(self._sockets))
+        )
+
     def counters(self) -> dict[str, Any]:
         """What was counted: of the endpoint, and by plane of its link and each VC."""
         native, planes = self.native, range(len(self._sockets))
@@ -386,10 +400,25 @@ class Endpoints:
         self._endpoints.append(endpoint)
         return endpoint
 
+    def wait_known(self, endpoint: Endpoint, timeout_s: float = KNOWN_WITHIN_S) -> bool:
+        """Serve until `Endpoint.is_known`. False: it does not become so within the time."""
+        deadline = time.monotonic() + timeout_s
+        while not endpoint.is_known:
+            if time.monotonic() >= deadline:
+                return False
+            self.run(KNOWN_POLL_S)
+        return True
+
     def watch(self, descriptor: int) -> None:
         """Have `run` return when this becomes readable. Raises `OSError`."""
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
             raise OSError(error, "epoll_ctl")
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Close a GPU's end."""
+        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+        self._endpoints.remove(endpoint)
+        endpoint.close()
 
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""

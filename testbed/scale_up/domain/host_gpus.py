@@ -11,11 +11,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from testbed.scale_up.domain.endpoint import Gpu
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
-from testbed.scale_up.retry import RetryConfig
+from testbed.scale_up.domain.settings_json import decode_gpu, encode_gpu
 from testbed.transport.errors import UsageError
 
 GPUS_VARIABLE: Final = "TESTBED_GPUS"
@@ -49,19 +48,17 @@ class HostGpus:
         return self.gpus[number - 1]
 
     def to_json(self) -> str:
-        fields = dataclasses.asdict(self) | {"library": str(self.library)}
-        for gpu in fields["gpus"]:
-            gpu["addresses"] = [[mac.hex(), peer.hex()] for mac, peer in gpu["addresses"]]
-        return json.dumps(fields)
+        fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return json.dumps(fields | {"library": str(self.library), "gpus": [encode_gpu(gpu) for gpu in self.gpus]})
 
     @classmethod
     def from_json(cls, text: str) -> HostGpus:
         """Raises `UsageError` for what `to_json` has not written."""
         try:
             fields = json.loads(text)
-            gpus = tuple(_gpu(gpu) for gpu in fields.pop("gpus"))
+            gpus = tuple(map(decode_gpu, fields.pop("gpus")))
             return cls(**fields | {"library": Path(fields["library"]), "gpus": gpus})
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, UsageError) as error:
             raise UsageError(f"this is no description of a host's GPUs, or one of another version: {error}") from None
 
     @classmethod
@@ -79,11 +76,3 @@ class HostGpus:
             raise UsageError(f"cannot read {path}: {error.strerror}") from None
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from None
-
-
-def _gpu(fields: dict[str, Any]) -> Gpu:
-    link = fields["link"] | {"flow_control": FlowControl(fields["link"]["flow_control"])}
-    if link["retry"] is not None:
-        link["retry"] = RetryConfig(**link["retry"])
-    addresses = [(bytes.fromhex(mac), bytes.fromhex(peer)) for mac, peer in fields["addresses"]]
-    return Gpu(**fields | {"link": LinkSettings(**link), "addresses": addresses})
