@@ -99,7 +99,8 @@ def make_parser(tool: Tool) -> argparse.ArgumentParser:
     if not tool.latency:
         add("-b", "--bidirectional", action="store_true", help="both sides send")
         depth_help = "messages under way (%(default)s)"
-        add("-t", "--tx-depth", type=in_range(1, transport.depths), default=128, metavar="DEPTH", help=depth_help)
+        depths, depth = in_range(1, transport.depths), transport.default_depth(tool)
+        add("-t", "--tx-depth", type=depths, default=depth, metavar="DEPTH", help=depth_help)
         add("--report_gbits", action="store_true", help="Gbit/s instead of MiB/s")
     add("--out_json", action="store_true", help=f"write the results to {DEFAULT_JSON} too")
     add("--out_json_file", metavar="FILE", help="write the results to this file too")

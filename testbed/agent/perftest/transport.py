@@ -203,6 +203,10 @@ class MeasuredTransport(ABC):
         """Bytes of a message where `-s` is not given."""
         return 8 if tool.verb is Verb.ATOMIC else 2 if tool.latency else 65536
 
+    def default_depth(self, tool: Tool) -> int:
+        """Operations under way where `-t` is not given."""
+        return 128
+
     @abstractmethod
     def add_options(self, add: Any, tool: Tool) -> None:
         """`add` is `add_argument` of its group. One option must be `-m`, which becomes `mtu`, or `read_options` sets

@@ -35,6 +35,8 @@ from testbed.transport.errors import UsageError
 
 _NUMBER_BYTES: Final = 8
 _COPY_BYTES: Final = 1 << 20
+WINDOW_BYTES: Final = 2 << 20
+"""Of the memory that is written and read, at least: operations go through it one after another."""
 FLOOR_READS: Final = 50
 """READs of 8 bytes, one at a time, that the latency floor is taken from."""
 FLOOR_SHARE: Final = 0.1
@@ -116,6 +118,10 @@ class _Transport(MeasuredTransport):
             return _NUMBER_BYTES
         return _COPY_BYTES if tool.verb is Verb.COPY else 4096
 
+    def default_depth(self, tool: Tool) -> int:
+        """What fills a GPU's links for several round trips: 450 kB are one of an HGX H100."""
+        return 2 if tool.verb is Verb.COPY else 512
+
     def add_options(self, add: Any, tool: Tool) -> None:
         add("--gpu", type=in_range(1, 1024), default=1, metavar="N", help="GPU of this host, from 1 (%(default)s)")
         gpus_help = f"what the lab says of this host's GPUs (the environment's {GPUS_VARIABLE})"
@@ -168,8 +174,9 @@ class ScaleUpEndpoint(MeasuredEndpoint):
         self._given = _own(options)
         self._agent = agent
         self._endpoint = endpoint
-        self._memory = memory
-        self._window = endpoint.export(memory.remote)
+        self._window = endpoint.export(bytearray(max(len(memory.remote), WINDOW_BYTES)))
+        self._region = self._given.gpu.link.coarse * REGION_BYTES
+        self._offset = 0
         self._peer = WindowReference(gpu=0, number=0, key=0, size=0)
         self._floor_ns: float | None = None
 
@@ -263,18 +270,25 @@ class ScaleUpEndpoint(MeasuredEndpoint):
     def replenish(self, at_least: int = 1) -> None:
         """Nothing is posted for what peers do."""
 
+    def _next_offset(self, size: int) -> int:
+        """Where the next operation begins: in a region of its own, for all of a region take one plane."""
+        offset = self._offset if self._offset + size <= self._peer.size else 0
+        self._offset = offset + -(-size // self._region) * self._region
+        return offset
+
     def post(self, data: memoryview, now: int) -> None:
         endpoint, peer = self._endpoint, self._peer
         try:
             match self._options.tool.verb:
                 case Verb.WRITE:
-                    endpoint.write(peer, data)
+                    endpoint.write(peer, data, self._next_offset(len(data)))
                 case Verb.READ:
-                    endpoint.read(peer, data)
+                    endpoint.read(peer, data, self._next_offset(len(data)))
                 case Verb.ATOMIC:
                     endpoint.fetch_add(peer, 0, 1)
                 case Verb.COPY:
-                    (endpoint.read if self._given.pull else endpoint.write)(peer, data)
+                    copy = endpoint.read if self._given.pull else endpoint.write
+                    copy(peer, data, self._next_offset(len(data)))
                 case Verb.SEND:
                     raise AssertionError("there is no such tool")
         except UsageError as error:
