@@ -206,6 +206,11 @@ class Loop:
     def turn(self) -> bool:
         """One turn without waiting, for whoever waits for `fileno`. True: there is more to be done, so take another."""
         self.run_once(0)
+        return self.arm()
+
+    def arm(self) -> bool:
+        """Have `fileno` become readable when the next timer of an endpoint is due. True: there is something to be done
+        now."""
         deadline: int | None = None
         for port in self._ports:
             if port.touched or port.more:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from testbed.collect.port_table import PortTable, tabulate_ports
+from testbed.collect.scale_up.reading import DomainReading, read_domains
 from testbed.collect.telemetry import Snapshot, take_snapshot
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
@@ -37,6 +38,8 @@ class LabReading:
     """What was dropped between management ports and the others of their nodes, by management port."""
     networks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The network of each port, and by node and "" that of what a switch has beside ports."""
+    domains: Sequence[DomainReading] = ()
+    """Its scale-up domains that have switches."""
     problem: str = ""
 
 
@@ -103,6 +106,7 @@ class LabReader:
             denied=lab.denied_counters(),
             apart=read_kept_apart(lab),
             networks=known.networks,
+            domains=read_domains(lab),
         )
         if known.table is None:
             return reading

@@ -22,6 +22,7 @@ from prometheus_client.utils import floatToGoString
 
 from testbed.collect.lab_reader import LabReading
 from testbed.collect.port_table import PortTable
+from testbed.collect.scale_up.metrics import domain_families
 from testbed.collect.telemetry import QUEUE_DROPS, Snapshot, buffer_rows
 from testbed.model.telemetry import DEPTH_LIMITS_BYTES, DropCause
 
@@ -130,6 +131,7 @@ class LabCollector(Collector):
         yield from _kernel_ports(readings)
         if any(reading.guards or reading.denied or reading.apart for reading in readings):
             yield from _guards(readings)
+        yield from domain_families({reading.lab: reading.domains for reading in readings})
 
     @staticmethod
     def _by_label(

@@ -9,6 +9,7 @@ from testbed.deploy.link_groups import start_link_groups
 from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.live import RunningLab
 from testbed.deploy.routing import start_routing
+from testbed.deploy.scale_up import set_gpu_wires
 from testbed.deploy.services import WITH_POWER, service_places, start_places
 from testbed.drivers.nodes.processes import freeze, kill_all, processes_in
 from testbed.drivers.routing.frr import remove_crash_directories
@@ -39,6 +40,7 @@ def power_off(lab: RunningLab, node: str) -> bool:
         with LinkControl(lab) as links:
             for port in _ports(lab, node):
                 links.set(port, LinkChange(up=False))
+        set_gpu_wires(lab, node, up=False)
         remove_crash_directories([lab.run_directory(node)], kill_all(identities))
     return True
 
@@ -55,6 +57,7 @@ def power_on(lab: RunningLab, node: str) -> bool:
         with LinkControl(lab) as links:
             for port in _ports(lab, node):
                 links.set(port, LinkChange(up=True))
+        set_gpu_wires(lab, node, up=True)
         if any(speaker.node == node for speaker in lab.plan.speakers):
             start_routing(lab, node)
         elif lab.plan.link_groups is not None and node in lab.plan.link_groups.served:

@@ -14,7 +14,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.drivers.probing.calibration import MTU_BYTES, measure_forwarding
 from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import LabNotFound
-from testbed.model import Lab
+from testbed.model import Lab, ScaleUpBy
 from testbed.plan import (
     MachineLoad,
     MachineProfile,
@@ -25,6 +25,8 @@ from testbed.plan import (
     judge_packet_scale,
     judge_scale,
 )
+from testbed.plan.scale import largest_k
+from testbed.plan.scale_up import LATENCY_FLOOR, PacketScale, packet_scale
 from testbed.units import Rate
 
 REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3, mtu_bytes=9000)
@@ -34,6 +36,7 @@ VIRTUAL_SHARE, VIRTUAL_BURST_SHARE = 0.2, 0.5
 VIRTUAL_SLOWEST_PORT = Rate(200_000)
 """What a lab may use in virtual time, and how slow its ports may become for that (see `in_virtual_time`)."""
 
+AS_DEPLOYED = "as deployed"
 
 NO_LOAD = MachineLoad()
 
@@ -113,7 +116,7 @@ def resolve_scale(
     if clock() == "virtual":
         profile = in_virtual_time(profile)
     shared = beside(profile, others)
-    found = _resolve(lab, state, shared, demands)
+    found = _beside_domains(lab, _resolve(lab, state, shared, demands), shared)
     crowd = "" if shared is profile else _of_others(others)
     of_reference = "" if profile is not REFERENCE else " (of a reference machine: this one was not measured)"
     return replace(found, reason=found.reason + crowd + of_reference, others=others)
@@ -127,8 +130,8 @@ def _resolve(
     if (k := _deployed_k(lab, state)) is not None:
         if all(demand is None for demand in demands):
             # by this very rule, or another machine's
-            return ScaleResolution(k=k, reason="as deployed", load=_expected_load(lab, profile, demands, k)[0])
-        return _given(lab, profile, demands, k, "as deployed", f"{lab.name} is deployed, and this machine cannot carry")
+            return ScaleResolution(k=k, reason=AS_DEPLOYED, load=_expected_load(lab, profile, demands, k)[0])
+        return _given(lab, profile, demands, k, AS_DEPLOYED, f"{lab.name} is deployed, and this machine cannot carry")
     choices = [
         choose_scale(lab, profile) if demand is None else choose_packet_scale(lab, profile, demand)
         for demand in demands
@@ -141,6 +144,35 @@ def _resolve(
     return ScaleResolution(
         k=choice.k, reason=choice.reason, warning=warning, slowest=bool(crowded), load=load, bound=bound
     )
+
+
+def _beside_domains(lab: Lab, found: ScaleResolution, profile: MachineProfile) -> ScaleResolution:
+    """The larger of both demands, where scale-up domains have packets: that of the NICs, and that of the domains.
+
+    A k that is given is kept, with a warning where it is too small for them.
+    """
+    if lab.scale_up.by is not ScaleUpBy.PACKETS:
+        return found
+    needed = packet_scale(lab, profile.usable_share)
+    given = lab.scale.time is not None or found.reason.startswith(AS_DEPLOYED)
+    k = found.k if given else max(found.k, min(needed.k, largest_k(lab, profile)))
+    load = needed.load(k)
+    why = (
+        f"packets of scale-up domains, {needed.frames_per_s / k:,.0f} frames/s at line rate and their answers, use"
+        f" {load:.0%} of what two cores carry"
+    )
+    found = replace(found, k=k, load=max(found.load * found.k / k, load), reason=f"{found.reason}; {why}")
+    if k >= needed.k:
+        return found
+    warning = f"scale-up domains by packets need k = {needed.k:,.0f}, not {k:g}: {_shortage(needed, k)}"
+    return replace(found, warning="; ".join(filter(None, (found.warning, warning))), slowest=found.slowest or not given)
+
+
+def _shortage(needed: PacketScale, k: float) -> str:
+    """What is wrong with a domain's packets at a `k` below the one that they need."""
+    if k < needed.latency_k:
+        return f"this kind of machine's own round trip of {LATENCY_FLOOR} would be more than a tenth of the domain's"
+    return f"they would use {needed.load(k):.0%} of what two cores carry, and may use {needed.share:.0%}"
 
 
 def _expected_load(

@@ -7,11 +7,18 @@ processes of the lab. The other ends are interfaces of hosts; who works for a GP
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import Any
 
+from testbed.deploy.live import RunningLab
+from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
 from testbed.fabric.scale_up import CREDIT_SPACING
 from testbed.model import PlaneSpray, ScaleUpFlowControl
@@ -20,14 +27,18 @@ from testbed.plan.operations import LabPlan
 from testbed.plan.scale_up import ScaleUpPlan
 from testbed.plan.scale_up_wires import DomainPlan
 from testbed.scale_up.credits import spacing_ns
+from testbed.scale_up.domain.binding import OVERHEAD_BYTES
 from testbed.scale_up.domain.endpoint import Gpu, Spray
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
 from testbed.switchd.client import DomainSwitch
 from testbed.switchd.description import SwitchDescription, SwitchPort
+from testbed.switchd.errors import SwitchMissing
 
 DIRECTORY_NAME = ".scale-up"
 """In the lab's run directory; no node can have this name."""
+ANSWER_BYTES = 30
+"""Of the frame that answers a write, which has its transaction and no data."""
 ACK_SPACING_BYTES = 2_048
 """Between two acknowledgements of LLR (SAI-LLR)."""
 STARTED_AT_ONCE = 8
@@ -95,7 +106,9 @@ def _retry(link: ScaleUpPlan) -> RetryConfig | None:
         return None
     window_ns = link.replay_timer.ns / retry.timer_windows
     return RetryConfig(
-        outstanding_frames_max=link.window_frames,
+        # An answer of a few bytes for each frame of the other direction must not take the place of one.
+        outstanding_frames_max=2 * link.window_frames + 1,
+        outstanding_bytes_max=link.window_frames * (link.frame.bytes + OVERHEAD_BYTES + ANSWER_BYTES),
         replay_timer_ns=link.replay_timer.ns,
         replay_count_max=retry.replays,
         pcs_lost_timeout_ns=round(retry.pcs_lost_windows * window_ns),
@@ -178,6 +191,57 @@ def dead_line(domain: str) -> str:
 def revival_hint(domain: str) -> str:
     """How to bring the switch of a dead domain back."""
     return f"`testbed link up {domain}:planes` starts it again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainState:
+    """How the switch of a scale-up domain does. `counted` is what it says of itself; empty where it does not run."""
+
+    name: str
+    node: str
+    gpus: int
+    planes: int
+    counted: Mapping[str, Any]
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.counted)
+
+    @property
+    def busy_share(self) -> float:
+        """The share of a core that it has used since it started."""
+        return float(self.counted["cpu_ns"] / max(1, self.counted["up_ns"]))
+
+
+def domain_states(lab: RunningLab) -> list[DomainState]:
+    """How the switches of a lab's domains do. Raises `SwitchError` for one that runs and does not answer."""
+    run = lab.state.run_directory(lab.name)
+    found = []
+    for domain in lab.plan.scale_up_domains:
+        try:
+            counted = domain_switch(run, domain.name).status()
+        except SwitchMissing:
+            counted = {}
+        found.append(
+            DomainState(name=domain.name, node=domain.node, gpus=domain.gpus, planes=domain.planes, counted=counted)
+        )
+    return found
+
+
+def set_gpu_wires(lab: RunningLab, host: str, *, up: bool) -> None:
+    """Bring the interfaces of a host's GPUs up or down, as its power does."""
+    wires = [wire for domain in lab.plan.scale_up_domains for wire in domain.wires if wire.host == host]
+    if not wires:
+        return
+
+    def change() -> None:
+        enter_namespace(lab.namespace(host))
+        with closing(RouteSocket()) as socket:
+            word = "up" if up else "down"
+            whats = [f"link {word} {host}:{wire.interface}" for wire in wires]
+            socket.expect([set_link_state(wire.ifindex, up) for wire in wires], whats)
+
+    syscalls.in_thread(change)
 
 
 def start_domain_switches(plan: LabPlan, run: Path, only: Collection[str] = ()) -> None:

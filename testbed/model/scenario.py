@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from testbed.model.lab import BACKEND, Lab
-from testbed.model.transports import DEFAULT_TRANSPORT, TransportKind
+from testbed.model.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TransportKind
 from testbed.units import ByteCount, Duration
 
 Scalar = str | int | float | bool
@@ -21,6 +21,9 @@ Scalar = str | int | float | bool
 
 Parameter = Scalar | Duration | ByteCount | tuple["Parameter", ...] | Mapping[str, "Parameter"] | None
 """Of a workload: as `workload.registry` declares it. Sizes in `bdp` stay text until the lab is known."""
+
+SCALE_UP_TIMEOUT_MS = 5_000
+"""After so many ms of lab time a transfer inside a scale-up domain is given up, unless the scenario says otherwise."""
 
 _NOTHING: Mapping[str, Scalar] = MappingProxyType({})
 _NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
@@ -50,12 +53,19 @@ class Transport:
     traffic_class: str | None = None
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""
+    scale_up: str | None = None
+    """How transfers inside a scale-up domain are carried, a value of `model.scale_up.ScaleUpBy`; None: as the topology
+    says."""
+    scale_up_errors: str | None = None
+    """`count`: one that fails is counted; None or `end`: it ends the run."""
+    scale_up_timeout_ms: int | None = None
+    """After so long in lab time they are given up; None: `SCALE_UP_TIMEOUT_MS`."""
     options: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """What else this kind of transport takes, as `model.transports` declares it."""
 
     def written(self) -> dict[str, Scalar]:
         """Return it in the keys of a file."""
-        named = {"cc": self.cc, "paths": self.paths, "traffic_class": self.traffic_class}
+        named = {name: getattr(self, name) for name in ("cc", "paths", "traffic_class", *SCALE_UP_KEYS)}
         chosen = {key: value for key, value in named.items() if value is not None}
         return {"kind": self.kind.value, **chosen, **self.options}
 

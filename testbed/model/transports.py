@@ -129,6 +129,35 @@ _CLASS_RULE = NameRule(
     example="lower-case letters, digits, '_' and '-'",
 )
 
+SCALE_UP_KEYS = ("scale_up", "scale_up_errors", "scale_up_timeout_ms")
+"""The keys about transfers inside a scale-up domain, which do not go over the transport itself."""
+_SCALE_UP = (
+    choice(
+        "scale_up",
+        None,
+        ("packets", "time"),
+        "Says how transfers inside a scale-up domain are carried: as frames through its switch (packets), or as copies"
+        " that take the links' time (time); by default as the topology's fabric.scale_up.by says.",
+    ),
+    choice(
+        "scale_up_errors",
+        None,
+        ("end", "count"),
+        "Says whether a transfer inside a domain that fails ends the run (end, default), or is counted (count).",
+    ),
+    whole(
+        "scale_up_timeout_ms",
+        None,
+        "Gives up a transaction inside a domain that is not answered, and a domain in which nothing moves, after so"
+        " many ms of lab time; the default is 5000.",
+        low=10,
+        high=600_000,
+    ),
+)
+_SCALE_UP_BY_TIME = choice(
+    "scale_up", None, ("time",), "Says that transfers inside a scale-up domain are copies that take the links' time."
+)
+
 # --- TCP -------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +179,7 @@ _TCP = TransportDeclaration(
     parameters=(
         _text("cc", "Names the congestion control as the kernel does, such as cubic; the default is the machine's."),
         _TRAFFIC_CLASS,
+        *_SCALE_UP,
     ),
     names={
         "traffic_class": _CLASS_RULE,
@@ -227,6 +257,7 @@ _UET = TransportDeclaration(
             high=15,
         ),
         whole("mpr", None, "Limits the packets under way to a receiver, in units of 128; the default is 8.", high=255),
+        *_SCALE_UP,
     ),
     names={"traffic_class": _CLASS_RULE},
     conflicts=_uet_conflicts,
@@ -267,6 +298,7 @@ _RDMA = TransportDeclaration(
     description="The kernel's soft RoCEv2 (rxe) moves the bytes: perftest's, and reliable queue pairs' of collectives.",
     parameters=(
         _TRAFFIC_CLASS,
+        _SCALE_UP_BY_TIME,
         choice(
             "test",
             None,
@@ -423,6 +455,7 @@ _ROCE = TransportDeclaration(
             high=7,
         ),
         *_cc_parameters(),
+        *_SCALE_UP,
     ),
     names={
         "traffic_class": _CLASS_RULE,

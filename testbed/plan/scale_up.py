@@ -11,14 +11,16 @@ from math import ceil
 
 from testbed.fabric.scale_up import buffer_size, credit_limit, find_domains, fold_plane, needed_window, replay_window
 from testbed.model import TRANSACTION, Lab, ScaleUp, ScaleUpFlowControl
-from testbed.plan.scale import round_up_125
+from testbed.plan.scale import USABLE_SHARE, round_up_125
 from testbed.units import ByteCount, Duration, Rate
 
 CARRIED_FRAMES_PER_S = 100_000
-"""Frames a second that a switch and endpoints in C are expected to carry on two cores, at 3 to 5 us each. There is no
-such switch yet: the figure is an estimate, and not measured."""
-LATENCY_FLOOR = Duration(100_000)
-"""The idle round trip through an endpoint, two wires and a switch process in lab time, as it is expected to be."""
+"""Frames a second, of data and answers together, that a switch and the endpoints of its GPUs carry on two cores that do
+nothing else: each takes 7 us of the switch and 10 us of both ends (tests/bench/test_scale_up.py)."""
+ANSWERED = 2
+"""Frames on a wire for each frame of data: whoever writes is answered, and whoever reads has asked."""
+LATENCY_FLOOR = Duration(150_000)
+"""The idle round trip through an endpoint, two wires and a switch process in lab time, at the median as measured."""
 FLOOR_SHARE = 0.1
 """The share of a domain's round trip, in lab time, that the floor may be, or latencies would be the machine's."""
 
@@ -55,8 +57,9 @@ class ScaleUpPlan:
 class PacketScale:
     """What packets of the lab's scale-up domains would ask of this kind of machine.
 
-    `frames_per_s` are those of all GPUs sending at line rate, in real time: at a time scale k there are a k-th of them.
-    `k` is the smallest of the 1-2-5 series that is expected to do.
+    `frames_per_s` are the frames of data of all GPUs sending at line rate, in real time: at a time scale k there are a
+    k-th of them. `k` is the smallest of the 1-2-5 series at which they and their answers take no more than `share` of
+    what two cores carry.
     """
 
     frames_per_s: float
@@ -65,6 +68,11 @@ class PacketScale:
     latency_k: float
     """The k that the latency floor needs."""
     k: float
+    share: float
+
+    def load(self, k: float) -> float:
+        """The share of what two cores carry that all GPUs sending at line rate use at the time scale `k`."""
+        return ANSWERED * self.frames_per_s / k / CARRIED_FRAMES_PER_S
 
 
 def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
@@ -108,11 +116,12 @@ def plan_planes(scale_up: ScaleUp, k: float) -> tuple[ScaleUpPlan, ...]:
     return tuple(plan_scale_up(fold_plane(scale_up, plane), k) for plane in range(1, scale_up.planes + 1))
 
 
-def packet_scale(lab: Lab) -> PacketScale:
-    """The time scale at which packets of the lab's domains could be carried, as is expected of a switch process."""
+def packet_scale(lab: Lab, share: float = USABLE_SHARE) -> PacketScale:
+    """The time scale at which packets of the lab's domains take no more than a share of this kind of machine."""
     scale_up = lab.scale_up
     gpus = sum(domain.gpus for domain in find_domains(lab))
     frames = gpus * scale_up.rate.bps / 8 / (scale_up.coarse * TRANSACTION.bytes)
-    rate_k = frames / CARRIED_FRAMES_PER_S
+    rate_k = ANSWERED * frames / (share * CARRIED_FRAMES_PER_S)
     latency_k = LATENCY_FLOOR.ns / (FLOOR_SHARE * scale_up.rtt.ns)
-    return PacketScale(frames_per_s=frames, rate_k=rate_k, latency_k=latency_k, k=round_up_125(max(rate_k, latency_k)))
+    k = round_up_125(max(rate_k, latency_k))
+    return PacketScale(frames_per_s=frames, rate_k=rate_k, latency_k=latency_k, k=k, share=share)

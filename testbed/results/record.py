@@ -22,6 +22,7 @@ from testbed.results.samples import (
     Number,
     PortLoad,
     RunEvent,
+    ScaleUpLoad,
     Series,
     Transfers,
 )
@@ -165,6 +166,8 @@ class RunResult:
     """All of switches and hosts; the tier `uplink` is rail switches' towards their spines."""
     networks: list[NetworkLoad] = field(default_factory=list)
     """Every network of the lab, in its order; none in records of versions that did not look."""
+    scale_up: list[ScaleUpLoad] = field(default_factory=list)
+    """The scale-up domains whose transfers were frames; none where they took the links' time."""
     events: list[RunEvent] = field(default_factory=list)
     series: list[Series] = field(default_factory=list)
     distributions: list[Distribution] = field(default_factory=list)

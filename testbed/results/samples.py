@@ -28,7 +28,8 @@ class FlowEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfers:
-    """The workload's transfers over the fabric (those inside a host are left out), in the order of their steps."""
+    """The workload's transfers over the fabric, in the order of their steps. Those inside a scale-up domain are left
+    out, but where there are no others and they were frames."""
 
     number: list[Count] = field(default_factory=list)
     """Of the step in the workload."""
@@ -136,6 +137,8 @@ class Channel:
     """The transport's own, by its names (time-outs, trimmed, out of order, ...)."""
     latency: MessageLatency | None = None
     """Where that was what its ends measured; its rates then say nothing."""
+    inside: bool = False
+    """It went over scale-up links as frames, and its ends are GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,3 +326,72 @@ class NetworkLoad:
     tenants: list[TenantLoad] = field(default_factory=list)
     """Those of the topology that have NICs in it, in their order, and last what is in none; without tenants nothing. A
     carried network is a tenant of its carrier, and this line says all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneLoad:
+    """This is what all links of one plane of a scale-up domain carried, counted at both of their ends."""
+
+    plane: Count
+    """From 1."""
+    rate_bps: Count
+    """Of a GPU's links to it together, each way, in lab time."""
+    frames: Count
+    """Data frames, answers included: each counts where a GPU sends it and where the switch does."""
+    bytes: Count
+    replays: Count
+    """Frames sent again by link-level retry."""
+    drops: Count
+    """Frames that a full buffer had no room for."""
+    wire_losses: Count
+    """Frames that faults of the wire lost or damaged, control frames among them."""
+    pauses: Count
+    """PFC frames that asked for a pause."""
+    leaked_credits: Count
+    """Credits of lost frames that were given back."""
+    downs: Count
+    buffer_peak_bytes: Count
+    """The deepest that an input buffer of the switch was, of one link and channel."""
+    buffer_bytes: Count
+    """Of one of those buffers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpLoad:
+    """This is what one scale-up domain carried as frames while traffic ran. Times are in lab time, unless they say so.
+
+    Never read a nanosecond of the real system out of them: what is emulated is multiples of `rtt_s`.
+    """
+
+    domain: str
+    gpus: Count
+    planes: list[PlaneLoad]
+    """() of a domain whose switch could not be asked."""
+    rtt_s: Number
+    """Of a smallest transaction, as it is modelled."""
+    idle_rtt_s: Number | None
+    """As it was measured before the run, through the same endpoints; None where one GPU alone took part."""
+    rtt_floor_s: Number | None
+    """The part of it that is this machine's."""
+    rtt_floor_real_s: Number | None
+    """The same over k: what latencies of the real system would be too long by."""
+    latency_p50_s: Number | None
+    """Of transactions, from sent to answered; None where there were none."""
+    latency_p999_s: Number | None
+    lateness_p999_s: Number
+    """How late the switch began to send frames."""
+    credit_loop_s: Number
+    """From a credit's use to its return: two hops, the spacing of updates and a frame."""
+    transfers: Count
+    failed: Count
+    """Of the transfers."""
+    request_drops: Count
+    request_frames: Count
+    """Frames of channel 0, that of requests, which full buffers dropped, and that GPUs sent."""
+    stalled: bool = False
+    """Transfers waited, and nothing moved until they were given up."""
+    stall_s: Number = 0.0
+    progress_s: Number | None = None
+    """When something last moved, from the begin of the traffic."""
+    problem: str = ""
+    """Why the switch could not be asked."""

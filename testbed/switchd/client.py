@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,10 @@ class DomainSwitch:
         """What it has counted: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
         return self._ask("status")
 
+    def forget_peaks(self) -> None:
+        """Have its `times`, and the `deepest` of its buffers, be those of what comes from now on."""
+        self._ask("forget_peaks")
+
     def is_running(self) -> bool:
         """Tell whether there is a process that listens, without asking it anything."""
         try:
@@ -88,6 +93,10 @@ class DomainSwitch:
         `changes` are fields of `LinkErrors`; others stay as they were. Returns all of them.
         """
         return LinkErrors(**self._ask("set_link", gpu=gpu, plane=plane, changes=changes)["errors"])
+
+    def set_links(self, links: Sequence[tuple[int, int]], changes: Mapping[str, Any] | None) -> None:
+        """Let the same go wrong on many links, each a GPU and a plane (from 0), at one moment; None: nothing."""
+        self._ask("set_links", links=[list(link) for link in links], changes=changes)
 
     def reset_link(self, gpu: int, plane: int) -> None:
         """Nothing goes wrong on this link any more."""

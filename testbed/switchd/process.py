@@ -1,6 +1,7 @@
 """The switch's process: ports, served by the native loop, and beside them the control socket.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `reset_link` and `shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `set_links`, `reset_link` and
+`shutdown`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import json
 import os
 import resource
 import select
@@ -32,6 +34,9 @@ from testbed.transport.errors import UsageError
 
 DESCRIPTION_NAME = "switch.json"
 SOCKET_NAME = "switch.sock"
+EVENTS_NAME = "switch.events"
+"""Where it says, in a line of JSON each, that it switches (`pid`), and which links were taken down or brought up: `gpu`
+and `plane` (from 0), `up`."""
 _PATIENCE = 5
 """The switch waits so many times longer than a GPU's end before it takes silence for a link that is down: a GPU that
 computes does not always serve its links."""
@@ -98,6 +103,7 @@ class SwitchProcess:
         reasons = (realtime.become_realtime(realtime.AGENT_PRIORITY), realtime.lock_memory())
         self._weaknesses = [why for why in reasons if why]
         realtime.stop_collecting()
+        self._tell({"pid": os.getpid()})
         try:
             while not self._ending:
                 self._native.switch_loop_run(self._loop)
@@ -143,11 +149,18 @@ class SwitchProcess:
         match request:
             case {"command": "status"}:
                 return self._status()
+            case {"command": "forget_peaks"}:
+                self._core.forget_peaks()
+                return {}
             case {"command": "shutdown"}:
                 self._ending = True
                 return {}
             case {"command": "set_link", "gpu": int(gpu), "plane": int(plane), "changes": dict(changes)}:
                 return self._set_link(gpu, plane, changes)
+            case {"command": "set_links", "links": list(links), "changes": dict() | None as changes}:
+                for gpu, plane in links:
+                    self._set_link(gpu, plane, changes)
+                return {}
             case {"command": "reset_link", "gpu": int(gpu), "plane": int(plane)}:
                 return self._set_link(gpu, plane, None)
             case _:
@@ -163,8 +176,20 @@ class SwitchProcess:
             self._core.set_errors(number, errors, time.monotonic_ns())
         except (TypeError, UsageError, ctypes.ArgumentError) as error:
             raise SwitchError(f"no such change of a link: {error}") from error
-        self._errors[number] = errors
+        before, self._errors[number] = self._errors[number], errors
+        if errors.down != before.down:
+            self._tell({"gpu": gpu, "plane": plane, "up": not errors.down})
         return {"errors": dataclasses.asdict(errors)}
+
+    def _tell(self, event: Mapping[str, Any]) -> None:
+        """Append to the events; where that fails, nobody is told, and frames go on."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        with contextlib.suppress(OSError):
+            descriptor = os.open(EVENTS_NAME, flags, 0o644, dir_fd=self._directory)
+            try:
+                os.write(descriptor, json.dumps(event).encode() + b"\n")
+            finally:
+                os.close(descriptor)
 
     def _status(self) -> dict[str, Any]:
         self._lost += sum(map(lost_frames, self._sockets))

@@ -57,10 +57,12 @@ class CommandLine:
         self._loop = loop
         self._shared = shared
         self._domains = Domains()
+        if isinstance(loop, Loop):
+            self._domains.endpoints.watch(loop.fileno())
         self._hosts: dict[str, Host] = {}
         """By name; the only one of a process that is not shared is called ""."""
         if not shared:
-            self._hosts[""] = Host(Worker(loop, self._tell))
+            self._hosts[""] = Host(Worker(loop, self._tell, self._domains))
         os.set_blocking(self._input, False)
         loop.watch(self._input, self._read, select.EPOLLIN)
 
@@ -80,6 +82,16 @@ class CommandLine:
                 soonest = due
         return soonest
 
+    def wait(self, loop: Loop) -> None:
+        """Wait for what `loop` and the endpoints of scale-up domains have to do, and do it."""
+        endpoints = self._domains.endpoints
+        if not endpoints.live:
+            loop.run_once(self.deadline())
+        elif loop.run_once(0) or loop.arm():
+            endpoints.wait(0)
+        else:
+            endpoints.wait(self.deadline())
+
     def turn(self) -> None:
         for host in self._hosts.values():
             host.worker.turn()
@@ -92,6 +104,7 @@ class CommandLine:
     def close(self) -> None:
         for name in list(self._hosts):
             self._leave(name)
+        self._domains.endpoints.close()
 
     # --- lines -------------------------------------------------------------------------------------------
 
@@ -193,7 +206,10 @@ def main() -> None:
     _settle_memory()
     try:
         while not line.ended:
-            loop.run_once(line.deadline())
+            if isinstance(loop, Loop):
+                line.wait(loop)
+            else:
+                loop.run_once(line.deadline())
             line.turn()
     except Exception as error:
         # A fault of ours: told before our sockets break the others' connections.

@@ -6,13 +6,15 @@ Every step's `after` names only steps in which its rank takes part, so that a ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from testbed.scale_up.domain.endpoint import Gpu
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine, InSwitch
 
-VERSION = 6
+VERSION = 7
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
@@ -123,6 +125,34 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpPlace:
+    """The GPU of an own rank in its scale-up domain."""
+
+    rank: int
+    name: str
+    """What messages call it: `p1-s1-h1:gpu1`."""
+    gpu: Gpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpPackets:
+    """This tells how transfers inside a scale-up domain are carried as frames through its switch."""
+
+    library: str
+    """Path of the compiled library (`testbed.scale_up.domain.endpoint`)."""
+    name: str
+    """What messages call the domain."""
+    rtt_ns: int
+    """Of a smallest transaction, as modelled, in the lab's time."""
+    timeout_ns: int = 5_000_000_000
+    """A domain in which nothing moves though transfers wait is given up after this lab time."""
+    counts_errors: bool = False
+    """A transfer that fails is counted, and the program goes on; else it ends the program."""
+    places: Sequence[ScaleUpPlace] = ()
+    """The GPUs of own ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpLinks:
     """The links that each rank has into the switches of its scale-up domain, in the lab's rates and times."""
 
@@ -136,11 +166,14 @@ class ScaleUpLinks:
     """What the domain is called by all workers of a process that share it; "": it is this host alone."""
     neighbours: frozenset[int] = frozenset()
     """Ranks of other hosts in the domain, with which the host's own ones exchange anything."""
+    packets: ScaleUpPackets | None = None
+    """None: transfers are copies in memory that take the links' time."""
 
     @property
-    def timing(self) -> tuple[int, int, int]:
+    def timing(self) -> tuple[object, ...]:
         """What all members of a domain have in common."""
-        return self.rate_bps, self.in_switch_bps, self.one_way_ns
+        packets = None if self.packets is None else replace(self.packets, places=())
+        return self.rate_bps, self.in_switch_bps, self.one_way_ns, packets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

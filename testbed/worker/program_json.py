@@ -7,7 +7,6 @@ everything that does not fit together is a `ProgramError` with its place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from ipaddress import IPv4Address
 
 from testbed.worker.errors import ProgramError
@@ -29,9 +28,9 @@ from testbed.worker.program import (
     Piece,
     Program,
     Request,
-    ScaleUpLinks,
     Step,
 )
+from testbed.worker.scale_up_json import decode_scale_up, encode_scale_up
 from testbed.worker.transport_registry import decode_settings, encode_settings
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
@@ -108,13 +107,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         ],
         "datatypes": [datatype.value for datatype in program.datatypes],
         "seed": program.seed,
-        "scale_up": [
-            program.scale_up.rate_bps,
-            program.scale_up.in_switch_bps,
-            program.scale_up.one_way_ns,
-            program.scale_up.domain,
-            sorted(program.scale_up.neighbours),
-        ],
+        "scale_up": encode_scale_up(program.scale_up),
         "sample_ns": program.sample_ns,
         "requests": {name: [getattr(one, name) for one in program.requests] for name in _REQUEST_LIMITS},
     }
@@ -158,7 +151,7 @@ def decode_program(document: Json) -> Program:
         collectives=collectives,
         datatypes=datatypes,
         seed=read_whole(whole.get("seed"), "seed", 1 << 63),
-        scale_up=_scale_up(whole.get("scale_up"), by_rank.keys() - own),
+        scale_up=decode_scale_up(whole.get("scale_up"), own, by_rank.keys() - own),
         sample_ns=1 + read_whole(_minus_one(whole.get("sample_ns")), "sample_ns", _TIME_LIMIT),
         requests=_requests(read_object(whole.get("requests"), "requests")),
     )
@@ -182,22 +175,6 @@ def _endpoint(item: Json, path: str) -> Endpoint:
         interface=read_text(interface, path),
         address=parsed,
     )
-
-
-def _scale_up(item: Json, others: AbstractSet[int]) -> ScaleUpLinks:
-    path = "scale_up"
-    rate_bps, in_switch_bps, one_way_ns, domain, neighbours = read_row(item, path, 5)
-    named = [read_whole(rank, f"{path}.neighbours", MOST_RANKS) for rank in read_list(neighbours, path)]
-    found = ScaleUpLinks(
-        rate_bps=read_whole(rate_bps, path, 1 << 62),
-        in_switch_bps=read_whole(in_switch_bps, path, 1 << 62),
-        one_way_ns=read_whole(one_way_ns, path, _TIME_LIMIT),
-        domain=read_text(domain, path),
-        neighbours=frozenset(named),
-    )
-    if found.neighbours and (not found.domain or not found.neighbours <= others):
-        raise ProgramError(path, "neighbours are other hosts' ranks, with endpoints, of a domain that has a name")
-    return found
 
 
 def _channel(item: Json, path: str) -> Channel:

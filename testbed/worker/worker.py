@@ -32,6 +32,7 @@ from testbed.worker.program_json import decode_program
 from testbed.worker.schedule import Schedule
 from testbed.worker.traffic import Traffic
 from testbed.worker.transport_registry import worker_transport
+from testbed.workload.steps import Combine
 
 if TYPE_CHECKING:
     from testbed.worker.buffers import CollectiveBuffers
@@ -176,6 +177,8 @@ class ProgramRun:
             raise ProgramError("do", "there is nothing to connect")
         self._announce_ready = True
         try:
+            if (packets := self._program.scale_up.packets) is not None and self._inside.packets is not None:
+                self._inside.packets.open(packets.places, self._clock_ns())
             self._traffic.connect()
         except TrafficError as error:
             self.on_failed(error.message)
@@ -209,6 +212,10 @@ class ProgramRun:
         ends = [] if self._traffic is None else self._traffic.ends()
         buffers = None if self._schedule.left else self.buffers  # what is not whole is not checked
         started, arrived = self._schedule.started_ns, self._arrived_ns
+        packets = self._inside.packets
+        inside = None if packets is None else packets.report(self._program.own, self._begin_ns)
+        if packets is not None:
+            packets.close(self._program.own)
         return {
             "steps_left": left,
             "started": [list(started), [at_ns - self._begin_ns for at_ns in started.values()]],
@@ -236,6 +243,7 @@ class ProgramRun:
                 **({} if requests is None else requests.counters()),
             },
             "requests": None if requests is None else requests.report(),
+            "scale_up": inside,
             "latest_timer_ns": self._schedule.latest_ns,
             "failure": failure,
         }
@@ -267,14 +275,14 @@ class ProgramRun:
         now = self._clock_ns()
         try:
             traffic.turn(now)
-            if self._announce_ready and traffic.ready:
+            if self._announce_ready and traffic.ready and self._inside.is_ready(now):
                 self._announce_ready = False
                 self._tell({"event": "ready"})
             if self._requests is not None:
                 self._requests.turn(now)
             if self._running:
                 self._advance(traffic, now)
-            elif self._begin_ns:
+            elif self._begin_ns or self._announce_ready:
                 self._inside.turn(now)  # others of the domain may not be done
         except TrafficError as error:
             self.on_failed(error.message)
@@ -314,7 +322,7 @@ class ProgramRun:
         times: list[int] = []
         if self._requests is not None and not self._over:
             _add(times, self._requests.next_due())
-        if self._begin_ns and not self._over:
+        if (self._begin_ns or self._announce_ready) and not self._over:
             _add(times, self._inside.next_due())
         if self._running:
             times += [self._sample_at, self._progress_at]
@@ -329,6 +337,11 @@ class ProgramRun:
 
     def outgoing(self, step: Step) -> memoryview | None:
         return None if self.buffers is None or step.piece is None else self.buffers.outgoing(step)
+
+    def landing(self, step: Step) -> memoryview | None:
+        if self.buffers is None or step.piece is None or step.piece.combine is Combine.REDUCE:
+            return None
+        return self.buffers.landing(step)
 
     def on_inside_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
         if self._over:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from domain_lab import domain_lab
 from figures import Figure, judge
+from test_bring_up import deploy_and_destroy
 
 from testbed.scale_up.domain.link import LinkSettings
 
@@ -84,4 +85,39 @@ def test_a_pass_and_an_idle_switch(tmp_path: Path) -> None:
             limit=PASS_US,
             unit="us",
         )
+    )
+
+
+BOARD = ("topologies/scale-up-domain.yml", ())
+RACK = ("topologies/nvl72.yml", ("fabric.scale_up.planes=4", "fabric.scale_up.switch_ports=360", "scale.time=500000"))
+"""The 18 planes of an NVL72 as four: 288 wires."""
+
+
+@pytest.mark.frr
+@pytest.mark.parametrize(
+    ("what", "lab", "limit_s"), [("8 GPUs x 4 planes", BOARD, 1.0), ("72 GPUs x 4 folded planes", RACK, 5.0)]
+)
+def test_deploy_of_a_domain_beyond_its_rails(
+    tmp_path: Path, what: str, lab: tuple[str, tuple[str, ...]], limit_s: float
+) -> None:
+    """The same lab by time and by packets, each at its best of two: what the domain adds."""
+    topology, settings = lab
+    seconds, used = {}, {}
+    for by in ("time", "packets"):
+        changed = (*settings, f"fabric.scale_up.by={by}")
+        runs = [deploy_and_destroy(topology, "benchdomain", tmp_path, *changed) for _ in range(2)]
+        seconds[by], used[by] = min(run[0] for run in runs), min(run[2] for run in runs)
+    judge(
+        Figure(
+            what=f"scale-up, {what}: deploy beyond the rails",
+            measured=seconds["packets"] - seconds["time"],
+            limit=limit_s,
+            unit="s",
+        ),
+        Figure(
+            what=f"scale-up, {what}: memory beyond the rails",
+            measured=(used["packets"] - used["time"]) * 1e3,
+            limit=300,
+            unit="MB",
+        ),
     )

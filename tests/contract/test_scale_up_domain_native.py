@@ -35,6 +35,7 @@ CONSTANTS = {
     "TAGS": binding.TAGS,
     "REGION_BYTES": binding.REGION_BYTES,
     "MOST_GPUS": binding.MOST_GPUS,
+    "VC_OF_REQUESTS": binding.VC_OF_REQUESTS,
     "BODY_AT + REQUEST_BYTES + FCS_BYTES": binding.OVERHEAD_BYTES,
     "1 << KEY_BITS": KEYS,
     "CREDITS": FlowControl.CREDITS,

@@ -106,7 +106,9 @@ def test_an_endpoint(endpoint: int) -> None:
     assert native.endpoint_export(endpoint, ctypes.addressof(around) + GUARD, SIZE, KEY, 7) == 0
     for peer in (1, 2):
         native.endpoint_authorise(endpoint, 0, peer, True)
-    read = native.endpoint_begin(endpoint, 1, 1, 0, ctypes.addressof(into) + GUARD, SIZE, 0, None, 0)
+    read = native.endpoint_begin(
+        endpoint, 1, 1, 0, ctypes.addressof(into) + GUARD, SIZE, 0, None, binding.VC_OF_REQUESTS, 0
+    )
     assert read
     buffer = ctypes.create_string_buffer(LINK.frame_bytes)
     source = ctypes.c_uint32()

@@ -14,13 +14,18 @@ app = typer.Typer()
 def stats(
     patterns: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NODE|NODE:IF...] [SPAN]", help="Only these nodes or ports; measured for a span."),
+        typer.Argument(
+            metavar="[NODE|NODE:IF...] [SPAN]", help="Only these nodes, ports or scale-up links; measured for a span."
+        ),
     ] = None,
     name: LabName = None,
     network: NetworkName = None,
     traffic_class: Annotated[str | None, typer.Option("--class", help="Only this traffic class.")] = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Queues that saw nothing, too.")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh after each SPAN (default 1s).")] = False,
+    scale_up: Annotated[
+        bool, typer.Option("--scale-up", help="Links of scale-up domains instead, by GPU, plane and channel.")
+    ] = False,
     reset_max: Annotated[bool, typer.Option("--reset-max", help="Let the maxima start anew first.")] = False,
     format: FormatOption = "table",
 ) -> None:
@@ -32,6 +37,7 @@ def stats(
         arguments=patterns or [],
         class_name=traffic_class,
         every=all,
+        scale_up=scale_up,
         watch=watch,
         reset=reset_max,
         form=parse_format(format),

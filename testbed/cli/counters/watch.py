@@ -33,12 +33,14 @@ _SPAN = re.compile(r"^\d")
 class StatsOptions:
     """What `stats` shows: ports by pattern and span of time, as `arguments` name both, and how.
 
-    `every` shows queues that saw nothing, too; `watch` goes on after the first span; `reset` lets maxima start anew.
+    `scale_up` shows links of scale-up domains instead of queues; `every` shows queues that saw nothing, too; `watch`
+    goes on after the first span; `reset` lets maxima start anew.
     """
 
     arguments: Sequence[str] = ()
     class_name: str | None = None
     every: bool = False
+    scale_up: bool = False
     watch: bool = False
     reset: bool = False
     form: Format = Format.TABLE
@@ -50,7 +52,13 @@ def print_stats(lab: RunningLab, options: StatsOptions) -> None:
     spans = [parse_span_s(argument) for argument in options.arguments if _SPAN.match(argument)]
     if len(spans) > 1:
         raise TestbedError("two spans of time are given", hint="for example `testbed stats --watch 2s`")
-    source = open_source(lab, patterns, class_name=options.class_name, every=options.every)
+    source: Source
+    if options.scale_up:
+        from testbed.cli.counters.plane_source import PlaneSource
+
+        source = PlaneSource(lab, patterns, every=options.every)
+    else:
+        source = open_source(lab, patterns, class_name=options.class_name, every=options.every)
     if options.reset:
         source.reset_maxima()
     if options.watch:

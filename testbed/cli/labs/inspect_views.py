@@ -15,6 +15,7 @@ from testbed.deploy.link_groups import read_link_groups
 from testbed.deploy.live import RunningLab
 from testbed.deploy.packet_costs import PacketCosts
 from testbed.deploy.records.state import StateDirectory
+from testbed.deploy.scale_up import dead_domains, dead_line
 from testbed.deploy.services import read_services
 from testbed.deploy.watch.guards import read_dropped
 from testbed.errors import DriverError, TestbedError
@@ -153,7 +154,8 @@ def node_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _title(lab: RunningLab) -> str:
     states = {status.state for status in lab.status()}
-    state = "running" if states == {"running"} else "degraded"
+    dead = dead_domains(lab.plan, lab.state.run_directory(lab.name))
+    state = "running" if states == {"running"} and not dead else ", ".join(["degraded", *map(dead_line, dead)])
     return f"{lab.name} ({lab.model.design or 'hand-written'}, {state}, k = {lab.record.k:g})"
 
 

@@ -16,6 +16,7 @@ def list_labs(format: FormatOption = "table") -> None:
     from testbed.cli.output import emit_rows
     from testbed.deploy.live import RunningLab
     from testbed.deploy.records.state import StateDirectory
+    from testbed.deploy.scale_up import dead_domains
 
     form = parse_format(format)
     state = StateDirectory()
@@ -25,7 +26,8 @@ def list_labs(format: FormatOption = "table") -> None:
             lab = RunningLab.open(name, state)
             model = lab.model
             statuses = {status.state for status in lab.status()}
-            degraded = "" if statuses <= {"running"} else "degraded"
+            dead = dead_domains(lab.plan, state.run_directory(name))
+            degraded = "" if statuses <= {"running"} and not dead else "degraded"
             rows.append(
                 {
                     "name": name,

@@ -9,11 +9,13 @@ from typing import Any
 
 from testbed.cli.lab_choice import open_lab, read_topology
 from testbed.cli.output import Format, emit_json, emit_rows
+from testbed.deploy.live import RunningLab
+from testbed.deploy.scale_up import DomainState, domain_states, revival_hint
 from testbed.errors import LabNotFound, TestbedError
 from testbed.fabric.scale_up import ScaleUpSizing, measure_scale_up
-from testbed.model import Credits, Lab, LinkRetry, ScaleUp
+from testbed.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
 from testbed.plan.scale_up import CARRIED_FRAMES_PER_S, PacketScale, ScaleUpPlan, packet_scale, plan_scale_up
-from testbed.units import ByteCount, Rate
+from testbed.units import ByteCount, Duration, Rate
 
 COLUMNS = ("what", "real", "lab", "note")
 _UNSTATED = "the file says nothing: transfers inside a host take the rate of an H100's, and no latency"
@@ -21,8 +23,10 @@ _UNSTATED = "the file says nothing: transfers inside a host take the rate of an 
 
 def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> None:
     """Show the scale-up domains of a deployed lab or of a file. Raises `TestbedError` for a lab without GPUs."""
-    lab, k = _lab_and_scale(name, topology)
+    lab, k, running = _lab_and_scale(name, topology)
     document = scale_up_document(lab, k)
+    states = [] if running is None else domain_states(running)
+    document["switches"] = [_switch_document(state) for state in states]
     if not document["domains"]:
         raise TestbedError(
             f"{lab.name} has no GPUs that a domain could join", hint="GPUs come with NICs of the back end"
@@ -31,22 +35,44 @@ def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> No
         emit_json(document)
         return
     at = "" if k is None else f", k = {k:g}"
-    emit_rows(scale_up_rows(lab, k), COLUMNS, form, title=f"{lab.name}: scale-up{at}, all rates per direction")
+    rows = [*scale_up_rows(lab, k), *map(_switch_row, states)]
+    emit_rows(rows, COLUMNS, form, title=f"{lab.name}: scale-up{at}, all rates per direction")
     if form is Format.TABLE and k is None:
         print("  lab units: of a deployed lab, or of a file with a fixed time scale")
 
 
-def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float | None]:
-    """The lab, and its time scale where that is known: of a deployed one, or where the file fixes it."""
+def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float | None, RunningLab | None]:
+    """The lab, its time scale where that is known: of a deployed one, or where the file fixes it; and the deployed."""
     if topology is None:
         running = open_lab(name)
-        return running.model, running.record.k
+        return running.model, running.record.k, running
     lab = read_topology(topology, name)
     try:
         running = open_lab(lab.name)
     except LabNotFound:
-        return lab, lab.scale.time
-    return running.model, running.record.k
+        return lab, lab.scale.time, None
+    return running.model, running.record.k, running
+
+
+def _switch_document(state: DomainState) -> dict[str, Any]:
+    """What is known of a switch that runs or does not; what its ports count is in `stats`."""
+    counted = {key: value for key, value in state.counted.items() if key != "ports"}
+    return {"domain": state.name, "namespace": state.node, "running": state.is_running, **counted}
+
+
+def _switch_row(state: DomainState) -> dict[str, str]:
+    """How a switch does, for a person."""
+    what = f"switch of {state.name}"
+    if not state.is_running:
+        return _row(what, "", "does not run", revival_hint(state.name))
+    counted, times = state.counted, state.counted["times"]
+    said = (
+        f"process {counted['pid']}, {len(counted['ports'])} ports, {counted['frames']} frames,"
+        f" {state.busy_share:.1%} of a core; a pass takes {Duration(times['pass']['p50_ns'])} at the median,"
+        f" {Duration(times['pass']['p99_ns'])} at the 99th percentile of real time"
+    )
+    lost = f"; {counted['socket_drops']} frames lost by this machine" if counted["socket_drops"] else ""
+    return _row(what, "", "runs", "; ".join([said + lost, *counted["weaknesses"]]))
 
 
 def scale_up_document(lab: Lab, k: float | None) -> dict[str, Any]:
@@ -111,7 +137,7 @@ def scale_up_document(lab: Lab, k: float | None) -> dict[str, Any]:
             "k": packets.k,
             "rate_k": packets.rate_k,
             "latency_k": packets.latency_k,
-            "expected_frames_per_s": CARRIED_FRAMES_PER_S,
+            "carried_frames_per_s": CARRIED_FRAMES_PER_S,
         },
     }
 
@@ -210,10 +236,15 @@ def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | Non
 def _packets_row(packets: PacketScale, scale_up: ScaleUp) -> dict[str, str]:
     """By what transfers are realised, and the time scale that packets would need."""
     note = (
-        f"packets would need k = {packets.k:,.0f} ({packets.frames_per_s:.2g} / k frames/s; two cores are expected to"
-        f" carry {CARRIED_FRAMES_PER_S:,}, not measured)"
+        f"{_needs(scale_up)} k = {packets.k:,.0f} ({packets.frames_per_s:.2g} / k frames/s and as many answers, in"
+        f" {packets.share:.0%} of the {CARRIED_FRAMES_PER_S:,} that two cores carry)"
     )
     return _row("transfers by", scale_up.by.value, note=note)
+
+
+def _needs(scale_up: ScaleUp) -> str:
+    """The beginning of what is said of a k."""
+    return "packets need" if scale_up.by is ScaleUpBy.PACKETS else "packets would need"
 
 
 def validated_rows(lab: Lab) -> list[dict[str, str]]:
@@ -237,7 +268,7 @@ def validated_rows(lab: Lab) -> list[dict[str, str]]:
         {
             "what": "scale-up BDP of a link",
             "value": str(ByteCount(sizing.link_bdp_bytes)),
-            "note": f"{scale_up.link_rate} x {scale_up.rtt}; by {scale_up.by}; packets would need k = {packets.k:,.0f}",
+            "note": f"{scale_up.link_rate} x {scale_up.rtt}; by {scale_up.by}; {_needs(scale_up)} k = {packets.k:,.0f}",
         },
     ]
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import LabName, PacketCount, PortArgument
+from testbed.cli.options import LabName, PacketCount
 from testbed.cli.panels import NODES_AND_LINKS
 from testbed.errors import CapabilityError
 
@@ -14,7 +14,10 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=NODES_AND_LINKS)
 def capture(
-    port: PortArgument,
+    port: Annotated[
+        str,
+        typer.Argument(metavar="NODE:IF", help="An interface of a node, or a GPU's link to a plane: HOST.gpu1:plane2."),
+    ],
     write: Annotated[str | None, typer.Option("-w", "--write", help="Write a pcap file ('-': stdout).")] = None,
     count: PacketCount = None,
     expression: Annotated[
@@ -25,10 +28,16 @@ def capture(
     """Capture packets of an interface with tcpdump."""
     from testbed.cli.lab_choice import open_lab, split_port
     from testbed.cli.nodes.terminal import terminal_handed_over
+    from testbed.fabric.scale_up_links import find_link, names_gpu_link
 
     lab = open_lab(name)
-    node, interface = split_port(port)
-    place = lab.port(node, interface)
+    if names_gpu_link(port):
+        link = find_link(lab.model, port)
+        node, interface = link.host, link.interface
+        place = None
+    else:
+        node, interface = split_port(port)
+        place = lab.port(node, interface)
     program = shutil.which("tcpdump") or shutil.which("tcpdump", path="/usr/sbin:/sbin")
     if program is None:
         raise CapabilityError("tcpdump is not installed", missing="tcpdump", hint="apt-get install tcpdump")
@@ -37,6 +46,7 @@ def capture(
         argv += ["-U", "-w", write, "-Z", "root"]
     if count is not None:
         argv += ["-c", str(count)]
-    process = lab.spawn_at(place, [*argv, *(expression or [])])
+    argv += expression or []
+    process = lab.spawn_tool(node, argv) if place is None else lab.spawn_at(place, argv)
     with terminal_handed_over():
         raise typer.Exit(process.wait())

@@ -4,19 +4,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.options import FormatOption, LabName, PortArgument, parse_format
+from testbed.cli.options import FormatOption, LabName, parse_format
 from testbed.cli.panels import NODES_AND_LINKS, verb_group
 
 if TYPE_CHECKING:
     from testbed.deploy.links.changes import LinkControl
 
 app = verb_group("link", NODES_AND_LINKS, "Change links of a live lab, and undo it.")
-OptionalPort = Annotated[str | None, typer.Argument(metavar="[NODE:IF]", help="One end of a link.")]
+LINK_HELP = "One end of a link; or links of scale-up domains: HOST.gpu1:plane2, DOMAIN:plane3, HOST:planes."
+LinkArgument = Annotated[str, typer.Argument(metavar="NODE:IF", help=LINK_HELP)]
+OptionalLink = Annotated[str | None, typer.Argument(metavar="[NODE:IF]", help=LINK_HELP)]
 
 
 @app.command("set")
 def set_link(
-    port: PortArgument,
+    port: LinkArgument,
     rate: Annotated[
         str | None, typer.Option("--rate", help="50% of the declared rate, or a rate of the fabric such as 100G.")
     ] = None,
@@ -25,6 +27,9 @@ def set_link(
     jitter: Annotated[str | None, typer.Option("--jitter", help="How much the delay varies: 1us.")] = None,
     loss: Annotated[str | None, typer.Option("--loss", help="Share of packets lost: 1%.")] = None,
     loss_every: Annotated[int | None, typer.Option("--loss-every", help="Lose one packet in so many.")] = None,
+    burst: Annotated[
+        float | None, typer.Option("--burst", help="Mean frames lost one after the other, of scale-up links.")
+    ] = None,
     corruption: Annotated[str | None, typer.Option("--corruption", help="Share of packets with a bad byte.")] = None,
     silent: Annotated[
         bool | None, typer.Option("--silent/--no-silent", help="Carrier stays up, every packet is lost.")
@@ -32,9 +37,10 @@ def set_link(
     both: Annotated[bool, typer.Option("--both", help="In both directions.")] = False,
     name: LabName = None,
 ) -> None:
-    """Change what NODE:IF sends: rate, delay, loss. `link reset` undoes it."""
+    """Change what NODE:IF sends, or links of a scale-up domain: rate, delay, loss. `link reset` undoes it."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.link_changes import LinkOptions, direction_sentence
+    from testbed.cli.nodes.plane_changes import plane_sentence
     from testbed.deploy.links.changes import LinkControl
 
     change = LinkOptions(
@@ -44,38 +50,50 @@ def set_link(
         jitter=jitter,
         loss=loss,
         loss_every=loss_every,
+        burst=burst,
         corruption=corruption,
         silent=silent,
     ).change()
     with LinkControl(open_lab(name)) as control:
         control.set(port, change, both=both)
+        if control.is_of_planes(port):
+            print(plane_sentence(port, control.planes.show(port)))
+            return
         for end in _ends(control, port) if both else [port]:
             print(direction_sentence(control.show(end)))
 
 
 @app.command()
-def show(port: OptionalPort = None, name: LabName = None, format: FormatOption = "table") -> None:
+def show(port: OptionalLink = None, name: LabName = None, format: FormatOption = "table") -> None:
     """Show declared and changed values of a link, or of all that were changed."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.link_changes import direction_document, direction_rows
+    from testbed.cli.nodes.plane_changes import plane_document, plane_rows
     from testbed.cli.output import Format, emit_rows
     from testbed.deploy.links.changes import LinkControl
 
     form = parse_format(format)
     with LinkControl(open_lab(name)) as control:
-        ends = control.changed() if port is None else _ends(control, port)
+        if port is not None and control.is_of_planes(port):
+            ends, links = [], control.planes.show(port)
+        elif port is not None:
+            ends, links = _ends(control, port), []
+        else:
+            ends = control.changed()
+            links = [item for link in control.planes.changed() for item in control.planes.show(link)]
         directions = [control.show(end) for end in ends]
-    if port is None and not directions and form is Format.TABLE:
+    if port is None and not directions and not links and form is Format.TABLE:
         print("every link is as declared; `testbed link show NODE:IF` shows one")
         return
     rows = [row for item in directions for row in direction_rows(item, everything=port is not None)]
-    document = [direction_document(item) for item in directions]
+    rows += [row for item in links for row in plane_rows(item, everything=port is not None)]
+    document = [*map(direction_document, directions), *map(plane_document, links)]
     emit_rows(rows, ["port", "to", "what", "declared", "set", "actual"], form, json_document=document)
 
 
 @app.command()
 def reset(
-    port: OptionalPort = None,
+    port: OptionalLink = None,
     all: Annotated[bool, typer.Option("--all", "-a", help="Every link of the lab.")] = False,
     name: LabName = None,
 ) -> None:
@@ -89,30 +107,40 @@ def reset(
     with LinkControl(open_lab(name)) as control:
         if port is None:
             changed = control.reset_all()
-            print(f"{len(changed)} directions are as declared again" if changed else "nothing was changed")
+            planes = sum(map(control.is_of_planes, changed))
+            counts = [(len(changed) - planes, "directions"), (planes, "links of scale-up domains")]
+            words = " and ".join(f"{count} {what}" for count, what in counts if count)
+            print(f"{words} are as declared again" if changed else "nothing was changed")
             return
         control.reset(port)
+        if control.is_of_planes(port):
+            print(f"{port} is as declared, in both directions")
+            return
         print(f"{port} and {control.show(port).peer} are as declared")
 
 
 @app.command()
-def down(port: PortArgument, name: LabName = None) -> None:
-    """Take the link at NODE:IF down; the other end loses its carrier."""
+def down(port: LinkArgument, name: LabName = None) -> None:
+    """Take the link at NODE:IF down, or links of a scale-up domain; the other end loses its carrier, or its signal."""
     _set_up(name, port, up=False)
 
 
 @app.command()
-def up(port: PortArgument, name: LabName = None) -> None:
-    """Bring the link at NODE:IF up again."""
+def up(port: LinkArgument, name: LabName = None) -> None:
+    """Bring the link at NODE:IF up again, or links of a scale-up domain; a dead switch of one is started."""
     _set_up(name, port, up=True)
 
 
 def _set_up(name: str | None, port: str, *, up: bool) -> None:
     from testbed.cli.lab_choice import open_lab
+    from testbed.cli.nodes.plane_changes import plane_sentence
     from testbed.deploy.links.changes import LinkChange, LinkControl
 
     with LinkControl(open_lab(name)) as control:
         control.set(port, LinkChange(up=up))
+        if control.is_of_planes(port):
+            print(plane_sentence(port, control.planes.show(port)))
+            return
         print(f"{port} is {'up' if up else 'down'} (other end {control.show(port).peer})")
 
 

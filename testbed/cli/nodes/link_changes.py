@@ -25,12 +25,13 @@ class LinkOptions:
     jitter: str | None = None
     loss: str | None = None
     loss_every: int | None = None
+    burst: float | None = None
     corruption: str | None = None
     silent: bool | None = None
 
     def change(self) -> LinkChange:
         """Work out the change that the options ask for. Raises `TestbedError` (exit code 2) where they ask for none."""
-        chosen: dict[str, Any] = {"loss_every": self.loss_every, "silent": self.silent}
+        chosen: dict[str, Any] = {"loss_every": self.loss_every, "burst": self.burst, "silent": self.silent}
         if self.lab_rate and self.rate is None:
             raise wrong("--lab-rate says how --rate is meant", "for example --rate 5M --lab-rate")
         if self.rate is not None:

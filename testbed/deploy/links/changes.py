@@ -2,7 +2,8 @@
 
 A change acts on what a port sends. Rates are those of the port's HTB classes; loss, corruption and silence belong to
 the wire and are fields of the data path's map at the port that receives; delay is netem there. Each change is
-recorded first (`linkstate`), and `reset` brings back exactly what the topology declares.
+recorded first (`linkstate`), and `reset` brings back exactly what the topology declares. Links of scale-up domains have
+names of their own (`testbed.fabric.scale_up_links`), and are changed by `planes`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from testbed.deploy.links.planes import PlaneControl
 from testbed.deploy.links.recorded import LinkState, WireChange, lock_links, read_link_state, write_link_state
 from testbed.deploy.live import RunningLab
 from testbed.deploy.mechanisms import auto_delay
@@ -26,6 +28,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
+from testbed.fabric.scale_up_links import ScaleUpPlace
 from testbed.model import DelayBy
 from testbed.plan.guards import guards_by_port
 from testbed.plan.link_delays import WirePaths, delay_operation
@@ -53,7 +56,8 @@ class LinkChange:
 
     At most one of `rate` (of the real fabric), `lab_rate` (as it is in the lab) and `rate_share` (of the declared
     rate). `delay` and `jitter` are in real-fabric time. `loss` and `corruption` are shares of packets, 0 to 1;
-    `loss_every` N loses one in N, 0 none. `silent`: carrier stays, every packet is lost.
+    `loss_every` N loses one in N, 0 none. `burst`: how many frames of a scale-up link are lost one after the other, on
+    average. `silent`: carrier stays, every packet is lost.
     """
 
     rate: Rate | None = None
@@ -63,6 +67,7 @@ class LinkChange:
     jitter: Duration | None = None
     loss: float | None = None
     loss_every: int | None = None
+    burst: float | None = None
     corruption: float | None = None
     silent: bool | None = None
     up: bool | None = None
@@ -79,6 +84,8 @@ class LinkChange:
                 raise ValueError(f"{name} is a share from 0 to 1, not {value:g}")
         if self.loss_every is not None and not 0 <= self.loss_every <= PROBABILITY_ONE:
             raise ValueError(f"loss_every is one packet in so many, not {self.loss_every}")
+        if self.burst is not None and not self.burst >= 1:
+            raise ValueError(f"burst is a mean number of frames, at least 1, not {self.burst:g}")
         if not any(getattr(self, item.name) is not None for item in fields(self)):
             raise ValueError("nothing to change")
 
@@ -173,6 +180,7 @@ class LinkControl:
         self._sockets: dict[str, RouteSocket] = {}
         self._maps: LabMaps | None = None
         self._auto: DelayBy | None = None
+        self.planes = PlaneControl(lab)
         self._guarded = {f"{node}:{name}" for node, name in guards_by_port(lab.plan.operations)}
         groups = lab.plan.link_groups
         self._grouped = frozenset[str]() if groups is None else groups.programmed
@@ -195,6 +203,9 @@ class LinkControl:
 
     def prepare(self, port: str) -> None:
         """Open now what changing `port`'s link will need, so that the first change is as fast as later ones."""
+        if self.is_of_planes(port):
+            self.planes.prepare(port)
+            return
         item = self._port(port)
         self._route(item)
         self._route(self._ports[item.peer])
@@ -205,13 +216,21 @@ class LinkControl:
         """Tell whether the eBPF data path is on a port."""
         return f"{port.node}:{port.name}" in self._numbers
 
+    def is_of_planes(self, port: str) -> bool:
+        """Tell whether links of scale-up domains are meant, and not a port of the fabric."""
+        return port not in self._ports and ScaleUpPlace.parse(port) is not None
+
     # ------------------------------------------------------------------ verbs
 
     def set(self, port: str, change: LinkChange, *, both: bool = False) -> None:
         """Change what `port` ("node:interface") sends, `both`: and what its peer does.
 
-        Raises `NoSuchNode`, `LinkRefused`, `CapabilityError`, `DriverError`. A change that fails is taken back.
+        Of links of scale-up domains both directions change. Raises `NoSuchNode`, `NoSuchScaleUpLink`, `LinkRefused`,
+        `SwitchError`, `CapabilityError`, `DriverError`. A change of a port that fails is taken back.
         """
+        if self.is_of_planes(port):
+            self.planes.set(port, change)
+            return
         directions = self._directions(port, both)
         with lock_links(self._lab.state_directory):
             state = read_link_state(self._lab.state_directory)
@@ -222,6 +241,9 @@ class LinkControl:
 
     def reset(self, port: str, *, both: bool = True) -> None:
         """Bring `port`'s link, or the one direction in which it sends, back to what the topology declares."""
+        if self.is_of_planes(port):
+            self.planes.reset(port)
+            return
         keys = self._directions(port, both)
         with lock_links(self._lab.state_directory):
             state = read_link_state(self._lab.state_directory)
@@ -230,14 +252,14 @@ class LinkControl:
                     self._move(key, state, state.changes[key], WireChange())
 
     def reset_all(self) -> list[str]:
-        """Bring every changed link back; the ports whose directions had been changed come back."""
+        """Bring every changed link back; the ports whose directions had been changed come back, and links of planes."""
         with lock_links(self._lab.state_directory):
             state = read_link_state(self._lab.state_directory)
             changed = list(state.changes)
             for key in changed:
                 if key in self._ports:
                     self._move(key, state, state.changes[key], WireChange())
-        return changed
+        return [*changed, *self.planes.reset_all()]
 
     def changed(self) -> list[str]:
         """The ports whose sending direction differs from the topology."""
@@ -282,6 +304,8 @@ class LinkControl:
 
     def _resolve(self, port: PortPlan, change: LinkChange) -> WireChange:
         """The change in lab units. Raises `LinkRefused` for what this lab cannot do."""
+        if change.burst is not None:
+            raise LinkRefused("losses in bursts are for links of scale-up domains", hint="loss alone, or loss_every")
         k = 1.0 if port.out_of_band else self._lab.record.k
         rate_bps: int | None = None
         if change.rate_share is not None:

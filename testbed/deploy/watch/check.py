@@ -16,6 +16,7 @@ from testbed.deploy.services import missing_services
 from testbed.deploy.watch.keeper import keeper_runs
 from testbed.deploy.watch.management import management_ports, probe_management
 from testbed.deploy.watch.overlay import missing_lines
+from testbed.deploy.watch.planes import probe_planes
 from testbed.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.deploy.watch.sessions import missing_sessions
 from testbed.deploy.watch.tenants import probe_isolation, probe_tenants
@@ -26,6 +27,8 @@ from testbed.plan.operations import PortPlan
 from testbed.switchd.errors import SwitchError
 
 FAILURES_KEPT = 20
+SCALE_UP = "scale-up"
+"""What the report calls the network of scale-up domains, beside those that the topology names."""
 ENTROPY_SOCKETS = 16
 """Source ports for each black-hole test; over w equal paths one of them misses a given path with (1-1/w)^n."""
 
@@ -112,6 +115,7 @@ def check_lab(lab: RunningLab) -> CheckReport:
         results.append(_tried("link groups", _check_link_groups, lab))
     if lab.plan.scale_up_domains:
         results.append(_tried("scale-up", _check_scale_up, lab))
+        results.append(_tried("scale-up planes", _check_planes, lab))
     if lab.plan.overlay is not None:
         results.append(_tried("overlay", _check_overlay, lab))
         if any(not tenant.network for tenant in _tenants(lab)):
@@ -238,6 +242,15 @@ def _check_scale_up(lab: RunningLab) -> CheckResult:
         if ports != len(domain.wires):
             failures.append(f"scale-up domain {domain.name}: its switch has {ports} of {len(domain.wires)} ports")
     return _result("scale-up", len(lab.plan.scale_up_domains), "scale-up domains switch", failures)
+
+
+def _check_planes(lab: RunningLab) -> CheckResult:
+    """Data crosses every link of every domain, and all credits come back."""
+    found = probe_planes(lab)
+    what = "links of GPUs to planes up, their credits whole,"
+    if found.busy:
+        what = f"links up as their switches say ({', '.join(found.busy)}: in use, so nothing was sent),"
+    return _result("scale-up planes", found.links, what, found.failures, {SCALE_UP: found.links})
 
 
 def _check_overlay(lab: RunningLab) -> CheckResult:

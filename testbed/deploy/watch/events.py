@@ -16,6 +16,7 @@ from pathlib import Path
 
 from testbed.deploy.live import RunningLab
 from testbed.deploy.pausing import attachment
+from testbed.deploy.scale_up import domain_switch
 from testbed.deploy.services import service_places
 from testbed.deploy.watch import keeper
 from testbed.drivers.netlink import rtnetlink
@@ -24,8 +25,11 @@ from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, IN_MOVED_TO, DirectoryWatch
 from testbed.names import namespace_name
+from testbed.plan.scale_up_wires import DomainPlan
 from testbed.services.launcher import PID_SUFFIX, running_programs
 from testbed.services.service import Place
+from testbed.switchd.errors import SwitchError
+from testbed.switchd.process import EVENTS_NAME
 
 IFF_LOWER_UP = 1 << 16
 _TOLD_BY_OTHERS = (attachment.EVENTS_FILE, keeper.EVENTS_FILE)
@@ -39,7 +43,11 @@ _ADJACENCY = re.compile(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabEvent:
     """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, service-ended, service-started,
-    lab-destroyed, notifications-lost.
+    plane-down, plane-up, switch-ended, switch-started, lab-destroyed, notifications-lost.
+
+    Of scale-up domains: `plane-down` and `plane-up` of a GPU's interface of a plane (gpu1p2 of its host) say that the
+    link lost its signal, or has it again, by a fault or `link down`; the two of a switch, whose node is the domain's
+    namespace, that its process ended or began.
 
     The last one says that things happened which nobody was told; what is known of them follows.
 
@@ -65,6 +73,8 @@ class EventStream:
         self._epoll = select.epoll()
         self._daemons: dict[int, tuple[str, str, str]] = {}
         self._services: dict[Path, Place] = {}
+        self._domains: dict[Path, DomainPlan] = {}
+        """The scale-up domains by the run directories of their switches."""
         self._links: dict[int, tuple[str, RouteSocket]] = {}
         self._carrier: dict[tuple[str, int], bool] = {}
         self._names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
@@ -109,6 +119,32 @@ class EventStream:
             self._destroyed = True
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
         self._subscribe_services()
+        self._subscribe_domains()
+
+    def _subscribe_domains(self) -> None:
+        """Have the ends and the begins of the domains' switches told, and what they say of their links."""
+        run = self._lab.state.run_directory(self._lab.name)
+        for domain in self._lab.plan.scale_up_domains:
+            directory = domain_switch(run, domain.name).run_directory
+            self._domains[directory] = domain
+            told = directory / EVENTS_NAME
+            self._offsets[told] = told.stat().st_size if told.exists() else 0
+            with contextlib.suppress(FileNotFoundError):
+                self._logs.add(directory, IN_MODIFY | IN_CREATE)
+            with contextlib.suppress(SwitchError):
+                pid = domain_switch(run, domain.name).status()["pid"]
+                self._watch_process(pid, domain.node, "switch-ended", domain.name)
+
+    def _domain_events(self, domain: DomainPlan, told: Path) -> Iterator[LabEvent]:
+        """What a domain's switch says: that it began, and which links were taken down or brought up."""
+        for line in self._added_lines(told):
+            event = json.loads(line)
+            if "pid" in event:
+                self._watch_process(event["pid"], domain.node, "switch-ended", domain.name)
+                yield self._event(domain.node, "switch-started", domain.name)
+                continue
+            wire = domain.wires[event["plane"] * domain.gpus + event["gpu"]]
+            yield self._event(wire.host, "plane-up" if event["up"] else "plane-down", wire.interface)
 
     def _subscribe_services(self) -> None:
         if not self._lab.plan.services:
@@ -221,6 +257,9 @@ class EventStream:
             path = directory / name
             if directory in self._services and path.suffix == PID_SUFFIX:
                 yield from self._service_events(self._services[directory], path)
+            if directory in self._domains and name == EVENTS_NAME:
+                yield from self._domain_events(self._domains[directory], path)
+                continue
             if path not in self._offsets:
                 continue
             for line in self._added_lines(path):

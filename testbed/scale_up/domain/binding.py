@@ -20,11 +20,14 @@ FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisib
 LINK_VCS: Final = 8
 PLANES: Final = 64
 STEPS: Final = 1056
+STEP_BITS: Final = 5
 TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
 OPERATIONS: Final = 1024
 """Of an endpoint at a time, those whose completion was not collected among them."""
+VC_OF_REQUESTS: Final = (1 << 32) - 1
+"""That of the endpoint, where a VC is asked for."""
 OVERHEAD_BYTES: Final = 38
 """Of a request beyond its payload: Ethernet header, prefix, request, FCS."""
 
@@ -140,6 +143,8 @@ class EndpointConfig(ctypes.Structure):
                 "frames",
                 "frame_bytes",
                 "spray",
+                "peer_window",
+                "pad",
             )
         ),
     ]
@@ -200,6 +205,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("switch_passes", POINTER(Steps), (c_void_p,)),
     ("switch_lateness", POINTER(Steps), (c_void_p,)),
     ("switch_frames", c_uint64, (c_void_p,)),
+    ("switch_forget_peaks", None, (c_void_p,)),
     ("switch_loop_new", c_void_p, (c_void_p, _PORTS, _PORTS, c_int, c_uint64)),
     ("switch_loop_free", None, (c_void_p,)),
     ("switch_loop_run", None, (c_void_p,)),
@@ -209,10 +215,11 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_export", c_int, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint32)),
     ("endpoint_authorise", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),
     ("endpoint_withdraw", None, (c_void_p, c_uint32)),
+    ("endpoint_await", c_bool, (c_void_p, c_uint32, c_uint64)),
     (
         "endpoint_begin",
         c_uint64,
-        (c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64, c_uint32, POINTER(c_uint64), c_uint64),
+        (c_void_p, c_uint32, c_uint32, c_uint64, c_void_p, c_uint64, c_uint32, POINTER(c_uint64), c_uint32, c_uint64),
     ),
     ("endpoint_completion", c_bool, (c_void_p, POINTER(Completion))),
     ("endpoint_cancel", None, (c_void_p, c_uint64)),
@@ -257,6 +264,17 @@ def load(path: Path) -> Any:
 def retry_counters(sender: Any, receiver: Any) -> dict[str, dict[str, int]]:
     """LLR's counters, with SAI's names."""
     return {"retry": {**as_dict(sender.contents), **as_dict(receiver.contents)}}
+
+
+def counts_by_ns(histogram: Steps) -> dict[int, int]:
+    """The records of a histogram by the upper end of their step, in ns (`upper_end` in histogram.c)."""
+    found: dict[int, int] = {}
+    for step, count in enumerate(histogram.steps):
+        if count:
+            shift = (step >> STEP_BITS) - 1
+            low = ((step & (1 << STEP_BITS) - 1) + (1 << STEP_BITS) + 1 << shift) - 1 if shift > 0 else step
+            found[low] = int(count)
+    return found
 
 
 def as_dict(counters: ctypes.Structure) -> dict[str, int]:

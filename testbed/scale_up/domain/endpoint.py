@@ -50,6 +50,8 @@ class Kind(enum.IntEnum):
     CAS = 5
     MESSAGE = 6
     FENCE = 7
+    ARRIVED = 8
+    """Not an operation: a window has what it was to wait for. The handle is the window's number."""
 
 
 class Spray(enum.IntEnum):
@@ -81,6 +83,9 @@ class Gpu:
     timeout_s: float = 5.0
     """Of a transaction that was sent."""
     spray: Spray = Spray.WEIGHTED
+    peer_window: int = 0
+    """Transactions of a plane and peer without an answer, at most; 0: as many as there are tags. With virtual output
+    queues in the switch, what is on its way to one peer then leaves room in the buffers for what goes to others."""
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
@@ -136,6 +141,12 @@ class Window:
         """Let a GPU of the domain reach this window, or no longer."""
         if self._endpoint.native.endpoint_authorise(self._endpoint.handle, self.number, peer, may):
             raise UsageError(f"there is no GPU {peer} or no window any more")
+
+    def await_bytes(self, size: int) -> None:
+        """Have a completion of the kind `ARRIVED` when peers have written the first `size` bytes, whose handle is this
+        window's `number`. Nothing is told of bytes that are written in parts of less than a transaction."""
+        if not self._endpoint.native.endpoint_await(self._endpoint.handle, self.number, size):
+            raise UsageError(f"the window cannot wait for {size} bytes")
 
     def withdraw(self) -> None:
         """Nobody reaches it any more."""
@@ -193,6 +204,7 @@ class Endpoint:
             frames=max(item.pool_frames(planes) for item in by_plane) + 512,
             frame_bytes=link.frame_bytes,
             spray=gpu.spray,
+            peer_window=gpu.peer_window,
         )
         links = (binding.LinkConfig * planes)(
             *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
@@ -244,20 +256,22 @@ class Endpoint:
 
     # --- operations ----------------------------------------------------------------------------------
 
-    def read(self, window: WindowReference, buffer: Any, offset: int = 0) -> int:
+    # Requests travel on the GPU's `request_vc`, or on the VC that is named.
+
+    def read(self, window: WindowReference, buffer: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Fill a buffer from a peer's window."""
         memory = _memory(buffer, written=True)
-        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
-    def write(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+    def write(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write bytes to a peer's window. What cannot change is copied, the rest must not until it is done."""
         memory = _memory(data, written=False)
-        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
-    def write_full(self, window: WindowReference, data: Any, offset: int = 0) -> int:
+    def write_full(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
         """Write whole lines of 64 bytes, which need no byte enables."""
         memory = _memory(data, written=False)
-        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory)
+        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
     def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
         """Add to an aligned number of 4 or 8 bytes; the result is what was there."""
@@ -282,11 +296,15 @@ class Endpoint:
         numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
         return self._begin(kind, window.gpu, window.address(offset, size), _Memory(numbers, 0, size), numbers)
 
-    def _begin(self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None) -> int:
+    def _begin(
+        self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None, vc: int | None = None
+    ) -> int:
         size, element = memory.size, memory.size if operands else 0
         now = time.monotonic_ns()
         handle = self.native.endpoint_begin(
-            self.handle, kind, peer, remote, memory.address, size, element, operands, now
+            *(self.handle, kind, peer, remote, memory.address, size, element, operands),
+            binding.VC_OF_REQUESTS if vc is None else vc,
+            now,
         )
         if not handle:
             raise UsageError(
@@ -301,7 +319,8 @@ class Endpoint:
         """The operations that were done since the last call, as they ended."""
         item = binding.Completion()
         while self.native.endpoint_completion(self.handle, item):
-            self._kept.pop(item.handle, None)
+            if item.kind != Kind.ARRIVED:
+                self._kept.pop(item.handle, None)
             yield Done(
                 handle=item.handle,
                 kind=Kind(item.kind),
@@ -365,6 +384,10 @@ class Endpoint:
         """That of transactions, from sent to answered; 0 where there were none."""
         return int(self.native.histogram_quantile(self.native.endpoint_times(self.handle), share))
 
+    def latencies(self) -> dict[int, int]:
+        """Those of transactions: how many there were, by ns, which are the upper ends of steps of a histogram."""
+        return binding.counts_by_ns(self.native.endpoint_times(self.handle).contents)
+
 
 @dataclass(slots=True)
 class Endpoints:
@@ -422,8 +445,11 @@ class Endpoints:
 
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""
-        until = _NEVER if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9)
-        self._native.endpoint_loop_run(self._handle, until)
+        self.run_until(None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9))
+
+    def run_until(self, until_ns: int | None) -> None:
+        """`run` until this time of CLOCK_MONOTONIC; None: for as long as it takes."""
+        self._native.endpoint_loop_run(self._handle, _NEVER if until_ns is None else until_ns)
 
     def wait(self, endpoint: Endpoint, handle: int, timeout_s: float = 30.0) -> Done:
         """Serve until this operation is done. Raises what went wrong with it, or `TimeoutError`.

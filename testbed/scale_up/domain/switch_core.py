@@ -78,6 +78,10 @@ class SwitchCore:
             for port in range(self.gpus * self.planes)
         ]
 
+    def forget_peaks(self) -> None:
+        """Have `times`, and the depths of buffers, say nothing of what was until now."""
+        self.native.switch_forget_peaks(self.handle)
+
     def times(self) -> dict[str, dict[str, int]]:
         """Of frames, in ns: `pass` from the last bit in to the hand-over, `lateness` from when it should have begun."""
         found: dict[str, dict[str, int]] = {}

@@ -16,6 +16,7 @@ from typing import ClassVar
 from testbed.deploy.links.changes import LinkControl
 from testbed.deploy.live import RunningLab
 from testbed.errors import Finding
+from testbed.fabric.scale_up_links import NoSuchScaleUpLink, find_links, names_gpu_link
 from testbed.model import Lab, NodeKind
 from testbed.model.scenario import Fault
 from testbed.names import known_names_hint
@@ -26,11 +27,17 @@ class FaultPlace(StrEnum):
     """This is what a fault happens to. The value is the key of a scenario file that names it."""
 
     LINK = "link"
-    """A port, as "node:interface", and the link that hangs on it."""
+    """A port, as "node:interface", and its link; or a link of a scale-up domain, as "h1.gpu1:plane2"."""
     NODE = "node"
     """A switch, of whatever network."""
     AGENT = "agent"
     """A host's worker, the process that moves its data."""
+    PLANE = "plane"
+    """The links of all GPUs of a scale-up domain to one of its switch chips."""
+    TRAY = "tray"
+    """All links of all GPUs of a host within their scale-up domain."""
+    DOMAIN = "domain"
+    """The process that switches for a scale-up domain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +78,13 @@ class LabFault(ABC):
         """The port, switch or host that it happens to."""
         return self.fault.target
 
+    @property
+    def of_scale_up(self) -> bool:
+        """Tell whether it happens to a scale-up domain: nothing of it is seen in the fabric."""
+        if self.place is FaultPlace.LINK:
+            return names_gpu_link(self.target)
+        return self.place in (FaultPlace.PLANE, FaultPlace.TRAY, FaultPlace.DOMAIN)
+
     # --- before ------------------------------------------------------------------------------------------
 
     def check(self, lab: Lab) -> Iterator[Finding]:
@@ -81,7 +95,14 @@ class LabFault(ABC):
         """Tell whether the fault's port, switch or host is in the topology."""
         match self.place:
             case FaultPlace.LINK:
-                yield from _port_findings(lab, self.target)
+                if self.of_scale_up:
+                    yield from scale_up_findings(lab, self.place, self.target)
+                else:
+                    yield from _port_findings(lab, self.target)
+            case FaultPlace.PLANE:
+                yield from scale_up_findings(lab, self.place, self.target)
+            case FaultPlace.TRAY | FaultPlace.DOMAIN:
+                yield from scale_up_findings(lab, self.place, f"{self.target}:planes")
             case FaultPlace.NODE:
                 bridges = [node.name for node in lab.nodes if node.kind is NodeKind.BRIDGE]
                 if not (self.target in bridges and self.of_bridges):
@@ -94,7 +115,9 @@ class LabFault(ABC):
 
         Raises `NoSuchNode`, and `ScenarioError` for what the running lab does not have.
         """
-        if self.place is FaultPlace.LINK:
+        if self.of_scale_up:
+            site.links.prepare(f"{self.target}:planes" if self.place in _WHOLE else self.target)
+        elif self.place is FaultPlace.LINK:
             node, _, interface = self.target.partition(":")
             site.lab.port(node, interface)
             site.links.prepare(self.target)
@@ -121,7 +144,8 @@ class LabFault(ABC):
     @property
     @abstractmethod
     def may_lose(self) -> bool:
-        """Tell whether it may by itself lose packets, or move flows to other paths. Probes then time what is lost."""
+        """Tell whether it may by itself lose packets of the fabric, or move flows to other paths. Probes then time what
+        is lost."""
 
     @property
     def keeps_order(self) -> bool:
@@ -155,6 +179,17 @@ def _port_findings(lab: Lab, target: str) -> Iterator[Finding]:
         return
     ports = [end.interface for end in ends if end.node == node]
     yield _unknown("unknown-port", FaultPlace.LINK, f"{node} has no port", interface, ports)
+
+
+def scale_up_findings(lab: Lab, place: FaultPlace, target: str) -> Iterator[Finding]:
+    """Tell whether a lab has the links of scale-up domains that `target` names."""
+    try:
+        find_links(lab, target)
+    except NoSuchScaleUpLink as error:
+        yield Finding(code="unknown-scale-up-link", keys=(place.value,), message=error.message, hint=error.hint)
+
+
+_WHOLE = (FaultPlace.TRAY, FaultPlace.DOMAIN)
 
 
 def _unknown(code: str, place: FaultPlace, message: str, name: str, known: Iterable[str]) -> Finding:

@@ -9,7 +9,15 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.events import EventStream
 from testbed.scenario.faults.outcome import TimedEvent, error_words
 
-DETECTIONS = {"bgp-down": "detected", "link-down": "carrier-lost", "daemon-ended": "daemon-ended"}
+DETECTIONS = {
+    "bgp-down": "detected",
+    "link-down": "carrier-lost",
+    "daemon-ended": "daemon-ended",
+    "plane-down": "signal-lost",
+    "plane-up": "signal-back",
+    "switch-ended": "switch-ended",
+    "switch-started": "switch-started",
+}
 """What the lab says, and what the record calls it; a session that goes down is a failure detected."""
 
 

@@ -12,12 +12,17 @@ class LinkDown(LabFault):
     kind = "link-down"
     place = FaultPlace.LINK
 
+    @property
+    def links(self) -> str:
+        """The links that it happens to, as `testbed link` names them."""
+        return self.target
+
     def do(self, site: FaultSite) -> None:
-        site.links.set(self.target, LinkChange(up=False))
+        site.links.set(self.links, LinkChange(up=False))
 
     def undo(self, site: FaultSite) -> None:
-        site.links.set(self.target, LinkChange(up=True))
+        site.links.set(self.links, LinkChange(up=True))
 
     @property
     def may_lose(self) -> bool:
-        return True
+        return not self.of_scale_up

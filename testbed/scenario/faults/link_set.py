@@ -26,7 +26,7 @@ class LinkSet(LabFault):
     def check(self, lab: Lab) -> Iterator[Finding]:
         yield from self.place_findings(lab)
         needs = [key for key in LOSSES if key in self.fault.settings]
-        if needs and lab.policy_of(self.target) is None:
+        if needs and not self.of_scale_up and lab.policy_of(self.target) is None:
             yield Finding(
                 code="loss-without-qos",
                 keys=("set", needs[0]),
@@ -43,11 +43,11 @@ class LinkSet(LabFault):
 
     @property
     def may_lose(self) -> bool:
-        return any(key in self.fault.settings for key in LOSSES)
+        return not self.of_scale_up and any(key in self.fault.settings for key in LOSSES)
 
     @property
     def keeps_order(self) -> bool:
-        return KEEP_ORDER.issuperset(self.fault.settings)
+        return self.of_scale_up or KEEP_ORDER.issuperset(self.fault.settings)
 
     @property
     def _both(self) -> bool:
@@ -58,7 +58,7 @@ def link_change(settings: Mapping[str, Scalar]) -> LinkChange:
     """The words of a scenario file as a change of a link. Raises `ValueError` for what is none."""
     rate = None if settings.get("rate") is None else str(settings["rate"]).strip()
     is_share = rate is not None and rate.endswith("%")
-    every = settings.get("loss_every")
+    every, burst = settings.get("loss_every"), settings.get("burst")
     return LinkChange(
         rate=Rate.parse(rate) if rate is not None and not is_share else None,
         rate_share=_share(rate) if is_share else None,
@@ -66,6 +66,7 @@ def link_change(settings: Mapping[str, Scalar]) -> LinkChange:
         jitter=_duration(settings.get("jitter")),
         loss=_share(settings.get("loss")),
         loss_every=None if every is None else int(every),
+        burst=None if burst is None else float(burst),
         corruption=_share(settings.get("corruption")),
         silent=None if settings.get("silent") is None else bool(settings["silent"]),
     )

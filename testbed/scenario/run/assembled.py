@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.collect.probe_ledger import ProbeReport
 from testbed.results import (
@@ -27,6 +27,7 @@ from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.network_loads import network_loads
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.requests import RequestsMeasured
+from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.selected_metrics import network_metrics, tenant_metrics
 from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
@@ -53,6 +54,8 @@ class MeasuredTraffic:
     inside_s: tuple[float, float] | None = None
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
+    scale_up: Sequence[Mapping[str, Any]] = ()
+    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
     tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
 
     @property
@@ -83,6 +86,7 @@ def assemble_run(
     observation, requests = measured.observation, measured.requests
     ports = observation.loads(lab, ideals.tiers)
     moved = traffic_as_moved(traffic, measured.transfers)
+    domains = scale_up_loads(whole, observation.scale_up, measured.scale_up)
     probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
     run = RunData(
         transfers=measured.transfers,
@@ -101,6 +105,7 @@ def assemble_run(
         computed_until_s=measured.computed_until_s,
         inside_s=measured.inside_s,
         storage=measured.storage,
+        scale_up=domains,
     )
     networks = network_loads(whole, observation, measured.channels)
     metrics = compute_metrics(run) | tenant_metrics(run, traffic, ideals, measured.tenants) | network_metrics(networks)
@@ -117,6 +122,7 @@ def assemble_run(
         collectives=measured.collectives,
         ports=ports,
         networks=networks,
+        scale_up=domains,
         events=measured.events,
         series=[*([] if requests is None else requests.series()), *observation.series(), *probed.series],
         distributions=[*probed.distributions, *([] if requests is None else requests.distributions())],

@@ -71,6 +71,8 @@ class Measured:
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage; without any where steps are left."""
+    scale_up: Sequence[Mapping[str, Any]] = ()
+    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
     tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
     """Those of the workload that can be told apart, by name."""
 
@@ -112,6 +114,7 @@ def put_together(
         computed_until_s=computed_until_s(placement, started),
         inside_s=_inside_s(placement, started, arrived),
         storage=() if any(steps_left.values()) else tuple(storage_samples(placement, started)),
+        scale_up=[report["scale_up"] for report in reports.values() if report.get("scale_up") is not None],
         tenants={
             name: _of_tenant(placement, started, ranks, requests, complete=not any(steps_left.values()))
             for name, ranks in placement.workload.tenants_apart.items()

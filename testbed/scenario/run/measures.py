@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from testbed.collect.probe_ledger import ProbeReport
-from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, Transfers
+from testbed.results import Channel, CollectiveResult, PortLoad, RunEvent, ScaleUpLoad, Transfers
 from testbed.scenario.faults.registry import FAULTS
 from testbed.scenario.run.flow_rates import first_done_after, goodput_curve, rates_together
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.requests import RequestsMeasured
+from testbed.scenario.run.scale_up_loads import carried_samples
 from testbed.workload.metrics import RunSamples, measure_metrics
 from testbed.workload.metrics.run_samples import (
     CheckedElements,
@@ -83,6 +84,7 @@ class RunData:
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage."""
+    scale_up: Sequence[ScaleUpLoad] = ()
 
 
 def compute_metrics(run: RunData) -> dict[str, float | None]:
@@ -101,6 +103,7 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_faults(run),
         *_of_machine(run),
         *run.storage,
+        *carried_samples(run.scale_up),
         *_of_requests(run),
     )
 

@@ -17,10 +17,12 @@ from testbed.deploy.watch.guards import Dropped, read_dropped
 from testbed.model.counters import PlainQueue, PortCounters
 from testbed.results import MarkingCurve, PortLoad, Series
 from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.scale_up_loads import watch_switches
 
 if TYPE_CHECKING:
     from testbed.collect.port_table import PortTable
     from testbed.collect.sampler import Sampler, Samples
+    from testbed.collect.scale_up.reading import DomainReading
     from testbed.collect.telemetry import Snapshot
     from testbed.datapath.maps import LabMaps
 
@@ -57,6 +59,8 @@ class Observation:
     guarded: Mapping[tuple[str, str, str], int] | None = None
     """The packets that guards, policies, borders and managed nodes have stopped meanwhile, by switch, port and guard as
     `deploy.watch.guards.read_dropped` has them; None for a lab that is not really there."""
+    scale_up: Sequence[DomainReading] = ()
+    """What the switches of scale-up domains counted, where transfers inside them are frames."""
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
@@ -193,6 +197,7 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
             if found.table is not None:
                 marks = watch_marks(maps, whole.plan.tables, found.table)
         guards = _guards(whole)
+        switched = watch_switches(whole)
         queues, counters, cpu = whole.plain_queues(), whole.counters(), read_cpu_times()
         found.begin_ns = time.monotonic_ns()
         for each in (sampler, ports):
@@ -214,6 +219,7 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
             found.sent = {key: now.since(counters.get(key, none)) for key, now in whole.counters().items()}
             found.dropped = {key: _dropped_since(queues.get(key), now) for key, now in whole.plain_queues().items()}
             found.guarded = _stopped_since(guards, _guards(whole))
+            found.scale_up = switched()
             if maps is not None and before is not None:
                 found.growth = take_snapshot(maps).since(before)
             if marks is not None:

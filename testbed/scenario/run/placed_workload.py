@@ -80,6 +80,7 @@ def compile_programs(
     steps: defaultdict[str, list[program.Step]] = defaultdict(list)
     met: defaultdict[str, set[int]] = defaultdict(set)
     neighbours: defaultdict[str, set[int]] = defaultdict(set)
+    inside: defaultdict[str, set[int]] = defaultdict(set)
     for step in workload.steps:
         if isinstance(step, Compute):
             host = worker(step.rank)
@@ -108,6 +109,14 @@ def compile_programs(
             _check_domain(step, placement)
             neighbours[hosts[0]].add(step.destination)
             neighbours[hosts[1]].add(step.source)
+        if step.number not in placement.channels.of_step:
+            if step.in_switch is not None and placement.domains.packets is not None:
+                raise ScenarioError(
+                    f"step {step.number} ({step.label}) is to be added up in a scale-up switch, which adds no packets up",
+                    hint="transport: {scale_up: time}, or another algorithm",
+                )
+            inside[hosts[0]].add(step.source)
+            inside[hosts[1]].add(step.destination)
         for host in dict.fromkeys(hosts):
             met[host] |= {step.source, step.destination}
             steps[host].append(
@@ -140,7 +149,7 @@ def compile_programs(
             collectives=data.collectives if checking & met[host] else (),
             datatypes=data.datatypes if checking & met[host] else (),
             seed=placement.seed,
-            scale_up=_links(placement, neighbours[host]),
+            scale_up=_links(placement, neighbours[host], inside[host]),
             sample_ns=sample_ns,
             requests=tuple(requests.get(host, ())),
         )
@@ -158,9 +167,11 @@ def _check_domain(step: Transfer, placement: PlacedWorkload) -> None:
         )
 
 
-def _links(placement: PlacedWorkload, neighbours: set[int]) -> ScaleUpLinks:
-    """Return the links of one worker's ranks."""
-    links = placement.domains.links
+def _links(placement: PlacedWorkload, neighbours: set[int], inside: set[int]) -> ScaleUpLinks:
+    """Return the links of one worker's ranks, of which those of `inside` use them."""
+    links, packets = placement.domains.links, placement.domains.packets
+    if packets is not None and inside:
+        links = replace(links, packets=packets.of({rank: placement.ranks[rank] for rank in inside}))
     if not neighbours:
         return links
     other = placement.domains.of(placement.ranks[next(iter(neighbours))].node)

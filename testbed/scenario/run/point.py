@@ -26,6 +26,7 @@ from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResu
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.observation import observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
+from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.traffic import RunTraffic, lab_transports, make_traffic
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.scenario.sweep.points import Point
@@ -177,6 +178,7 @@ class PointRunner:
         measured.computed_until_s = result.computed_until_s
         measured.inside_s = result.inside_s
         measured.storage = result.storage
+        measured.scale_up = result.scale_up
         measured.tenants = result.tenants
 
     @contextlib.contextmanager
@@ -246,6 +248,7 @@ class PointRunner:
             probes=measured.probes,
             events=measured.events,
             faults=measured.faults,
+            scale_up=scale_up_loads(self.whole, measured.observation.scale_up, measured.scale_up),
         )
 
     def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:

@@ -7,16 +7,63 @@ generation; NVIDIA/nccl `src/graph/tuning.cc`): Hopper 0.85, Blackwell 0.74.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from testbed.datapath import scale_up_domain
+from testbed.deploy.scale_up import gpu_settings
 from testbed.errors import ScenarioError
-from testbed.model import Lab, ScaleUp
-from testbed.worker.program import ScaleUpLinks
+from testbed.model import Lab, ScaleUp, ScaleUpBy
+from testbed.model.scenario import SCALE_UP_TIMEOUT_MS, Transport
+from testbed.model.transports import TransportKind
+from testbed.plan.operations import LabPlan, PortPlan
+from testbed.scale_up.domain.endpoint import Gpu
+from testbed.worker.program import ScaleUpLinks, ScaleUpPackets, ScaleUpPlace
 from testbed.workload.steps import Workload
 
 IN_SWITCH_EFFICIENCY: Mapping[str, float] = {"h100": 0.85, "nvl72": 0.74}
 """By preset. Other presets' switches do not compute; links that are written out are taken to be used in full."""
 NS_A_SECOND = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainPackets:
+    """This tells how the transfers of all domains of a lab are carried as frames."""
+
+    library: str
+    names: Mapping[str, str]
+    """By host, the name of its domain in messages."""
+    gpus: Mapping[tuple[str, int], Gpu]
+    """What the endpoint of a GPU is told, by host and its number there, which is that of its rail."""
+    rtt_ns: int
+    timeout_ns: int
+    counts_errors: bool
+    carried: bool = True
+    """The workers of the transport can wait for frames, too."""
+
+    def of(self, nics: Mapping[int, PortPlan]) -> ScaleUpPackets:
+        """Return the packets of these ranks of one domain. Raises `ScenarioError` for a NIC that is no GPU's."""
+        if not self.carried:
+            raise ScenarioError(
+                "a worker that waits for RDMA does not wait for the frames of scale-up domains",
+                hint="transport: {kind: rdma, scale_up: time}, or tcp, uet or roce",
+            )
+        places = []
+        for rank, nic in sorted(nics.items()):
+            gpu = self.gpus.get((nic.node, nic.rail or 0))
+            if gpu is None:
+                raise ScenarioError(
+                    f"rank {rank} ({nic.node}:{nic.name}) sends inside a scale-up domain, and is none of its GPUs",
+                    hint="ranks of the back end's rails; or transport: {scale_up: time}",
+                )
+            places.append(ScaleUpPlace(rank=rank, name=f"{nic.node}:gpu{nic.rail}", gpu=gpu))
+        return ScaleUpPackets(
+            library=self.library,
+            name=self.names[next(iter(nics.values())).node],
+            rtt_ns=self.rtt_ns,
+            timeout_ns=self.timeout_ns,
+            counts_errors=self.counts_errors,
+            places=tuple(places),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +73,8 @@ class ScaleUpDomains:
     links: ScaleUpLinks = field(default_factory=ScaleUpLinks)
     domain_of: Mapping[str, str] = field(default_factory=dict)
     """A host that is not here is a domain by itself."""
+    packets: DomainPackets | None = None
+    """None: transfers inside a domain take the time of its links, and are no packets."""
 
     def of(self, host: str) -> str:
         """Return the domain of a host."""
@@ -47,6 +96,43 @@ def scale_up_domains(lab: Lab, k: float) -> ScaleUpDomains:
     )
     named = {host: domain if domain == host else f"{lab.name}/{domain}" for host, domain in lab.host_domains.items()}
     return ScaleUpDomains(links=links, domain_of=named)
+
+
+def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> ScaleUpDomains:
+    """Return the domains of a lab as a scenario's transport has their transfers carried.
+
+    Raises `ScenarioError` where it wants packets that the lab has not, and `CapabilityError` without a compiler.
+    """
+    found = scale_up_domains(lab, k)
+    if not goes_by_packets(lab, transport):
+        return found
+    if not plan.scale_up_domains:
+        raise ScenarioError(
+            f"the scale-up domains of {lab.name} have no switch for packets",
+            hint="fabric: {scale_up: {preset: h100, by: packets}} in the topology, or transport: {scale_up: time}",
+        )
+    timeout_ms = SCALE_UP_TIMEOUT_MS if transport.scale_up_timeout_ms is None else transport.scale_up_timeout_ms
+    gpus: dict[tuple[str, int], Gpu] = {}
+    for domain in plan.scale_up_domains:
+        for wire in domain.wires:
+            if wire.plane == 1:
+                gpu = gpu_settings(plan, wire.host, wire.local_gpu)
+                gpus[wire.host, wire.local_gpu] = replace(gpu, timeout_s=timeout_ms / 1e3)
+    packets = DomainPackets(
+        library=str(scale_up_domain.build()),
+        names=dict(lab.host_domains),
+        gpus=gpus,
+        rtt_ns=round(lab.scale_up.rtt.ns * k),
+        timeout_ns=timeout_ms * 1_000_000,
+        counts_errors=transport.scale_up_errors == "count",
+        carried=transport.kind is not TransportKind.RDMA,
+    )
+    return replace(found, packets=packets)
+
+
+def goes_by_packets(lab: Lab, transport: Transport) -> bool:
+    """Tell whether a scenario's transport has transfers inside the domains of a lab carried as frames."""
+    return ScaleUpBy(transport.scale_up or lab.scale_up.by) is ScaleUpBy.PACKETS
 
 
 def check_in_switch(lab: Lab, workload: Workload) -> None:

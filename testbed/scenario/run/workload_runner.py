@@ -25,7 +25,7 @@ from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Ideals, TenantMeasured, put_together, settle_digests
 from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
-from testbed.scenario.run.scale_up import scale_up_domains
+from testbed.scenario.run.scale_up import carried_domains
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.run.workers import Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.scenario.transports.lab_transport import LabTransport
@@ -74,6 +74,8 @@ class ExecutionResult:
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage."""
+    scale_up: Sequence[Mapping[str, Any]] = ()
+    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
     tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
     """The same of single tenants of the workload, by name."""
     interrupted: bool = False
@@ -196,7 +198,7 @@ class WorkloadRunner:
                 channels=transport.plan_channels(part.workload, ranks, seed=options.seed),
                 k=k,
                 seed=options.seed,
-                domains=scale_up_domains(self._lab.model, k),
+                domains=carried_domains(self._lab.model, self._lab.plan, part.transport, k),
             )
             found.append(_CarriedPart(part=part, transport=transport, placement=placement))
         return tuple(found)
@@ -264,6 +266,7 @@ class WorkloadRunner:
             computed_until_s=measured.computed_until_s,
             inside_s=measured.inside_s,
             storage=measured.storage,
+            scale_up=measured.scale_up,
             tenants=measured.tenants,
             interrupted=run.interrupted,
             failure=failure,

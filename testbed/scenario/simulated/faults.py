@@ -10,6 +10,7 @@ from testbed.model.scenario import Fault
 from testbed.plan.operations import LabPlan
 from testbed.results import RunEvent
 from testbed.scenario.faults.link_set import LinkSet, link_change
+from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.simulated.fabric import SimulatedFabric
 from testbed.transport.simulation.faults import Impairments
 
@@ -22,6 +23,10 @@ def check_fault(fault: Fault) -> None:
         raise ScenarioError(
             f"--backend simulation knows the fault {LinkSet.kind} alone, and this scenario has {fault.kind}",
             hint=INSTEAD,
+        )
+    if lab_fault(fault).of_scale_up:
+        raise ScenarioError(
+            f"--backend simulation has no scale-up domains, and a fault is to befall {fault.target}", hint=INSTEAD
         )
     if fault.at.ns or fault.until is not None:
         raise ScenarioError(

@@ -6,6 +6,8 @@ from testbed.model import DelayBy, HashEngine
 from testbed.model.markers import KERNEL_MARKERS
 from testbed.model.scenario import Scenario
 from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.run.scale_up import goes_by_packets
+from testbed.scenario.run.scale_up_loads import NOT_EMULATED
 from testbed.scenario.run.traffic import lab_transports
 
 
@@ -45,6 +47,8 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
             "Link delays are realised by our own transports, which hold received packets: kernel TCP and kernel RDMA"
             " get none and meet only the machine's own latency."
         )
+    if any(goes_by_packets(lab.model, one) for one in (scenario.transport, *scenario.tenant_transports)):
+        found.append(NOT_EMULATED)
     found += dict.fromkeys(said for one in lab_transports(scenario, lab) for said in one.approximations())
     if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
         found.append(

@@ -11,7 +11,7 @@ from testbed.collect.canary import Lateness
 from testbed.collect.cpu import SoftnetCounts
 from testbed.collect.probe_ledger import ProbeReport
 from testbed.model.scenario import Scenario
-from testbed.results import RunEvent
+from testbed.results import RunEvent, ScaleUpLoad
 from testbed.scenario.faults.outcome import FaultOutcome
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.observation import Observation
@@ -56,6 +56,8 @@ class Evidence:
     events: Sequence[RunEvent] = field(default_factory=list)
     faults: FaultOutcome | None = None
     """None for a scenario without faults."""
+    scale_up: Sequence[ScaleUpLoad] = ()
+    """The scale-up domains whose transfers were frames."""
 
 
 def read_ports(lab: LiveLab, seen: Observation) -> PortReading | None:

@@ -18,6 +18,7 @@ from testbed.scenario.trust.pauses import check_lossless, check_reaction
 from testbed.scenario.trust.ports import check_balance, check_rates
 from testbed.scenario.trust.probes import check_order, check_pace
 from testbed.scenario.trust.requests import check_request_lateness
+from testbed.scenario.trust.scale_up import check_domains
 
 TrustCheck = Callable[[Evidence], list[Check]]
 
@@ -35,6 +36,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: [] if run.probes is None else check_pace(run.probes),
     lambda run: check_order(run.probes, run.events) if run.probes and is_single_path(run.scenario, run.lab) else [],
     lambda run: [] if run.faults is None else check_faults(run.faults),
+    lambda run: check_domains(run.scale_up),
 )
 
 

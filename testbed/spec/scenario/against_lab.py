@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from testbed.errors import Finding, Problem, WorkloadError
-from testbed.model import BACKEND, Lab, QosPolicy, Tenant
+from testbed.model import BACKEND, Lab, QosPolicy, ScaleUpBy, Tenant
 from testbed.model.scenario import NO_TENANT, Fault, Ranks, Scenario, Transport
 from testbed.model.transports import ROCE_HEADER_BYTES, ROCE_MTUS, TRANSPORTS
 from testbed.names import known_names_hint
@@ -30,6 +30,7 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
     for path, transport in transport_places(document, point):
         problems += _transport_in_tenants(document, point, lab, path, transport)
         problems += _traffic_class(document, path, transport, lab, _policies(point, lab, seen))
+        problems += _scale_up(document, path, transport, lab)
         if not point.tenant_transports:  # tenants take some of the ranks, which are not known before they are placed
             problems += _protocol_of_targets(document, point, lab, path, transport)
         if not point.tenant_transports:  # a tenant's transport meets the MTU of its own networks alone
@@ -248,6 +249,15 @@ def _traffic_class(
     names = list(dict.fromkeys(item.name for one in policies for item in one.profiles[0].classes))
     if wanted not in names:
         yield _unknown(document, "unknown-class", path, f"{lab.name} has no traffic class", wanted, names)
+
+
+def _scale_up(document: Document, place: Path, transport: Transport, lab: Lab) -> Iterator[Problem]:
+    """Packets inside scale-up domains of a lab that has no switches for them."""
+    by = lab.scale_up.by
+    if transport.scale_up == ScaleUpBy.PACKETS and by is not ScaleUpBy.PACKETS:
+        message = f"the scale-up domains of {lab.name} have no switch for packets: its transfers take their time"
+        hint = "fabric: {scale_up: {preset: h100, by: packets}} in the topology, or scale_up: time"
+        yield document.problem("no-packets", (*place, "scale_up"), message, hint=hint)
 
 
 def _path_mtu(document: Document, place: Path, transport: Transport, lab: Lab) -> Iterator[Problem]:

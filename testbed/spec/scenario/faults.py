@@ -11,8 +11,11 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.errors import Problem
+from testbed.fabric.scale_up_links import EXAMPLE, ScaleUpPlace, names_gpu_link
 from testbed.model.scenario import Fault, Scalar
-from testbed.spec.topology.endpoints import EndpointField
+from testbed.spec.qos.fields import Number
+from testbed.spec.topology.endpoints import Endpoint
+from testbed.spec.topology.scale_up import MAX_PLANES
 from testbed.spec.validation.fields import (
     MAX_RATE,
     Checked,
@@ -27,11 +30,12 @@ from testbed.spec.validation.fields import (
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.validation.quantities import Span
 from testbed.spec.yaml.document import Document
-from testbed.spec.yaml.paths import Path
+from testbed.spec.yaml.paths import Path, quote
 from testbed.units import Duration, Rate
 
 DAEMONS = ("bgpd", "bfdd", "zebra")
 MOST_LOST = 1_000_000_000
+MOST_BURST = 1_000_000
 _PERCENT = re.compile(r"\s*[0-9]{1,6}(\.[0-9]{1,6})?\s*%\s*")
 _Time = Annotated[Duration, Span()]
 
@@ -52,6 +56,38 @@ class _LinkRate(Checked):
         return {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(%|[A-Za-z/]+)\s*$", "examples": ["50%", "100G"]}
 
 
+@dataclass(frozen=True, slots=True)
+class _FaultLink(Checked):
+    """A port as node:interface, or a link of a scale-up domain as HOST.gpu1:plane2."""
+
+    def check(self, value: object) -> str:
+        if isinstance(value, str) and names_gpu_link(value):
+            return value
+        return str(Endpoint().check(value))
+
+    def json_schema(self) -> JsonSchemaValue:
+        plane = r"^[a-z][a-z0-9-]{0,47}\.gpu[1-9][0-9]{0,3}:plane(s|[1-9][0-9]{0,2}(-[1-9][0-9]{0,2})?)$"
+        return {"anyOf": [Endpoint().json_schema(), {"type": "string", "pattern": plane, "examples": [EXAMPLE]}]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plane(Checked):
+    """A plane by its number, or as DOMAIN:plane3; kept as `testbed link set` takes it."""
+
+    def check(self, value: object) -> str:
+        if isinstance(value, str) and (place := ScaleUpPlace.parse(value)) is not None and not place.local_gpu:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int):
+            hint = "write 3, or p1-s1:plane3 where there are several domains"
+            raise refusal("wrong-type", f"must be a plane of a scale-up domain, not {quote(value)}", hint)
+        return f"plane{Whole(1, MAX_PLANES).check(value)}"
+
+    def json_schema(self) -> JsonSchemaValue:
+        name = r"^([a-z][a-z0-9-]{0,47}:)?plane(s|[1-9][0-9]{0,2}(-[1-9][0-9]{0,2})?)$"
+        text = {"type": "string", "pattern": name, "examples": ["p1-s1:plane3"]}
+        return {"anyOf": [Whole(1, MAX_PLANES).json_schema(), text]}
+
+
 class LinkSetSpec(SpecModel):
     """`set:` of a link, as `testbed link set`."""
 
@@ -65,6 +101,9 @@ class LinkSetSpec(SpecModel):
     )
     loss_every: Written[Annotated[int, Whole(0, MOST_LOST)]] = Field(
         default=None, description="Loses one packet in so many; 0 loses none."
+    )
+    burst: Written[Annotated[float, Number(1, MOST_BURST)]] = Field(
+        default=None, description="Gives how many frames of a scale-up link are lost one after the other, on average."
     )
     corruption: Written[Annotated[float, Share()]] = Field(
         default=None, description="Gives the share of packets with a bad byte."
@@ -105,8 +144,19 @@ class FaultSpec(SpecModel):
 
     at: _Time = Field(description="Gives the time from the begin of traffic, in lab time.")
     until: Written[_Time] = Field(default=None, description="Says when it is mended; by default when the run ends.")
-    link: Written[EndpointField] = Field(
-        default=None, description="Names the port that it happens to, as node:interface."
+    link: Written[Annotated[str, _FaultLink()]] = Field(
+        default=None,
+        description=f"Names the port that it happens to, as node:interface, or a GPU's link to a plane: {EXAMPLE}.",
+    )
+    plane: Written[Annotated[str, _Plane()]] = Field(
+        default=None,
+        description="Names the switch chip of a scale-up domain whose links it happens to: 3, p1-s1:plane3.",
+    )
+    tray: Written[NodeName] = Field(
+        default=None, description="Names the host that it happens to: all links of its GPUs to all planes."
+    )
+    domain: Written[NodeName] = Field(
+        default=None, description="Names the scale-up domain whose switch process it happens to."
     )
     node: Written[NodeName] = Field(default=None, description="Names the switch that it happens to.")
     agent: Written[NodeName] = Field(default=None, description="Names the host whose traffic process it happens to.")
@@ -114,9 +164,14 @@ class FaultSpec(SpecModel):
         default=None, description="Sets the rate, delay or loss of a link, as `testbed link set` does."
     )
     down: Written[Flag] = Field(default=None, description="Takes the carrier of a link away.")
+    state: Written[Annotated[str, OneOf(("down",))]] = Field(
+        default=None, description="Says the same in other words: `state: down` is `down: true`."
+    )
     flap: Written[FlapSpec] = Field(default=None, description="Takes a link down and up again, every period.")
     storm: Written[StormSpec] = Field(default=None, description="Sends a link pause frames without end.")
-    kill: Written[Flag] = Field(default=None, description="Kills a node, a daemon or an agent at once.")
+    kill: Written[Flag] = Field(
+        default=None, description="Kills a node, a daemon, an agent or a domain's switch at once."
+    )
     daemon: Written[Annotated[str, OneOf(DAEMONS, noun="daemon")]] = Field(
         default=None, description="Limits the kill of a node to one daemon."
     )
@@ -138,7 +193,17 @@ class FaultWords:
 
     def mean(self, spec: FaultSpec) -> bool:
         """Tell whether an entry without problems is of this kind, if none that needs more keys is."""
-        return all(getattr(spec, key) is not None for key in (self.place, self.key, self.beside) if key is not None)
+        return all(_value(spec, key) is not None for key in (self.place, self.key, self.beside) if key is not None)
+
+
+def _value(spec: FaultSpec, key: str) -> object:
+    """What a key says, in whichever words."""
+    return True if key == "down" and spec.state is not None else getattr(spec, key)
+
+
+def _word(spec: FaultSpec, key: str) -> str:
+    """The key that says it in the file."""
+    return "state" if key == "down" and spec.state is not None else key
 
 
 FAULT_WORDS = (
@@ -174,9 +239,33 @@ FAULT_WORDS = (
         settings=lambda spec: {} if spec.daemon is None else {"daemon": spec.daemon},
     ),
     FaultWords(kind="agent-kill", place="agent", key="kill", example="kill: true"),
+    FaultWords(kind="plane-down", place="plane", key="down", example="down: true"),
+    FaultWords(
+        kind="plane-set",
+        place="plane",
+        key="set",
+        example="set: {rate: 50%}",
+        settings=lambda spec: {} if spec.set is None else spec.set.settings(),
+    ),
+    FaultWords(
+        kind="plane-flap",
+        place="plane",
+        key="flap",
+        example="flap: {period: 100ms}",
+        period=lambda spec: None if spec.flap is None else spec.flap.period,
+    ),
+    FaultWords(kind="tray-down", place="tray", key="down", example="down: true"),
+    FaultWords(kind="domain-kill", place="domain", key="kill", example="kill: true"),
 )
 """Every kind of fault (`testbed.scenario.faults.registry`), in the order in which examples of them are shown."""
-_EXAMPLES_OF_PLACES = {"link": "NODE:IF", "node": "SWITCH", "agent": "HOST"}
+_EXAMPLES_OF_PLACES = {
+    "link": "NODE:IF",
+    "node": "SWITCH",
+    "agent": "HOST",
+    "plane": "3",
+    "tray": "HOST",
+    "domain": "DOMAIN",
+}
 _BESIDE = frozenset(words.beside for words in FAULT_WORDS)
 _HAPPENINGS = tuple(
     key for key in FaultSpec.model_fields if any(key in (words.key, words.beside) for words in FAULT_WORDS)
@@ -203,7 +292,7 @@ def resolve_fault(spec: FaultSpec) -> Fault:
     return Fault(
         at=spec.at,
         kind=words.kind,
-        target=str(getattr(spec, words.place)),
+        target=getattr(spec, words.place),
         until=spec.until,
         period=words.period(spec),
         settings=dict(words.settings(spec)),
@@ -221,14 +310,18 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
         yield document.problem("contradiction", (*path, key), message, hint="write two entries", key=True)
     place = places[0]
     allowed = {key for words in FAULT_WORDS if words.place == place for key in (words.key, words.beside)}
-    given = [key for key in _HAPPENINGS if getattr(spec, key) is not None]
+    given = [key for key in _HAPPENINGS if _value(spec, key) is not None]
+    if spec.state is not None and spec.down is not None:
+        message = "down and state say the same thing"
+        yield document.problem("contradiction", (*path, "state"), message, hint="one of them is enough", key=True)
+        return
     for key in given:
         if key not in allowed:
-            message = f"{key!r} does not happen to {'an' if place == 'agent' else 'a'} {place}"
-            yield document.problem("contradiction", (*path, key), message, hint=_SHAPES, key=True)
+            message = f"{_word(spec, key)!r} does not happen to {'an' if place == 'agent' else 'a'} {place}"
+            yield document.problem("contradiction", (*path, _word(spec, key)), message, hint=_SHAPES, key=True)
     what = [key for key in given if key in allowed and key not in _BESIDE]
     for key in what[1:]:
-        message = f"one entry is one fault: {what[0]} and {key} are given"
+        message = f"one entry is one fault: {_word(spec, what[0])} and {key} are given"
         yield document.problem("contradiction", (*path, key), message, hint="write two entries", key=True)
     if not what and all(key in allowed for key in given):
         message = f"the fault does not say what happens to the {place}"
@@ -244,5 +337,35 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
         message = "a link that flaps does so until some time"
         yield document.problem("missing-key", (*path, "until"), message, hint="until: 2s", key=True)
     if spec.set is not None and not set(spec.set.settings()) - {"both"}:
-        hint = f"its keys are {', '.join(LinkSetSpec.model_fields)}"
+        keys = SCALE_UP_SETTINGS if _is_scale_up(spec) else [key for key in LinkSetSpec.model_fields if key != "burst"]
+        hint = f"its keys are {', '.join(keys)}"
         yield document.problem("missing-key", (*path, "set"), "nothing is set", hint=hint, key=True)
+    yield from _scale_up_problems(spec, document, path)
+
+
+SCALE_UP_SETTINGS = ("rate", "loss", "loss_every", "burst", "corruption", "silent")
+"""What can be set of a scale-up link, both of whose directions change."""
+
+
+def _is_scale_up(spec: FaultSpec) -> bool:
+    return spec.plane is not None or (spec.link is not None and names_gpu_link(spec.link))
+
+
+def _scale_up_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[Problem]:
+    """Return what happens to links of the fabric alone, or to those of scale-up domains alone."""
+    scale_up = _is_scale_up(spec)
+    if scale_up and spec.link is not None and spec.storm is not None:
+        message = "'storm' does not happen to a link of a scale-up domain"
+        yield document.problem("contradiction", (*path, "storm"), message, key=True)
+    settings = {} if spec.set is None else spec.set.settings()
+    for key in settings if scale_up else ():
+        if key not in SCALE_UP_SETTINGS and not (key == "both" and settings[key]):
+            message = f"{key} of a link of a scale-up domain cannot be set"
+            hint = f"its keys are {', '.join(SCALE_UP_SETTINGS)}; both directions change"
+            yield document.problem("contradiction", (*path, "set", key), message, hint=hint, key=True)
+    if "burst" in settings and not scale_up:
+        message = "burst is a setting of links of scale-up domains"
+        yield document.problem("contradiction", (*path, "set", "burst"), message, key=True)
+    elif "burst" in settings and "loss" not in settings:
+        message = "burst says how frames are lost, and no loss says how many"
+        yield document.problem("missing-key", (*path, "set", "loss"), message, hint="loss: 0.1%", key=True)

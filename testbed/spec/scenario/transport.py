@@ -10,7 +10,7 @@ from typing import Annotated
 
 from testbed.errors import Problem
 from testbed.model.scenario import Transport
-from testbed.model.transports import DEFAULT_TRANSPORT, TRANSPORTS, Conflict, TransportKind
+from testbed.model.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TRANSPORTS, Conflict, TransportKind
 from testbed.spec.validation.by_kind import ByKind
 from testbed.spec.validation.declared import models_by_kind, written_values
 from testbed.spec.validation.engine import validate_partly
@@ -21,7 +21,7 @@ from testbed.spec.yaml.paths import Path, quote
 
 TRANSPORT_KEY: Path = ("transport",)
 """Where the scenario's transport is written."""
-_FIELDS = ("cc", "paths", "traffic_class")
+_FIELDS = ("cc", "paths", "traffic_class", *SCALE_UP_KEYS)
 
 
 @cache
@@ -82,6 +82,7 @@ def resolve_transport(
         cc=values.get("cc"),
         paths=values.get("paths"),
         traffic_class=values.get("traffic_class"),
+        **{key: values.get(key) for key in SCALE_UP_KEYS},
         options={key: value for key, value in values.items() if key not in _FIELDS},
     )
 

@@ -24,9 +24,9 @@ from testbed.agent import namespace
 from testbed.worker.errors import TrafficError
 from testbed.worker.http.connections import ClientConnection, ServerConnection
 from testbed.worker.http.messages import SERVER_PORT
-from testbed.worker.http.priority import REAL_TIME
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Request
+from testbed.worker.real_time import REAL_TIME
 from testbed.worker.streams.tcp_socket import fit_accepted, open_socket
 from testbed.worker.traffic import Listener
 from testbed.worker.transports.tcp import TcpSettings

@@ -17,14 +17,28 @@ from testbed.workload.metrics.networks import NETWORKS
 from testbed.workload.metrics.reordering import REORDERING
 from testbed.workload.metrics.requests import REQUESTS
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
+from testbed.workload.metrics.scale_up import SCALE_UP
 from testbed.workload.metrics.storage import STORAGE
 from testbed.workload.metrics.timeline import TIMELINE
 
-FAMILIES = (COLLECTIVES, FLOWS, LATENCY, REQUESTS, STORAGE, IO, LINKS, NETWORKS, REORDERING, TIMELINE, EMULATION)
+FAMILIES = (
+    COLLECTIVES,
+    FLOWS,
+    LATENCY,
+    REQUESTS,
+    STORAGE,
+    IO,
+    LINKS,
+    NETWORKS,
+    SCALE_UP,
+    REORDERING,
+    TIMELINE,
+    EMULATION,
+)
 CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for family in FAMILIES for metric in family})
 """Every metric by name."""
 BY_TENANT = frozenset(
-    metric.name for family in FAMILIES if family not in (LINKS, NETWORKS, EMULATION) for metric in family
+    metric.name for family in FAMILIES if family not in (LINKS, NETWORKS, SCALE_UP, EMULATION) for metric in family
 )
 """Those that one tenant of a workload may have by itself: links, queues and the machine carry all of them."""
 

@@ -335,3 +335,32 @@ class CpuShares:
 
     busy: float
     steal: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpCarried:
+    """What the links of all scale-up domains carried as frames, at both ends; counts, unless the name has a unit.
+
+    Times of transactions are in modelled round trips. None: not known.
+    """
+
+    frames: int
+    drops: int
+    wire_losses: int
+    request_drops: int
+    request_frames: int
+    replays: int
+    pauses: int
+    leaked_credits: int
+    buffer_peak_bytes: int
+    buffer_peak_share: float
+    plane_bytes: Sequence[float]
+    """By plane."""
+    transfers: int
+    failed: int
+    latency_p50_rtts: float | None
+    latency_p999_rtts: float | None
+    floor_share: float | None
+    stalled: bool
+    stall_s: float
+    progress_s: float | None

@@ -137,7 +137,7 @@ def test_a_plane_goes_down_and_comes_back(tmp_path: Path, spray: Spray) -> None:
         lab.endpoints.wait(source, handle)
         assert source.planes_down() == [1] and memory == bytes(4 * SIZE)
         assert source.counters()["moved"] > 0
-        assert 1.7 * whole < seconds_of(lab, source, window, data) < 2.6 * whole
+        assert 1.5 * whole < seconds_of(lab, source, window, data) < 3 * whole
         assert memory == data
 
         lab.switch.reset_link(0, 1)
@@ -171,8 +171,7 @@ def test_one_slow_plane(tmp_path: Path, spray: Spray, share: float) -> None:
         source, target = lab.gpu(0, spray=spray), lab.gpu(1)
         _, window = target_window(lab, target, 4 * SIZE)
         data = bytes(4 * SIZE)
-        seconds_of(lab, source, window, data[:SIZE])
-        whole = seconds_of(lab, source, window, data)
         lab.switch.set_link(0, 0, rate_bps=RATE_BPS // 2)
-        lab.endpoints.run(0.05)
-        assert whole / seconds_of(lab, source, window, data) == pytest.approx(share, rel=0.15)
+        seconds_of(lab, source, window, data[:SIZE])
+        took = min(seconds_of(lab, source, window, data) for _ in range(3))
+        assert 4 * SIZE * 8 / took / (2 * RATE_BPS) == pytest.approx(share, rel=0.12)

@@ -149,7 +149,16 @@ def write(domain: LossyDomain) -> tuple[binding.Completion | None, bytes]:
     assert domain.native.endpoint_export(domain.endpoints[1], ctypes.addressof(memory), SIZE, KEY, 7) == 0
     domain.native.endpoint_authorise(domain.endpoints[1], 0, 0, True)
     handle = domain.native.endpoint_begin(
-        domain.endpoints[0], WRITE, 1, KEY << 35, ctypes.addressof(data), SIZE, 0, None, domain.now
+        domain.endpoints[0],
+        WRITE,
+        1,
+        KEY << 35,
+        ctypes.addressof(data),
+        SIZE,
+        0,
+        None,
+        binding.VC_OF_REQUESTS,
+        domain.now,
     )
     assert handle
     return domain.run(20 * TIMEOUT_NS), memory.raw

@@ -7,8 +7,8 @@
 
 #define OUT_AT_ONCE 32
 #define RETRY_NS 50000 /* after the pool had no frame */
-#define NO_TAG 0xffff
 #define NO_OPERATION (~0u)
+#define LOOK_AT 64 /* operations that are not yet cut up */
 
 /* ------------------------------------------------------------------ beginning and end */
 
@@ -31,7 +31,7 @@ struct endpoint *endpoint_new(const struct endpoint_config *config, const struct
 	endpoint->config = *config;
 	endpoint->planes = calloc(config->planes, sizeof(*endpoint->planes));
 	endpoint->queue_first = endpoint->queue_last = NO_OPERATION;
-	if (!endpoint->planes || !frame_pool_init(&endpoint->pool, config->frames, config->frame_bytes)) {
+	if (!endpoint->planes || !flows_init(endpoint) || !frame_pool_init(&endpoint->pool, config->frames, config->frame_bytes)) {
 		endpoint_free(endpoint);
 		return NULL;
 	}
@@ -53,9 +53,12 @@ void endpoint_free(struct endpoint *endpoint)
 {
 	if (!endpoint)
 		return;
+	for (__u32 window = 0; window < WINDOWS; window++)
+		window_forget(&endpoint->windows[window]);
 	frame_pool_close(&endpoint->pool);
 	for (__u32 plane = 0; endpoint->planes && plane < endpoint->config.planes; plane++)
 		link_close(&endpoint->planes[plane].link);
+	flows_free(endpoint);
 	free(endpoint->planes);
 	free(endpoint);
 }
@@ -68,7 +71,8 @@ int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32 key
 		return -1;
 	for (int window = 0; window < WINDOWS; window++) {
 		if (!endpoint->windows[window].base) {
-			endpoint->windows[window] = (struct memory_window){base, size, key, rights, {0}};
+			endpoint->windows[window] = (struct memory_window){
+				.base = base, .size = size, .key = key, .rights = rights};
 			return window;
 		}
 	}
@@ -89,7 +93,7 @@ int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool
 void endpoint_withdraw(struct endpoint *endpoint, __u32 window)
 {
 	if (window < WINDOWS)
-		endpoint->windows[window] = (struct memory_window){0};
+		window_forget(&endpoint->windows[window]);
 }
 
 /* ------------------------------------------------------------------ tags */
@@ -126,17 +130,20 @@ void tag_remove(struct endpoint *endpoint, struct tag_list *list, __u32 number)
 /* ------------------------------------------------------------------ operations */
 
 __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 remote, __u8 *local, __u64 size,
-		     __u32 element, const __u64 *operands, __u64 now)
+		     __u32 element, const __u64 *operands, __u32 vc, __u64 now)
 {
 	struct operation *operation;
 	__u32 number = endpoint->free_operation, tried = 0;
 	bool is_atomic = kind == OP_ADD || kind == OP_CAS;
 
+	if (vc == VC_OF_REQUESTS)
+		vc = endpoint->config.request_vc;
 	if (kind < OP_READ || kind > OP_FENCE || (kind != OP_FENCE && (peer >= endpoint->config.gpus || !size)) ||
 	    (is_atomic && (element != size || (size != 4 && size != 8) || remote % size)) ||
 	    (kind == OP_WRITE_FULL && (size % 64 || remote % 64)) || (peer == endpoint->config.gpu && kind != OP_FENCE) ||
 	    (kind == OP_MESSAGE && size > endpoint->config.coarse * REGION_BYTES) || size >> OFFSET_BITS ||
-	    endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS)
+	    vc >= endpoint->planes[0].link.config.vcs ||
+	    endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS - WINDOWS)
 		return 0;
 	while (endpoint->operations[number].used && tried++ < OPERATIONS)
 		number = (number + 1) % OPERATIONS;
@@ -154,6 +161,7 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 		.kind = kind,
 		.peer = peer,
 		.element = element,
+		.vc = vc,
 		.next = NO_OPERATION,
 		.used = true,
 		.queued = true,
@@ -181,6 +189,17 @@ static void complete(struct endpoint *endpoint, struct operation *operation, __u
 		.kind = operation->kind,
 	};
 	operation->used = false;
+}
+
+/* There is room for one of each window beside the operations. */
+void endpoint_tell_arrival(struct endpoint *endpoint, __u32 window, __u64 now)
+{
+	__u32 place = (endpoint->completed_first + endpoint->completed) % OPERATIONS;
+
+	if (endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS)
+		return;
+	endpoint->completed++;
+	endpoint->completions[place] = (struct completion){.handle = window, .ended_ns = now, .kind = ARRIVED};
 }
 
 bool endpoint_completion(struct endpoint *endpoint, struct completion *completion)
@@ -237,8 +256,10 @@ static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 	}
 	if (endpoint->planes[plane].down)
 		return CUT_STUCK;
-	if (!endpoint->free_tags.count || endpoint->planes[plane].waiting.count >= WAITING)
+	if (!endpoint->free_tags.count)
 		return CUT_FULL;
+	if (flow_is_full(endpoint, operation, plane))
+		return CUT_STUCK;
 	if (bytes > left)
 		bytes = left;
 	tag = endpoint->free_tags.first;
@@ -251,7 +272,7 @@ static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 		.operation = number,
 		.plane = plane,
 	};
-	tag_append(endpoint, &endpoint->planes[plane].waiting, tag, TAG_WAITING);
+	flow_append(endpoint, tag);
 	operation->cut += bytes;
 	operation->open++;
 	return CUT_ONE;
@@ -276,30 +297,33 @@ static void leave_queue(struct endpoint *endpoint, __u32 number, __u32 before, _
 		complete(endpoint, operation, now);
 }
 
-/* Whether there was something to cut up. An operation that waits for a plane which is down holds up those behind it
- * that are for the same window, lest they overtake it there, and a fence. */
+/* Whether there was something to cut up. What holds an operation up holds up those behind it for the same peer and VC,
+ * lest they overtake it, and a fence. */
 static bool cut_operations(struct endpoint *endpoint, __u64 now)
 {
 	__u32 before = NO_OPERATION, number = endpoint->queue_first, next;
-	__u64 stuck = 0;
+	__u32 left = endpoint->queued < LOOK_AT ? endpoint->queued : LOOK_AT;
 	bool some = false;
 
-	for (__u32 left = endpoint->queued; left; left--, number = next) {
+	if (left)
+		flows_unstick(endpoint);
+	for (; left; left--, number = next) {
 		struct operation *operation = &endpoint->operations[number];
-		__u64 place = 1ull << (operation->peer * 11 + (operation->remote >> (KEY_BITS + OFFSET_BITS))) % 64;
 		enum cutting result = CUT_ONE;
 		next = operation->next;
-		if (operation->kind == OP_FENCE && (endpoint->running || stuck))
+		if (operation->kind == OP_FENCE && (endpoint->running || before != NO_OPERATION))
 			break;
-		while (!(stuck & place) && !is_cut(operation) && (result = cut(endpoint, number, now)) == CUT_ONE)
-			some = true;
+		if (!flow_is_stuck(endpoint, operation)) {
+			while (!is_cut(operation) && (result = cut(endpoint, number, now)) == CUT_ONE)
+				some = true;
+		}
 		if (is_cut(operation)) {
 			leave_queue(endpoint, number, before, now);
 			continue;
 		}
-		if (!(stuck & place) && result != CUT_STUCK)
+		if (result == CUT_FULL)
 			break;
-		stuck |= place;
+		flow_set_stuck(endpoint, operation);
 		before = number;
 	}
 	return some;
@@ -320,7 +344,7 @@ static void expire(struct endpoint *endpoint, __u64 now)
 {
 	while (endpoint->sent.count && endpoint->tags[endpoint->sent.first].until_ns <= now) {
 		__u32 tag = endpoint->sent.first;
-		tag_remove(endpoint, &endpoint->sent, tag);
+		flow_unsend(endpoint, tag);
 		endpoint_settle(endpoint, tag, OUTCOME_TIMEOUT, now);
 	}
 	while (endpoint->lost.count && endpoint->tags[endpoint->lost.first].until_ns <= now) {
@@ -350,7 +374,7 @@ static bool work_on(struct endpoint *endpoint, struct plane *plane, __u32 vc, __
 		/* Two frames: a message is kept, too. */
 		if (plane->responses.count >= RESPONSES || endpoint->pool.free.count < 2)
 			return false;
-		endpoint_serve(endpoint, plane, number);
+		endpoint_serve(endpoint, plane, number, now);
 		endpoint->pool.frames[plane->responses.last].due_ns = now;
 	} else if (sound && (data[17] >> 5 & 3) == UALINK_RESPONSE) {
 		endpoint_take_response(endpoint, plane, number, now);
@@ -392,7 +416,7 @@ static void send_out(struct endpoint *endpoint, struct plane *plane, __u32 frame
 	frame_append(&endpoint->pool, &plane->out, frame);
 }
 
-static bool may(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns)
+bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns)
 {
 	if (link_may_send(&plane->link, vc, length, now))
 		return true;
@@ -409,7 +433,7 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 	if (!plane->responses.count)
 		return false;
 	frame = &endpoint->pool.frames[number];
-	if (!may(plane, frame->vc, frame->length, now, resumes_ns))
+	if (!endpoint_may_send(plane, frame->vc, frame->length, now, resumes_ns))
 		return false;
 	frame_shift(&endpoint->pool, &plane->responses);
 	link_sent(&plane->link, frame->vc, frame->length, frame->due_ns);
@@ -421,24 +445,21 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 
 static bool send_request(struct endpoint *endpoint, struct plane *plane, __u64 now, __u64 *resumes_ns)
 {
-	__u32 number = plane->waiting.first, vc = endpoint->config.request_vc, length, frame;
+	__u32 number = plane->waiting ? flows_next(endpoint, plane, now, resumes_ns) : NO_TAG, length, frame;
 	struct tag *tag;
 
-	if (!plane->waiting.count)
+	if (number == NO_TAG)
 		return false;
 	tag = &endpoint->tags[number];
 	length = endpoint_request_bytes(endpoint, number);
-	if (!may(plane, vc, length, now, resumes_ns))
-		return false;
 	frame = endpoint_make_request(endpoint, number);
 	if (frame == NO_FRAME) {
 		*resumes_ns = earlier(*resumes_ns, now + RETRY_NS);
 		return false;
 	}
-	tag_remove(endpoint, &plane->waiting, number);
-	link_sent(&plane->link, vc, length, tag->ready_ns);
+	link_sent(&plane->link, endpoint->operations[tag->operation].vc, length, tag->ready_ns);
 	tag->until_ns = now + endpoint->config.timeout_ns;
-	tag_append(endpoint, &endpoint->sent, number, TAG_SENT);
+	flow_sent(endpoint, number);
 	link_number(&plane->link, &endpoint->pool, frame, now);
 	send_out(endpoint, plane, frame);
 	plane->answered_last = false;
@@ -489,7 +510,7 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 	} while (work_on_all(endpoint, plane, now)); /* there was room for answers again */
 	send_own(endpoint, plane, now, link_control);
 	next = link_next_timer(&plane->link, &endpoint->pool);
-	if (!idle && (plane->waiting.count || plane->responses.count))
+	if (!idle && (plane->waiting || plane->responses.count))
 		resumes_ns = later(now, plane->link.free_ns);
 	return earlier(next, resumes_ns);
 }

@@ -3,8 +3,10 @@
  * An operation (a copy, an atomic, a message) is cut into transactions, each with a tag until it is answered. A
  * transaction lies in one region of `coarse` times 256 bytes, and all of a region take the same plane, where order is
  * kept; neighbouring regions take different planes, so that a copy is spread over all: over each as much as its link's rate
- * (SPRAY_WEIGHTED), or as the others (SPRAY_EQUAL). Each plane has a queue of
- * transactions that wait for the link; when the next one's is full, the rest of its operation and those after it wait.
+ * (SPRAY_WEIGHTED), or as the others (SPRAY_EQUAL). Each plane has
+ * queues of transactions that wait for the link, one for each peer and VC, which take turns; when the next one's is full,
+ * the rest of its operation, and those after it for the same peer and VC, wait. At most `peer_window` transactions of a
+ * plane and peer are without an answer: so a peer that many send to does not fill what others need of the buffers.
  * A fence is begun when all before it is done, and nothing after it is begun before that.
  *
  * Requests and responses travel on VCs of their own. What arrives on a VC is worked on in its order; a request that
@@ -28,13 +30,15 @@
 #define OPERATIONS 1024 /* at a time */
 #define PLANES 64
 #define SPREAD 256 /* regions after which planes come again in the same order */
-#define WAITING 64   /* transactions of a plane */
+#define WAITING 64   /* transactions of a plane, peer and VC */
 #define RESPONSES 16 /* answers of a plane that wait for the link */
 #define INBOX 256
+#define VC_OF_REQUESTS (~0u)
+#define NO_TAG 0xffff
 
 enum spray { SPRAY_WEIGHTED, SPRAY_EQUAL, SPRAY_PINNED };
 
-enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE };
+enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE, ARRIVED };
 
 /* The first four are `enum status`. */
 enum outcome { OUTCOME_TIMEOUT = 16, OUTCOME_LINK_DOWN, OUTCOME_CANCELLED };
@@ -47,6 +51,8 @@ struct endpoint_config {
 	__u32 outstanding; /* tags, at most TAGS */
 	__u32 frames, frame_bytes; /* of the pool */
 	__u32 spray; /* enum spray */
+	__u32 peer_window; /* 0: no limit */
+	__u32 pad;
 };
 
 struct operation {
@@ -54,7 +60,7 @@ struct operation {
 	__u64 remote, size, cut; /* bytes that were made transactions */
 	__u8 *local;
 	__u64 operand[2], result;
-	__u32 kind, peer, element;
+	__u32 kind, peer, element, vc;
 	__u32 open; /* transactions without an answer */
 	__u32 outcome;
 	__u32 next; /* in a list */
@@ -84,7 +90,10 @@ struct tag_list {
 struct plane {
 	struct link_port link;
 	bool down;
-	struct tag_list waiting;
+	struct tag_list *flows; /* what waits, by VC and peer */
+	__u64 *busy;            /* a bit for each of them that has something */
+	__u32 *open;            /* sent and not answered, by peer */
+	__u32 last_flow, waiting;
 	struct frame_list responses, in[LINK_VCS], out;
 	bool answered_last; /* of the two kinds, which was sent last */
 };
@@ -114,6 +123,8 @@ struct endpoint {
 	__u64 weights[PLANES];
 	__u8 plane_at[SPREAD]; /* of a region, modulo `spread` */
 	__u32 spread;
+	__u32 flow_count;
+	__u64 *stuck; /* flows that nothing more can be cut for now, a bit each */
 	__u64 unreachable[MOST_PEERS]; /* a bit for each plane */
 	__u64 forgiven_ns;             /* when that is forgotten; 0: there is nothing */
 };
@@ -127,11 +138,15 @@ API int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32
 API int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool may);
 API void endpoint_withdraw(struct endpoint *endpoint, __u32 window);
 
+/* Have a completion of the kind ARRIVED, whose handle is the window's number, when the first `bytes` of a window have
+ * been written to, each region of `coarse` transactions at once; false: there is no such window, or no memory. */
+API bool endpoint_await(struct endpoint *endpoint, __u32 window, __u64 bytes);
+
 /* Begin an operation; its handle, or 0: OPERATIONS are under way or not collected, or a field is out of range. `local`
  * must stay until it is done. `operands` are those of an atomic of `element` bytes: what is added; what is expected and
- * what is written in its place. */
+ * what is written in its place. `vc` is that of the requests; VC_OF_REQUESTS: the endpoint's. */
 API __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 remote, __u8 *local, __u64 size,
-			 __u32 element, const __u64 *operands, __u64 now);
+			 __u32 element, const __u64 *operands, __u32 vc, __u64 now);
 
 /* An operation that is done, the first of them; false: none. */
 API bool endpoint_completion(struct endpoint *endpoint, struct completion *completion);
@@ -163,13 +178,33 @@ API const struct retry_receiver_counters *endpoint_retry_receiver(struct endpoin
 
 /* ---- between the files of the endpoint */
 
+void endpoint_landed(struct endpoint *endpoint, __u64 address, __u64 now);
+void endpoint_tell_arrival(struct endpoint *endpoint, __u32 window, __u64 now);
+void window_forget(struct memory_window *window);
+
 /* Answer the request in `frame`, which came by `plane`. */
-void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame);
+void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame, __u64 now);
 /* Take the response in `frame`. */
 void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now);
 /* A frame that asks for the transaction of `tag`; NO_FRAME: the pool has none. */
 __u32 endpoint_make_request(struct endpoint *endpoint, __u32 tag);
 __u32 endpoint_request_bytes(const struct endpoint *endpoint, __u32 tag);
+
+bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns);
+
+/* Of `endpoint_flows.c`: what waits for a plane. */
+bool flows_init(struct endpoint *endpoint); /* false: no memory */
+void flows_free(struct endpoint *endpoint);
+bool flow_is_full(const struct endpoint *endpoint, const struct operation *operation, __u32 plane);
+bool flow_is_stuck(const struct endpoint *endpoint, const struct operation *operation);
+void flow_set_stuck(struct endpoint *endpoint, const struct operation *operation);
+void flows_unstick(struct endpoint *endpoint);
+void flow_append(struct endpoint *endpoint, __u32 tag); /* to that of its plane */
+__u32 flows_first(struct endpoint *endpoint, struct plane *plane); /* one, out of its queue; NO_TAG: none waits */
+/* The next one in turn that may go, still in its queue; NO_TAG: none. */
+__u32 flows_next(struct endpoint *endpoint, struct plane *plane, __u64 now, __u64 *resumes_ns);
+void flow_sent(struct endpoint *endpoint, __u32 tag);   /* from its queue to `sent` */
+void flow_unsend(struct endpoint *endpoint, __u32 tag); /* out of `sent` */
 
 /* The plane that has the region of an address; -1: none that is up reaches the peer. */
 int endpoint_plane_of(const struct endpoint *endpoint, __u32 peer, __u64 remote);

@@ -107,7 +107,7 @@ static void go_on(struct endpoint *endpoint, __u32 number, bool was_sent, __u64 
 	endpoint->counters.moved += tag->plane != (__u32)plane;
 	tag->plane = plane;
 	tag->ready_ns = now;
-	tag_append(endpoint, &endpoint->planes[plane].waiting, number, TAG_WAITING);
+	flow_append(endpoint, number);
 	endpoint->wake_ns = 0;
 }
 
@@ -123,20 +123,17 @@ void endpoint_unreachable(struct endpoint *endpoint, __u32 number, __u64 now)
 
 static void leave(struct endpoint *endpoint, __u32 plane, __u64 now)
 {
-	struct tag_list waiting = endpoint->planes[plane].waiting;
+	__u32 left = endpoint->planes[plane].waiting, tag;
 	__u16 next;
 
-	endpoint->planes[plane].waiting = (struct tag_list){0};
-	while (waiting.count) {
-		__u32 tag = waiting.first;
-		tag_remove(endpoint, &waiting, tag);
+	while (left-- && (tag = flows_first(endpoint, &endpoint->planes[plane])) != NO_TAG)
 		go_on(endpoint, tag, false, now);
-	}
-	for (__u32 tag = endpoint->sent.first, left = endpoint->sent.count; left; tag = next, left--) {
+	left = endpoint->sent.count;
+	for (tag = endpoint->sent.first; left; tag = next, left--) {
 		next = endpoint->tags[tag].next;
 		if (endpoint->tags[tag].plane != plane)
 			continue;
-		tag_remove(endpoint, &endpoint->sent, tag);
+		flow_unsend(endpoint, tag);
 		go_on(endpoint, tag, true, now);
 	}
 }
@@ -144,16 +141,13 @@ static void leave(struct endpoint *endpoint, __u32 plane, __u64 now)
 void endpoint_give_up(struct endpoint *endpoint, __u32 outcome, __u64 now)
 {
 	for (__u32 number = 0; number < endpoint->config.planes; number++) {
-		struct plane *plane = &endpoint->planes[number];
-		while (plane->waiting.count) {
-			__u32 tag = plane->waiting.first;
-			tag_remove(endpoint, &plane->waiting, tag);
+		__u32 tag;
+		while ((tag = flows_first(endpoint, &endpoint->planes[number])) != NO_TAG)
 			endpoint_settle(endpoint, tag, outcome, now);
-		}
 	}
 	while (endpoint->sent.count) {
 		__u32 tag = endpoint->sent.first;
-		tag_remove(endpoint, &endpoint->sent, tag);
+		flow_unsend(endpoint, tag);
 		endpoint_settle(endpoint, tag, outcome, now);
 	}
 }

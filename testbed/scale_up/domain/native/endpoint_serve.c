@@ -85,7 +85,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 	__u32 frame = frame_take(&endpoint->pool);
 	struct request request = {
 		.command = command_of(operation),
-		.vc = endpoint->config.request_vc & 3,
+		.vc = operation->vc & 3,
 		.tag = number,
 		.metadata = (size - 1) / REGION_BYTES,
 		.length = (size - 1) % REGION_BYTES / 4,
@@ -97,7 +97,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 
 	if (frame == NO_FRAME)
 		return NO_FRAME;
-	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, endpoint->config.request_vc);
+	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, operation->vc);
 	if (operation->kind == OP_CAS)
 		request.attributes = 1;
 	else if (operation->kind != OP_ADD)
@@ -170,7 +170,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 	endpoint->counters.responses++;
 	outcome = response.status;
 	if (outcome == STATUS_UNREACHABLE) {
-		tag_remove(endpoint, &endpoint->sent, response.tag);
+		flow_unsend(endpoint, response.tag);
 		endpoint->counters.unreachable++;
 		endpoint_unreachable(endpoint, response.tag, now);
 		return;
@@ -179,7 +179,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);
 	histogram_record(&endpoint->times, now - (tag->until_ns - endpoint->config.timeout_ns));
-	tag_remove(endpoint, &endpoint->sent, response.tag);
+	flow_unsend(endpoint, response.tag);
 	endpoint_settle(endpoint, response.tag, outcome, now);
 }
 
@@ -219,7 +219,7 @@ static enum status atomic(__u8 *place, const struct request *request, const __u8
 
 /* Do what is asked; `answer` gets the data of it, `bytes` of them. */
 static enum status carry_out(struct endpoint *endpoint, const struct request *request, const __u8 *data, __u32 payload,
-			     __u8 *answer, __u32 *bytes)
+			     __u8 *answer, __u32 *bytes, __u64 now)
 {
 	__u32 size = request->metadata * REGION_BYTES + (request->length + 1) * 4, first = request->attributes & 3,
 	      last = request->attributes >> 2 & 3;
@@ -253,6 +253,7 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 		if (!place)
 			return STATUS_REFUSED;
 		memcpy(place, data + first, size - first - last);
+		endpoint_landed(endpoint, request->address + first, now);
 		return STATUS_OK;
 	case COMMAND_ATOMIC:
 		if ((size != 4 && size != 8) || request->address % size)
@@ -266,7 +267,7 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 	return STATUS_MALFORMED;
 }
 
-void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame)
+void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
 	__u32 length = endpoint->pool.frames[frame].length, bytes = 0, made;
@@ -304,7 +305,7 @@ void endpoint_serve(struct endpoint *endpoint, struct plane *plane, __u32 frame)
 		endpoint->counters.inbox_full += response.status == STATUS_BUSY;
 	} else {
 		response.status = carry_out(endpoint, &request, data + BODY_AT + REQUEST_BYTES, payload,
-					    answer + BODY_AT + RESPONSE_BYTES, &bytes);
+					    answer + BODY_AT + RESPONSE_BYTES, &bytes, now);
 	}
 	if (response.status != STATUS_OK)
 		bytes = 0;

@@ -19,6 +19,9 @@ struct memory_window {
 	__u64 size;
 	__u32 key, rights;
 	__u64 peers[MOST_PEERS / 64];
+	__u8 *landed;   /* a bit for each region that was written to, where somebody waits for it; else NULL */
+	__u64 regions;  /* how many bits */
+	__u64 awaited;  /* of these, those that are not set */
 };
 
 static inline __u64 window_address(__u32 window, __u32 key, __u64 offset)

@@ -470,3 +470,13 @@ __u64 switch_frames(const struct scale_up_switch *sw)
 {
 	return sw->frames;
 }
+
+void switch_forget_peaks(struct scale_up_switch *sw)
+{
+	memset(&sw->passes, 0, sizeof(sw->passes));
+	memset(&sw->lateness, 0, sizeof(sw->lateness));
+	for (__u32 port = 0; port < sw->port_count; port++) {
+		for (__u32 vc = 0; vc < LINK_VCS; vc++)
+			sw->ports[port].link.vc[vc].deepest = sw->ports[port].link.held[vc];
+	}
+}

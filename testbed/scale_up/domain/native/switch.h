@@ -92,4 +92,7 @@ API const struct histogram *switch_passes(const struct scale_up_switch *sw);
 API const struct histogram *switch_lateness(const struct scale_up_switch *sw);
 API __u64 switch_frames(const struct scale_up_switch *sw);
 
+/* Forget the times until now, and how deep buffers were: they are those of what comes. */
+API void switch_forget_peaks(struct scale_up_switch *sw);
+
 #endif

@@ -1,4 +1,5 @@
-"""Real-time priority for a process while it sends requests and tokens, so that other programs do not make it late.
+"""Real-time priority for a process while it sends requests and tokens, or is the end of scale-up links, so that other
+programs do not make it late.
 
 A nice value would not do: where each session is a group of its own (autogroup, sched(7)), it counts inside of that
 alone. The priority is the least of all, below the pause agent's, and the kernel leaves a twentieth of the time to

@@ -1,0 +1,150 @@
+/* What waits in an endpoint for a plane: a queue for each peer and VC, so that none is held up by another's first. */
+#include <stdlib.h>
+
+#include "endpoint.h"
+
+static __u32 words_of(const struct endpoint *endpoint)
+{
+	return (endpoint->flow_count + 63) / 64;
+}
+
+static __u32 flow_of(const struct endpoint *endpoint, const struct operation *operation)
+{
+	return operation->vc * endpoint->config.gpus + operation->peer;
+}
+
+bool flows_init(struct endpoint *endpoint)
+{
+	endpoint->flow_count = LINK_VCS * endpoint->config.gpus;
+	endpoint->stuck = calloc(words_of(endpoint), sizeof(__u64));
+	for (__u32 number = 0; number < endpoint->config.planes; number++) {
+		struct plane *plane = &endpoint->planes[number];
+		plane->flows = calloc(endpoint->flow_count, sizeof(*plane->flows));
+		plane->busy = calloc(words_of(endpoint), sizeof(__u64));
+		plane->open = calloc(endpoint->config.gpus, sizeof(*plane->open));
+		if (!plane->flows || !plane->busy || !plane->open)
+			return false;
+	}
+	return endpoint->stuck;
+}
+
+void flows_free(struct endpoint *endpoint)
+{
+	for (__u32 number = 0; endpoint->planes && number < endpoint->config.planes; number++) {
+		free(endpoint->planes[number].flows);
+		free(endpoint->planes[number].busy);
+		free(endpoint->planes[number].open);
+	}
+	free(endpoint->stuck);
+}
+
+bool flow_is_full(const struct endpoint *endpoint, const struct operation *operation, __u32 plane)
+{
+	return endpoint->planes[plane].flows[flow_of(endpoint, operation)].count >= WAITING;
+}
+
+bool flow_is_stuck(const struct endpoint *endpoint, const struct operation *operation)
+{
+	__u32 flow = flow_of(endpoint, operation);
+
+	return endpoint->stuck[flow / 64] >> flow % 64 & 1;
+}
+
+void flow_set_stuck(struct endpoint *endpoint, const struct operation *operation)
+{
+	__u32 flow = flow_of(endpoint, operation);
+
+	endpoint->stuck[flow / 64] |= 1ull << flow % 64;
+}
+
+void flows_unstick(struct endpoint *endpoint)
+{
+	for (__u32 word = 0; word < words_of(endpoint); word++)
+		endpoint->stuck[word] = 0;
+}
+
+void flow_append(struct endpoint *endpoint, __u32 number)
+{
+	struct tag *tag = &endpoint->tags[number];
+	struct plane *plane = &endpoint->planes[tag->plane];
+	__u32 flow = flow_of(endpoint, &endpoint->operations[tag->operation]);
+
+	tag_append(endpoint, &plane->flows[flow], number, TAG_WAITING);
+	plane->busy[flow / 64] |= 1ull << flow % 64;
+	plane->waiting++;
+}
+
+static void take(struct endpoint *endpoint, struct plane *plane, __u32 flow)
+{
+	struct tag_list *list = &plane->flows[flow];
+
+	tag_remove(endpoint, list, list->first);
+	if (!list->count)
+		plane->busy[flow / 64] &= ~(1ull << flow % 64);
+	plane->waiting--;
+}
+
+/* The flow at or after `from` that has something, round; `flow_count`: none has. */
+static __u32 next_busy(const struct endpoint *endpoint, const struct plane *plane, __u32 from)
+{
+	__u32 words = words_of(endpoint);
+
+	for (__u32 i = 0; i <= words; i++) {
+		__u32 word = (from / 64 + i) % words;
+		__u64 bits = plane->busy[word];
+		if (i == 0)
+			bits &= ~0ull << from % 64;
+		if (bits)
+			return word * 64 + __builtin_ctzll(bits);
+	}
+	return endpoint->flow_count;
+}
+
+__u32 flows_first(struct endpoint *endpoint, struct plane *plane)
+{
+	__u32 flow = next_busy(endpoint, plane, 0);
+
+	if (flow == endpoint->flow_count)
+		return NO_TAG;
+	flow = plane->flows[flow].first;
+	take(endpoint, plane, flow_of(endpoint, &endpoint->operations[endpoint->tags[flow].operation]));
+	return flow;
+}
+
+__u32 flows_next(struct endpoint *endpoint, struct plane *plane, __u64 now, __u64 *resumes_ns)
+{
+	__u32 flow = (plane->last_flow + 1) % endpoint->flow_count, first = endpoint->flow_count;
+
+	while ((flow = next_busy(endpoint, plane, flow)) != first && flow != endpoint->flow_count) {
+		__u32 number = plane->flows[flow].first, vc = flow / endpoint->config.gpus, peer = flow % endpoint->config.gpus;
+		bool has_room = !endpoint->config.peer_window || plane->open[peer] < endpoint->config.peer_window;
+		if (first == endpoint->flow_count)
+			first = flow;
+		if (has_room && endpoint_may_send(plane, vc, endpoint_request_bytes(endpoint, number), now, resumes_ns)) {
+			plane->last_flow = flow;
+			return number;
+		}
+		flow = (flow + 1) % endpoint->flow_count;
+	}
+	return NO_TAG;
+}
+
+void flow_sent(struct endpoint *endpoint, __u32 number)
+{
+	struct tag *tag = &endpoint->tags[number];
+	const struct operation *operation = &endpoint->operations[tag->operation];
+	struct plane *plane = &endpoint->planes[tag->plane];
+
+	take(endpoint, plane, flow_of(endpoint, operation));
+	plane->open[operation->peer]++;
+	tag_append(endpoint, &endpoint->sent, number, TAG_SENT);
+}
+
+void flow_unsend(struct endpoint *endpoint, __u32 number)
+{
+	const struct tag *tag = &endpoint->tags[number];
+
+	tag_remove(endpoint, &endpoint->sent, number);
+	endpoint->planes[tag->plane].open[endpoint->operations[tag->operation].peer]--;
+	endpoint->wake_ns = 0; /* another one may go */
+}

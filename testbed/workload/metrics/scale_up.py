@@ -1,0 +1,247 @@
+"""Metrics of scale-up domains whose transfers are frames: what their links lost, sent again, held, and how long
+transactions took. Of all domains of the lab together; times as multiples of the modelled round trip."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.run_samples import NotMeasured, RunSamples, ScaleUpCarried
+
+SCALE_UP = MetricFamily()
+
+_CBFC = "Ultra Ethernet 1.0 section 5.2 (CBFC); OCP SAI, SAI-Credit_Based_Flow_Control.md"
+_LLR = "Ultra Ethernet 1.0 section 5.1 (LLR); OCP SAI, SAI-Link_Layer_Retry.md"
+_RTTS = "in round trips of a smallest transaction as the topology has it (fabric.scale_up.rtt)"
+
+
+def _known(read: Callable[[ScaleUpCarried], float | None]) -> Callable[[RunSamples], float]:
+    """Raises `NotMeasured` for what is not known of a run."""
+
+    def measure(run: RunSamples) -> float:
+        value = read(run[ScaleUpCarried])
+        if value is None:
+            raise NotMeasured(ScaleUpCarried.__name__)
+        return value
+
+    return measure
+
+
+def scale_up_count(by_link: Sequence[float]) -> float | None:
+    """Over all links, at both ends."""
+    return math.fsum(by_link)
+
+
+def scale_up_share(part: float, whole: float) -> float | None:
+    """A part of frames or transfers; None where there were none."""
+    return part / whole if whole > 0 else None
+
+
+def scale_up_value(value: float) -> float | None:
+    """A value that the run has measured as it is."""
+    return value
+
+
+def _count(name: str, title: str, formula: str, source: str, read: Callable[[ScaleUpCarried], float]) -> None:
+    SCALE_UP.add(
+        Metric(
+            compute=scale_up_count,
+            name=f"scale_up_{name}",
+            title=title,
+            unit=MetricUnit.COUNT,
+            better=Better.LESS,
+            formula=formula,
+            source=source,
+            measure=_known(read),
+        )
+    )
+
+
+def _share(
+    name: str, title: str, formula: str, source: str, read: Callable[[ScaleUpCarried], tuple[float, float]]
+) -> None:
+    SCALE_UP.add(
+        Metric(
+            compute=scale_up_share,
+            name=f"scale_up_{name}",
+            title=title,
+            unit=MetricUnit.SHARE,
+            better=Better.LESS,
+            formula=formula,
+            source=source,
+            measure=lambda run: scale_up_share(*read(run[ScaleUpCarried])),
+        )
+    )
+
+
+def _value(  # noqa: PLR0913  # what a metric has
+    name: str,
+    title: str,
+    unit: MetricUnit,
+    formula: str,
+    source: str,
+    read: Callable[[ScaleUpCarried], float | None],
+    better: Better = Better.LESS,
+    *,
+    emulation: bool = False,
+) -> None:
+    SCALE_UP.add(
+        Metric(
+            compute=scale_up_value,
+            name=f"scale_up_{name}",
+            title=title,
+            unit=unit,
+            better=better,
+            formula=formula,
+            source=source,
+            emulation=emulation,
+            measure=_known(read),
+        )
+    )
+
+
+_count(
+    "drops",
+    "Scale-up frames dropped",
+    "frames that full buffers of scale-up links had no room for, at switches and GPUs",
+    "RFC 2544 section 26.3 for the term",
+    lambda run: run.drops,
+)
+_share(
+    "drop_share",
+    "Scale-up requests dropped, share",
+    "frames of channel 0 (requests) that full buffers dropped / those that GPUs sent",
+    "RFC 2544 section 26.3 for the term",
+    lambda run: (run.request_drops, run.request_frames),
+)
+_count(
+    "wire_losses",
+    "Scale-up frames lost on the wire",
+    "frames that faults of scale-up wires lost or damaged, control frames among them",
+    _LLR,
+    lambda run: run.wire_losses,
+)
+_count(
+    "retries",
+    "Scale-up frames sent again",
+    "frames that link-level retry sent again, at both ends of all links (TX_REPLAY)",
+    _LLR,
+    lambda run: run.replays,
+)
+_share(
+    "retry_share",
+    "Scale-up frames sent again, share",
+    "frames that link-level retry sent again / data frames sent",
+    _LLR,
+    lambda run: (run.replays, run.frames),
+)
+_count(
+    "pauses",
+    "Scale-up pauses",
+    "PFC frames that asked for a pause, at both ends of all links",
+    "IEEE 802.1Q clause 36",
+    lambda run: run.pauses,
+)
+_count(
+    "leaked",
+    "Scale-up credits leaked",
+    "credits of lost frames that CC_Updates gave back",
+    _CBFC,
+    lambda run: run.leaked_credits,
+)
+_value(
+    "buffer_peak",
+    "Deepest scale-up buffer",
+    MetricUnit.BYTES,
+    "the most that an input buffer of a switch held, of one link and channel, in credits times their unit",
+    _CBFC,
+    lambda run: run.buffer_peak_bytes,
+)
+_value(
+    "buffer_share",
+    "Deepest scale-up buffer, share of it",
+    MetricUnit.SHARE,
+    "the same over the size of the buffer",
+    _CBFC,
+    lambda run: run.buffer_peak_share,
+)
+_share(
+    "failed_share",
+    "Scale-up transfers failed",
+    "transfers inside domains that ended in an error / all that ended",
+    "own: what transport.scale_up_errors: count counts",
+    lambda run: (run.failed, run.transfers),
+)
+_value(
+    "latency_p50",
+    "Scale-up latency P50",
+    MetricUnit.RATIO,
+    f"0.50 percentile of the times of transactions, from sent to answered, {_RTTS}",
+    "RFC 2330 section 11.3 for the percentile",
+    lambda run: run.latency_p50_rtts,
+)
+_value(
+    "latency_p999",
+    "Scale-up latency P99.9",
+    MetricUnit.RATIO,
+    f"0.999 percentile of the times of transactions, from sent to answered, {_RTTS}",
+    "RFC 2330 section 11.3 for the percentile",
+    lambda run: run.latency_p999_rtts,
+)
+_value(
+    "progress",
+    "Time until the last scale-up progress",
+    MetricUnit.SECONDS,
+    "from the begin of the traffic until a transaction was last answered, in lab time",
+    "own: when credits that leak stop a link",
+    lambda run: run.progress_s,
+    Better.NEITHER,
+)
+_value(
+    "stall",
+    "Scale-up stall",
+    MetricUnit.SECONDS,
+    "how long nothing had moved though transfers waited when they were given up, in lab time; 0 where all ended",
+    "own: transport.scale_up_timeout_ms ends it",
+    lambda run: run.stall_s,
+)
+_value(
+    "deadlocked",
+    "Scale-up deadlock",
+    MetricUnit.COUNT,
+    "1 where transfers waited and none moved until they were given up, else 0",
+    "Dally and Towles, Principles and Practices of Interconnection Networks, chapter 14",
+    lambda run: float(run.stalled),
+)
+
+
+def scale_up_plane_share(plane_bytes: Sequence[float], *, of: Callable[[Sequence[float]], float]) -> float | None:
+    """The bytes of one plane over the mean of all."""
+    total = math.fsum(plane_bytes)
+    return of(plane_bytes) * len(plane_bytes) / total if total > 0 else None
+
+
+for _name, _title, _of in (("min", "idlest", min), ("max", "busiest", max)):
+    SCALE_UP.add(
+        Metric(
+            compute=scale_up_plane_share,
+            name=f"scale_up_plane_{_name}",
+            title=f"Bytes of the {_title} scale-up plane, over the mean",
+            unit=MetricUnit.RATIO,
+            better=Better.NEITHER,
+            formula=f"bytes of data frames by the {_title} plane / mean over the planes",
+            source="own: 1 where copies are spread evenly",
+            measure=lambda run, of=_of: scale_up_plane_share(run[ScaleUpCarried].plane_bytes, of=of),  # type: ignore[misc]
+        )
+    )
+
+_value(
+    "floor_share",
+    "Scale-up latency that is the machine's",
+    MetricUnit.SHARE,
+    "(idle round trip measured before the run - modelled round trip) / modelled round trip",
+    "own: a run is invalid above 10 %",
+    lambda run: run.floor_share,
+    emulation=True,
+)
