@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
 
 PATIENCE_S = 30
 PLANES = 2
-RATE_BPS = 100_000_000
+RATE_BPS = 20_000_000
 TIME_SCALE = 20_000.0
 RTT_NS = 1_000
 LINK = LinkSettings(rate_bps=RATE_BPS, delay_ns=round(RTT_NS * TIME_SCALE / 4), capacity=(240, 240))
@@ -63,20 +63,20 @@ def measure(lab: DomainLab, directory: Path, tool: str, *argv: str) -> dict[str,
 
 @pytest.mark.parametrize("tool", ["su_write_bw", "su_read_bw", "su_copy_bw"])
 def test_bandwidth(lab: DomainLab, tool: str, tmp_path: Path) -> None:
-    document = measure(lab, tmp_path, tool, "-s", "64k", "-n", "100", "--report_gbits")
+    document = measure(lab, tmp_path, tool, "-s", "64k", "-n", "40", "--report_gbits")
     assert document["test_info"]["Mtu"] == LINK.coarse * 256
     results = document["results"]
-    assert results["n_iterations"] == 100
+    assert results["n_iterations"] == 40
     # at most the payload of a full frame; how near to it a busy machine comes is a figure of the benchmarks
-    assert 0.5 < results["share_of_gpu_rate"] <= 4096 / (4096 + 30)
+    assert 0.2 < results["share_of_gpu_rate"] <= 4096 / (4096 + 30)
     lab_gbits = PLANES * RATE_BPS / 1e9
     assert results["BW_average"] == pytest.approx(results["share_of_gpu_rate"] * lab_gbits, rel=1e-3)
     assert results["BW_modelled_each_way_Gb"] == pytest.approx(results["BW_average"] * TIME_SCALE, rel=1e-3)
 
 
 def test_both_directions_are_told_each_way(lab: DomainLab, tmp_path: Path) -> None:
-    results = measure(lab, tmp_path, "su_write_bw", "-s", "64k", "-n", "100", "-b")["results"]
-    assert 0.4 < results["share_of_gpu_rate"] <= 1
+    results = measure(lab, tmp_path, "su_write_bw", "-s", "64k", "-n", "40", "-b")["results"]
+    assert 0.2 < results["share_of_gpu_rate"] <= 1
 
 
 @pytest.mark.parametrize("tool", ["su_read_lat", "su_atomic_lat"])
@@ -112,7 +112,7 @@ def test_tools_in_a_lab(shared_sandbox: Any, tmp_path: Path) -> None:
         box.note_daemons()
         host = lab.node("p1-s1-h1")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        tool = [sys.executable, "-m", "testbed.agent.perftest", "su_write_bw", "-s", "64k", "-n", "200"]
+        tool = [sys.executable, "-m", "testbed.agent.perftest", "su_write_bw", "-s", "64k", "-n", "100"]
         server = host.spawn([*tool, "--gpu", "4"], **pipes)
         try:
             out = host.run([*tool, "--gpu", "1", "--out_json_file", str(tmp_path / "out.json"), "127.0.0.1"]).stdout
@@ -123,4 +123,4 @@ def test_tools_in_a_lab(shared_sandbox: Any, tmp_path: Path) -> None:
             server.communicate()
         document = json.loads((tmp_path / "out.json").read_text())
         assert document["test_info"]["GPU_rate_real_Gb"] == 3600
-        assert 0.5 < document["results"]["share_of_gpu_rate"] < 1
+        assert 0.2 < document["results"]["share_of_gpu_rate"] < 1
