@@ -20,7 +20,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
-from testbed.fabric.scale_up import CREDIT_SPACING
+from testbed.fabric.scale_up import CREDIT_SPACING, frame_credits
 from testbed.model import PlaneSpray, ScaleUpFlowControl
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
@@ -81,7 +81,7 @@ def link_settings(link: ScaleUpPlan) -> LinkSettings:
     real = link.real
     coarse = real.coarse
     bare = LinkSettings(rate_bps=link.gpu_rate.bps, coarse=coarse)
-    per_frame = ceil(link.frame.bytes / link.credit_unit.bytes)
+    per_frame = frame_credits(link.frame, link.credit_unit)
     unit = max(link.credit_unit.bytes, ceil(bare.frame_bytes / per_frame))
     xoff, xon = link.pause_credits or (None, None)
     cc_update = real.credits.cc_update

@@ -171,22 +171,37 @@ def credit_limit(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int | 
     credits = scale_up.credits
     if credits.limit is not None:
         return credits.limit * credits.unit.bytes // unit.bytes
-    return ceil(credits.loops * scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8 / unit.bytes)
+    frames = _loop_bytes(scale_up, frame) / frame.bytes
+    return ceil(credits.loops * frames * frame_credits(frame, unit))
 
 
-def buffer_size(scale_up: ScaleUp, frame: ByteCount) -> ByteCount:
-    """The buffer of a virtual channel at the receiving end of a link.
+def frame_credits(frame: ByteCount, unit: ByteCount) -> int:
+    """The credits of `unit` bytes that a frame takes: at least one, however large they are."""
+    return ceil(frame.bytes / unit.bytes)
+
+
+def _loop_bytes(scale_up: ScaleUp, frame: ByteCount) -> float:
+    return scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8
+
+
+def buffer_credits(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int:
+    """The buffer of a virtual channel at the receiving end of a link, in credits, whatever controls the flow.
 
     It is the file's, or what credits need for a busy link. PFC has as much again and two frames: half of it lets the
     link be busy, the other half is for what arrives until a pause is in force (IEEE 802.1Q Annex N).
     """
+    if (credits := credit_limit(scale_up, unit, frame)) is not None:
+        return credits
     if scale_up.buffer is not None:
-        return scale_up.buffer
-    if (credits := credit_limit(scale_up, scale_up.credits.unit, frame)) is not None:
-        return ByteCount(credits * scale_up.credits.unit.bytes)
-    loop = ceil(scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8)
+        return held_credits(scale_up.buffer, unit, frame)
+    loop = ceil(_loop_bytes(scale_up, frame))
     pauses = scale_up.flow_control is ScaleUpFlowControl.PFC
-    return ByteCount(2 * (loop + frame.bytes) if pauses else loop)
+    return held_credits(ByteCount(2 * (loop + frame.bytes) if pauses else loop), unit, frame)
+
+
+def held_credits(buffer: ByteCount, unit: ByteCount, frame: ByteCount) -> int:
+    """The credits that a buffer full of such frames takes."""
+    return buffer.bytes * frame_credits(frame, unit) // frame.bytes
 
 
 def check_scale_up(lab: Lab) -> tuple[FabricError, ...]:
@@ -283,20 +298,21 @@ def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
             code="scale-up-packets",
             hint=f"vcs: {PACKET_VCS}, or by: time",
         )
-    frame, unit = ByteCount(scale_up.coarse * TRANSACTION.bytes), scale_up.coarse * scale_up.credits.unit.bytes
+    frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
+    unit = ByteCount(scale_up.coarse * scale_up.credits.unit.bytes)
     widest = fold_plane(scale_up, scale_up.shares.index(max(scale_up.shares)) + 1)
-    buffer = buffer_size(widest, frame)
-    if (credits := buffer.bytes // unit) > PACKET_CREDITS:
+    credits = buffer_credits(widest, unit, frame)
+    if credits > PACKET_CREDITS:
         yield FabricError(
-            f"a buffer of {buffer} for a GPU's links to one plane has {credits:,} credits, and a CF_Update tells"
-            f" {PACKET_CREDITS:,}",
+            f"a channel of a GPU's links to one plane has {credits:,} credits, and a CF_Update tells"
+            f" {PACKET_CREDITS:,} apart",
             field="scale_up.rtt",
             code="scale-up-packets",
             hint="a shorter rtt, a larger unit, or a smaller limit or buffer",
         )
-    if buffer.bytes < frame.bytes:
+    if credits < frame_credits(frame, unit) and widest.buffer is not None:
         yield FabricError(
-            f"a buffer of {buffer} never holds a frame of {frame} ({scale_up.coarse} x {TRANSACTION})",
+            f"a buffer of {widest.buffer} never holds a frame of {frame} ({scale_up.coarse} x {TRANSACTION})",
             field="scale_up.buffer",
             code="scale-up-packets",
             hint=f"buffer: {frame.bytes}B at least, or a smaller coarse",

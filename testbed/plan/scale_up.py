@@ -7,9 +7,17 @@ transactions, so that credits and windows count fewer, larger frames and hold th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 
-from testbed.fabric.scale_up import buffer_size, credit_limit, find_domains, fold_plane, needed_window, replay_window
+from testbed.fabric.scale_up import (
+    buffer_credits,
+    credit_limit,
+    find_domains,
+    fold_plane,
+    frame_credits,
+    held_credits,
+    needed_window,
+    replay_window,
+)
 from testbed.model import TRANSACTION, Lab, ScaleUp, ScaleUpFlowControl
 from testbed.plan.scale import USABLE_SHARE, round_up_125
 from testbed.units import ByteCount, Duration, Rate
@@ -80,7 +88,7 @@ def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
     frame = ByteCount(scale_up.coarse * TRANSACTION.bytes)
     unit = ByteCount(scale_up.coarse * scale_up.credits.unit.bytes)
     window = replay_window(scale_up, frame)
-    buffer = max(ceil(frame.bytes / unit.bytes), buffer_size(scale_up, frame).bytes // unit.bytes)
+    buffer = max(frame_credits(frame, unit), buffer_credits(scale_up, unit, frame))
     timer = None
     if window is not None and scale_up.retry is not None:
         sending = max(window, needed_window(scale_up, frame)) * frame.bytes * 8 / scale_up.link_rate.bps
@@ -97,17 +105,17 @@ def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
         credit_unit=unit,
         credits=credit_limit(scale_up, unit, frame),
         buffer_credits=buffer,
-        pause_credits=_pauses(scale_up, unit, buffer),
+        pause_credits=_pauses(scale_up, unit, frame, buffer),
         real=scale_up,
     )
 
 
-def _pauses(scale_up: ScaleUp, unit: ByteCount, buffer: int) -> tuple[int, int] | None:
+def _pauses(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount, buffer: int) -> tuple[int, int] | None:
     """Where pauses begin and end, in credits of `unit` bytes: as the file says, or at a half and a quarter."""
     if scale_up.flow_control is not ScaleUpFlowControl.PFC:
         return None
-    xoff = buffer // 2 if scale_up.xoff is None else scale_up.xoff.bytes // unit.bytes
-    xon = buffer // 4 if scale_up.xon is None else scale_up.xon.bytes // unit.bytes
+    xoff = buffer // 2 if scale_up.xoff is None else held_credits(scale_up.xoff, unit, frame)
+    xon = buffer // 4 if scale_up.xon is None else held_credits(scale_up.xon, unit, frame)
     return xoff, min(xon, xoff)
 
 

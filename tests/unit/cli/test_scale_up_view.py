@@ -71,7 +71,7 @@ def test_a_file_that_says_nothing_is_not_sized_and_says_so_where_it_is_asked() -
 def test_validate_states_rho_the_direction_and_the_scale_that_packets_need() -> None:
     said = " ".join(row["note"] for row in validated_rows(load_topology(TOPOLOGIES / "nvl72-superpod.yml")))
     assert "each direction; rho 9, over 800 Gbit/s of NICs a GPU, like for like" in said
-    assert "packets would need k = 2,000,000" in said
+    assert "packets would need k = 10,000,000" in said
     assert "72 of 72 ports of a switch used" in said
 
 

@@ -11,8 +11,9 @@ from testbed.deploy import scale
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import REFERENCE, ScaleResolution, resolve_scale
 from testbed.fabric import FabricParams, generate_fabric
-from testbed.model import Lab, Scale
+from testbed.model import SCALE_UP_PRESETS, Lab, Scale, ScaleUpBy
 from testbed.plan import MachineLoad, MachineProfile, PacketDemand
+from testbed.units import Rate
 
 MACHINE = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)
 ALL_SEND = PacketDemand(packets_per_s=8 * 12e6, burst_packets_per_s=8 * 12e6, senders=8)
@@ -111,3 +112,33 @@ class TestVirtualTime:
         many = replace(ALL_SEND, packets_per_s=50 * ALL_SEND.packets_per_s)
         found = resolve(lab(), tmp_path, many)
         assert found.slowest and "cannot carry" in found.warning
+
+
+def with_packets(k: float | None = None, *, rate: str = "400G") -> Lab:
+    """8 domains of one GPU each: the demand of a domain is made by its rate."""
+    scale_up = replace(SCALE_UP_PRESETS["h100"], by=ScaleUpBy.PACKETS, rate=Rate.parse(rate))
+    return replace(lab(k), scale_up=scale_up)
+
+
+def test_the_larger_demand_of_nics_and_of_scale_up_domains_decides(tmp_path: Path) -> None:
+    """8 GPUs of 3.6 Tb/s send 8.8 x 10^8 frames a second, which are answered, and half of 100,000 may be used."""
+    small, large = resolve(with_packets(rate="36G"), tmp_path), resolve(with_packets(rate="3.6T"), tmp_path)
+    assert (small.k, large.k) == (10_000, 50_000)
+    assert "packets of scale-up domains, 17,578 frames/s" in large.reason
+    assert large.load == pytest.approx(0.35, abs=0.01)
+    assert (small.warning, large.warning) == ("", "")
+    assert resolve(lab(), tmp_path).k == 10_000, "by time, domains ask for nothing"
+
+
+def test_a_fixed_k_that_is_too_small_for_packets_is_kept_and_warned_about(tmp_path: Path) -> None:
+    crowded, short = resolve(with_packets(20_000, rate="3.6T"), tmp_path), resolve(with_packets(1_000), tmp_path)
+    assert (crowded.k, short.k) == (20_000, 1_000)
+    assert "scale-up domains by packets need k = 50,000, not 20000: they would use 88%" in crowded.warning
+    assert "own round trip of 150 us would be more than a tenth" in short.warning
+    assert not crowded.slowest
+
+
+def test_domains_that_ask_for_more_than_ports_allow_are_warned_about(tmp_path: Path) -> None:
+    found = resolve(with_packets(rate="100T"), tmp_path)
+    assert (found.k, found.slowest) == (200_000, True)
+    assert "need k = 1,000,000, not 200000" in found.warning

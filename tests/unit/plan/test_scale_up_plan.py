@@ -8,7 +8,7 @@ import pytest
 
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.model import SCALE_UP_PRESETS, UNSTATED_SCALE_UP, LinkRetry
-from testbed.plan.scale_up import packet_scale, plan_scale_up
+from testbed.plan.scale_up import CARRIED_FRAMES_PER_S, packet_scale, plan_scale_up
 from testbed.units import ByteCount, Duration, Rate
 
 H100, NVL72 = SCALE_UP_PRESETS["h100"], SCALE_UP_PRESETS["nvl72"]
@@ -46,17 +46,19 @@ def test_without_retry_and_without_a_file_there_is_no_timer_and_no_latency() -> 
     assert plan.gpu_rate == Rate.parse("3.6G")
 
 
-def test_packets_of_eight_gpus_at_a_thousand_are_440_000_a_second_with_frames_of_8_kib() -> None:
+def test_packets_of_eight_gpus_are_answered_and_take_their_share_of_two_cores() -> None:
+    """At a thousand, 440,000 frames of 8 KiB a second."""
     made = generate_fabric(FabricParams(design="rail-optimized", segments=1, hosts=1), name="lab")
     packets = packet_scale(replace(made, scale_up=replace(H100, coarse=32)))
     assert packets.frames_per_s / 1_000 == pytest.approx(440_000, rel=0.01)
-    assert packets.rate_k == pytest.approx(4_400, rel=0.01)
-    assert packets.latency_k == pytest.approx(1_000)
-    assert packets.k == 5_000
+    assert packets.rate_k == pytest.approx(1_000 * 2 * 440_000 / (0.5 * CARRIED_FRAMES_PER_S), rel=0.01)
+    assert packets.latency_k == pytest.approx(1_500)
+    assert packets.k == 20_000
+    assert packets.load(packets.rate_k) == pytest.approx(0.5)
 
 
 def test_a_short_round_trip_needs_a_larger_scale_than_its_frames_do() -> None:
     made = generate_fabric(FabricParams(design="rail-optimized", segments=1, hosts=1), name="lab")
-    packets = packet_scale(replace(made, scale_up=replace(H100, rtt=Duration(20), rate=Rate.parse("36G"))))
+    packets = packet_scale(replace(made, scale_up=replace(H100, rtt=Duration(30), rate=Rate.parse("7.2G"))))
     assert packets.rate_k < packets.latency_k == pytest.approx(50_000)
     assert packets.k == 50_000

@@ -119,7 +119,7 @@ def test_lost_credits_come_back_after_a_while_or_never(written: str, period: Dur
     ("inside", "code", "path", "words"),
     [
         ("vcs: 9", "scale-up-packets", "vcs", "at most 8 virtual channels, not 9"),
-        ("rtt: 1ms, credits: {unit: 32B}", "scale-up-packets", "rtt", "a CF_Update tells 32,767"),
+        ("rtt: 1ms, credits: {unit: 32B}", "scale-up-packets", "rtt", "a CF_Update tells 32,767 apart"),
         ("buffer: 64KiB", "contradiction", "buffer", "credits say how large a buffer is"),
         ("xon: 8KiB", "contradiction", "xon", "no pauses with flow_control: credits"),
         ("flow_control: pfc, xoff: 4KiB, xon: 8KiB", "contradiction", "xon", "above xoff"),
