@@ -344,7 +344,7 @@ static void expire(struct endpoint *endpoint, __u64 now)
 {
 	while (endpoint->sent.count && endpoint->tags[endpoint->sent.first].until_ns <= now) {
 		__u32 tag = endpoint->sent.first;
-		flow_unsend(endpoint, tag);
+		flow_unsend(endpoint, tag, now);
 		endpoint_settle(endpoint, tag, OUTCOME_TIMEOUT, now);
 	}
 	while (endpoint->lost.count && endpoint->tags[endpoint->lost.first].until_ns <= now) {
@@ -420,8 +420,8 @@ bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 now, _
 {
 	if (link_may_send(&plane->link, vc, length, now))
 		return true;
-	plane->link.blocked = true;
-	*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&plane->link, vc));
+	plane->link.blocked |= 1u << vc;
+	*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&plane->link, vc, now));
 	return false;
 }
 

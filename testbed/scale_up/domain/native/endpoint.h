@@ -204,7 +204,7 @@ __u32 flows_first(struct endpoint *endpoint, struct plane *plane); /* one, out o
 /* The next one in turn that may go, still in its queue; NO_TAG: none. */
 __u32 flows_next(struct endpoint *endpoint, struct plane *plane, __u64 now, __u64 *resumes_ns);
 void flow_sent(struct endpoint *endpoint, __u32 tag);   /* from its queue to `sent` */
-void flow_unsend(struct endpoint *endpoint, __u32 tag); /* out of `sent` */
+void flow_unsend(struct endpoint *endpoint, __u32 tag, __u64 now); /* out of `sent` */
 
 /* The plane that has the region of an address; -1: none that is up reaches the peer. */
 int endpoint_plane_of(const struct endpoint *endpoint, __u32 peer, __u64 remote);

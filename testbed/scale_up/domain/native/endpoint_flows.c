@@ -140,11 +140,20 @@ void flow_sent(struct endpoint *endpoint, __u32 number)
 	tag_append(endpoint, &endpoint->sent, number, TAG_SENT);
 }
 
-void flow_unsend(struct endpoint *endpoint, __u32 number)
+void flow_unsend(struct endpoint *endpoint, __u32 number, __u64 now)
 {
 	const struct tag *tag = &endpoint->tags[number];
+	struct plane *plane = &endpoint->planes[tag->plane];
+	__u32 peer = endpoint->operations[tag->operation].peer;
 
 	tag_remove(endpoint, &endpoint->sent, number);
-	endpoint->planes[tag->plane].open[endpoint->operations[tag->operation].peer]--;
-	endpoint->wake_ns = 0; /* another one may go */
+	if (endpoint->config.peer_window && plane->open[peer] == endpoint->config.peer_window) {
+		/* What waited for this could not begin before. */
+		for (__u32 flow = peer; flow < endpoint->flow_count; flow += endpoint->config.gpus) {
+			if (plane->flows[flow].count)
+				endpoint->tags[plane->flows[flow].first].ready_ns = now;
+		}
+		endpoint->wake_ns = 0;
+	}
+	plane->open[peer]--;
 }

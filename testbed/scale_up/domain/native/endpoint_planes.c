@@ -133,7 +133,7 @@ static void leave(struct endpoint *endpoint, __u32 plane, __u64 now)
 		next = endpoint->tags[tag].next;
 		if (endpoint->tags[tag].plane != plane)
 			continue;
-		flow_unsend(endpoint, tag);
+		flow_unsend(endpoint, tag, now);
 		go_on(endpoint, tag, true, now);
 	}
 }
@@ -147,7 +147,7 @@ void endpoint_give_up(struct endpoint *endpoint, __u32 outcome, __u64 now)
 	}
 	while (endpoint->sent.count) {
 		__u32 tag = endpoint->sent.first;
-		flow_unsend(endpoint, tag);
+		flow_unsend(endpoint, tag, now);
 		endpoint_settle(endpoint, tag, outcome, now);
 	}
 }

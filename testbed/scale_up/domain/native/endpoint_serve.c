@@ -170,7 +170,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 	endpoint->counters.responses++;
 	outcome = response.status;
 	if (outcome == STATUS_UNREACHABLE) {
-		flow_unsend(endpoint, response.tag);
+		flow_unsend(endpoint, response.tag, now);
 		endpoint->counters.unreachable++;
 		endpoint_unreachable(endpoint, response.tag, now);
 		return;
@@ -179,7 +179,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);
 	histogram_record(&endpoint->times, now - (tag->until_ns - endpoint->config.timeout_ns));
-	flow_unsend(endpoint, response.tag);
+	flow_unsend(endpoint, response.tag, now);
 	endpoint_settle(endpoint, response.tag, outcome, now);
 }
 

@@ -295,18 +295,18 @@ bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 n
 	return true;
 }
 
-__u64 link_resumes_ns(const struct link_port *port, __u32 vc)
+__u64 link_resumes_ns(const struct link_port *port, __u32 vc, __u64 now)
 {
-	return port->config.flow_control == PFC ? port->paused_until_ns[vc] : NEVER;
+	return port->config.flow_control == PFC && port->paused_until_ns[vc] > now ? port->paused_until_ns[vc] : NEVER;
 }
 
 __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns)
 {
 	__u64 begin = later(port->free_ns, ready_ns);
 
-	if (port->blocked) /* it waited for leave, not for us */
+	if (port->blocked >> vc & 1) /* it waited for leave, not for us */
 		begin = later(begin, port->unblocked_ns);
-	port->blocked = false;
+	port->blocked &= ~(1u << vc);
 	if (lossless(port, vc))
 		port->s_cc[vc] = (port->s_cc[vc] + link_credits(port, length)) & CYCLE_MASK;
 	port->free_ns = begin + link_time_ns(port, length);

@@ -86,7 +86,7 @@ struct link_port {
 	__u64 paused_until_ns[LINK_VCS];
 	__u64 free_ns;      /* when the last frame is through */
 	__u64 unblocked_ns; /* when the receiver last gave leave */
-	bool blocked;       /* a frame was not let through since one was sent last */
+	__u32 blocked;      /* a bit for each VC of which a frame was not let through since one was sent last */
 	__u64 cc_due_ns;
 	/* receiving */
 	__u32 r_cc[LINK_VCS], r_cf[LINK_VCS], told[LINK_VCS], held[LINK_VCS];
@@ -158,8 +158,8 @@ __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame);
 /* When something is due without a frame being received or offered; frames on the wire included. */
 __u64 link_next_timer(const struct link_port *port, const struct frame_pool *pool);
 
-/* When a VC that is paused may go on, at the latest. */
-__u64 link_resumes_ns(const struct link_port *port, __u32 vc);
+/* When a VC that is paused may go on, at the latest; NEVER: something must come for that. */
+__u64 link_resumes_ns(const struct link_port *port, __u32 vc, __u64 now);
 
 /* The counters of a VC, with those of CBFC as they are now. */
 const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc);

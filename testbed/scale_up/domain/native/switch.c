@@ -238,8 +238,8 @@ static bool serve(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *re
 			let_go(sw, number, vc, input, now);
 			return true;
 		}
-		port->link.blocked = true;
-		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, vc));
+		port->link.blocked |= 1u << vc;
+		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, vc, now));
 	}
 	return false;
 }
