@@ -35,6 +35,12 @@ OVERHEAD_BYTES: Final = 38
 _LINK_TIMES = ("rate_bps", "delay_ns", "cf_min_ns", "cf_max_ns", "idle_ns", "cc_ns", "silence_ns")
 
 
+class LineFormat(ctypes.Structure):
+    """`struct line_format` (link_port.h)."""
+
+    _fields_ = [(name, c_uint32) for name in ("packet", "header", "grain", "wide", "narrow")]
+
+
 class LinkConfig(ctypes.Structure):
     """`struct link_config` (link_port.h)."""
 
@@ -49,6 +55,7 @@ class LinkConfig(ctypes.Structure):
         ("peer", c_uint8 * 6),
         ("retry", NativeRetryConfig),
         ("epoch", c_uint32),
+        ("line", LineFormat),
     ]
 
 
@@ -69,6 +76,7 @@ class VcCounters(ctypes.Structure):
             "s_cf",
             "r_cc",
             "r_cf",
+            "tx_line_bytes",
         )
     ]
 
@@ -176,6 +184,7 @@ class EndpointCounters(ctypes.Structure):
             "inbox_full",
             "moved",
             "unreachable",
+            "payload_bytes",
         )
     ]
 

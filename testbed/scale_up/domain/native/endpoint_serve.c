@@ -178,6 +178,8 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 	if (outcome == STATUS_OK)
 		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);
+	if (outcome == STATUS_OK)
+		endpoint->counters.payload_bytes += tag->bytes;
 	histogram_record(&endpoint->times, now - (tag->until_ns - endpoint->config.timeout_ns));
 	flow_unsend(endpoint, response.tag, now);
 	endpoint_settle(endpoint, response.tag, outcome, now);
