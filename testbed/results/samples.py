@@ -391,7 +391,7 @@ class ScaleUpLoad:
     request_line_bytes: Count = 0
     """What the latter took of the GPUs' links, with the headers that the topology names."""
     payload_bytes: Count = 0
-    """What peers have answered for of what was written or read."""
+    """What has arrived in memories of GPUs by writes and reads."""
     stalled: bool = False
     """Transfers waited, and nothing moved until they were given up."""
     stall_s: Number = 0.0

@@ -100,7 +100,7 @@ struct plane {
 
 struct endpoint_counters {
 	__u64 requests, responses, served, refused, strays, lost_tags, messages, inbox_full, moved, unreachable;
-	__u64 payload_bytes; /* that were written or read, and the peer has answered for */
+	__u64 payload_bytes; /* that peers have written here, and that were read from them */
 };
 
 struct endpoint {
