@@ -291,9 +291,9 @@ class InsidePackets:
         while left:  # of traffic alone there may be more than its memory has
             part = min(left, len(local))
             if step.pulled:
-                handle = begins.read(window.reference(), local[:part])
+                handle = begins.read(window.reference(), local[:part], vc=step.vc)
             else:
-                handle = begins.write(window.reference(), local[:part])
+                handle = begins.write(window.reference(), local[:part], vc=step.vc)
             self._transfers[begins.gpu, handle] = transfer
             transfer.left += 1
             left -= part

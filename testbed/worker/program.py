@@ -86,6 +86,8 @@ class Step:
     """Where it is pulled: the number of the transfer that wrote these bytes, which the source has kept."""
     in_switch: InSwitch | None = None
     """Of a transfer inside the domain: its part in an operation of the switch."""
+    vc: int | None = None
+    """Of a transfer inside the domain that is frames: their virtual channel; None: that of requests."""
 
     @property
     def begins_at(self) -> int:

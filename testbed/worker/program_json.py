@@ -42,6 +42,8 @@ MOST_CHANNELS = 65_536
 MOST_COLLECTIVES = 65_536
 MEMORY_LIMIT = 16 << 30
 """The most bytes that the arrays of one host's ranks may take together."""
+MOST_VCS = 8
+"""Virtual channels of a scale-up link."""
 MOST_REQUESTS = 1_000_000
 MOST_REQUEST_BYTES = 1 << 20
 MOST_TOKENS = 1 << 20
@@ -51,7 +53,7 @@ _COMBINES = tuple(Combine)
 _PIECE = ("collective", "offset", "length", "target", "combine")
 _COLUMNS = (
     "number", "source", "destination", "size_bytes", "duration_ns", "start_ns", "after", "channel", "acknowledged",
-    "pulled", "restores", "operation", "members", "multicast", *_PIECE,
+    "pulled", "restores", "operation", "members", "multicast", "vc", *_PIECE,
 )  # fmt: skip
 
 _REQUEST_LIMITS = {
@@ -88,6 +90,7 @@ def encode_program(program: Program) -> dict[str, Json]:
         "operation": [-1 if part is None else part.operation for part in parts],
         "members": [0 if part is None else part.members for part in parts],
         "multicast": [0 if part is None else int(part.multicast) for part in parts],
+        "vc": [_number(step.vc) for step in steps],
         "collective": [-1 if piece is None else piece.collective for piece in pieces],
         "offset": [-1 if piece is None else piece.offset for piece in pieces],
         "length": [-1 if piece is None else piece.length for piece in pieces],
@@ -229,6 +232,7 @@ def _steps(columns: dict[str, Json]) -> Iterable[Step]:
         "operation": (-1, MAX_STEPS),
         "members": (0, MOST_RANKS),
         "multicast": (0, 2),
+        "vc": (-1, MOST_VCS),
         "collective": (-1, MOST_COLLECTIVES),
         "offset": (-1, MEMORY_LIMIT),
         "length": (-1, MEMORY_LIMIT),
@@ -298,6 +302,7 @@ def _step(columns: dict[str, Json], n: int) -> Step:
         pulled=bool(columns["pulled"][n]),
         restores=restores,
         in_switch=in_switch,
+        vc=None if columns["vc"][n] == -1 else columns["vc"][n],
     )
 
 
@@ -322,7 +327,7 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
         elif step.source not in program.own:
             raise ProgramError(path, "it is another host's computing")
         _check_in_switch(step, path, operations)
-        if step.pulled and (step.channel is None or not program.transport.pulls):
+        if step.pulled and not _can_pull(program, step):
             raise ProgramError(path, f"{program.transport.kind} has no transfer that its destination begins")
         if step.restores is not None and not (step.pulled and step.restores < step.number):
             raise ProgramError(path, f"it cannot restore step {step.restores}")
@@ -331,6 +336,11 @@ def _check_steps(program: Program, by_rank: dict[int, Endpoint]) -> None:
         elif step.after:
             raise ProgramError(path, "what another host's step waits for is no part of this program")
         seen[step.number] = step
+
+
+def _can_pull(program: Program, step: Step) -> bool:
+    """Tell whether the destination of a transfer can begin it: its transport has that, or the domain's frames."""
+    return program.scale_up.packets is not None if step.channel is None else program.transport.pulls
 
 
 def _check_in_switch(step: Step, path: str, operations: dict[int, tuple[InSwitch, int | None, int]]) -> None:

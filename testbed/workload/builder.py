@@ -91,6 +91,7 @@ class StepBuilder:
         after: Iterable[int] = (),
         start_ns: int = 0,
         lane: Lane | None = None,
+        vc: int | None = None,
         pulled: bool = False,
         restores: int | None = None,
         job: IoJob | None = None,
@@ -99,7 +100,8 @@ class StepBuilder:
         """Add a transfer of bytes that mean nothing, not before `start_ns`, and return its number.
 
         One that is `pulled` is begun by its destination, whose lane and whose steps it waits for; it may read back what
-        the transfer `restores` has written. fio moves it as `job` says.
+        the transfer `restores` has written. fio moves it as `job` says. Inside a scale-up domain its frames are of the
+        virtual channel `vc`.
         """
         self._check_transfer(source, destination, size_bytes)
         return self._add(
@@ -111,6 +113,7 @@ class StepBuilder:
                 after=self._behind(destination if pulled else source, after, lane),
                 start_ns=start_ns,
                 scale_up=self.same_domain(source, destination),
+                vc=vc,
                 pulled=pulled,
                 restores=restores,
                 job=job,

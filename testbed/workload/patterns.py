@@ -34,15 +34,24 @@ class Scope(StrEnum):
 
 
 def generate_point_to_point(
-    *, ranks: int, size_bytes: int, source: int = 0, destination: int = 1, flows: int = 1, rounds: int = 1
+    *,
+    ranks: int,
+    size_bytes: int,
+    source: int = 0,
+    destination: int = 1,
+    flows: int = 1,
+    rounds: int = 1,
+    reads: bool = False,
 ) -> Workload:
-    """`flows` transfers of `size_bytes` side by side from one rank to another, `rounds` times."""
+    """`flows` transfers of `size_bytes` side by side from one rank to another, `rounds` times. The destination `reads`
+    the bytes, or the source writes them.
+    """
     require_positive(flows=flows, rounds=rounds)
     builder = StepBuilder(ranks)
     last: tuple[int, ...] = ()
     for turn in range(rounds):
         last = tuple(
-            builder.transfer(source, destination, size_bytes, after=last, label=f"p2p[{turn}].{flow}")
+            builder.transfer(source, destination, size_bytes, after=last, pulled=reads, label=f"p2p[{turn}].{flow}")
             for flow in range(flows)
         )
     return builder.build("point-to-point")
@@ -82,17 +91,27 @@ def generate_overlapped_incast(
 
 
 def generate_incast_victim(
-    *, ranks: int, size_bytes: int, victim_bytes: int, victim_start_ns: int, senders: int | None = None
+    *,
+    ranks: int,
+    size_bytes: int,
+    victim_bytes: int,
+    victim_start_ns: int,
+    senders: int | None = None,
+    victim_source: int | None = None,
+    victim_vc: int | None = None,
 ) -> Workload:
     """Ranks 1, 2 and so on send to rank 0, and the last rank but one sends to the last one, which nobody else does.
 
-    `senders` is how many send to rank 0; None: all but the victim's two. Source: the victim flow of DCQCN (Zhu et al.,
-    SIGCOMM 2015, section 2.2).
+    `senders` is how many send to rank 0; None: all but the victim's two. `victim_source` sends the victim's bytes
+    instead, and may be one of the senders, whose queues the victim then shares; all but the last rank are senders then.
+    Inside a scale-up domain the victim's frames may have a virtual channel of their own. Source: the victim flow of
+    DCQCN (Zhu et al., SIGCOMM 2015, section 2.2).
     """
     builder = StepBuilder(ranks)
-    for source in _others(ranks - 2, 0, senders):
+    for source in _others(ranks - (2 if victim_source is None else 1), 0, senders):
         builder.transfer(source, 0, size_bytes, label=f"incast.{source}")
-    builder.transfer(ranks - 2, ranks - 1, victim_bytes, start_ns=victim_start_ns, label="victim")
+    victim = ranks - 2 if victim_source is None else victim_source
+    builder.transfer(victim, ranks - 1, victim_bytes, start_ns=victim_start_ns, vc=victim_vc, label="victim")
     return builder.build("incast-victim")
 
 
@@ -120,7 +139,7 @@ def generate_outcast_incast(*, ranks: int, size_bytes: int, receivers: int = 4) 
     return builder.build("outcast-incast")
 
 
-def generate_permutation(
+def generate_permutation(  # noqa: PLR0913  # what a permutation has
     *,
     ranks: int,
     size_bytes: int,
@@ -129,10 +148,12 @@ def generate_permutation(
     leaf_of: LeafOf | None = None,
     flows: int = 1,
     sources: Collection[int] | None = None,
+    reads: bool = False,
 ) -> Workload:
     """Each rank sends to one other and receives from one other, drawn by `rng`: a derangement.
 
-    Of that, only `sources` send, if they are given. `flows` transfers of `size_bytes` each make up a pair. Raises
+    Of that, only `sources` send, if they are given. `flows` transfers of `size_bytes` each make up a pair, which its
+    destination `reads`, or its source writes. Raises
     `WorkloadError` where more than half of the ranks are in one leaf and the scope is inter-leaf, or nobody sends.
     """
     leaves: list[Hashable] = list(range(ranks))
@@ -147,7 +168,7 @@ def generate_permutation(
         pairs = [pair for pair in pairs if pair[0] in sources]
         if not pairs:
             raise WorkloadError("nobody sends", field="sources")
-    return _pairs("permutation", pairs, ranks, size_bytes, flows)
+    return _pairs("permutation", pairs, ranks, size_bytes, flows, reads=reads)
 
 
 def generate_tornado(*, ranks: int, size_bytes: int, shift: int | None = None, flows: int = 1) -> Workload:
@@ -214,13 +235,15 @@ def generate_background(
     return builder.build("background")
 
 
-def _pairs(name: str, pairs: Sequence[tuple[int, int]], ranks: int, size_bytes: int, flows: int) -> Workload:
+def _pairs(
+    name: str, pairs: Sequence[tuple[int, int]], ranks: int, size_bytes: int, flows: int, *, reads: bool = False
+) -> Workload:
     require_positive(flows=flows)
     builder = StepBuilder(ranks)
     for source, destination in pairs:
         for flow in range(flows):
             label = f"{name}.{source}" if flows == 1 else f"{name}.{source}.{flow}"
-            builder.transfer(source, destination, size_bytes, label=label)
+            builder.transfer(source, destination, size_bytes, pulled=reads, label=label)
     return builder.build(name)
 
 

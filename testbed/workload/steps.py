@@ -95,6 +95,8 @@ class Transfer:
     """Between GPUs of one scale-up domain: over its network, not over the fabric."""
     in_switch: InSwitch | None = None
     """Of `scale_up`: the operation in the switch that it is part of; None where it goes from GPU to GPU."""
+    vc: int | None = None
+    """Of a transfer inside a scale-up domain: the virtual channel of its frames; None: that of requests."""
     pulled: bool = False
     """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
     restores: int | None = None

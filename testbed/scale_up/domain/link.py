@@ -100,6 +100,11 @@ class LinkSettings:
         return self.unit_bytes or _MODEL_UNIT * self.coarse
 
     @property
+    def payload_bytes(self) -> int:
+        """Of the longest frame."""
+        return self.coarse * REGION_BYTES
+
+    @property
     def frame_bytes(self) -> int:
         """The longest frame."""
         return self.coarse * REGION_BYTES + OVERHEAD_BYTES

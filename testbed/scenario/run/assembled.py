@@ -174,10 +174,11 @@ def _predict(
         Carried(
             workload=one.workload,
             placement=one.placement,
-            channels=run.channels,
+            channels=[channel for channel in run.channels if not channel.inside],
             channel_of={
                 number: run.channels[index]
                 for number, index in zip(run.transfers.number, run.transfers.channel, strict=True)
+                if not run.channels[index].inside
             },
         )
         for one, run in zip(traffic, runs, strict=False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from testbed.results import Channel, Transfers
 
@@ -98,3 +98,13 @@ def goodput_curve(
             carried[place] += now - before
             before = now
     return [round(window * window_s, 9) for window in ends], [8 * size / window_s for size in carried]
+
+
+def union_s(spans: Iterable[tuple[float, float]]) -> float:
+    """Return how long at least one of the spans lasts, in s."""
+    total = 0.0
+    until = float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total

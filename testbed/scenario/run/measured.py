@@ -11,6 +11,8 @@ from typing import Any
 
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
+from testbed.scenario.run.flow_rates import union_s
+from testbed.scenario.run.inside_flows import inside_flows
 from testbed.scenario.run.placed_workload import PlacedWorkload, datatype_of
 from testbed.scenario.run.placement import flow_end
 from testbed.scenario.run.requests import RequestsMeasured, measure_requests
@@ -99,14 +101,15 @@ def put_together(
             counters[name] = max(counters[name], value) if name in _OF_ONE_NIC else counters[name] + value
         counters["latest_timer_us"] = max(counters["latest_timer_us"], report["latest_timer_ns"] / 1e3)
     moved = {number: size for some in ends.values() for end in some for number, size in zip(*end["moved"], strict=True)}
-    transfers = _transfers(placement, started, arrived, moved, ideals)
+    inside = inside_flows(placement, started, arrived)
+    transfers = _transfers(placement, started, arrived, moved, ideals) if inside is None else inside[0]
     requests = measure_requests(placement, reports)
     if requests is not None:
         counters |= requests.counters
     steps_left = {host: report["steps_left"] for host, report in reports.items()}
     return Measured(
         transfers=transfers,
-        channels=_channels(placement, transfers, ends, samples, ideals),
+        channels=_channels(placement, transfers, ends, samples, ideals) if inside is None else inside[1],
         collectives=_collectives(placement, started, arrived, wrong, ideals),
         counters=dict(counters),
         steps_left=steps_left,
@@ -226,7 +229,7 @@ def _channels(
         a, b = placement.ranks[plan.source], placement.ranks[plan.destination]
         reported = ends.get(plan.index, ())
         mine = spans[plan.index]
-        busy_s = _union_s(mine)
+        busy_s = union_s(mine)
         found.append(
             Channel(
                 source_rank=plan.source,
@@ -274,16 +277,6 @@ def _samples(columns: Mapping[str, Any] | None) -> ChannelSamples:
         rtt_us=columns["rtt_us"],
         retransmits=columns["retransmits"],
     )
-
-
-def _union_s(spans: Iterable[tuple[float, float]]) -> float:
-    """Return how long at least one of the spans lasts, in s."""
-    total = 0.0
-    until = float("-inf")
-    for start, end in sorted(spans):
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
 
 
 # --- collectives -----------------------------------------------------------------------------------------

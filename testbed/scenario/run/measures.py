@@ -159,12 +159,13 @@ def _of_channels(run: RunData) -> Iterator[object]:
         yield FabricBytes(payload_bytes=run.fabric_bytes)
     if not channels:
         return
-    peers: dict[str, set[str]] = defaultdict(set)
-    for channel in channels:
-        peers[str(channel.source)].add(str(channel.destination))
-    yield NicPeers(peers=[len(found) for found in peers.values()])
     again = [float(channel.retransmits) for channel in channels]
-    yield Retransmissions(packets=again)
+    if not any(channel.inside for channel in channels):  # those are no NICs', and links send again, not their ends
+        peers: dict[str, set[str]] = defaultdict(set)
+        for channel in channels:
+            peers[str(channel.source)].add(str(channel.destination))
+        yield NicPeers(peers=[len(found) for found in peers.values()])
+        yield Retransmissions(packets=again)
     if alone:  # messages sent one at a time: how fast they were sent says nothing
         yield Latencies(
             latency_s=[us / 1e6 for one in alone for us in one.samples_us],
@@ -208,12 +209,17 @@ def _of_fio(channels: Sequence[Channel]) -> Iterator[object]:
 
 
 def _victims(channels: Sequence[Channel]) -> list[Channel]:
-    """The channels that have both their NICs for themselves, where others share a receiver."""
+    """The channels that have both their NICs for themselves, where others share a receiver; of those between GPUs, those
+    that have their receiver for themselves."""
     senders = Counter(str(channel.source) for channel in channels)
     receivers = Counter(str(channel.destination) for channel in channels)
     if max(receivers.values(), default=0) < 2:
         return []
-    return [one for one in channels if senders[str(one.source)] == receivers[str(one.destination)] == 1]
+    return [
+        one
+        for one in channels
+        if receivers[str(one.destination)] == 1 and (one.inside or senders[str(one.source)] == 1)
+    ]
 
 
 def _of_collectives(run: RunData) -> Iterator[object]:

@@ -98,21 +98,22 @@ def compile_programs(
         if step.size_bytes > LARGEST_TRANSFER:
             raise ScenarioError(f"step {step.number} carries {step.size_bytes} bytes; the most is {LARGEST_TRANSFER}")
         hosts = (worker(step.source), worker(step.destination))
-        asked = step.number in placement.channels.of_step and pulled(step)
+        over_fabric = step.number in placement.channels.of_step
+        asked = pulled(step) if over_fabric else step.pulled and placement.domains.packets is not None
         if step.pulled and not asked:
             raise ScenarioError(
                 f"step {step.number} ({step.label}) is read by rank {step.destination}, and the transport has no reads"
             )
         if asked:
             _check_pulled(step, workload)
-        if step.number not in placement.channels.of_step and hosts[0] != hosts[1]:
+        if not over_fabric and hosts[0] != hosts[1]:
             _check_domain(step, placement)
             neighbours[hosts[0]].add(step.destination)
             neighbours[hosts[1]].add(step.source)
-        if step.number not in placement.channels.of_step:
+        if not over_fabric:
             if step.in_switch is not None and placement.domains.packets is not None:
                 raise ScenarioError(
-                    f"step {step.number} ({step.label}) is to be added up in a scale-up switch, which adds no packets up",
+                    f"step {step.number} ({step.label}) is to be added up in a switch, which adds no packets up",
                     hint="transport: {scale_up: time}, or another algorithm",
                 )
             inside[hosts[0]].add(step.source)
@@ -133,6 +134,7 @@ def compile_programs(
                     pulled=asked,
                     restores=step.restores if asked else None,
                     in_switch=step.in_switch,
+                    vc=step.vc,
                 )
             )
     requests = _requests_by_host(placement)

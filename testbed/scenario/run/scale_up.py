@@ -6,7 +6,7 @@ generation; NVIDIA/nccl `src/graph/tuning.cc`): Hopper 0.85, Blackwell 0.74.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from testbed.datapath import scale_up_domain
@@ -14,11 +14,11 @@ from testbed.deploy.scale_up import gpu_settings
 from testbed.errors import ScenarioError
 from testbed.model import Lab, ScaleUp, ScaleUpBy
 from testbed.model.scenario import SCALE_UP_TIMEOUT_MS, Transport
-from testbed.model.transports import TransportKind
+from testbed.model.transports import TRANSPORTS
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.scale_up.domain.endpoint import Gpu
 from testbed.worker.program import ScaleUpLinks, ScaleUpPackets, ScaleUpPlace
-from testbed.workload.steps import Workload
+from testbed.workload.steps import Transfer, Workload
 
 IN_SWITCH_EFFICIENCY: Mapping[str, float] = {"h100": 0.85, "nvl72": 0.74}
 """By preset. Other presets' switches do not compute; links that are written out are taken to be used in full."""
@@ -44,8 +44,8 @@ class DomainPackets:
         """Return the packets of these ranks of one domain. Raises `ScenarioError` for a NIC that is no GPU's."""
         if not self.carried:
             raise ScenarioError(
-                "a worker that waits for RDMA does not wait for the frames of scale-up domains",
-                hint="transport: {kind: rdma, scale_up: time}, or tcp, uet or roce",
+                "workers of this transport do not wait for the frames of scale-up domains",
+                hint="transport: {scale_up: time}, or another kind",
             )
         places = []
         for rank, nic in sorted(nics.items()):
@@ -125,14 +125,31 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> 
         rtt_ns=round(lab.scale_up.rtt.ns * k),
         timeout_ns=timeout_ms * 1_000_000,
         counts_errors=transport.scale_up_errors == "count",
-        carried=transport.kind is not TransportKind.RDMA,
+        carried=_can_carry(transport),
     )
     return replace(found, packets=packets)
+
+
+def _can_carry(transport: Transport) -> bool:
+    """Tell whether the workers of a transport can carry frames of a domain: it then has the choice."""
+    named = {one.name: one for one in TRANSPORTS[transport.kind.value].parameters}
+    return "scale_up" in named and ScaleUpBy.PACKETS in named["scale_up"].choices
 
 
 def goes_by_packets(lab: Lab, transport: Transport) -> bool:
     """Tell whether a scenario's transport has transfers inside the domains of a lab carried as frames."""
     return ScaleUpBy(transport.scale_up or lab.scale_up.by) is ScaleUpBy.PACKETS
+
+
+def inside_domains(workload: Workload, domain_of_rank: Sequence[str]) -> Workload:
+    """Return the workload with every transfer between ranks of one domain going over its links, patterns' too."""
+    steps = tuple(
+        replace(step, scale_up=True)
+        if isinstance(step, Transfer) and domain_of_rank[step.source] == domain_of_rank[step.destination]
+        else step
+        for step in workload.steps
+    )
+    return replace(workload, steps=steps)
 
 
 def check_in_switch(lab: Lab, workload: Workload) -> None:

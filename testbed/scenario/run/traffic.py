@@ -14,14 +14,14 @@ from testbed.model.transports import TRANSPORTS, TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.placement import RankPlacement, place_ranks
-from testbed.scenario.run.scale_up import check_in_switch, scale_up_domains
+from testbed.scenario.run.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
 from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.reads import with_requests
 from testbed.workload.registry import build_workload, workload_kind
-from testbed.workload.steps import Workload, fabric_pairs, requests_last_ns
+from testbed.workload.steps import Transfer, Workload, fabric_pairs, requests_last_ns
 from testbed.workload.tenants import Tenant, mix_tenants
 
 
@@ -54,6 +54,10 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         _check_reachable(lab, placement, workload)
     except WorkloadError as error:
         raise ScenarioError(error.message, hint=error.hint) from error
+    domains = scale_up_domains(lab.model, lab.plan.k)
+    nodes = [nic.node for nic in placement.nics]
+    if goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports:
+        workload = inside_domains(workload, [domains.of(node) for node in nodes])
     check_in_switch(lab.model, workload)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}
@@ -67,7 +71,13 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         carriers |= dict.fromkeys(part.ranks, transport)
         if part.workload.requests and not TRANSPORTS[part.transport.kind.value].carries_http:
             raise ScenarioError(f"requests go over HTTP, and {part.transport.kind} does not carry it")
-    asking = with_requests(workload, pulls=lambda step: carriers[step.source].pulls(step, nics))
+
+    def pulls(step: Transfer) -> bool:
+        if step.scale_up or nodes[step.source] == nodes[step.destination]:
+            return goes_by_packets(lab.model, carriers[step.source].transport)
+        return carriers[step.source].pulls(step, nics)
+
+    asking = with_requests(workload, pulls=pulls)
     _check_time(scenario, lab, asking)
     if not scenario.tenant_transports:
         return RunTraffic(workload=asking, placement=placement, seed=seed)

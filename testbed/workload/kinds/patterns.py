@@ -34,6 +34,13 @@ from testbed.workload.steps import Workload
 
 _BYTES = size("bytes", "64bdp", "Gives the payload of each transfer.")
 _FLOWS = whole("flows", 1, "Says how many transfers run side by side for each pair.", high=1024)
+_OPERATION = choice(
+    "operation",
+    "write",
+    ("write", "read"),
+    "Says whether the sender writes the bytes, or the receiver reads them, which a request for each transfer asks for"
+    " where the transport has no reads. Inside a scale-up domain with packets, reads are its own.",
+)
 _LOAD, _SPAN, _SOURCES, _DESTINATIONS = parameters_of(Mice)
 
 
@@ -45,6 +52,7 @@ def _point_to_point(values: Values, fabric: Fabric) -> Workload:
         destination=values.whole("destination"),
         flows=values.whole("flows"),
         rounds=values.whole("rounds"),
+        reads=values.text("operation") == "read",
     )
 
 
@@ -77,6 +85,8 @@ def _incast_victim(values: Values, fabric: Fabric) -> Workload:
         victim_bytes=values.bytes("victim_bytes"),
         victim_start_ns=values.ns("victim_start"),
         senders=values.optional_whole("senders"),
+        victim_source=values.optional_whole("victim_source"),
+        victim_vc=values.optional_whole("victim_vc"),
     )
 
 
@@ -104,6 +114,7 @@ def _permutation(values: Values, fabric: Fabric) -> Workload:
         leaf_of=fabric.leaf_of,
         flows=values.whole("flows"),
         sources=listed(values.some_ranks("sources"), list(range(fabric.ranks)), "sources"),
+        reads=values.text("operation") == "read",
     )
 
 
@@ -163,6 +174,7 @@ KINDS = (
             rank("destination", 1, "Names the rank that receives."),
             _FLOWS,
             whole("rounds", 1, "Says how often each pair sends, each time after the last.", high=100_000),
+            _OPERATION,
         ),
         build=_point_to_point,
         timed=True,
@@ -199,6 +211,20 @@ KINDS = (
             size("victim_bytes", "64bdp", "Gives the payload of the victim."),
             duration("victim_start", "0ns", "Says when the victim begins."),
             whole("senders", None, "Says how many ranks send to rank 0; by default all others.", high=100_000),
+            rank(
+                "victim_source",
+                None,
+                "Names the rank that the victim comes from, which may be one of the senders; by default the last but"
+                " one, which is none.",
+            ),
+            whole(
+                "victim_vc",
+                None,
+                "Gives the victim's frames inside a scale-up domain a virtual channel of their own, from 0; by default"
+                " that of all requests.",
+                low=0,
+                high=7,
+            ),
         ),
         build=_incast_victim,
     ),
@@ -233,6 +259,7 @@ KINDS = (
             ),
             _FLOWS,
             some_ranks("sources", None, "Says how many of the ranks send, or which; by default all."),
+            _OPERATION,
         ),
         build=_permutation,
         timed=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples, ScaleUpCarried
@@ -238,7 +239,7 @@ def scale_up_plane_share(plane_bytes: Sequence[float], *, of: Callable[[Sequence
 for _name, _title, _of in (("min", "idlest", min), ("max", "busiest", max)):
     SCALE_UP.add(
         Metric(
-            compute=scale_up_plane_share,
+            compute=partial(scale_up_plane_share, of=_of),
             name=f"scale_up_plane_{_name}",
             title=f"Bytes of the {_title} scale-up plane, over the mean",
             unit=MetricUnit.RATIO,

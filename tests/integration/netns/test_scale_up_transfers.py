@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,13 +13,16 @@ from typing import Any
 import pytest
 
 from testbed.deploy.live import RunningLab
+from testbed.deploy.scale_up import domain_switch, start_domain_switches
 from testbed.model import SCALE_UP_PRESETS, ScaleUpBy
 from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.workers import SharedWorkers
+from testbed.scenario.run.workers import SharedWorkers, WorkerFailed
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
+from testbed.workload.patterns import generate_incast
 from testbed.workload.steps import Workload
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -60,5 +67,48 @@ def test_an_all_reduce_is_right_and_takes_the_time_of_its_links(lab: RunningLab,
     for result in (by_packets, by_time):
         assert result.complete, result.failure
         assert result.collectives[0].wrong == 0
-    print(by_packets.collectives[0].seconds, by_time.collectives[0].seconds)
-    assert by_packets.collectives[0].seconds == pytest.approx(by_time.collectives[0].seconds, rel=0.08)
+    assert by_packets.scale_up and not by_time.scale_up
+    assert by_packets.collectives[0].seconds == pytest.approx(by_time.collectives[0].seconds, rel=0.12)
+
+
+def test_what_a_gpu_reads_is_there(lab: RunningLab, shared: SharedWorkers) -> None:
+    """All GPUs read from one, which answers over the planes of its own links: it sends at their rate."""
+    builder = StepBuilder(GPUS, ranks_per_domain=GPUS)
+    for reader in range(1, GPUS):
+        builder.transfer(0, reader, SIZE // 4, pulled=True)
+    result = run(lab, shared, builder.build("reads"), scale_up="packets")
+    assert result.complete, result.failure
+    (report,) = result.scale_up
+    assert report["ended"] == GPUS - 1 and report["failed"] == 0
+    sent = [sum(vc["tx_bytes"] for plane in gpu["planes"] for vc in plane["vcs"]) for gpu in report["gpus"].values()]
+    assert sent[0] > (GPUS - 1) * SIZE // 4 > 10 * max(sent[1:])
+    assert all(channel.inside for channel in result.channels) and len(result.channels) == GPUS - 1
+
+
+@pytest.mark.parametrize("errors", ["end", "count"])
+def test_a_switch_that_dies_ends_transfers_in_errors(lab: RunningLab, shared: SharedWorkers, errors: str) -> None:
+    """The error names the domain and both GPUs; or failures are counted, and the run ends. Then it works again."""
+    (domain,) = lab.plan.scale_up_domains
+    directory = lab.state.run_directory(lab.name)
+
+    @contextlib.contextmanager
+    def killing() -> Iterator[None]:
+        os.kill(domain_switch(directory, domain.name).status()["pid"], signal.SIGKILL)
+        yield
+
+    options = WorkloadRunOptions(seed=3, limit_s=20.0, around=killing)
+    transport = Transport(kind=TransportKind.UET, scale_up="packets", scale_up_errors=errors, scale_up_timeout_ms=1_000)
+    try:
+        with WorkloadRunner(lab, transport, shared=shared) as runner:
+            result = runner.run(generate_incast(ranks=GPUS, size_bytes=SIZE), nics(lab), options)
+    finally:
+        start_domain_switches(lab.plan, directory)
+    if errors == "count":
+        assert result.complete, result.failure
+        assert result.scale_up[0]["failed"] == GPUS - 1
+    else:
+        assert isinstance(result.failure, WorkerFailed)
+        host = domain.wires[0].host
+        assert re.search(rf"scale-up domain {domain.name}: .*{host}:gpu\d to {host}:gpu1", result.failure.reason)
+    again = run(lab, shared, generate_incast(ranks=GPUS, size_bytes=SIZE // 8), scale_up="packets")
+    assert again.complete, again.failure
