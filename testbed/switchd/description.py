@@ -34,7 +34,8 @@ class SwitchDescription:
     plane_rates_bps: Sequence[int] = ()
     """The rates of each plane's links, per direction; (): all have that of `link`."""
     quantum_ns: int = 50_000
-    """The switch sleeps for so long after each round, below 1 s: frames that come in together cost less."""
+    """The switch sleeps for so long after each round, below 1 s, where more than one frame comes in such a time: frames
+    that come in together cost less."""
 
     def __post_init__(self) -> None:
         if len(self.ports) != self.gpus * self.planes:

@@ -57,9 +57,9 @@ class LinkSettings:
     """Least distance of CF_Updates; 0: 6,400 bytes for each 16 transactions of a frame."""
     heartbeat_ns: int = 10_000_000
     """Most time between two control frames while data passes. It is real time, as are the next two."""
-    idle_heartbeat_ns: int = 300_000_000
+    idle_heartbeat_ns: int = 700_000_000
     """The same of a link that nothing has passed for long; it doubles from `heartbeat_ns` up to this."""
-    silence_ns: int = 1_000_000_000
+    silence_ns: int = 2_500_000_000
     """An end that has heard nothing for so long takes the link for down; 0: never."""
     cc_period_ns: int = 0
     """Time between two CC_Updates; 0: none are sent, nor are they with LLR, under which no credit leaks."""

@@ -336,10 +336,16 @@ static __u32 to_tell(const struct link_port *port, __u32 from, __u64 now)
 	return LINK_VCS;
 }
 
+/* When what is said now counts as said: ends that are idle speak at the same times, so that they wake up together. */
+static __u64 beat_begin(const struct link_port *port, __u64 now)
+{
+	return port->beat_ns > port->config.cf_max_ns ? now - now % port->beat_ns : now;
+}
+
 static __u32 tell(struct link_port *port, __u32 vc, __u64 now)
 {
 	port->told[vc] = port->r_cf[vc];
-	port->told_ns[vc] = now;
+	port->told_ns[vc] = beat_begin(port, now);
 	return vc << 15 | (port->r_cf[vc] & COUNT_MASK);
 }
 
@@ -396,9 +402,20 @@ static __u32 put_pfc(struct link_port *port, __u64 now, __u8 *frame)
 	return CONTROL_FRAME_BYTES;
 }
 
+/* Whether credits were given back that the other end does not know of. */
+static bool has_news(const struct link_port *port)
+{
+	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
+		if (lossless(port, vc) && port->told[vc] != port->r_cf[vc])
+			return true;
+	}
+	return false;
+}
+
 __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 {
 	__u32 sets, least = 0;
+	bool news;
 
 	if (port->config.flow_control == PFC && put_pfc(port, now, frame))
 		return CONTROL_FRAME_BYTES;
@@ -407,7 +424,10 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 		link_put_signal(port, frame + ETHERNET_BYTES + least++ * CTLOS_BYTES);
 	sets = least;
 	if (port->own_signal)
-		sets = put_cf_updates(port, now, frame, link_retry_put(port, now, frame, least));
+		sets = link_retry_put(port, now, frame, least);
+	news = sets > least || has_news(port);
+	if (port->own_signal)
+		sets = put_cf_updates(port, now, frame, sets);
 	if (sets == least && now < port->said_ns + port->beat_ns)
 		return 0;
 	if (!sets) /* all it says is that we are there */
@@ -417,9 +437,9 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 		frame[TIME_AT + i] = now >> 8 * (7 - i);
 	frame[EPOCHS_AT] = port->config.epoch;
 	frame[EPOCHS_AT + 1] = port->peer_epoch;
-	if (now >= port->said_ns + port->beat_ns)
+	if (!news)
 		port->beat_ns = earlier(2 * port->beat_ns, port->config.idle_ns);
-	port->said_ns = now;
+	port->said_ns = beat_begin(port, now);
 	port->counters.control_tx++;
 	wire_seal(frame, CONTROL_FRAME_BYTES, false);
 	return CONTROL_FRAME_BYTES;

@@ -11,6 +11,7 @@
 #define EVENTS 64 /* after so many, what they led to is done */
 #define RETRY_NS 50000      /* after the kernel had no room */
 #define CONTROL (~0ull)
+#define SLOT_NS 1000000
 #define PAUSE (1ull << 32)  /* a port's socket for PFC */
 
 static bool watch(struct switch_loop *loop, int descriptor, __u64 what)
@@ -66,6 +67,8 @@ static void receive(struct switch_loop *loop, __u32 port, int socket)
 	int count = batch_receive(loop->batch, socket, &sw->pool, sw->port_count, frames);
 	__u64 now = monotonic_ns();
 
+	if (count > 0)
+		loop->came += count;
 	for (int i = 0; i < count; i++)
 		switch_arrive(sw, port, frames[i], now);
 }
@@ -131,12 +134,25 @@ static bool wait_and_receive(struct switch_loop *loop, __u64 deadline)
 	return asked;
 }
 
+/* Whether more than one frame comes in a quantum, on average. */
+static bool is_busy(struct switch_loop *loop)
+{
+	__u64 now = monotonic_ns(), limit = SLOT_NS / loop->quantum_ns;
+
+	if (now >= loop->slot_ns + SLOT_NS) {
+		loop->came_before = now < loop->slot_ns + 2 * SLOT_NS ? loop->came : 0;
+		loop->came = 0;
+		loop->slot_ns = now;
+	}
+	return loop->came > limit || loop->came_before > limit;
+}
+
 /* A FIFO process would take each frame as it comes, from under the hands of who sends the next. */
 static void gather(struct switch_loop *loop)
 {
 	struct timespec pause = {0, loop->quantum_ns};
 
-	if (!loop->quantum_ns)
+	if (!loop->quantum_ns || !is_busy(loop))
 		return;
 	nanosleep(&pause, NULL);
 	loop->asleep_ns += loop->quantum_ns;

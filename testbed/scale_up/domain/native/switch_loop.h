@@ -10,13 +10,15 @@ struct switch_loop {
 	struct batch *batch;
 	int epoll;
 	int *sockets, *pause_sockets; /* by port; -1: none */
-	__u64 quantum_ns; /* least time between two rounds */
+	__u64 quantum_ns; /* least time between two rounds, where there is much to do */
+	__u64 slot_ns;    /* when counting began */
+	__u32 came, came_before; /* frames since then, and in the slot before */
 	__u64 asleep_ns;  /* in all, of waiting */
 };
 
 /* `sockets` and `pause_sockets` are as many as ports, and stay the caller's; `control` becomes readable when Python has
- * something to do. After a round the switch sleeps for `quantum_ns`, so that frames come in many at a time and cost less.
- * NULL: no memory or descriptor. */
+ * something to do. After a round the switch sleeps for `quantum_ns` where more than one frame came in such a time
+ * lately, so that they come many at a time and cost less. NULL: no memory or descriptor. */
 API struct switch_loop *switch_loop_new(struct scale_up_switch *sw, const int *sockets, const int *pause_sockets, int control,
 					__u64 quantum_ns);
 API void switch_loop_free(struct switch_loop *loop);
