@@ -161,7 +161,9 @@ class _Transport(MeasuredTransport):
         name = f"gpu{given.number}"
         try:
             return ScaleUpEndpoint(options, agent, name, agent.open(name, given.gpu), memory)
-        except (OSError, UsageError) as error:
+        except OSError as error:
+            raise PerftestError(f"cannot open GPU {given.number}: {error.strerror or error}") from None
+        except UsageError as error:
             raise PerftestError(f"cannot open GPU {given.number}: {error}") from None
 
 
