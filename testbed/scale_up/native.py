@@ -159,7 +159,7 @@ class NativeCreditSender(ctypes.Structure):
         ("port_in_use", c_uint64),
         ("cc_due_ns", c_uint64),
         ("lossless", c_uint32),
-        ("unit_shift", c_uint32),
+        ("pad", c_uint32),
         ("counters", NativeCreditSenderCounters),
     ]
 
@@ -178,7 +178,7 @@ class NativeCreditReceiver(ctypes.Structure):
         ("lossless", c_uint32),
         ("changed", c_uint32),
         ("next_vc", c_uint32),
-        ("unit_shift", c_uint32),
+        ("pad", c_uint32),
         ("counters", NativeCreditReceiverCounters),
     ]
 
@@ -331,12 +331,14 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("wire_control", c_int, (c_char_p, c_char_p, c_char_p, POINTER(NativeCtlos), c_uint32, c_uint64)),
     ("wire_cc_update", c_int, (c_char_p, c_char_p, c_char_p, POINTER(NativeCount), c_uint32)),
     ("credit_sender_init", c_int, (_CREDIT_SENDER, POINTER(NativeCreditConfig))),
+    ("credit_sender_restart", None, (_CREDIT_SENDER,)),
     ("credit_may_send", c_bool, (_CREDIT_SENDER, c_uint32, c_uint32)),
     ("credit_sent", None, (_CREDIT_SENDER, c_uint32, c_uint32)),
     ("credit_on_cf_update", None, (_CREDIT_SENDER, POINTER(NativeCtlos))),
     ("credit_sender_poll", c_uint32, (_CREDIT_SENDER, c_uint64)),
     ("credit_sender_timer", c_uint64, (_CREDIT_SENDER,)),
     ("credit_receiver_init", c_int, (_CREDIT_RECEIVER, POINTER(NativeCreditConfig))),
+    ("credit_receiver_restart", None, (_CREDIT_RECEIVER,)),
     ("credit_stored", c_bool, (_CREDIT_RECEIVER, c_uint32, c_uint32)),
     ("credit_freed", None, (_CREDIT_RECEIVER, c_uint32, c_uint32)),
     ("credit_on_cc_update", None, (_CREDIT_RECEIVER, POINTER(NativeCount), c_uint32)),

@@ -25,9 +25,9 @@ SLOW_BPS = 50_000_000
 FRAMES_PER_S = 150_000
 SWITCH_US = 1e6 / FRAMES_PER_S
 """Of a core that does nothing else."""
-PASS_US = 500
-"""At the 99th percentile: of a frame that finds its output free, the pause between rounds and two wake-ups."""
-IDLE_SHARE = 0.1
+PASS_US = 50
+"""At the 99th percentile: of a frame that finds its output free, from its last bit to the hand-over to the kernel."""
+IDLE_SHARE = 0.01
 
 
 @pytest.mark.thorough
@@ -68,6 +68,7 @@ def test_a_pass_and_an_idle_switch(tmp_path: Path) -> None:
         window = target.export(bytearray(1 << 20))
         window.authorise(0)
         lab.endpoints.wait(source, source.write(window.reference(), bytes(4096)))
+        lab.endpoints.run(3.0)  # links say less and less often that they are there
         idle = lab.switch.status()
         lab.endpoints.run(2.0)
         later = lab.switch.status()

@@ -6,17 +6,16 @@
 #define LEAST_OVERHEAD (-16)
 #define MOST_OVERHEAD 127
 
-static int check(const struct credit_config *config, __u32 *lossless, __u32 *unit_shift)
+static int check(const struct credit_config *config, __u32 *lossless)
 {
 	__u32 unit = config->unit_bytes;
 
-	if (unit < 32 || unit > 2048 || unit & (unit - 1))
+	if (unit < 32 || unit > 1u << 20)
 		return -1;
 	if (config->overhead_bytes < LEAST_OVERHEAD || config->overhead_bytes > MOST_OVERHEAD)
 		return -1;
 	if (config->port_limit > CYCLE_MASK)
 		return -1;
-	*unit_shift = __builtin_ctz(unit);
 	*lossless = 0;
 	for (__u32 vc = 0; vc < VCS; vc++) {
 		if (config->limits[vc] > CYCLE_MASK)
@@ -27,11 +26,11 @@ static int check(const struct credit_config *config, __u32 *lossless, __u32 *uni
 	return 0;
 }
 
-static __u64 credits_of(const struct credit_config *config, __u32 unit_shift, __u32 frame_bytes)
+static __u64 credits_of(const struct credit_config *config, __u32 frame_bytes)
 {
 	__s64 bytes = (__s64)frame_bytes + config->overhead_bytes;
 
-	return bytes <= 0 ? 0 : (__u64)(bytes + config->unit_bytes - 1) >> unit_shift;
+	return bytes <= 0 ? 0 : ((__u64)bytes + config->unit_bytes - 1) / config->unit_bytes;
 }
 
 static bool has_credits(__u32 lossless, __u32 vc)
@@ -43,7 +42,14 @@ int credit_sender_init(struct credit_sender *sender, const struct credit_config 
 {
 	memset(sender, 0, sizeof(*sender));
 	sender->config = *config;
-	return check(config, &sender->lossless, &sender->unit_shift);
+	return check(config, &sender->lossless);
+}
+
+void credit_sender_restart(struct credit_sender *sender)
+{
+	memset(sender->consumed, 0, sizeof(sender->consumed));
+	memset(sender->freed, 0, sizeof(sender->freed));
+	sender->port_in_use = 0;
 }
 
 bool credit_may_send(const struct credit_sender *sender, __u32 vc, __u32 frame_bytes)
@@ -53,7 +59,7 @@ bool credit_may_send(const struct credit_sender *sender, __u32 vc, __u32 frame_b
 
 	if (!has_credits(sender->lossless, vc))
 		return true;
-	needed = credits_of(config, sender->unit_shift, frame_bytes);
+	needed = credits_of(config, frame_bytes);
 	if (distance(sender->freed[vc], sender->consumed[vc]) + needed > config->limits[vc])
 		return false;
 	return !config->port_limit || sender->port_in_use + needed <= config->port_limit;
@@ -65,7 +71,7 @@ void credit_sent(struct credit_sender *sender, __u32 vc, __u32 frame_bytes)
 
 	if (!has_credits(sender->lossless, vc))
 		return;
-	needed = credits_of(&sender->config, sender->unit_shift, frame_bytes);
+	needed = credits_of(&sender->config, frame_bytes);
 	sender->consumed[vc] = advance(sender->consumed[vc], (__u32)needed);
 	sender->port_in_use += needed;
 	if (sender->port_in_use > sender->counters.sender_credits_used_watermark)
@@ -113,7 +119,16 @@ int credit_receiver_init(struct credit_receiver *receiver, const struct credit_c
 {
 	memset(receiver, 0, sizeof(*receiver));
 	receiver->config = *config;
-	return check(config, &receiver->lossless, &receiver->unit_shift);
+	return check(config, &receiver->lossless);
+}
+
+void credit_receiver_restart(struct credit_receiver *receiver)
+{
+	memset(receiver->consumed, 0, sizeof(receiver->consumed));
+	memset(receiver->freed, 0, sizeof(receiver->freed));
+	memset(receiver->told, 0, sizeof(receiver->told));
+	receiver->port_held = 0;
+	receiver->changed = 0;
 }
 
 static __u32 held(const struct credit_receiver *receiver, __u32 vc)
@@ -146,7 +161,7 @@ bool credit_stored(struct credit_receiver *receiver, __u32 vc, __u32 frame_bytes
 
 	if (!has_credits(receiver->lossless, vc))
 		return true;
-	needed = credits_of(&receiver->config, receiver->unit_shift, frame_bytes);
+	needed = credits_of(&receiver->config, frame_bytes);
 	if (!has_room(receiver, vc, needed)) {
 		receiver->counters.over_limit_frames++;
 		return false;
@@ -162,7 +177,7 @@ void credit_freed(struct credit_receiver *receiver, __u32 vc, __u32 frame_bytes)
 
 	if (!has_credits(receiver->lossless, vc))
 		return;
-	newly = credits_of(&receiver->config, receiver->unit_shift, frame_bytes);
+	newly = credits_of(&receiver->config, frame_bytes);
 	if (newly > held(receiver, vc))
 		newly = held(receiver, vc);
 	receiver->freed[vc] = advance(receiver->freed[vc], (__u32)newly);

@@ -9,7 +9,7 @@
 
 struct credit_config {
 	__u32 limits[VCS]; /* credits; 0: best effort */
-	__u32 unit_bytes;  /* a power of two, 32 to 2048 */
+	__u32 unit_bytes;  /* 32 to 2**20; of a specification's link a power of two, up to 2048 */
 	__s32 overhead_bytes;
 	__u32 port_limit; /* 0: none */
 	__u32 reserved;
@@ -40,7 +40,7 @@ struct credit_sender {
 	__u64 port_in_use;   /* S_CU of the port */
 	__u64 cc_due_ns;
 	__u32 lossless; /* a bit for each VC that has credits */
-	__u32 unit_shift;
+	__u32 pad;
 	struct credit_sender_counters counters;
 };
 
@@ -55,12 +55,14 @@ struct credit_receiver {
 	__u32 lossless;
 	__u32 changed; /* VCs whose R_CF is not the one that was told */
 	__u32 next_vc;
-	__u32 unit_shift;
+	__u32 pad;
 	struct credit_receiver_counters counters;
 };
 
 /* -1 for a configuration that is out of range. */
 API int credit_sender_init(struct credit_sender *sender, const struct credit_config *config);
+/* Count from 0 again: the other end has begun anew, and what was sent is void. What was counted of messages stays. */
+API void credit_sender_restart(struct credit_sender *sender);
 API bool credit_may_send(const struct credit_sender *sender, __u32 vc, __u32 frame_bytes);
 API void credit_sent(struct credit_sender *sender, __u32 vc, __u32 frame_bytes);
 API void credit_on_cf_update(struct credit_sender *sender, const struct ctlos *update);
@@ -70,6 +72,8 @@ API __u32 credit_sender_poll(struct credit_sender *sender, __u64 now);
 API __u64 credit_sender_timer(const struct credit_sender *sender);
 
 API int credit_receiver_init(struct credit_receiver *receiver, const struct credit_config *config);
+
+API void credit_receiver_restart(struct credit_receiver *receiver);
 
 /* False: there is no room, and the frame is to be dropped. */
 API bool credit_stored(struct credit_receiver *receiver, __u32 vc, __u32 frame_bytes);

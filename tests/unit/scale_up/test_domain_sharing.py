@@ -177,3 +177,32 @@ def test_a_flush_gives_its_credits_back(made: list[VirtualDomain]) -> None:
         assert theirs["s_cc"] == theirs["s_cf"] == ours.r_cc == ours.r_cf
     sender = domain.native.endpoint_retry_sender(domain.endpoints[0], 0).contents
     assert sender.tx_flushed > 0
+
+
+@pytest.mark.parametrize("cc_period_ns", [0, 2_000_000])
+def test_credits_leak_with_lost_frames_until_updates_bring_them_back(
+    made: list[VirtualDomain], cc_period_ns: int
+) -> None:
+    """S2c: without LLR and CC_Updates all stops after limit / (p x credits of a frame) frames; with CC_Updates what is
+    missing is what was lost in one period, and the link goes on."""
+    limit, share = 500, 0.1
+    link = dataclasses.replace(LINK, capacity=(limit, limit), cc_period_ns=cc_period_ns)
+    domain = VirtualDomain(link, 2, timeout_ns=5_000_000)
+    made.append(domain)
+    domain.run(2_000_000)
+    domain.set_errors(0, 0, LinkErrors(loss=share, seed=8))
+    sent: list[int] = []
+    for _ in range(60):
+        copies = [domain.begin(0, Kind.WRITE, 1, bytes(4096), 4096 * place) for place in range(32)]
+        domain.run(domain.now + 10_000_000, *copies)
+        sent.append(domain.native.endpoint_vc_counters(domain.endpoints[0], 0, 0).contents.tx_frames)
+        domain.native.endpoint_cancel(domain.endpoints[0], domain.now)
+        domain.run(domain.now + 1_000)
+    if cc_period_ns:
+        assert sent[-1] == 60 * 32
+        leaked = domain.core.counters()[0]["leaked_credits"]
+        assert leaked == pytest.approx(60 * 32 * share * 5, rel=0.25)
+        return
+    assert sent[-1] == sent[-10], "it has stopped"
+    assert sent[-1] - domain.core.counters()[0]["vcs"][0]["rx_frames"] == limit // 5, "each has taken five credits along"
+    assert sent[-1] == pytest.approx(limit / (share * 5), rel=0.25)

@@ -69,7 +69,7 @@ const struct histogram *endpoint_times(const struct endpoint *endpoint)
 
 const struct link_counters *endpoint_link_counters(struct endpoint *endpoint, __u32 plane)
 {
-	return plane < endpoint->config.planes ? &endpoint->planes[plane].link.counters : NULL;
+	return plane < endpoint->config.planes ? link_counters(&endpoint->planes[plane].link) : NULL;
 }
 
 const struct vc_counters *endpoint_vc_counters(struct endpoint *endpoint, __u32 plane, __u32 vc)

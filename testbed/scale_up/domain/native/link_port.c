@@ -11,9 +11,20 @@
 #define CC_COUNTS_AT (BODY_AT + 2)
 #define MOST_CREDITS CYCLE_MASK
 
-static bool lossless(const struct link_port *port, __u32 vc)
+static bool init_credits(struct link_port *port)
 {
-	return port->config.flow_control == CREDITS && vc < port->config.vcs && port->config.granted[vc];
+	const struct link_config *config = &port->config;
+	struct credit_config credits = {
+		.unit_bytes = config->unit,
+		.overhead_bytes = config->overhead,
+		.cf_min_ns = config->cf_min_ns,
+		.cf_max_ns = config->cf_max_ns,
+		.cc_period_ns = config->cc_ns ? config->cc_ns : config->cf_max_ns,
+	};
+
+	for (__u32 vc = 0; vc < config->vcs && config->flow_control == CREDITS; vc++)
+		credits.limits[vc] = config->granted[vc];
+	return !credit_sender_init(&port->credit_sender, &credits) && !credit_receiver_init(&port->credit_receiver, &credits);
 }
 
 bool link_init(struct link_port *port, const struct link_config *config, __u64 now)
@@ -21,7 +32,6 @@ bool link_init(struct link_port *port, const struct link_config *config, __u64 n
 	memset(port, 0, sizeof(*port));
 	port->config = *config;
 	port->heard_ns = now;
-	port->cc_due_ns = now + config->cc_ns;
 	port->beat_ns = config->cf_max_ns;
 	port->rate_bps = config->rate_bps;
 	port->own_signal = port->peer_signal = SIGNAL_FULL;
@@ -31,8 +41,9 @@ bool link_init(struct link_port *port, const struct link_config *config, __u64 n
 	    config->overhead < -16 || config->overhead > 127 || config->epoch > 255 ||
 	    (config->line.packet && !(config->line.grain && config->line.wide && config->line.narrow)))
 		return false;
-	if (!link_retry_init(port, now))
+	if (!init_credits(port) || !link_retry_init(port, now))
 		return false;
+	port->credit_sender.cc_due_ns = now + config->cc_ns;
 	for (__u32 vc = 0; vc < config->vcs; vc++) {
 		if (config->capacity[vc] > MOST_CREDITS || config->granted[vc] > config->capacity[vc] ||
 		    config->granted[vc] > COUNT_MASK || config->xon[vc] > config->xoff[vc])
@@ -43,30 +54,10 @@ bool link_init(struct link_port *port, const struct link_config *config, __u64 n
 
 /* ------------------------------------------------------------------ receiving: control */
 
-static bool credit(struct link_port *port, __u32 vc, __u32 count)
-{
-	__u32 newly;
-
-	if (!lossless(port, vc)) /* a sign of life, or of a VC that needs no credits */
-		return true;
-	newly = (count - port->s_cf[vc]) & COUNT_MASK;
-	if (newly > distance(port->s_cf[vc], port->s_cc[vc]))
-		return false;
-	port->s_cf[vc] = (port->s_cf[vc] + newly) & CYCLE_MASK;
-	return true;
-}
-
-static void on_cf_update(struct link_port *port, const __u8 *set)
-{
-	__u32 first = (set[2] << 16 | set[3] << 8 | set[4]) >> 4, second = (set[5] << 16 | set[6] << 8 | set[7]) >> 4;
-	bool one = credit(port, first >> 15, first & COUNT_MASK), two = credit(port, second >> 15, second & COUNT_MASK);
-
-	port->counters.cbfc_num_cf_update_messages_rx++;
-	port->counters.cf_update_errors += !(one && two);
-}
-
 static void on_control(struct link_port *port, const __u8 *data, __u32 length, __u64 came, __u64 now)
 {
+	struct ctlos item;
+
 	if (length != CONTROL_FRAME_BYTES || wire_check(data, length) != CHECK_GOOD) {
 		port->counters.bad_control++;
 		return;
@@ -77,11 +68,9 @@ static void on_control(struct link_port *port, const __u8 *data, __u32 length, _
 	for (const __u8 *set = data + ETHERNET_BYTES; set < data + TIME_AT; set += CTLOS_BYTES) {
 		if (set[0] != CONTROL_CHARACTER || (set[4] & 15) != O_CODE)
 			break;
-		if (set[1] == CF_UPDATE)
-			on_cf_update(port, set);
-		else if (set[1] == LINK_SIGNAL)
-			continue;
-		else if (port->retries)
+		if (set[1] == CF_UPDATE && !ctlos_decode(set, &item))
+			credit_on_cf_update(&port->credit_sender, &item);
+		else if (set[1] != LINK_SIGNAL && port->retries)
 			link_retry_on(port, set, now);
 	}
 	port->unblocked_ns = now;
@@ -148,29 +137,19 @@ static void take_control(struct link_port *port, struct frame_pool *pool, __u64 
 
 static void on_cc_update(struct link_port *port, const __u8 *data, __u32 length)
 {
+	struct cc_count counts[CC_UPDATE_COUNTS];
 	__u32 count = data[BODY_AT];
 
 	if (length != CC_UPDATE_BYTES || !count || count > CC_UPDATE_COUNTS) {
 		port->counters.malformed++;
 		return;
 	}
-	port->counters.cbfc_num_cc_update_messages_rx++;
 	for (__u32 i = 0; i < count; i++) {
 		const __u8 *at = data + CC_COUNTS_AT + 4 * i;
-		__u32 word = (__u32)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3], vc = word >> 27, lost;
-		if (!lossless(port, vc)) {
-			port->counters.cc_update_errors++;
-			continue;
-		}
-		lost = distance(port->r_cc[vc], word & CYCLE_MASK);
-		if (port->held[vc] + lost > port->config.granted[vc]) {
-			port->counters.cc_update_errors++;
-			continue;
-		}
-		port->r_cc[vc] = word & CYCLE_MASK;
-		port->r_cf[vc] = (port->r_cf[vc] + lost) & CYCLE_MASK;
-		port->counters.leaked_credits += lost;
+		__u32 word = (__u32)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
+		counts[i] = (struct cc_count){.vc = word >> 27, .consumed = word & CYCLE_MASK};
 	}
+	credit_on_cc_update(&port->credit_receiver, counts, count);
 }
 
 static void watch_thresholds(struct link_port *port, __u32 vc)
@@ -194,13 +173,13 @@ static bool store(struct link_port *port, struct frame *frame)
 	__u32 vc = frame->vc, needed = link_credits(port, frame->length);
 	struct vc_counters *counters = &port->vc[vc];
 
-	if (port->held[vc] + needed > port->config.capacity[vc]) {
+	if (port->held[vc] + needed > port->config.capacity[vc] ||
+	    !credit_stored(&port->credit_receiver, vc, frame->length)) {
 		counters->dropped_frames++;
 		counters->dropped_bytes += frame->length;
 		return false;
 	}
 	port->held[vc] += needed;
-	port->r_cc[vc] = (port->r_cc[vc] + needed) & CYCLE_MASK;
 	counters->rx_frames++;
 	counters->rx_bytes += frame->length;
 	counters->deepest = later(counters->deepest, port->held[vc]);
@@ -273,7 +252,7 @@ void link_free(struct link_port *port, __u32 vc, __u32 length)
 	if (port->stale[vc])
 		port->stale[vc] -= earlier(port->stale[vc], credits);
 	else
-		port->r_cf[vc] = (port->r_cf[vc] + credits) & CYCLE_MASK;
+		credit_freed(&port->credit_receiver, vc, length);
 	watch_thresholds(port, vc);
 }
 
@@ -286,8 +265,7 @@ bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 n
 		return false;
 	switch ((enum flow_control)port->config.flow_control) {
 	case CREDITS:
-		return !port->config.granted[vc] || distance(port->s_cf[vc], port->s_cc[vc]) + link_credits(port, length) <=
-							    port->config.granted[vc];
+		return credit_may_send(&port->credit_sender, vc, length);
 	case PFC:
 		return port->paused_until_ns[vc] <= now;
 	case NO_FLOW_CONTROL:
@@ -308,8 +286,7 @@ __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns)
 	if (port->blocked >> vc & 1) /* it waited for leave, not for us */
 		begin = later(begin, port->unblocked_ns);
 	port->blocked &= ~(1u << vc);
-	if (lossless(port, vc))
-		port->s_cc[vc] = (port->s_cc[vc] + link_credits(port, length)) & CYCLE_MASK;
+	credit_sent(&port->credit_sender, vc, length);
 	port->free_ns = begin + link_time_ns(port, link_line_bytes(port, length));
 	port->beat_ns = port->config.cf_max_ns;
 	port->vc[vc].tx_frames++;
@@ -326,57 +303,22 @@ static void begin_frame(const struct link_port *port, __u8 *frame)
 	frame[13] = SCALE_UP_ETHERTYPE & 0xff;
 }
 
-/* The next VC from `vc` on, in turn, with something to tell; LINK_VCS: none. */
-static __u32 to_tell(const struct link_port *port, __u32 from, __u64 now)
-{
-	for (__u32 vc = from; vc < port->config.vcs; vc++) {
-		if (lossless(port, vc) && (port->told[vc] != port->r_cf[vc] || now >= port->told_ns[vc] + port->beat_ns))
-			return vc;
-	}
-	return LINK_VCS;
-}
-
 /* When what is said now counts as said: ends that are idle speak at the same times, so that they wake up together. */
 static __u64 beat_begin(const struct link_port *port, __u64 now)
 {
 	return port->beat_ns > port->config.cf_max_ns ? now - now % port->beat_ns : now;
 }
 
-static __u32 tell(struct link_port *port, __u32 vc, __u64 now)
-{
-	port->told[vc] = port->r_cf[vc];
-	port->told_ns[vc] = beat_begin(port, now);
-	return vc << 15 | (port->r_cf[vc] & COUNT_MASK);
-}
-
-static void put_cf_update(__u8 *set, __u32 first, __u32 second)
-{
-	set[0] = CONTROL_CHARACTER;
-	set[1] = CF_UPDATE;
-	set[2] = first >> 12;
-	set[3] = first >> 4;
-	set[4] = (first & 15) << 4 | O_CODE;
-	set[5] = second >> 12;
-	set[6] = second >> 4;
-	set[7] = (second & 15) << 4;
-}
-
-/* All VCs with something to tell are in one control frame: two in each ordered set, four sets. */
 static __u32 put_cf_updates(struct link_port *port, __u64 now, __u8 *frame, __u32 sets)
 {
-	__u32 vc = 0, before = sets;
+	struct credit_receiver *receiver = &port->credit_receiver;
+	struct ctlos item;
 
-	if (now < port->cf_earliest_ns)
-		return sets;
-	for (; sets < CTLOS_SLOTS && (vc = to_tell(port, vc, now)) < LINK_VCS; sets++) {
-		__u32 other = to_tell(port, vc + 1, now), first = tell(port, vc, now);
-		put_cf_update(frame + ETHERNET_BYTES + sets * CTLOS_BYTES, first,
-			      other < LINK_VCS ? tell(port, other, now) : first);
-		vc = (other < LINK_VCS ? other : vc) + 1;
+	receiver->config.cf_max_ns = port->beat_ns;
+	for (; sets < CTLOS_SLOTS && credit_receiver_poll(receiver, now, &item); sets++) {
+		receiver->told_ns[item.vc1] = receiver->told_ns[item.vc2] = beat_begin(port, now);
+		ctlos_encode(frame + ETHERNET_BYTES + sets * CTLOS_BYTES, &item);
 	}
-	port->counters.cbfc_num_cf_update_messages_tx += sets - before;
-	if (sets > before)
-		port->cf_earliest_ns = now + port->config.cf_min_ns;
 	return sets;
 }
 
@@ -402,16 +344,6 @@ static __u32 put_pfc(struct link_port *port, __u64 now, __u8 *frame)
 	return CONTROL_FRAME_BYTES;
 }
 
-/* Whether credits were given back that the other end does not know of. */
-static bool has_news(const struct link_port *port)
-{
-	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
-		if (lossless(port, vc) && port->told[vc] != port->r_cf[vc])
-			return true;
-	}
-	return false;
-}
-
 __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 {
 	__u32 sets, least = 0;
@@ -425,13 +357,13 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 	sets = least;
 	if (port->own_signal)
 		sets = link_retry_put(port, now, frame, least);
-	news = sets > least || has_news(port);
+	news = sets > least || port->credit_receiver.changed;
 	if (port->own_signal)
 		sets = put_cf_updates(port, now, frame, sets);
 	if (sets == least && now < port->said_ns + port->beat_ns)
 		return 0;
 	if (!sets) /* all it says is that we are there */
-		put_cf_update(frame + ETHERNET_BYTES, port->r_cf[0] & COUNT_MASK, port->r_cf[0] & COUNT_MASK);
+		link_put_signal(port, frame + ETHERNET_BYTES);
 	begin_frame(port, frame);
 	for (int i = 0; i < 8; i++)
 		frame[TIME_AT + i] = now >> 8 * (7 - i);
@@ -448,41 +380,39 @@ __u32 link_control(struct link_port *port, __u64 now, __u8 *frame)
 /* Whether credits are not back. */
 static bool is_short(const struct link_port *port)
 {
+	const struct credit_sender *sender = &port->credit_sender;
+
 	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
-		if (lossless(port, vc) && port->s_cf[vc] != port->s_cc[vc])
+		if (sender->lossless >> vc & 1 && sender->freed[vc] != sender->consumed[vc])
 			return true;
 	}
 	return false;
 }
 
+static bool has_cc_updates(const struct link_port *port)
+{
+	if (port->dark_ns != NEVER || (port->config.epoch && !port->greeted))
+		return false;
+	return port->retries ? link_retry_leaks(port) : port->config.cc_ns;
+}
+
 __u32 link_cc_update(struct link_port *port, __u64 now, __u8 *frame)
 {
-	__u32 count = 0;
+	struct cc_count counts[CC_UPDATE_COUNTS];
+	__u32 count = 0, vcs;
 
-	if (now < port->cc_due_ns || port->dark_ns != NEVER || (port->config.epoch && !port->greeted) ||
-	    (port->retries ? !link_retry_leaks(port) : !port->config.cc_ns))
+	if (!has_cc_updates(port))
 		return 0;
-	port->cc_due_ns = now + (port->config.cc_ns ? port->config.cc_ns : port->config.cf_max_ns);
+	vcs = credit_sender_poll(&port->credit_sender, now);
+	if (!vcs)
+		return 0;
 	port->cc_told = true;
 	port->owes_cc = port->retries && is_short(port);
-	memset(frame, 0, CC_UPDATE_BYTES);
-	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
-		__u8 *at = frame + CC_COUNTS_AT + 4 * count;
-		__u32 word = vc << 27 | port->s_cc[vc];
-		if (!lossless(port, vc))
-			continue;
-		for (int i = 0; i < 4; i++)
-			at[i] = word >> 8 * (3 - i);
-		count++;
+	for (; vcs; vcs &= vcs - 1) {
+		__u32 vc = __builtin_ctz(vcs);
+		counts[count++] = (struct cc_count){.vc = vc, .consumed = port->credit_sender.consumed[vc]};
 	}
-	if (!count)
-		return 0;
-	begin_frame(port, frame);
-	frame[ETHERNET_BYTES] = 0x70;
-	frame[BODY_AT] = count;
-	port->counters.cbfc_num_cc_update_messages_tx++;
-	wire_seal(frame, CC_UPDATE_BYTES, false);
-	return CC_UPDATE_BYTES;
+	return count && !wire_cc_update(frame, port->config.peer, port->config.mac, counts, count) ? CC_UPDATE_BYTES : 0;
 }
 
 __u64 link_next_timer(const struct link_port *port, const struct frame_pool *pool)
@@ -501,28 +431,37 @@ __u64 link_next_timer(const struct link_port *port, const struct frame_pool *poo
 		if (port->retry_sender.state == SENDER_REPLAY)
 			next = earlier(next, port->free_ns);
 	}
-	if (port->greeted || !port->config.epoch) {
-		if (port->retries ? link_retry_leaks(port) : port->config.cc_ns && port->dark_ns == NEVER)
-			next = earlier(next, port->cc_due_ns);
-	}
-	for (__u32 vc = 0; vc < port->config.vcs; vc++) {
-		if (lossless(port, vc) && port->told[vc] != port->r_cf[vc])
-			next = earlier(next, port->cf_earliest_ns);
-		else if (lossless(port, vc))
-			next = earlier(next, later(port->cf_earliest_ns, port->told_ns[vc] + port->beat_ns));
-	}
+	if (has_cc_updates(port))
+		next = earlier(next, credit_sender_timer(&port->credit_sender));
+	next = earlier(next, credit_receiver_timer(&port->credit_receiver));
 	if (port->answer)
 		return 0;
 	return port->asked ? earlier(next, port->pause_refresh_ns) : next;
+}
+
+const struct link_counters *link_counters(struct link_port *port)
+{
+	const struct credit_sender_counters *sender = &port->credit_sender.counters;
+	const struct credit_receiver_counters *receiver = &port->credit_receiver.counters;
+	struct link_counters *counters = &port->counters;
+
+	counters->cbfc_num_cf_update_messages_tx = receiver->num_cf_update_messages_tx;
+	counters->cbfc_num_cf_update_messages_rx = sender->num_cf_update_messages_rx;
+	counters->cbfc_num_cc_update_messages_tx = sender->num_cc_update_messages_tx;
+	counters->cbfc_num_cc_update_messages_rx = receiver->num_cc_update_messages_rx;
+	counters->cf_update_errors = sender->cf_update_errors;
+	counters->cc_update_errors = receiver->cc_update_errors;
+	counters->leaked_credits = receiver->leaked_credits;
+	return counters;
 }
 
 const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc)
 {
 	struct vc_counters *counters = &port->vc[vc];
 
-	counters->s_cc = port->s_cc[vc];
-	counters->s_cf = port->s_cf[vc];
-	counters->r_cc = port->r_cc[vc];
-	counters->r_cf = port->r_cf[vc];
+	counters->s_cc = port->credit_sender.consumed[vc];
+	counters->s_cf = port->credit_sender.freed[vc];
+	counters->r_cc = port->credit_receiver.consumed[vc];
+	counters->r_cf = port->credit_receiver.freed[vc];
 	return counters;
 }

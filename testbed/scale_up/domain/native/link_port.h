@@ -18,12 +18,15 @@
  *
  * With LLR a frame is kept until the other end has acknowledged it, and sent again where it has not arrived.
  *
- * Times are in ns of a clock that does not go back. Source: `testbed/scale_up/credits.py`, which is the readable model
- * of CBFC; IEEE 802.1Q clause 36 (PFC).
+ * Credits are counted by `credits.h`, whose twin `testbed/scale_up/credits.py` is the readable model of CBFC; without
+ * credits all VCs are best effort there.
+ *
+ * Times are in ns of a clock that does not go back. Source: IEEE 802.1Q clause 36 (PFC).
  */
 #ifndef TESTBED_SCALE_UP_LINK_PORT_H
 #define TESTBED_SCALE_UP_LINK_PORT_H
 
+#include "credits.h"
 #include "frame_pool.h"
 #include "retry.h"
 #include "types.h"
@@ -90,16 +93,14 @@ struct link_counters {
 struct link_port {
 	struct link_config config;
 	/* sending */
-	__u32 s_cc[LINK_VCS], s_cf[LINK_VCS];
+	struct credit_sender credit_sender;
 	__u64 paused_until_ns[LINK_VCS];
 	__u64 free_ns;      /* when the last frame is through */
 	__u64 unblocked_ns; /* when the receiver last gave leave */
 	__u32 blocked;      /* a bit for each VC of which a frame was not let through since one was sent last */
-	__u64 cc_due_ns;
 	/* receiving */
-	__u32 r_cc[LINK_VCS], r_cf[LINK_VCS], told[LINK_VCS], held[LINK_VCS];
-	__u64 told_ns[LINK_VCS];
-	__u64 cf_earliest_ns;
+	struct credit_receiver credit_receiver;
+	__u32 held[LINK_VCS]; /* credits in the buffer, whatever controls the flow */
 	__u32 asked;  /* PFC: a bit for each VC whose sender is to pause */
 	__u32 answer; /* PFC: those of which a frame must be sent now */
 	__u64 pause_refresh_ns;
@@ -169,7 +170,8 @@ __u64 link_next_timer(const struct link_port *port, const struct frame_pool *poo
 /* When a VC that is paused may go on, at the latest; NEVER: something must come for that. */
 __u64 link_resumes_ns(const struct link_port *port, __u32 vc, __u64 now);
 
-/* The counters of a VC, with those of CBFC as they are now. */
+/* The counters of the link and of a VC, with those of CBFC as they are now. */
+const struct link_counters *link_counters(struct link_port *port);
 const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc);
 
 /* What this end says of its link: SIGNAL_FULL, or less, or 0 for no signal. */

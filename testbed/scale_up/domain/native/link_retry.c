@@ -119,7 +119,7 @@ __u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame, __u32 sets)
 		/* Nobody will give back the credits of frames that were given up but for a CC_Update. */
 		port->owes_cc = true;
 		port->cc_told = false;
-		port->cc_due_ns = now;
+		port->credit_sender.cc_due_ns = now;
 	}
 	if (retry_receiver_poll(&port->retry_receiver, now, &item))
 		ctlos_encode(frame + ETHERNET_BYTES + sets++ * CTLOS_BYTES, &item);

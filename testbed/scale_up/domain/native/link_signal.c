@@ -5,7 +5,7 @@
 
 void link_put_signal(const struct link_port *port, __u8 *set)
 {
-	struct ctlos item = {.type = LINK_SIGNAL, .sequence = port->own_signal};
+	struct ctlos item = {.type = LINK_SIGNAL, .sequence = port->own_signal < SIGNAL_FULL ? port->own_signal : CYCLE_MASK};
 
 	ctlos_encode(set, &item);
 }
@@ -42,8 +42,9 @@ static void begin_anew(struct link_port *port, __u64 now)
 		retry_start(&port->retry_sender, now, ~0u);
 		retry_receiver_stop(&port->retry_receiver);
 	}
+	credit_sender_restart(&port->credit_sender);
+	credit_receiver_restart(&port->credit_receiver);
 	for (__u32 vc = 0; vc < LINK_VCS; vc++) {
-		port->s_cc[vc] = port->s_cf[vc] = port->r_cc[vc] = port->r_cf[vc] = port->told[vc] = 0;
 		port->stale[vc] = port->held[vc];
 		port->paused_until_ns[vc] = 0;
 	}
@@ -58,7 +59,7 @@ bool link_greet(struct link_port *port, const __u8 *data, __u64 came, __u64 now)
 	struct ctlos item;
 
 	if (!ctlos_decode(data + ETHERNET_BYTES, &item) && item.type == LINK_SIGNAL)
-		signal = item.sequence;
+		signal = item.sequence == CYCLE_MASK ? SIGNAL_FULL : item.sequence; /* all of it has no number */
 	if (signal != port->peer_signal) {
 		port->peer_signal = signal;
 		apply(port, now);

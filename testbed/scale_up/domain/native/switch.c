@@ -438,7 +438,7 @@ __u32 switch_held(const struct scale_up_switch *sw, __u32 port, __u32 vc)
 
 const struct link_counters *switch_link_counters(struct scale_up_switch *sw, __u32 port)
 {
-	return port < sw->port_count ? &sw->ports[port].link.counters : NULL;
+	return port < sw->port_count ? link_counters(&sw->ports[port].link) : NULL;
 }
 
 const struct vc_counters *switch_vc_counters(struct scale_up_switch *sw, __u32 port, __u32 vc)
