@@ -128,6 +128,12 @@ def _widest(plan: LabPlan, domain: DomainPlan) -> LinkSettings:
     return domain_link(plan, max(range(1, domain.planes + 1), key=lambda plane: domain.links[plane - 1].gpu_rate.bps))
 
 
+def _peer_window(link: LinkSettings) -> int:
+    """Half of an input buffer, in frames: with a queue for each output, what is for one of them leaves room for others,
+    as long as no sender fills the buffer with it."""
+    return max(1, link.capacity[0] // link.credits(link.frame_bytes) // 2)
+
+
 def _rates(domain: DomainPlan) -> tuple[int, ...]:
     return tuple(link.gpu_rate.bps for link in domain.links)
 
@@ -155,14 +161,15 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int) -> Gpu:
     _first(plan)
     for domain in plan.scale_up_domains:
         if wires := domain.wires_of(host, local_gpu):
-            first = domain.links[0]
+            first, link = domain.links[0], _widest(plan, domain)
             return Gpu(
                 gpu=wires[0].gpu,
                 gpus=domain.gpus,
                 interfaces=[wire.interface for wire in wires],
                 addresses=[(_bytes(wire.mac), _bytes(wire.switch_mac)) for wire in wires],
-                link=_widest(plan, domain),
+                link=link,
                 plane_rates_bps=_rates(domain),
+                peer_window=_peer_window(link) if first.real.voq else 0,
                 response_vc=min(1, first.real.vcs - 1),
                 timeout_s=max(LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS * first.rtt.seconds),
                 spray=_SPRAY[first.real.spray],

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.scale_up.domain.binding import REGION_BYTES
 from testbed.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind, Window
 from testbed.scale_up.domain.errors import OperationCancelled, ScaleUpError
 from testbed.transport.errors import UsageError
@@ -31,12 +30,12 @@ MOST_AT_ONCE = 64 << 20
 """Bytes of an operation, and of the memory that traffic alone comes from and goes to."""
 OPEN_TRANSFERS = 48
 """Transfers at a time that a GPU begins, and to which it lends a window."""
-SETUP_NS = 5_000_000_000
-"""After so long a GPU that has no plane is given up."""
+SETUP_NS, SETUP_RTTS = 5_000_000_000, 25
+"""After so long, or so many round trips, a GPU that has no plane is given up."""
 LOOK_NS = 20_000_000
 """The least time between two looks at whether anything moves."""
 PINGS = 3
-"""Of each plane; the first one may wait for the link to come up."""
+"""By each plane, one after the other; the first may wait for the link to come up."""
 PINGING_GPUS = 8
 """So many GPUs measure. All others prove their planes alone."""
 PING_BYTES = 64
@@ -170,8 +169,10 @@ class InsidePackets:
         self._since_ns = 0
         self._pinging: set[int] = set()
         self._pinged: set[int] = set()
+        self._unanswered: dict[int, int] = {}
+        """By rank, the pings under way."""
         self._again: dict[int, int] = {}
-        """By rank, the ping that failed: its plane may not be up yet."""
+        """By rank, the number of a ping that failed: its plane may not be up yet."""
         self._before: dict[int, Mapping[int, int]] = {}
         """By rank, the latencies of pings."""
         self._moved = -1
@@ -215,29 +216,32 @@ class InsidePackets:
                 self._ping(rank, 0)
         if self._pinged >= self._open.keys():
             return True
-        if now - self._since_ns > SETUP_NS:
+        if now - self._since_ns > max(SETUP_NS, SETUP_RTTS * self._packets.rtt_ns):
             rank = next(rank for rank in self._open if rank not in self._pinged)
             raise TrafficError(f"{self._name}: {self._places[rank].name} reaches nothing{self._down_text(rank)}")
         return False
 
     def _ping(self, rank: int, number: int) -> None:
-        """Write a few bytes to the next GPU, by one plane after the other."""
+        """Write a few bytes to the next GPU by each plane, for the time of this number."""
         ranks = list(self._open)
         other = ranks[(ranks.index(rank) + 1) % len(ranks)]
-        endpoint, planes = self._open[rank], len(self._places[rank].gpu.interfaces)
-        offset = number % planes * self._places[rank].gpu.link.coarse * REGION_BYTES
-        handle = endpoint.write(self._targets[other].reference(), self._zeros[:PING_BYTES], offset)
-        self._pings[endpoint.gpu, handle] = (rank, number)
+        endpoint, gpu = self._open[rank], self._places[rank].gpu
+        target = self._targets[other].reference()
+        for plane in range(len(gpu.interfaces)):
+            handle = endpoint.write(target, self._zeros[:PING_BYTES], plane * gpu.link.payload_bytes)
+            self._pings[endpoint.gpu, handle] = (rank, number)
+        self._unanswered[rank] = len(gpu.interfaces)
 
     def _on_ping(self, rank: int, number: int, done: Done) -> None:
-        planes = len(self._places[rank].gpu.interfaces)
         if done.error is not None:
             self._again[rank] = number
-            return
-        if number >= planes:  # the first of each plane may have waited for the link
+        elif number:  # the first ones may have waited for the link
             self.counts.idle_rtts_ns.append(done.ended_ns - done.begun_ns)
-        several = len(self._pinging) <= PINGING_GPUS or rank in list(self._open)[:PINGING_GPUS]
-        if number + 1 < planes * (PINGS if several else 1):
+        self._unanswered[rank] -= 1
+        if self._unanswered[rank] or rank in self._again:
+            return
+        several = rank in list(self._open)[:PINGING_GPUS]
+        if number + 1 < (PINGS if several else 1):
             self._ping(rank, number + 1)
         else:
             self._pinged.add(rank)
@@ -355,9 +359,8 @@ class InsidePackets:
     def step(self, at: int) -> None:
         """Look whether anything moves, which is due at the time of `next_due`."""
         self._look_at = None
-        again, self._again = self._again, {}
-        for rank, number in again.items():
-            self._ping(rank, number)
+        for rank in [rank for rank in self._again if not self._unanswered[rank]]:
+            self._ping(rank, self._again.pop(rank))
         moved = sum(
             int(endpoint.native.endpoint_counted(endpoint.handle).contents.responses)
             for endpoint in self._open.values()

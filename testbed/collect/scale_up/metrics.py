@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from testbed.collect.scale_up.names import LINK_COUNTERS, TRAFFIC, LinkCounter
-from testbed.collect.scale_up.reading import DomainReading, LinkReading
+from testbed.collect.scale_up.reading import ChannelReading, DomainReading, LinkReading
 
 _LINK = ("lab", "domain", "plane", "host", "gpu")
 _CHANNEL = (*_LINK, "vc")
 _IN_CHANNELS = frozenset(item.name for item in TRAFFIC)
+_CREDITS: tuple[tuple[str, str, Callable[[ChannelReading], int]], ...] = (
+    (
+        "credits_used",
+        "Credits the switch has in use at the GPU, S_CC - S_CF (SAI_PORT_STAT_CBFC_SENDER_CREDITS_USED).",
+        lambda channel: channel.used,
+    ),
+    ("credits_held", "Credits in use in the switch's input buffer, R_CC - R_CF.", lambda channel: channel.held),
+    ("credits_held_max", "The most that were in use there.", lambda channel: channel.deepest),
+)
 
 
 def domain_families(domains: Mapping[str, Sequence[DomainReading]]) -> Iterator[Metric]:
@@ -38,17 +47,6 @@ def domain_families(domains: Mapping[str, Sequence[DomainReading]]) -> Iterator[
                 for channel in link.channels:
                     family.add_metric((*_labels(lab, link), str(channel.vc)), read(channel))
         yield family
-
-
-_CREDITS = (
-    (
-        "credits_used",
-        "Credits the switch has in use at the GPU, S_CC - S_CF (SAI_PORT_STAT_CBFC_SENDER_CREDITS_USED).",
-        lambda channel: channel.used,
-    ),
-    ("credits_held", "Credits in use in the switch's input buffer, R_CC - R_CF.", lambda channel: channel.held),
-    ("credits_held_max", "The most that were in use there.", lambda channel: channel.deepest),
-)
 
 
 def _family(counter: LinkCounter, links: Sequence[tuple[str, LinkReading]]) -> Metric:

@@ -88,6 +88,7 @@ _LLR = (
     _of_retry("tx_ok", "Numbered frames sent for the first time"),
     _of_retry("tx_poisoned", "Those of them that were poisoned"),
     _of_retry("tx_discard", "Frames thrown away while LLR was not ready"),
+    LinkCounter(name="llr_tx_flushed", words="Frames that LLR gave up", part="retry", key="tx_flushed"),
     _of_retry("tx_replay", "Frames sent again", "REPLAY_ERROR_COUNT_TOTAL"),
     _of_retry("rx_init_ctl_os", "LLR_INITs received"),
     _of_retry("rx_init_echo_ctl_os", "LLR_INIT_ECHOs received"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from testbed.collect.scale_up.names import LINK_COUNTERS, TRAFFIC
@@ -110,7 +111,7 @@ def read_domains(lab: RunningLab) -> tuple[DomainReading, ...]:
     return tuple(_read(run, domain.name, links[domain.name]) for domain in domains)
 
 
-def _read(run: Any, domain: str, links: Sequence[ScaleUpLink]) -> DomainReading:
+def _read(run: Path, domain: str, links: Sequence[ScaleUpLink]) -> DomainReading:
     try:
         status = domain_switch(run, domain).status()
     except SwitchMissing:

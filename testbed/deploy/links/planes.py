@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.deploy.live import RunningLab
@@ -55,35 +56,45 @@ class PlaneControl:
 
     def __init__(self, lab: RunningLab) -> None:
         self._lab = lab
+        self._found: dict[str, tuple[ScaleUpLink, ...]] = {}
 
     # ------------------------------------------------------------------ links
 
     def prepare(self, place: str) -> None:
         """Make sure that the links are there, and that their switches run."""
-        for domain in _by_domain(find_links(self._lab.model, place)):
+        for domain in _by_domain(self._find(place)):
             self._running(domain)
+
+    def _find(self, place: str) -> tuple[ScaleUpLink, ...]:
+        if place not in self._found:
+            self._found[place] = find_links(self._lab.model, place)
+        return self._found[place]
 
     def set(self, place: str, change: LinkChange) -> None:
         """Change links, in both directions. A switch that does not run is started before.
 
         Raises `PlaneRefused` for what such a link does not have.
         """
-        links = find_links(self._lab.model, place)
-        changes = {link.plane: self._resolve(link, change) for link in links}
+        links = self._find(place)
+        of_planes = {link.plane: self._resolve(link, change) for link in links}
         for domain, of_domain in _by_domain(links).items():
             switch = self._running(domain)
-            for plane, changed in changes.items():
-                numbers = [(link.gpu, plane - 1) for link in of_domain if link.plane == plane]
-                switch.set_links(numbers, changed)
+            left = dict(of_planes)
+            while left:  # planes may have rates of their own; all that change alike change at one moment
+                changes = next(iter(left.values()))
+                planes = [plane for plane, resolved in left.items() if resolved == changes]
+                switch.set_links([(link.gpu, link.plane - 1) for link in of_domain if link.plane in planes], changes)
+                for plane in planes:
+                    del left[plane]
 
     def reset(self, place: str) -> None:
         """Bring links back to what the topology declares. A switch that does not run is started."""
-        self._reset(find_links(self._lab.model, place))
+        self._reset(self._find(place))
 
     def reset_all(self) -> list[str]:
         """Bring back every link that was changed; their names."""
         changed = self.changed()
-        self._reset(link for name in changed for link in find_links(self._lab.model, name))
+        self._reset(link for name in changed for link in self._find(name))
         return changed
 
     def _reset(self, links: Iterable[ScaleUpLink]) -> None:
@@ -102,7 +113,7 @@ class PlaneControl:
     def show(self, place: str) -> list[PlaneLink]:
         """The links as they are now; nothing is started for it."""
         found: list[PlaneLink] = []
-        for domain, links in _by_domain(find_links(self._lab.model, place)).items():
+        for domain, links in _by_domain(self._find(place)).items():
             errors = self._errors(domain)
             found += [
                 PlaneLink(
@@ -147,7 +158,7 @@ class PlaneControl:
         return domains[name]
 
     @property
-    def _run(self) -> Any:
+    def _run(self) -> Path:
         return self._lab.state.run_directory(self._lab.name)
 
     # ------------------------------------------------------------------ values

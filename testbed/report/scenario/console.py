@@ -28,6 +28,7 @@ from testbed.report.scenario.latencies import LatencyRow, latency_rows
 from testbed.report.scenario.nccl_table import CollectiveRow, collective_rows
 from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
 from testbed.report.scenario.packet_fates import fates_of
+from testbed.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.report.scenario.senders import senders_of
 from testbed.report.scenario.tenants import tenant_figures
 from testbed.results import ExpectationResult, Outcome, PointResult, Record, RunResult
@@ -70,6 +71,14 @@ def print_record(record: Record, console: Console) -> None:
     if tenants:
         points, tenants_of = [point for point, _ in tenants], [loads for _, loads in tenants]
         console.print(_loads_table("Tenants, at the links to their NICs", TENANT_COLUMNS, points, tenants_of))
+    domains = [(point, run) for point, run in typical if run.scale_up]
+    if domains:
+        planes = [scale_up_rows(run) for _, run in domains]
+        title = "Scale-up domains by packets, both ends of links, lab time"
+        console.print(_loads_table(title, SCALE_UP_COLUMNS, [point for point, _ in domains], planes))
+        for _, run in domains[:MAX_NETWORK_POINTS]:
+            for note in latency_notes(run):
+                console.print(_plain(note), soft_wrap=True)
     rows = [row for point in record.points for row in collective_rows(point)]
     if rows:
         console.print(_collective_table(rows))

@@ -36,6 +36,7 @@ from testbed.report.scenario.nccl_table import collective_rows
 from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, NetworkRow, network_rows, tenant_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.plots import Plot, draw_overview, draw_run
+from testbed.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.report.scenario.senders import Sender, senders_of
 from testbed.report.scenario.tables import (
     CHANNELS_FILE,
@@ -89,6 +90,9 @@ class PointView:
     balances: Sequence[Balance]
     networks: Sequence[NetworkRow]
     tenants: Sequence[Sequence[Cell]]
+    scale_up: Sequence[Sequence[Cell]]
+    """The planes of scale-up domains, where transfers inside them were frames."""
+    scale_up_notes: Sequence[str]
     figures: TenantFigures
     """Of the workload's tenants."""
     outcome: str
@@ -159,6 +163,7 @@ def render_report(record: Record) -> str:
         missing=MISSING,
         network_columns=COLUMNS,
         tenant_columns=TENANT_COLUMNS,
+        scale_up_columns=SCALE_UP_COLUMNS,
     )
 
 
@@ -267,6 +272,8 @@ def _views(record: Record, budget: int) -> list[PointView]:
                 balances=[] if run is None else reconcile(run),
                 networks=[] if run is None else network_rows(run),
                 tenants=[] if run is None else tenant_rows(run),
+                scale_up=[] if run is None else scale_up_rows(run),
+                scale_up_notes=[] if run is None else latency_notes(run),
                 figures=tenant_figures(point),
                 outcome=next((outcome.value for outcome in worst if outcome in found), ""),
                 opened=single or (point.name in failed and number < 3),

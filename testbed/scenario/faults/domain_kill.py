@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from testbed.errors import Finding
+from testbed.fabric.scale_up import find_domains
+from testbed.model import Lab
+from testbed.names import known_names_hint
 from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
 
 
@@ -10,6 +16,14 @@ class DomainKill(LabFault):
 
     kind = "domain-kill"
     place = FaultPlace.DOMAIN
+
+    def check(self, lab: Lab) -> Iterator[Finding]:
+        yield from self.place_findings(lab)
+        known = [domain.name for domain in find_domains(lab)]
+        if self.target not in known and self.target in [node.name for node in lab.hosts]:
+            message = f"{self.target} is a host, and its GPUs are in a larger domain"
+            hint = known_names_hint(self.target, known)
+            yield Finding(code="unknown-scale-up-link", keys=("domain",), message=message, hint=hint)
 
     def do(self, site: FaultSite) -> None:
         site.links.planes.kill_switch(self.target)

@@ -53,8 +53,8 @@ def inside_flows(
             Channel(
                 source_rank=source,
                 destination_rank=destination,
-                source=_end(a),
-                destination=_end(b),
+                source=_end(packets, a),
+                destination=_end(packets, b),
                 rail=a.rail,
                 source_port=None,
                 destination_port=None,
@@ -74,7 +74,7 @@ def inside_flows(
 
 def payload_bps(packets: DomainPackets, nic: PortPlan, rate_bps: int) -> float:
     """Return what a GPU's links carry of payload together, each way, where all frames are full, in lab bit/s."""
-    link = packets.gpus[nic.node, nic.rail or 0].link
+    link = packets.gpus[nic.node, packets.gpu_of(nic)].link
     return rate_bps * link.payload_bytes / link.frame_bytes
 
 
@@ -83,8 +83,8 @@ def _gpus(placement: PlacedWorkload) -> list[tuple[int, PortPlan]]:
     return [(rank, placement.ranks[rank]) for rank in sorted(ranks)]
 
 
-def _end(nic: PortPlan) -> FlowEnd:
-    return FlowEnd(node=nic.node, interface=f"gpu{nic.rail}", address="")
+def _end(packets: DomainPackets, nic: PortPlan) -> FlowEnd:
+    return FlowEnd(node=nic.node, interface=f"gpu{packets.gpu_of(nic)}", address="")
 
 
 def _seconds(ns: int | None) -> float | None:

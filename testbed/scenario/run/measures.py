@@ -209,8 +209,8 @@ def _of_fio(channels: Sequence[Channel]) -> Iterator[object]:
 
 
 def _victims(channels: Sequence[Channel]) -> list[Channel]:
-    """The channels that have both their NICs for themselves, where others share a receiver; of those between GPUs, those
-    that have their receiver for themselves."""
+    """The channels that have both their NICs for themselves, where others share a receiver; between GPUs, those that
+    have their receiver for themselves."""
     senders = Counter(str(channel.source) for channel in channels)
     receivers = Counter(str(channel.destination) for channel in channels)
     if max(receivers.values(), default=0) < 2:

@@ -33,12 +33,18 @@ class DomainPackets:
     names: Mapping[str, str]
     """By host, the name of its domain in messages."""
     gpus: Mapping[tuple[str, int], Gpu]
-    """What the endpoint of a GPU is told, by host and its number there, which is that of its rail."""
+    """What the endpoint of a GPU is told, by host and its number there."""
+    gpus_per_nic: int = 1
+    """A rank is the first GPU of its NIC."""
     rtt_ns: int
     timeout_ns: int
     counts_errors: bool
     carried: bool = True
     """The workers of the transport can wait for frames, too."""
+
+    def gpu_of(self, nic: PortPlan) -> int:
+        """Return the number of a NIC's first GPU in its host, from 1; 0 where it is no GPU's."""
+        return (nic.rail - 1) * self.gpus_per_nic + 1 if nic.rail else 0
 
     def of(self, nics: Mapping[int, PortPlan]) -> ScaleUpPackets:
         """Return the packets of these ranks of one domain. Raises `ScenarioError` for a NIC that is no GPU's."""
@@ -49,13 +55,14 @@ class DomainPackets:
             )
         places = []
         for rank, nic in sorted(nics.items()):
-            gpu = self.gpus.get((nic.node, nic.rail or 0))
+            number = self.gpu_of(nic)
+            gpu = self.gpus.get((nic.node, number))
             if gpu is None:
                 raise ScenarioError(
                     f"rank {rank} ({nic.node}:{nic.name}) sends inside a scale-up domain, and is none of its GPUs",
                     hint="ranks of the back end's rails; or transport: {scale_up: time}",
                 )
-            places.append(ScaleUpPlace(rank=rank, name=f"{nic.node}:gpu{nic.rail}", gpu=gpu))
+            places.append(ScaleUpPlace(rank=rank, name=f"{nic.node}:gpu{number}", gpu=gpu))
         return ScaleUpPackets(
             library=self.library,
             name=self.names[next(iter(nics.values())).node],
@@ -122,6 +129,7 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> 
         library=str(scale_up_domain.build()),
         names=dict(lab.host_domains),
         gpus=gpus,
+        gpus_per_nic=lab.gpus_per_nic,
         rtt_ns=round(lab.scale_up.rtt.ns * k),
         timeout_ns=timeout_ms * 1_000_000,
         counts_errors=transport.scale_up_errors == "count",

@@ -24,7 +24,9 @@ fabric:
   gpus: 2
   spines: 2
   nic: {{rate: 400G}}
+  scale_up: {{preset: h100, by: packets}}
 """
+"""Namespaces, wires and daemons of a fabric, and those of two scale-up domains with their switches."""
 FEW, MANY = 4, 20
 FEW_DESTROYS, MANY_DESTROYS = 2, 5
 

@@ -112,3 +112,21 @@ def test_a_switch_that_dies_ends_transfers_in_errors(lab: RunningLab, shared: Sh
         assert re.search(rf"scale-up domain {domain.name}: .*{host}:gpu\d to {host}:gpu1", result.failure.reason)
     again = run(lab, shared, generate_incast(ranks=GPUS, size_bytes=SIZE // 8), scale_up="packets")
     assert again.complete, again.failure
+
+
+def test_a_domain_of_two_hosts_has_one_switch(shared_sandbox: Any) -> None:
+    """What crosses hosts goes by the domain's switch and not over rails, and is right; rails carry the rest."""
+    model = shared_sandbox.model("b", segments=2, hosts=2, gpus=2, spines=1)
+    scale_up = replace(SCALE_UP_PRESETS["nvl72"], by=ScaleUpBy.PACKETS, shares=(1, 1))
+    shared_sandbox.deploy(replace(model, scale_up=scale_up), k=K)
+    lab = RunningLab.open(model.name, shared_sandbox.state)
+    operation = CollectiveOperation(kind="all_reduce", size_bytes=SIZE // 8, algorithm="hierarchical")
+    workload = generate_collective(operation, ranks=8, ranks_per_domain=4)
+    with SharedWorkers(2) as shared:
+        result = run(lab, shared, workload)
+    assert result.complete, result.failure
+    assert result.collectives[0].wrong == 0
+    assert {report["domain"] for report in result.scale_up} == {"p1-s1", "p1-s2"}
+    inside = sum(one.scale_up for one in workload.transfers)
+    assert sum({report["domain"]: report["ended"] for report in result.scale_up}.values()) == inside
+    assert result.channels and not any(channel.inside for channel in result.channels)

@@ -58,7 +58,8 @@ def test_times_are_stretched_and_windows_counted_in_frames() -> None:
     found = settings()
     assert (found.rate_bps, found.delay_ns) == (50_000_000, 5_000_000)
     assert found.retry is not None
-    assert found.retry.outstanding_frames_max == 17
+    assert found.retry.outstanding_bytes_max // found.frame_bytes == 17
+    assert found.retry.outstanding_frames_max == 35, "each may be followed by an answer to a frame of the other end"
     window_ns = found.retry.replay_timer_ns / 4
     assert window_ns == pytest.approx(17 * 4096 * 8 / 50e6 * 1e9, rel=0.02)
     assert found.retry.pcs_lost_timeout_ns == pytest.approx(40 * window_ns, rel=1e-6)
@@ -69,7 +70,8 @@ def test_a_share_of_the_limit_and_of_the_window_arrives() -> None:
     whole, half = settings(), settings(credits=Credits(loops=0.5), retry=LinkRetry(round_trips=0.5))
     assert half.capacity[0] == pytest.approx(whole.capacity[0] / 2, abs=0.6)
     assert whole.retry is not None and half.retry is not None
-    assert half.retry.outstanding_frames_max == pytest.approx(whole.retry.outstanding_frames_max / 2, abs=0.6)
+    windows = [one.outstanding_bytes_max / whole.frame_bytes for one in (half.retry, whole.retry)]
+    assert windows[0] == pytest.approx(windows[1] / 2, abs=0.6)
 
 
 @pytest.mark.parametrize(("given", "lab_ns"), [(Duration.parse("1us"), 20_000_000), (None, 0)])
@@ -107,6 +109,8 @@ def test_the_switch_and_the_endpoints_are_told_the_same_wires() -> None:
     assert list(description.plane_rates_bps) == [50_000_000, 40_000_000, 40_000_000, 50_000_000]
     gpu = gpu_settings(plan, "p1-s1-h2", 3)
     assert (gpu.gpu, gpu.gpus, gpu.request_vc, gpu.response_vc, gpu.spray) == (2, 4, 0, 0, Spray.EQUAL)
+    assert gpu.peer_window == gpu.link.capacity[0] // 2
+    assert gpu_settings(planned(), "p1-s1-h2", 3).peer_window == 0
     assert list(gpu.interfaces) == ["gpu3p1", "gpu3p2", "gpu3p3", "gpu3p4"]
     theirs = [description.ports[plane * 4 + 2] for plane in range(4)]
     assert [(port.peer, port.mac) for port in theirs] == list(gpu.addresses)

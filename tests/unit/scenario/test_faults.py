@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,10 +22,11 @@ from testbed.scenario.faults.timeline import FaultTimeline
 from testbed.scenario.trust.faults import check_faults
 from testbed.spec.scenario.faults import FAULT_WORDS, FaultWords
 from testbed.spec.scenario.file import load_scenario_text
-from testbed.spec.topology.load import load_topology_text
+from testbed.spec.topology.load import load_topology, load_topology_text
 from testbed.units import Duration
 
 PATIENCE_S = 20.0
+TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 
 
 class Links:
@@ -144,12 +146,47 @@ def test_every_kind_has_words_and_a_class() -> None:
 
 @pytest.mark.parametrize("words", FAULT_WORDS, ids=lambda words: words.kind)
 def test_the_example_of_a_kind_is_of_that_kind(words: FaultWords) -> None:
-    place = "a:b" if words.place == "link" else "a"
+    place = {"link": "a:b", "plane": "a:plane1"}.get(words.place, "a")
     entry = f"{{at: 1s, until: 2s, {words.place}: '{place}', {words.example}}}"
     text = f"name: x\ntopology: {{file: x.yml}}\nworkload: {{kind: permutation, bytes: 64bdp}}\nfaults: [{entry}]\n"
     (read,) = load_scenario_text(text, file="x.yml").scenario.faults
     made = lab_fault(read)
     assert type(made) is FAULTS[words.kind] and made.target == place
+
+
+@pytest.mark.parametrize(
+    ("entry", "links", "words"),
+    [
+        ("link: 'p1-s1-h1.gpu3:plane2', state: down", "p1-s1-h1.gpu3:plane2", []),
+        ("link: 'p1-s1-h1:gpu3p2', set: {loss: 1e-3}", "p1-s1-h1:gpu3p2", []),
+        ("plane: 3, down: true", "plane3", []),
+        ("plane: 3, set: {silent: true}", "plane3", []),
+        ("plane: 'p1-s1-h1:plane1-2', flap: {period: 10ms}", "p1-s1-h1:plane1-2", []),
+        ("tray: p1-s1-h1, down: true", "p1-s1-h1:planes", []),
+        ("domain: p1-s1-h1, kill: true", None, []),
+        ("plane: 5, down: true", "plane5", ["plane5: scale-up-domain has no such planes"]),
+        ("tray: p1-s1-h9, down: true", "p1-s1-h9:planes", ["no scale-up domain or host of one 'p1-s1-h9'"]),
+        ("link: 'p1-s1-h1.gpu9:plane1', down: true", "p1-s1-h1.gpu9:plane1", ["p1-s1-h1 has no GPU 9"]),
+        ("domain: p1, kill: true", None, ["no scale-up domain or host of one 'p1'"]),
+    ],
+)
+def test_faults_of_scale_up_domains(entry: str, links: str | None, words: list[str]) -> None:
+    """Each goes to the links that it names, needs no `qos:`, and explains nothing that is seen in the fabric."""
+    head = "name: x\ntopology: {file: x.yml}\nworkload: {kind: permutation, bytes: 64bdp}\n"
+    text = f"{head}faults: [{{at: 1s, until: 2s, {entry}}}]\n"
+    (read,) = load_scenario_text(text, file="x.yml").scenario.faults
+    lab = load_topology(TOPOLOGIES / "scale-up-domain.yml", overrides={})
+    found = [finding.message for finding in fault_findings(read, lab)]
+    assert [word in message for word, message in zip(words, found, strict=True)] == [True] * len(words)
+    made = lab_fault(read)
+    assert made.of_scale_up and not made.may_lose and made.keeps_order
+    if links is not None:
+        control = Links()
+        site = SimpleNamespace(links=control)
+        made.do(site)  # type: ignore[arg-type]
+        made.undo(site)  # type: ignore[arg-type]
+        assert [port for port, _ in control.done] == [links, links]
+        assert [what for _, what in control.done] in (["down", "up"], ["set", "reset"])
 
 
 def test_a_run_in_which_all_goes_wrong_as_planned(links: Links) -> None:

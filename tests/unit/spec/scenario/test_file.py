@@ -309,6 +309,11 @@ faults:
   - {at: 1s, node: p1-spine1, kill: true}
   - {at: 1s, node: p1-spine1, daemon: bgpd, kill: true, until: 3s}
   - {at: 1s, agent: p1-s1-h1, kill: true}
+  - {at: 1s, link: "p1-s1-h1.gpu1:plane2", set: {loss: 1e-3, burst: 3}}
+  - {at: 1s, plane: 3, state: down, until: 2s}
+  - {at: 1s, plane: "p1-s1:plane1-2", flap: {period: 100ms}, until: 2s}
+  - {at: 1s, tray: p1-s1-h1, down: true}
+  - {at: 1s, domain: p1-s1, kill: true}
 """
 
 
@@ -331,6 +336,11 @@ def test_every_fault() -> None:
         Fault(at=at("1s"), kind="node-kill", target="p1-spine1"),
         Fault(at=at("1s"), kind="daemon-kill", target="p1-spine1", until=at("3s"), settings={"daemon": "bgpd"}),
         Fault(at=at("1s"), kind="agent-kill", target="p1-s1-h1"),
+        Fault(at=at("1s"), kind="link-set", target="p1-s1-h1.gpu1:plane2", settings={"loss": 1e-3, "burst": 3.0}),
+        Fault(at=at("1s"), kind="plane-down", target="plane3", until=at("2s")),
+        Fault(at=at("1s"), kind="plane-flap", target="p1-s1:plane1-2", until=at("2s"), period=at("100ms")),
+        Fault(at=at("1s"), kind="tray-down", target="p1-s1-h1"),
+        Fault(at=at("1s"), kind="domain-kill", target="p1-s1"),
     )
 
 
@@ -355,6 +365,25 @@ def test_every_fault() -> None:
         ("at: 1s, link: 'a:b', storm: {priority: 8}", "must be from 0 to 7, not 8"),
         ("at: 1s, node: a, kill: true, daemon: bgp", "unknown-daemon: faults[0].daemon: there is no daemon 'bgp'"),
         ("at: 1s, node: a, daemon: bgpd", "the fault does not say what happens to the node"),
+        ("at: 1s, plane: 65, down: true", "out-of-range: faults[0].plane: must be from 1 to 64, not 65"),
+        (
+            "at: 1s, plane: h1, down: true",
+            "wrong-type: faults[0].plane: must be a plane of a scale-up domain, not 'h1'",
+        ),
+        ("at: 1s, plane: 3", "the fault does not say what happens to the plane"),
+        ("at: 1s, plane: 3, state: up", "unknown-value: faults[0].state: must be one of down, not 'up'"),
+        ("at: 1s, plane: 3, state: down, down: true", "down and state say the same thing"),
+        ("at: 1s, plane: 3, set: {delay: 1us}", "delay of a link of a scale-up domain cannot be set"),
+        ("at: 1s, link: 'h.gpu1:plane1', set: {both: false}", "both of a link of a scale-up domain cannot be set"),
+        (
+            "at: 1s, link: 'h.gpu1:plane1', storm: {priority: 3}",
+            "'storm' does not happen to a link of a scale-up domain",
+        ),
+        ("at: 1s, link: 'a:b', set: {loss: 1%, burst: 3}", "burst is a setting of links of scale-up domains"),
+        ("at: 1s, plane: 3, set: {burst: 3}", "missing-key: faults[0].set.loss: burst says how frames are lost"),
+        ("at: 1s, plane: 3, set: {loss: 1%, burst: 0.5}", "out-of-range: faults[0].set.burst"),
+        ("at: 1s, tray: h1, flap: {period: 1s}, until: 2s", "'flap' does not happen to a tray"),
+        ("at: 1s, domain: p1-s1, state: down", "faults[0].state: 'state' does not happen to a domain"),
     ],
 )
 def test_what_is_wrong_with_a_fault(tmp_path: Path, fault: str, expected: str) -> None:
