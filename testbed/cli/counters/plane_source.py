@@ -12,10 +12,10 @@ from testbed.cli.counters.sources import Frame, Source
 from testbed.collect.port_table import NothingSelected
 from testbed.collect.scale_up.balance import PlaneBalance, balance_domains
 from testbed.collect.scale_up.names import LINK_COUNTERS, TRAFFIC
-from testbed.collect.scale_up.reading import DomainReading, LinkReading, read_domains
+from testbed.collect.scale_up.reading import ChannelReading, DomainReading, LinkReading, read_domains
 from testbed.deploy.live import RunningLab
 from testbed.errors import TestbedError
-from testbed.fabric.scale_up_links import NoSuchScaleUpLink, find_links
+from testbed.fabric.scale_up_links import NoSuchScaleUpLink, ScaleUpLink, ScaleUpPlace, find_links
 from testbed.scale_up.domain.link import LinkErrors
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def _everything(lab: RunningLab) -> list[str]:
     return [f"{domain.name}:planes" for domain in domains]
 
 
-def _named(lab: RunningLab, pattern: str) -> Iterator[Any]:
+def _named(lab: RunningLab, pattern: str) -> Iterator[ScaleUpLink]:
     try:
-        yield from find_links(lab.whole.model, pattern if ":" in pattern else f"{pattern}:planes")
+        yield from find_links(lab.whole.model, pattern if ScaleUpPlace.parse(pattern) else f"{pattern}:planes")
     except NoSuchScaleUpLink as error:
         raise NothingSelected(error.message, hint=error.hint) from error
 
@@ -81,7 +81,7 @@ class PlaneFrame(Frame):
         self,
         lab: RunningLab,
         now: Sequence[DomainReading],
-        chosen: frozenset[Any],
+        chosen: frozenset[ScaleUpLink],
         before: PlaneFrame | None,
         *,
         every: bool,
@@ -216,7 +216,7 @@ def _place(link: LinkReading) -> dict[str, Any]:
     }
 
 
-def _credits(channel: Any) -> dict[str, int]:
+def _credits(channel: ChannelReading) -> dict[str, int]:
     named = {"credits_used": channel.used, "credits_held": channel.held, "credits_held_max": channel.deepest}
     return named | {name: getattr(channel, name) for name in _CREDITS}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -18,12 +17,14 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tshark_output import run_tshark
 
+from testbed.cli.counters.plane_source import PlaneSource
 from testbed.collect.lab_reader import LabReader
 from testbed.collect.openmetrics import render_metrics
+from testbed.collect.port_table import NothingSelected
 from testbed.collect.scale_up.balance import balance_domains
 from testbed.collect.scale_up.reading import DomainReading, read_domains
 from testbed.datapath import scale_up_domain
-from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.deploy.live import RunningLab
 from testbed.deploy.scale_up import gpu_settings
 from testbed.deploy.watch.planes import probe_planes
@@ -247,19 +248,27 @@ def test_a_capture_of_a_plane_is_read_alike_by_decode_and_tshark(
     assert "malformed" not in theirs.lower()
 
 
-def test_what_a_rail_has_and_a_plane_has_not(lab: RunningLab, shared_sandbox: Any) -> None:
-    """The command line says what is wrong, and changes nothing."""
-    for arguments, words in (
-        (["link", "set", f"{HOST}.gpu1:plane1", "--delay", "1us"], "the delay of a link of a scale-up domain"),
-        (["link", "set", f"{HOST}.gpu9:plane1", "--loss", "1%"], "has no GPU 9"),
-        (
-            ["link", "set", f"{HOST}:rail1", "--loss", "1%", "--burst", "3"],
-            "losses in bursts are for links of scale-up",
-        ),
-        (["stats", "--scale-up", "p1-s1-h7"], "no scale-up domain or host of one"),
-        (["capture", f"{HOST}.gpu1:planes"], "are 4 links"),
-    ):
-        done: subprocess.CompletedProcess[Any] = shared_sandbox.cli(*arguments, "-n", lab.name)
-        assert done.returncode == 2 and words in done.stderr, (arguments, done.stderr)
-    with LinkControl(lab) as control:
-        assert control.planes.changed() == []
+def test_stats_and_what_they_are_asked(lab: RunningLab, control: LinkControl) -> None:
+    """A span of one GPU's links, in all three forms; what is not there is named, and bursts are no setting of rails."""
+    source = PlaneSource(lab, [f"{HOST}.gpu1", f"{HOST}.gpu2:plane3"], every=False)
+    before = source.read(None)
+    copy(lab)
+    frame = source.read(before)
+    document = frame.document()
+    names = [f"{HOST}.gpu1:plane{plane}" for plane in range(1, PLANES + 1)] + [f"{HOST}.gpu2:plane3"]
+    assert sorted(link["link"] for link in document["links"]) == sorted(names)
+    sent = {link["link"]: link["dcgm"]["DCGM_FI_DEV_NVLINK_COUNT_RX_BYTES"] for link in document["links"]}
+    assert all(sent[f"{HOST}.gpu1:plane{plane}"] > SIZE // 8 for plane in range(1, PLANES + 1))
+    assert document["reconciliation"]["verdict"] == "reconciled" and document["seconds"] > 0
+    rows = frame.rows()
+    assert {(row["host"], row["gpu"], row["vc"]) for row in rows} == {
+        (HOST, gpu, vc) for gpu in (1, 2) for vc in (0, 1)
+    }
+    assert sum(row["received_bytes"] for row in rows) == sum(
+        vc["received_bytes"] for link in document["links"] for vc in link["vcs"]
+    )
+    assert frame.table(None).row_count == len(rows) and "add up" in frame.footer().plain
+    with pytest.raises(NothingSelected, match="no scale-up domain or host of one"):
+        PlaneSource(lab, ["p1-s1-h7"], every=False)
+    with pytest.raises(LinkRefused, match="losses in bursts are for links of scale-up domains"):
+        control.set(f"{HOST}:rail1", LinkChange(loss=0.01, burst=3))
