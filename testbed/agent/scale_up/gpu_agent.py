@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from testbed.agent.real_time import RealTime
 from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu
 
 CLOSE_PATIENCE_NS = 2_000_000_000
@@ -16,7 +17,7 @@ CLOSE_PATIENCE_NS = 2_000_000_000
 
 class GpuLoop:
     """The endpoints' own loop, which wakes up for other descriptors, too. `touch` has nothing to do: the endpoints are
-    asked at every turn.
+    asked at every turn. The thread that opens GPUs has real-time priority from then on, where it may.
     """
 
     def __init__(self, library: Path) -> None:
@@ -26,13 +27,16 @@ class GpuLoop:
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wakeup, select.EPOLLIN)
         self._callbacks: dict[int, Callable[[int], None]] = {}
+        self._real_time = RealTime()
         self.endpoints.watch(self._epoll.fileno())
 
     def open(self, gpu: Gpu) -> Endpoint:
         """Do as `GpuAgent.open`."""
         endpoint = self.endpoints.add(gpu)
+        self._real_time.begin()  # a link's end in hardware is never late
         if not self.endpoints.wait_known(endpoint) or len(endpoint.planes_down()) == len(gpu.interfaces):
             self.endpoints.remove(endpoint)
+            self._real_time.end()
             raise OSError(errno.ETIMEDOUT, "the switch of the domain does not answer", gpu.interfaces[0])
         return endpoint
 
