@@ -68,7 +68,7 @@ def test_bandwidth(lab: DomainLab, tool: str, tmp_path: Path) -> None:
     results = document["results"]
     assert results["n_iterations"] == 40
     # at most the payload of a full frame; how near to it a busy machine comes is a figure of the benchmarks
-    assert 0.2 < results["share_of_gpu_rate"] <= 4096 / (4096 + 30)
+    assert 0.5 < results["share_of_gpu_rate"] <= 4096 / (4096 + 30)
     lab_gbits = PLANES * RATE_BPS / 1e9
     assert results["BW_average"] == pytest.approx(results["share_of_gpu_rate"] * lab_gbits, rel=1e-3)
     assert results["BW_modelled_each_way_Gb"] == pytest.approx(results["BW_average"] * TIME_SCALE, rel=1e-3)
@@ -76,7 +76,7 @@ def test_bandwidth(lab: DomainLab, tool: str, tmp_path: Path) -> None:
 
 def test_both_directions_are_told_each_way(lab: DomainLab, tmp_path: Path) -> None:
     results = measure(lab, tmp_path, "su_write_bw", "-s", "64k", "-n", "40", "-b")["results"]
-    assert 0.2 < results["share_of_gpu_rate"] <= 1
+    assert 0.5 < results["share_of_gpu_rate"] <= 1
 
 
 @pytest.mark.parametrize("tool", ["su_read_lat", "su_atomic_lat"])
@@ -123,4 +123,4 @@ def test_tools_in_a_lab(shared_sandbox: Any, tmp_path: Path) -> None:
             server.communicate()
         document = json.loads((tmp_path / "out.json").read_text())
         assert document["test_info"]["GPU_rate_real_Gb"] == 3600
-        assert 0.2 < document["results"]["share_of_gpu_rate"] < 1
+        assert 0.5 < document["results"]["share_of_gpu_rate"] < 1
