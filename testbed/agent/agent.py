@@ -125,6 +125,10 @@ class Agent:
     def sockets(self, address: str) -> SocketGroup:
         return self._endpoints[address][1]
 
+    def received(self, address: str) -> int:
+        """The datagrams that have arrived at the endpoint of an address."""
+        return self.sockets(address).counters.received
+
     def delay(self, address: str) -> DelayLine | None:
         """Return what holds the datagrams of an endpoint for the path's delay; None where nothing does."""
         return self._endpoints[address][2]

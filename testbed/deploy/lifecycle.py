@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.datapath import pins
+from testbed.deploy.host_gpus import write_host_gpus
 from testbed.deploy.interruption import signals_later, uninterrupted
 from testbed.deploy.link_groups import start_link_groups, wait_link_groups
 from testbed.deploy.links.changes import declare_wires
@@ -365,8 +366,14 @@ class _Deploy:
 
     def start_domain_switches(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
         """Have the switches of the lab's scale-up domains started, where those have packets."""
+        run = self.state.run_directory(self.lab.name)
+
+        def start() -> None:
+            start_domain_switches(plan, run)
+            write_host_gpus(plan, run)
+
         with signals_later():
-            return pool.submit(start_domain_switches, plan, self.state.run_directory(self.lab.name))
+            return pool.submit(start)
 
     def start_keeper(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
         """Have the keeper of the lab's overlay started, if it has one: routers may be lost from the first routes on."""

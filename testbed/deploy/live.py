@@ -244,9 +244,18 @@ class RunningLab:
             return runtime.spawn(node, argv, options)
         return self.spawn_tool(node, argv, **options)
 
+    def environment(self, node: str) -> dict[str, str]:
+        """Return what the commands of a node that is no container have in their environment beside what all have."""
+        found = dict(self.node(node).env)
+        if self.plan.scale_up_domains:
+            from testbed.deploy.host_gpus import gpu_environment
+
+            found = {**gpu_environment(self.plan, self._state.run_directory(self.name), node), **found}
+        return found
+
     def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Do as `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""
-        options.setdefault("env", processes.clean_environment(self.node(node).env))
+        options.setdefault("env", processes.clean_environment(self.environment(node)))
         return processes.spawn(self.namespace(node), argv, **options)
 
     def spawn_at(self, port: PortPlan, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -96,6 +96,7 @@ def link_settings(link: ScaleUpPlan) -> LinkSettings:
         xon=() if xon is None else (xon,) * real.vcs,
         cf_spacing_bytes=CREDIT_SPACING.bytes,
         cc_period_ns=0 if real.retry is not None or cc_update is None else cc_update.scaled(link.k).ns,
+        headers=real.headers.value,
         retry=_retry(link),
     )
 

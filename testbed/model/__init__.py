@@ -51,6 +51,7 @@ from testbed.model.scale_up import (
     ScaleUp,
     ScaleUpBy,
     ScaleUpFlowControl,
+    ScaleUpHeaders,
 )
 
 __all__ = [
@@ -102,6 +103,7 @@ __all__ = [
     "ScaleUp",
     "ScaleUpBy",
     "ScaleUpFlowControl",
+    "ScaleUpHeaders",
     "Service",
     "ServiceProtocol",
     "Talk",

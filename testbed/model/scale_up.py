@@ -63,6 +63,21 @@ class PlaneSpray(StrEnum):
     """By the address alone, also where a plane is down: what belongs there does not arrive."""
 
 
+class ScaleUpHeaders(StrEnum):
+    """This tells whose headers the payload of a frame stands behind, as far as it occupies its link."""
+
+    LAB = "lab"
+    """The lab's own, from Ethernet header to FCS."""
+    UDP = "udp"
+    """Scale-Up Ethernet over UDP/IP."""
+    AFH = "afh"
+    """Scale-Up Ethernet with the AI fabric header, second generation."""
+    SUE_LITE = "sue-lite"
+    """SUE-Lite with the compressed AI fabric header."""
+    UALINK = "ualink"
+    """The flits of UALink 200G."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credits:
     """The credits of one virtual channel of a link.
@@ -130,6 +145,7 @@ class ScaleUp:
     """What may be in that buffer until a pause is asked for (PFC); None: half of it."""
     xon: ByteCount | None = None
     """What is left in it when a pause ends; None: a quarter of it."""
+    headers: ScaleUpHeaders = ScaleUpHeaders.LAB
     switch_ports: int | None = None
     """Ports of one plane's switch; None: not known, and nothing is checked against it."""
 

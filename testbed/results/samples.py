@@ -388,6 +388,10 @@ class ScaleUpLoad:
     request_drops: Count
     request_frames: Count
     """Frames of channel 0, that of requests, which full buffers dropped, and that GPUs sent."""
+    request_line_bytes: Count = 0
+    """What the latter took of the GPUs' links, with the headers that the topology names."""
+    payload_bytes: Count = 0
+    """What has arrived in memories of GPUs by writes and reads."""
     stalled: bool = False
     """Transfers waited, and nothing moved until they were given up."""
     stall_s: Number = 0.0

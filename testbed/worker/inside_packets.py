@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.agent.real_time import REAL_TIME
 from testbed.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind, Window
 from testbed.scale_up.domain.errors import OperationCancelled, ScaleUpError
 from testbed.transport.errors import UsageError
 from testbed.worker.errors import TrafficError
 from testbed.worker.program import ScaleUpPackets, ScaleUpPlace, Step
-from testbed.worker.real_time import REAL_TIME
 
 MOST_AT_ONCE = 64 << 20
 """Bytes of an operation, and of the memory that traffic alone comes from and goes to."""

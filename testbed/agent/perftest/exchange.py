@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
-from testbed.agent.loop import Loop
 from testbed.agent.perftest.errors import MismatchError, PeerGoneError, PerftestError
 from testbed.agent.perftest.options import Options
+from testbed.agent.perftest.transport import MeasuringLoop
 
 VERSION = 2
 LOOPBACK = "127.0.0.1"
@@ -60,7 +60,7 @@ class Channel:
         item.setblocking(False)
         item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = item
-        self._loop: Loop | None = None
+        self._loop: MeasuringLoop | None = None
         self._unread = b""
         self._ended = False
         self.messages: deque[dict[str, Any]] = deque()
@@ -110,7 +110,7 @@ class Channel:
             return self._socket.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU), _IPV6_BYTES
         return self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU), _IPV4_BYTES
 
-    def watch(self, loop: Loop) -> None:
+    def watch(self, loop: MeasuringLoop) -> None:
         """Take messages as they come while `loop` runs."""
         self._loop = loop
         loop.watch(self._socket.fileno(), self._readable)

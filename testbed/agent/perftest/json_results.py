@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,14 @@ from testbed.agent.perftest.results import BandwidthResult, LatencyResult, Resul
 from testbed.agent.perftest.table import bandwidth
 
 
-def json_document(options: Options, address: str, results: Sequence[Result], cpu_percent: float) -> dict[str, Any]:
-    """`test_info`, `results` and `CPU_util`.
+def json_document(
+    options: Options,
+    address: str,
+    results: Sequence[Result],
+    cpu_percent: float,
+    found: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """`test_info`, `results` and `CPU_util`, and what `found` has besides.
 
     `results` is perftest's object where one size was measured and a list of them where several were (`-a`).
     `cpu_percent`: of one CPU, used by this process while it measured.
@@ -40,6 +46,7 @@ def json_document(options: Options, address: str, results: Sequence[Result], cpu
         },
         "results": rows[0] if len(rows) == 1 else rows,
         "CPU_util": round(cpu_percent, 2),
+        **(found or {}),
     }
 
 
@@ -52,6 +59,7 @@ def _row(options: Options, result: Result) -> dict[str, Any]:
                 "BW_peak": round(bandwidth(result.peak, gbits=options.gbits), 6),
                 "BW_average": round(bandwidth(result.average, gbits=options.gbits), 6),
                 "MsgRate": round(result.messages_per_s / 1e6, 6),
+                **options.transport.bandwidth_fields(result, options.directions),
             }
         case LatencyResult():
             times = {
@@ -63,7 +71,8 @@ def _row(options: Options, result: Result) -> dict[str, Any]:
                 "percentile_99": result.percentile_99,
                 "percentile_99.9": result.percentile_99_9,
             }
-            rounded = {name: round(value, 2) for name, value in times.items()}
+            _, unit, decimals = options.transport.latency_unit
+            rounded = {name: round(value / unit, decimals) for name, value in times.items()}
             return {"MsgSize": result.size, "n_iterations": result.iterations, **rounded}
 
 

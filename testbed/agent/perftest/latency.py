@@ -1,6 +1,7 @@
-"""Latency: one message to the peer, one back, and half of the time between; an atomic operation and the whole of it.
+"""Latency: one message to the peer, one back, and half of the time between; a READ or an atomic and the whole of it.
 
-perftest's rule (`rtt_factor`): what the peer's program answers counts half, what its adapter answers (atomics) whole.
+perftest's rule (`rtt_factor`): what the peer's program answers counts half, what its adapter answers (READs, atomics)
+whole.
 A WRITE tells of its arrival by a completion (header data of UET, immediate data of RoCE), where perftest looks at the
 last byte of the memory: packets may arrive in any order. RUDI has no header data, so the answer to a RUDI WRITE is its
 response, of which half counts too.
@@ -37,7 +38,7 @@ class PingPong:
         """When own operations ended, since it was last asked."""
         self.times_ns: list[float] = []
         """Of what counts: half of a round trip, or all."""
-        self._factor = 1 if session.options.tool.verb is Verb.ATOMIC else 2
+        self._factor = 1 if session.options.tool.verb in (Verb.ATOMIC, Verb.READ) else 2
 
     def _send(self) -> None:
         now = self._sent_ns = time.monotonic_ns()

@@ -57,6 +57,11 @@ class Options:
     def server(self) -> bool:
         return self.host is None
 
+    @property
+    def directions(self) -> int:
+        """Of a bandwidth that is printed: with `-b` that of both together, as perftest has it."""
+        return 2 if self.bidirectional else 1
+
     def compared(self) -> dict[str, Any]:
         """Return what both sides must agree on, by the name of its option."""
         return {
@@ -83,18 +88,19 @@ def make_parser(tool: Tool) -> argparse.ArgumentParser:
     add("host", nargs="?", metavar="HOST", help="the server to measure against")
     add("-p", "--port", type=in_range(1, 65535), default=DEFAULT_PORT, help="TCP port of the exchange (%(default)s)")
     add("-i", "--bind-source-ip", "--address", dest="address", metavar="IP", help="address of this side")
-    default_size = 8 if tool.verb is Verb.ATOMIC else 2 if tool.latency else 65536
     size_help = "bytes of a message (%(default)s)"
-    add("-s", "--size", type=parse_bytes, default=default_size, metavar="BYTES", help=size_help)
+    add("-s", "--size", type=parse_bytes, default=transport.default_size(tool), metavar="BYTES", help=size_help)
     add("-a", "--all", action="store_true", help="sizes from 2 to 2^23")
     add("-n", "--iters", type=in_range(1, 10**9), default=1000, help="messages of each size (%(default)s)")
     add("-D", "--duration", type=parse_seconds, default=0.0, metavar="SECONDS", help="measure for so long instead")
-    short, noun = transport.queues
-    add("-q", "--qp", type=in_range(1, 64), default=1, metavar=short, help=f"{noun} (%(default)s)")
+    if transport.queues is not None:
+        short, noun = transport.queues
+        add("-q", "--qp", type=in_range(1, 64), default=1, metavar=short, help=f"{noun} (%(default)s)")
     if not tool.latency:
         add("-b", "--bidirectional", action="store_true", help="both sides send")
         depth_help = "messages under way (%(default)s)"
-        add("-t", "--tx-depth", type=in_range(1, 1 << 14), default=128, metavar="DEPTH", help=depth_help)
+        depths, depth = in_range(1, transport.depths), transport.default_depth(tool)
+        add("-t", "--tx-depth", type=depths, default=depth, metavar="DEPTH", help=depth_help)
         add("--report_gbits", action="store_true", help="Gbit/s instead of MiB/s")
     add("--out_json", action="store_true", help=f"write the results to {DEFAULT_JSON} too")
     add("--out_json_file", metavar="FILE", help="write the results to this file too")
@@ -103,11 +109,10 @@ def make_parser(tool: Tool) -> argparse.ArgumentParser:
     timeout_help = "how long nothing may happen (%(default)s)"
     add("--timeout", type=parse_seconds, default=10.0, metavar="SECONDS", help=timeout_help)
     add = parser.add_argument_group(transport.name).add_argument
-    add(
-        "--cc", choices=transport.controllers, default=transport.controllers[0], help="congestion control (%(default)s)"
-    )
-    add("--rate", type=parse_rate, default=10**10, help="of this side's link (10G)")
-    add("--base-rtt", type=parse_time, default=10**6, help="round trip through the empty fabric (1ms)")
+    if controllers := transport.controllers:
+        add("--cc", choices=controllers, default=controllers[0], help="congestion control (%(default)s)")
+        add("--rate", type=parse_rate, default=10**10, help="of this side's link (10G)")
+        add("--base-rtt", type=parse_time, default=10**6, help="round trip through the empty fabric (1ms)")
     transport.add_options(add, tool)
     return parser
 
@@ -122,6 +127,7 @@ def parse_options(tool: Tool, argv: Sequence[str]) -> Options:
         parser.error(f"-s must be 1 to {LONGEST_MESSAGE}")
     if given.all and given.duration:
         parser.error("-a and -D exclude each other")
+    of_transport = tool.transport.read_options(given, tool, parser)
     json_file = given.out_json_file or (DEFAULT_JSON if given.out_json else None)
     return Options(
         tool=tool,
@@ -131,7 +137,7 @@ def parse_options(tool: Tool, argv: Sequence[str]) -> Options:
         sizes=ALL_SIZES if given.all else (given.size,),
         iterations=given.iters,
         duration_s=given.duration,
-        queues=given.qp,
+        queues=getattr(given, "qp", None) or 1,
         bidirectional=getattr(given, "bidirectional", False),
         tx_depth=getattr(given, "tx_depth", 1),
         gbits=getattr(given, "report_gbits", False),
@@ -142,5 +148,5 @@ def parse_options(tool: Tool, argv: Sequence[str]) -> Options:
         base_rtt_ns=given.base_rtt,
         events=given.events,
         timeout_ns=round(given.timeout * 1e9),
-        transport=tool.transport.read_options(given, tool, parser),
+        transport=of_transport,
     )

@@ -12,9 +12,9 @@ from typing import Final
 
 from testbed.agent.perftest.tool import Tool, tools_of
 from testbed.agent.perftest.transport import MeasuredTransport
-from testbed.agent.perftest.transports import roce, uet
+from testbed.agent.perftest.transports import roce, scale_up, uet
 
-TRANSPORTS: Final[tuple[MeasuredTransport, ...]] = (uet.TRANSPORT, roce.TRANSPORT)
+TRANSPORTS: Final[tuple[MeasuredTransport, ...]] = (uet.TRANSPORT, roce.TRANSPORT, scale_up.TRANSPORT)
 TOOLS: Final[Mapping[str, Tool]] = MappingProxyType(
     {tool.name: tool for transport in TRANSPORTS for tool in tools_of(transport)}
 )

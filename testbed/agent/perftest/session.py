@@ -9,21 +9,18 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from testbed.agent.agent import CLOSE_PATIENCE_NS, Agent
+from testbed.agent.agent import CLOSE_PATIENCE_NS
 from testbed.agent.perftest.errors import Interrupted, PeerGoneError, PerftestError
 from testbed.agent.perftest.exchange import LOOPBACK, Channel, check_hello, hello, source_address
 from testbed.agent.perftest.options import Options
-from testbed.agent.perftest.transport import MeasuredEndpoint, Memory
-
-SPIN_NS = 200_000
-"""How long the latency tools look for work before they sleep (perftest: for ever)."""
+from testbed.agent.perftest.transport import MeasuredEndpoint, MeasuringAgent, Memory
 
 
 class PerftestSession:
     """Both sides are alike once they have said hello. Everything raises `PerftestError` where it cannot go on."""
 
     def __init__(
-        self, options: Options, agent: Agent, channel: Channel, endpoint: MeasuredEndpoint, memory: Memory
+        self, options: Options, agent: MeasuringAgent, channel: Channel, endpoint: MeasuredEndpoint, memory: Memory
     ) -> None:
         self.options = options
         self.agent = agent
@@ -38,7 +35,7 @@ class PerftestSession:
     @contextmanager
     def open(options: Options, announce: Callable[[str], None]) -> Iterator[PerftestSession]:
         """Meet the other side; `announce` is called with this side's address before the server begins to wait."""
-        agent = Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
+        agent = options.tool.transport.open_agent(options)
         channel: Channel | None = None
         try:
             channel = _accept(options, announce) if options.host is None else _connect(options, options.host, announce)
@@ -75,11 +72,10 @@ class PerftestSession:
     def drive(self, until: Callable[[], bool]) -> None:
         """Run until the condition holds, as long as anything arrives at all."""
         received = -1
-        counters = self.agent.sockets(self.endpoint.address).counters
         while not self.agent.drive(lambda: self.interrupted or until(), self.options.timeout_ns):
-            if counters.received == received:
+            before, received = received, self.agent.received(self.endpoint.address)
+            if received == before:
                 raise PerftestError(f"nothing has arrived for {self.options.timeout_ns / 1e9:g} s")
-            received = counters.received
         if self.interrupted:
             raise Interrupted("interrupted")
 
@@ -111,7 +107,7 @@ def _accept(options: Options, announce: Callable[[str], None]) -> Channel:
         return Channel(accepted)
 
 
-def _meet(options: Options, agent: Agent, channel: Channel) -> PerftestSession:
+def _meet(options: Options, agent: MeasuringAgent, channel: Channel) -> PerftestSession:
     """Say hello. The server answers what the client says."""
 
     def heard() -> dict[str, Any]:

@@ -11,14 +11,15 @@ RULE = "-" * 87
 _LATENCY_COLUMNS = (
     ("#bytes", 7),
     ("#iterations", 12),
-    ("t_min[usec]", 13),
-    ("t_max[usec]", 13),
-    ("t_typical[usec]", 17),
-    ("t_avg[usec]", 13),
-    ("t_stdev[usec]", 15),
-    ("99% percentile[usec]", 22),
-    ("99.9% percentile[usec]", 23),
+    ("t_min[{}]", 13),
+    ("t_max[{}]", 13),
+    ("t_typical[{}]", 17),
+    ("t_avg[{}]", 13),
+    ("t_stdev[{}]", 15),
+    ("99% percentile[{}]", 22),
+    ("99.9% percentile[{}]", 23),
 )
+_GAP = " " * 4
 _MIB = 1 << 20
 
 
@@ -55,10 +56,12 @@ def address_block(ends: tuple[Sequence[str], Sequence[str]]) -> str:
 def table_head(options: Options) -> str:
     """The names of the columns."""
     if options.tool.latency:
-        return " " + " ".join(f"{name:<{width}}" for name, width in _LATENCY_COLUMNS).rstrip()
+        unit = options.transport.latency_unit[0]
+        return " " + " ".join(f"{name.format(unit):<{width}}" for name, width in _LATENCY_COLUMNS).rstrip()
     unit = "Gb/sec" if options.gbits else "MiB/sec"
     columns = (f"BW peak[{unit}]", f"BW average[{unit}]", "MsgRate[Mpps]")
-    return f" {'#bytes':<10} {'#iterations':<14} {columns[0]:<18} {columns[1]:<21} {columns[2]}"
+    head = f" {'#bytes':<10} {'#iterations':<14} {columns[0]:<18} {columns[1]:<21} {columns[2]}"
+    return _GAP.join((head, *options.transport.bandwidth_columns))
 
 
 def bandwidth(value: float, *, gbits: bool) -> float:
@@ -72,7 +75,16 @@ def table_row(options: Options, result: Result) -> str:
             peak = f"{bandwidth(result.peak, gbits=options.gbits):.2f}"
             average = f"{bandwidth(result.average, gbits=options.gbits):.2f}"
             rate = f"{result.messages_per_s / 1e6:.6f}"
-            return f" {result.size:<10} {result.iterations:<14} {peak:<18} {average:<21} {rate}"
+            row = f" {result.size:<10} {result.iterations:<14} {peak:<18} {average:<21} {rate:<13}"
+            more = (
+                f"{cell:<{len(name)}}"
+                for name, cell in zip(
+                    options.transport.bandwidth_columns,
+                    options.transport.bandwidth_cells(result, options.directions),
+                    strict=True,
+                )
+            )
+            return _GAP.join((row, *more)).rstrip()
         case LatencyResult():
             times = (
                 result.least,
@@ -83,6 +95,7 @@ def table_row(options: Options, result: Result) -> str:
                 result.percentile_99,
                 result.percentile_99_9,
             )
-            cells = (str(result.size), str(result.iterations), *(f"{value:.2f}" for value in times))
+            _, unit, decimals = options.transport.latency_unit
+            cells = (str(result.size), str(result.iterations), *(f"{value / unit:.{decimals}f}" for value in times))
             columns = zip(cells, _LATENCY_COLUMNS, strict=True)
             return " " + " ".join(f"{cell:<{width}}" for cell, (_, width) in columns).rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from testbed.agent.perftest.transport import MeasuredTransport
@@ -16,10 +16,23 @@ class Verb(StrEnum):
     READ = "read"
     SEND = "send"
     ATOMIC = "atomic"
+    COPY = "copy"
+    """A long copy between two memories, by what has an engine for it."""
+
+
+USUAL: Final[tuple[tuple[Verb, bool], ...]] = (
+    (Verb.WRITE, False),
+    (Verb.READ, False),
+    (Verb.SEND, False),
+    (Verb.SEND, True),
+    (Verb.WRITE, True),
+    (Verb.ATOMIC, True),
+)
+"""What is measured over a transport of messages: the verb, and whether its latency."""
 
 
 class Tool(NamedTuple):
-    """One of the programs. Those of `tools_of` exist over every transport."""
+    """One of the programs."""
 
     transport: MeasuredTransport
     verb: Verb
@@ -38,11 +51,4 @@ class Tool(NamedTuple):
 
 def tools_of(transport: MeasuredTransport) -> tuple[Tool, ...]:
     """The programs of a transport."""
-    return (
-        Tool(transport, Verb.WRITE, False),
-        Tool(transport, Verb.READ, False),
-        Tool(transport, Verb.SEND, False),
-        Tool(transport, Verb.SEND, True),
-        Tool(transport, Verb.WRITE, True),
-        Tool(transport, Verb.ATOMIC, True),
-    )
+    return tuple(Tool(transport, verb, latency) for verb, latency in transport.tools)

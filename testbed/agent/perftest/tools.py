@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from testbed.agent.perftest.bandwidth import BandwidthRun, measure_bandwidth, serve_bandwidth
 from testbed.agent.perftest.errors import (
@@ -51,6 +52,7 @@ class Measurement:
         self._results: list[Result] = []
         self._run: BandwidthRun | PingPong | None = None
         self._address = ""
+        self._found: dict[str, Any] = {}
         self._begun = False
         self._cpu_s = self._wall_s = 0.0
 
@@ -60,6 +62,8 @@ class Measurement:
         with PerftestSession.open(options, self._announce) as session:
             session.endpoint.prepare()
             print(address_block(session.endpoint.ends))
+            for remark in session.endpoint.remarks:
+                print(f" {remark}")
             print(table_head(options), flush=True)
             self._begun = True
             self._wall_s, self._cpu_s = time.monotonic(), time.process_time()
@@ -67,9 +71,12 @@ class Measurement:
                 result = self._serve(session, size) if options.server else self._measure(session, size)
                 self._results.append(result)
                 print(table_row(options, result), flush=True)
+            self._found, objection = session.endpoint.found(), session.endpoint.objection
             session.finish()
         self._run = None
         self.conclude()
+        if objection:
+            raise PerftestError(f"invalid: {objection}")
 
     def _announce(self, address: str) -> None:
         options = self._options
@@ -107,7 +114,7 @@ class Measurement:
         print(RULE, flush=True)
         if options.json_file is not None and self._results:
             cpu = 100 * (time.process_time() - self._cpu_s) / max(time.monotonic() - self._wall_s, 1e-6)
-            write_json(options.json_file, json_document(options, self._address, self._results, cpu))
+            write_json(options.json_file, json_document(options, self._address, self._results, cpu, self._found))
 
 
 def main() -> int:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from testbed.agent.perftest.tool import Tool
+from testbed.agent.agent import Agent
+from testbed.agent.perftest.results import BandwidthResult
+from testbed.agent.perftest.tool import USUAL, Tool, Verb
 
 if TYPE_CHECKING:
-    from testbed.agent.agent import Agent
     from testbed.agent.perftest.options import Options
 
+SPIN_NS = 200_000
+"""How long the latency tools look for work before they sleep (perftest: for ever)."""
 RECEIVES = 16
 """Receives that a latency tool posts at a time."""
 
@@ -29,6 +32,36 @@ class Memory(NamedTuple):
     """What is sent, and read into."""
     remote: memoryview
     """What the peer writes, reads and sends into."""
+
+
+class MeasuringLoop(Protocol):
+    """What waits for endpoints, and for the exchange beside them."""
+
+    def watch(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call `callback` with the epoll events of `fd` when it is readable, or its other end has gone."""
+
+    def unwatch(self, fd: int) -> None: ...
+
+    def touch(self) -> None:
+        """The endpoints have been given work, by the thread that drives them."""
+
+    def wake(self) -> None:
+        """The condition that is waited for may hold now: for signal handlers."""
+
+
+class MeasuringAgent(Protocol):
+    """What drives the endpoints of a transport: `testbed.agent.agent.Agent`, or one that is like it."""
+
+    @property
+    def loop(self) -> MeasuringLoop: ...
+
+    def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
+        """Run until the condition holds. False: it does not within the time."""
+
+    def received(self, address: str) -> int:
+        """How much has arrived at the endpoint of an address; its unit is the agent's own."""
+
+    def close(self, patience_ns: int) -> None: ...
 
 
 class MeasuredEndpoint(ABC):
@@ -91,6 +124,20 @@ class MeasuredEndpoint(ABC):
     def closed(self) -> bool:
         """Tell whether nothing of this side's is under way any longer."""
 
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What is to be printed of this side, once it is prepared, before the results."""
+        return ()
+
+    def found(self) -> dict[str, Any]:
+        """Return what the JSON document says of this side's run besides results."""
+        return {}
+
+    @property
+    def objection(self) -> str:
+        """Why results of this run are not to be trusted; "": nothing is known against them."""
+        return ""
+
 
 class TransportOptions(ABC):
     """The options that only one transport has, and what is printed of them."""
@@ -114,6 +161,24 @@ class TransportOptions(ABC):
     def test_info(self) -> dict[str, Any]:
         """Return what the JSON document says of the test besides what it says for every transport."""
 
+    @property
+    def latency_unit(self) -> tuple[str, float, int]:
+        """Of latencies: what it is called, how many us it has, and the decimals that are printed."""
+        return "usec", 1.0, 2
+
+    @property
+    def bandwidth_columns(self) -> tuple[str, ...]:
+        """Columns of a table of bandwidths beyond perftest's."""
+        return ()
+
+    def bandwidth_cells(self, result: BandwidthResult, directions: int) -> tuple[str, ...]:
+        """What these columns say of a result that has the bytes of so many directions."""
+        return ()
+
+    def bandwidth_fields(self, result: BandwidthResult, directions: int) -> dict[str, Any]:
+        """The same for JSON."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTransport(ABC):
@@ -125,18 +190,38 @@ class MeasuredTransport(ABC):
     """In full."""
     short_name: str
     """In titles and JSON."""
-    queues: tuple[str, str]
-    """What `-q` counts: the placeholder and the noun."""
+    queues: tuple[str, str] | None
+    """What `-q` counts: the placeholder and the noun. None: there is nothing to count."""
     controllers: tuple[str, ...]
-    """Of `--cc`, the default first."""
+    """Of `--cc`, the default first; empty: there are neither these nor options of a path through a fabric."""
+    tools: tuple[tuple[Verb, bool], ...] = USUAL
+    """What can be measured."""
+    depths: int = 1 << 14
+    """The most operations that may be under way."""
+
+    def default_size(self, tool: Tool) -> int:
+        """Bytes of a message where `-s` is not given."""
+        return 8 if tool.verb is Verb.ATOMIC else 2 if tool.latency else 65536
+
+    def default_depth(self, tool: Tool) -> int:
+        """Operations under way where `-t` is not given."""
+        return 128
 
     @abstractmethod
     def add_options(self, add: Any, tool: Tool) -> None:
-        """`add` is `add_argument` of its group. One option must be `-m`, which becomes `mtu`."""
+        """`add` is `add_argument` of its group. One option must be `-m`, which becomes `mtu`, or `read_options` sets
+        it."""
 
     @abstractmethod
     def read_options(self, given: argparse.Namespace, tool: Tool, parser: argparse.ArgumentParser) -> TransportOptions:
-        """The options as they were given. What does not go together ends in `parser.error`."""
+        """The options as they were given. What does not go together ends in `parser.error`.
+
+        A transport without `controllers` sets `cc`, `rate` and `base_rtt` in `given`.
+        """
+
+    def open_agent(self, options: Options) -> MeasuringAgent:
+        """What is to drive the endpoint. Raises `PerftestError`."""
+        return Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
 
     @abstractmethod
     def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:
@@ -147,9 +232,10 @@ class MeasuredTransport(ABC):
 
     @abstractmethod
     def open(
-        self, options: Options, agent: Agent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
     ) -> MeasuredEndpoint:
-        """Open an endpoint on an address of this host. `theirs`: what the client has said; None: this is the client.
+        """Open an endpoint on an address of this host. `agent`: that of `open_agent`. `theirs`: what the client has
+        said; None: this is the client.
 
         Raises `PerftestError`.
         """

@@ -28,7 +28,7 @@ def exec(
     lab = open_lab(name)
     options: dict[str, Any] = {}
     if more := service_environment(lab, node):
-        options["env"] = clean_environment({**lab.node(node).env, **more})
+        options["env"] = clean_environment({**lab.environment(node), **more})
     try:
         process = lab.spawn(node, command, own_sysfs=True, **options)
     except FileNotFoundError as error:

@@ -25,7 +25,7 @@ def shell(node: NodeArgument, name: LabName = None) -> None:
         with terminal_handed_over():
             raise typer.Exit(lab.spawn(node, ["/bin/sh"], env=prompt).wait())
     program = os.environ.get("SHELL") or "/bin/sh"
-    own = {**lab.node(node).env, **service_environment(lab, node)}
+    own = {**lab.environment(node), **service_environment(lab, node)}
     environment = {**os.environ, "PATH": search_path(), **own, **prompt}
     argv = [program, "--norc"] if program.endswith("bash") else [program]
     process = lab.spawn(node, argv, own_sysfs=True, env=environment)

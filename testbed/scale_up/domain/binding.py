@@ -24,6 +24,8 @@ STEP_BITS: Final = 5
 TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
+OPERATIONS: Final = 1024
+"""Of an endpoint at a time, those whose completion was not collected among them."""
 VC_OF_REQUESTS: Final = (1 << 32) - 1
 """That of the endpoint, where a VC is asked for."""
 OVERHEAD_BYTES: Final = 38
@@ -31,6 +33,12 @@ OVERHEAD_BYTES: Final = 38
 
 
 _LINK_TIMES = ("rate_bps", "delay_ns", "cf_min_ns", "cf_max_ns", "idle_ns", "cc_ns", "silence_ns")
+
+
+class LineFormat(ctypes.Structure):
+    """`struct line_format` (link_port.h)."""
+
+    _fields_ = [(name, c_uint32) for name in ("packet", "header", "grain", "wide", "narrow")]
 
 
 class LinkConfig(ctypes.Structure):
@@ -47,6 +55,7 @@ class LinkConfig(ctypes.Structure):
         ("peer", c_uint8 * 6),
         ("retry", NativeRetryConfig),
         ("epoch", c_uint32),
+        ("line", LineFormat),
     ]
 
 
@@ -67,6 +76,7 @@ class VcCounters(ctypes.Structure):
             "s_cf",
             "r_cc",
             "r_cf",
+            "tx_line_bytes",
         )
     ]
 
@@ -174,6 +184,7 @@ class EndpointCounters(ctypes.Structure):
             "inbox_full",
             "moved",
             "unreachable",
+            "payload_bytes",
         )
     ]
 
@@ -227,6 +238,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_put", c_bool, (c_void_p, c_uint32, _BYTES, c_uint32, c_uint64)),
     ("endpoint_get", c_uint32, (c_void_p, c_uint32, c_void_p, c_uint32)),
     ("endpoint_plane_is_down", c_bool, (c_void_p, c_uint32)),
+    ("endpoint_plane_is_known", c_bool, (c_void_p, c_uint32)),
     ("endpoint_counted", POINTER(EndpointCounters), (c_void_p,)),
     ("endpoint_times", POINTER(Steps), (c_void_p,)),
     ("endpoint_link_counters", POINTER(LinkCounters), (c_void_p, c_uint32)),

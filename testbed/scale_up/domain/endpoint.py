@@ -30,14 +30,15 @@ from testbed.scale_up.ctlos import GONE
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
-from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
+from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.scale_up.frames import ControlFrame, encode_frame
 from testbed.transport.errors import UsageError
 
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
-"""What an end says that leaves, as the switch's guardian does for one that was killed."""
+KNOWN_WITHIN_S: Final = 5.0
+KNOWN_POLL_S: Final = 0.002
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -90,6 +91,11 @@ class Gpu:
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
 
+    @property
+    def largest_message(self) -> int:
+        """In bytes: the payload of a frame."""
+        return self.link.coarse * binding.REGION_BYTES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReference:
@@ -129,7 +135,6 @@ class Window:
     number: int
     key: int
     size: int
-    _buffer: Any
 
     def reference(self) -> WindowReference:
         return WindowReference(gpu=self._endpoint.gpu, number=self.number, key=self.key, size=self.size)
@@ -147,8 +152,7 @@ class Window:
 
     def withdraw(self) -> None:
         """Nobody reaches it any more."""
-        self._endpoint.native.endpoint_withdraw(self._endpoint.handle, self.number)
-        self._buffer = None
+        self._endpoint.withdraw(self.number)
 
 
 class _Memory(NamedTuple):
@@ -175,7 +179,8 @@ class Endpoint:
     """Made by `Endpoints.add`. Operations return a handle, and raise `UsageError` for what cannot be asked."""
 
     def __init__(self, native: Any, gpu: Gpu) -> None:
-        """Opens sockets in the network namespace that the calling thread is in. Raises `OSError`, `UsageError`."""
+        """Opens sockets in the network namespace that the calling thread is in. Raises `OSError`, `UsageError`; the
+        former with EBUSY where another program has this GPU."""
         link, planes = gpu.link, len(gpu.interfaces)
         if not 1 <= planes <= binding.PLANES or len(gpu.addresses) != planes:
             raise UsageError(f"{planes} interfaces: 1 to {binding.PLANES}, with the addresses of each")
@@ -184,6 +189,7 @@ class Endpoint:
         self.handle = 0
         self.settings = gpu
         self._kept: dict[int, Any] = {}
+        self._exported: dict[int, Any] = {}
         self._sockets: list[socket.socket] = []
         self._pause_sockets: list[socket.socket] = []
         self._lost = 0
@@ -205,6 +211,7 @@ class Endpoint:
         links = (binding.LinkConfig * planes)(
             *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
         )
+        self._claim = claim_gpu(gpu.interfaces[0])
         try:
             for interface in gpu.interfaces:
                 self._sockets.append(open_socket(interface))
@@ -225,9 +232,10 @@ class Endpoint:
                 with contextlib.suppress(OSError):
                     item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
         self.handle = 0
-        for item in (*self._sockets, *self._pause_sockets):
+        for item in (*self._sockets, *self._pause_sockets, self._claim):
             item.close()
         self._kept.clear()
+        self._exported.clear()
 
     def descriptors(self) -> tuple[Any, Any]:
         """Those of the planes' sockets, and of those for PFC frames."""
@@ -244,7 +252,13 @@ class Endpoint:
         number = self.native.endpoint_export(self.handle, memory.address, memory.size, key, rights)
         if number < 0:
             raise UsageError("the endpoint has no window left")
-        return Window(self, number, key, memory.size, memory.held)
+        self._exported[number] = memory.held
+        return Window(self, number, key, memory.size)
+
+    def withdraw(self, number: int) -> None:
+        """Nobody reaches the window of this number any more."""
+        self.native.endpoint_withdraw(self.handle, number)
+        self._exported.pop(number, None)
 
     # --- operations ----------------------------------------------------------------------------------
 
@@ -325,7 +339,7 @@ class Endpoint:
 
     def messages(self) -> Iterator[tuple[int, bytes]]:
         """What has come: from which GPU, and the bytes."""
-        size = self.settings.link.coarse * binding.REGION_BYTES
+        size = self.settings.largest_message
         data, source = ctypes.create_string_buffer(size), ctypes.c_uint32()
         while (length := self.native.endpoint_message(self.handle, data, size, source)) >= 0:
             yield source.value, data.raw[:length]
@@ -336,6 +350,18 @@ class Endpoint:
 
     def planes_down(self) -> list[int]:
         return [plane for plane in range(len(self._sockets)) if self.native.endpoint_plane_is_down(self.handle, plane)]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the switch knows that this end has started, on every plane that is not down.
+
+        What peers send before, to one who was this GPU earlier, is lost.
+        """
+        return all(
+            self.native.endpoint_plane_is_known(self.handle, plane)
+            or self.native.endpoint_plane_is_down(self.handle, plane)
+            for plane in range(len(self._sockets))
+        )
 
     def counters(self) -> dict[str, Any]:
         """What was counted: of the endpoint, and by plane of its link and each VC."""
@@ -410,16 +436,19 @@ class Endpoints:
         self._native.endpoint_loop_remove(self._handle, endpoint.handle)
         endpoint.close()
 
+    def wait_known(self, endpoint: Endpoint, timeout_s: float = KNOWN_WITHIN_S) -> bool:
+        """Serve until `Endpoint.is_known`. False: it does not become so within the time."""
+        deadline = time.monotonic() + timeout_s
+        while not endpoint.is_known:
+            if time.monotonic() >= deadline:
+                return False
+            self.run(KNOWN_POLL_S)
+        return True
+
     def watch(self, descriptor: int) -> None:
         """Have `run` return when this becomes readable. Raises `OSError`."""
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
             raise OSError(error, "epoll_ctl")
-
-    def remove(self, endpoint: Endpoint) -> None:
-        """Close a GPU's end."""
-        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
-        self._endpoints.remove(endpoint)
-        endpoint.close()
 
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""

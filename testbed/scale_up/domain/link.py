@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from testbed.scale_up.credits import spacing_ns
-from testbed.scale_up.domain.binding import LINK_VCS, OVERHEAD_BYTES, REGION_BYTES, LinkConfig, WireErrors
+from testbed.scale_up.domain.binding import LINK_VCS, OVERHEAD_BYTES, REGION_BYTES, LineFormat, LinkConfig, WireErrors
+from testbed.scale_up.header_stacks import HEADER_STACKS, LAB
 from testbed.scale_up.native import NativeRetryConfig
 from testbed.scale_up.retry import RetryConfig
 from testbed.transport.errors import UsageError
@@ -62,6 +63,8 @@ class LinkSettings:
     """An end that has heard nothing for so long takes the link for down; 0: never."""
     cc_period_ns: int = 0
     """Time between two CC_Updates; 0: none are sent, nor are they with LLR, under which no credit leaks."""
+    headers: str = LAB
+    """Whose headers a frame's payload stands behind, as far as the line is occupied: of `header_stacks`."""
     retry: RetryConfig | None = None
     """LLR of each link; None: without. While it is not ready frames are held back, and after a flush it begins anew."""
 
@@ -78,6 +81,8 @@ class LinkSettings:
             raise UsageError(f"xoff, xon or best_effort name more than the {self.vcs} VCs of capacity")
         if min(self.delay_ns, self.cf_spacing_bytes, self.silence_ns, self.cc_period_ns) < 0:
             raise UsageError("a time or a spacing is negative")
+        if self.headers != LAB and self.headers not in HEADER_STACKS:
+            raise UsageError(f"headers {self.headers}: {LAB}, {', '.join(HEADER_STACKS)}")
         if not 1 <= self.heartbeat_ns <= self.idle_heartbeat_ns:
             raise UsageError("heartbeat_ns: from 1 up to idle_heartbeat_ns")
         if any(self.credits(self.frame_bytes) > item for item in self.capacity):
@@ -112,6 +117,11 @@ class LinkSettings:
     def _xon(self) -> tuple[int, ...]:
         return tuple(self.xon) or tuple(item // 4 for item in self.capacity)
 
+    def line_bytes(self, payload: int) -> float:
+        """What a frame with a request and such a payload takes of the line."""
+        stack = HEADER_STACKS.get(self.headers)
+        return payload + OVERHEAD_BYTES if stack is None else stack.line_bytes(payload)
+
     def credits(self, frame_bytes: int) -> int:
         """What a frame takes, from its Ethernet header to its FCS."""
         return -(-frame_bytes // self.unit)
@@ -141,6 +151,8 @@ class LinkSettings:
             unit=self.unit,
             epoch=1 + secrets.randbelow(255) if epoch is None else epoch,
         )
+        if (stack := HEADER_STACKS.get(self.headers)) is not None:
+            config.line = LineFormat(stack.packet, stack.header, stack.grain, *stack.expansion)
         if self.retry is not None:
             config.retry = NativeRetryConfig.of(self.retry)
         config.mac[:], config.peer[:] = mac, peer

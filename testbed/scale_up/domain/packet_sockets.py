@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from typing import Final
 
@@ -34,6 +35,24 @@ def open_socket(interface: str, ethertype: int = ETHERTYPE, buffer_bytes: int = 
     except BaseException:
         item.close()
         raise
+    return item
+
+
+def claim_gpu(interface: str) -> socket.socket:
+    """Be the only one that has a GPU, by its first interface, in the namespace of the calling thread, until the socket
+    is closed. Raises `OSError`.
+
+    It is an abstract address, which each network namespace has for itself (unix(7)) and which goes with its process.
+    Two ends at one wire would take each other's frames and greetings.
+    """
+    item = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        item.bind(f"\0testbed-scale-up-{interface}")
+    except OSError as error:
+        item.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise OSError(errno.EBUSY, "another program has this GPU", interface) from None
     return item
 
 

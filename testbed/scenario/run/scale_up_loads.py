@@ -87,6 +87,8 @@ def _load(domain: DomainPlan, reading: DomainReading, reports: Sequence[Mapping[
         request_drops=sum(link.channels[0].counters["dropped_frames"] for link in reading.links if link.channels)
         + sum(int(plane["vcs"][0]["dropped_frames"]) for gpu in gpus for plane in gpu["planes"]),
         request_frames=sum(int(plane["vcs"][0]["tx_frames"]) for gpu in gpus for plane in gpu["planes"]),
+        request_line_bytes=sum(int(plane["vcs"][0]["tx_line_bytes"]) for gpu in gpus for plane in gpu["planes"]),
+        payload_bytes=sum(int(gpu["payload_bytes"]) for gpu in gpus),
         stalled=stalled,
         stall_s=max(report["stall_ns"] for report in reports) / _NS if stalled else 0.0,
         progress_s=max(report["progress_ns"] for report in reports) / _NS,
@@ -150,6 +152,8 @@ def carried_samples(loads: Sequence[ScaleUpLoad]) -> Iterator[ScaleUpCarried]:
         wire_losses=sum(plane.wire_losses for plane in planes),
         request_drops=sum(load.request_drops for load in loads),
         request_frames=sum(load.request_frames for load in loads),
+        request_line_bytes=sum(load.request_line_bytes for load in loads),
+        payload_bytes=sum(load.payload_bytes for load in loads),
         replays=sum(plane.replays for plane in planes),
         pauses=sum(plane.pauses for plane in planes),
         leaked_credits=sum(plane.leaked_credits for plane in planes),

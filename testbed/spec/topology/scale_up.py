@@ -23,6 +23,7 @@ from testbed.model import (
     ScaleUp,
     ScaleUpBy,
     ScaleUpFlowControl,
+    ScaleUpHeaders,
 )
 from testbed.spec.validation.fields import (
     MAX_DURATION,
@@ -260,6 +261,11 @@ class ScaleUpSpec(SpecModel):
     xoff: Written[BufferField] = Field(
         default=None, description="Says at how much in that buffer PFC asks for a pause; half of it by default."
     )
+    headers: Written[Annotated[str, OneOf(tuple(ScaleUpHeaders))]] = Field(
+        default=None,
+        description="Says behind whose headers a payload occupies its link: those of the lab's own frames, which is the"
+        " default, udp (Scale-Up Ethernet over UDP/IP), afh, sue-lite, or ualink.",
+    )
     xon: Written[BufferField] = Field(
         default=None, description="Says at how much in that buffer a pause ends; a quarter of it by default."
     )
@@ -322,6 +328,7 @@ def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
         "by": None if spec.by is None else ScaleUpBy(spec.by),
         "voq": spec.voq,
         "spray": None if spec.spray is None else PlaneSpray(spec.spray),
+        "headers": None if spec.headers is None else ScaleUpHeaders(spec.headers),
         "buffer": spec.buffer,
         "xoff": spec.xoff,
         "xon": spec.xon,

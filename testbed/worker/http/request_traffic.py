@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.agent import namespace
+from testbed.agent.real_time import REAL_TIME
 from testbed.worker.errors import TrafficError
 from testbed.worker.http.connections import ClientConnection, ServerConnection
 from testbed.worker.http.messages import SERVER_PORT
 from testbed.worker.poll_loop import WatchingLoop
 from testbed.worker.program import Program, Request
-from testbed.worker.real_time import REAL_TIME
 from testbed.worker.streams.tcp_socket import fit_accepted, open_socket
 from testbed.worker.traffic import Listener
 from testbed.worker.transports.tcp import TcpSettings

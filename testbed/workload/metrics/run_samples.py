@@ -349,6 +349,8 @@ class ScaleUpCarried:
     wire_losses: int
     request_drops: int
     request_frames: int
+    request_line_bytes: int
+    payload_bytes: int
     replays: int
     pauses: int
     leaked_credits: int

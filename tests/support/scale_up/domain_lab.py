@@ -8,11 +8,13 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from testbed.datapath import scale_up_domain
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu, Spray
+from testbed.scale_up.domain.host_gpus import HostGpus
 from testbed.scale_up.domain.link import LinkSettings
 from testbed.switchd.client import DomainSwitch
 from testbed.switchd.description import SwitchDescription, SwitchPort
@@ -38,7 +40,7 @@ class DomainLab:
     switch: DomainSwitch
     endpoints: Endpoints
 
-    def gpu(
+    def settings(
         self,
         number: int,
         *,
@@ -47,10 +49,10 @@ class DomainLab:
         timeout_s: float = 5.0,
         spray: Spray = Spray.WEIGHTED,
         peer_window: int = 0,
-    ) -> Endpoint:
-        """Open a GPU's end."""
+    ) -> Gpu:
+        """What a GPU's end is told."""
         planes = range(self.description.planes)
-        gpu = Gpu(
+        return Gpu(
             gpu=number,
             gpus=self.description.gpus,
             interfaces=[f"g{number}p{plane}" for plane in planes],
@@ -64,6 +66,10 @@ class DomainLab:
             peer_window=peer_window,
         )
 
+    def gpu(self, number: int, **settings: Any) -> Endpoint:
+        """Open a GPU's end; `settings` are those of the method of this name."""
+        gpu = self.settings(number, **settings)
+
         def add() -> Endpoint:
             enter_namespace(self.gpu_namespace)
             return self.endpoints.add(gpu)
@@ -72,6 +78,20 @@ class DomainLab:
 
     def start_switch(self) -> int:
         return self.switch.start(self.switch_namespace, self.description)
+
+
+def host_gpus(lab: DomainLab, *, time_scale: float, rtt_ns: int) -> HostGpus:
+    """What a lab of this time scale would say of all GPUs to a host that has them."""
+    description = lab.description
+    lab_bps = description.planes * description.link.rate_bps
+    return HostGpus(
+        domain="h1",
+        library=lab.endpoints.library,
+        time_scale=time_scale,
+        rtt_ns=rtt_ns,
+        rate_bps=round(lab_bps * time_scale),
+        gpus=[lab.settings(number) for number in range(description.gpus)],
+    )
 
 
 @contextlib.contextmanager

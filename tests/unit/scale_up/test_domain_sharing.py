@@ -204,5 +204,7 @@ def test_credits_leak_with_lost_frames_until_updates_bring_them_back(
         assert leaked == pytest.approx(60 * 32 * share * 5, rel=0.25)
         return
     assert sent[-1] == sent[-10], "it has stopped"
-    assert sent[-1] - domain.core.counters()[0]["vcs"][0]["rx_frames"] == limit // 5, "each has taken five credits along"
+    assert sent[-1] - domain.core.counters()[0]["vcs"][0]["rx_frames"] == limit // 5, (
+        "each has taken five credits along"
+    )
     assert sent[-1] == pytest.approx(limit / (share * 5), rel=0.25)

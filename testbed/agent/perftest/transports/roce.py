@@ -21,7 +21,14 @@ from testbed.agent.perftest.errors import MismatchError, PerftestError
 from testbed.agent.perftest.exchange import told
 from testbed.agent.perftest.options import Options
 from testbed.agent.perftest.tool import Tool, Verb
-from testbed.agent.perftest.transport import RECEIVES, MeasuredEndpoint, MeasuredTransport, Memory, TransportOptions
+from testbed.agent.perftest.transport import (
+    RECEIVES,
+    MeasuredEndpoint,
+    MeasuredTransport,
+    MeasuringAgent,
+    Memory,
+    TransportOptions,
+)
 from testbed.agent.sockets import Marking, SocketConfig
 from testbed.transport.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.transport.errors import UsageError
@@ -154,8 +161,9 @@ class _Transport(MeasuredTransport):
             )
 
     def open(
-        self, options: Options, agent: Agent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
     ) -> RoceEndpoint:
+        assert isinstance(agent, Agent)
         given = _own(options)
         marking = Marking(
             data=given.dscp, retransmission=given.dscp, control=given.dscp, notification=given.notification_dscp

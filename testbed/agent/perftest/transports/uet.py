@@ -16,7 +16,14 @@ from testbed.agent.perftest.errors import MismatchError, PerftestError
 from testbed.agent.perftest.exchange import told
 from testbed.agent.perftest.options import Options
 from testbed.agent.perftest.tool import Tool, Verb
-from testbed.agent.perftest.transport import RECEIVES, MeasuredEndpoint, MeasuredTransport, Memory, TransportOptions
+from testbed.agent.perftest.transport import (
+    RECEIVES,
+    MeasuredEndpoint,
+    MeasuredTransport,
+    MeasuringAgent,
+    Memory,
+    TransportOptions,
+)
 from testbed.transport.errors import UsageError
 from testbed.transport.uet.addressing import JOB_LIMIT, FepAddress
 from testbed.transport.uet.atomics import Amo
@@ -121,8 +128,9 @@ class _Transport(MeasuredTransport):
         """Nothing is agreed on: what is sent must fit, and small messages do."""
 
     def open(
-        self, options: Options, agent: Agent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
     ) -> UetEndpoint:
+        assert isinstance(agent, Agent)
         given = _own(options)
         security = None
         if given.tss is not None:

@@ -100,6 +100,7 @@ struct plane {
 
 struct endpoint_counters {
 	__u64 requests, responses, served, refused, strays, lost_tags, messages, inbox_full, moved, unreachable;
+	__u64 payload_bytes; /* that peers have written here, and that were read from them */
 };
 
 struct endpoint {
@@ -166,6 +167,8 @@ API bool endpoint_put(struct endpoint *endpoint, __u32 plane, const __u8 *data, 
 API __u32 endpoint_get(struct endpoint *endpoint, __u32 plane, __u8 *data, __u32 size);
 
 API bool endpoint_plane_is_down(const struct endpoint *endpoint, __u32 plane);
+/* Whether the other end of the plane's link knows that this one has started. */
+API bool endpoint_plane_is_known(const struct endpoint *endpoint, __u32 plane);
 API const struct endpoint_counters *endpoint_counted(const struct endpoint *endpoint);
 API const struct histogram *endpoint_times(const struct endpoint *endpoint);
 API const struct link_counters *endpoint_link_counters(struct endpoint *endpoint, __u32 plane);

@@ -47,6 +47,16 @@ bool endpoint_plane_is_down(const struct endpoint *endpoint, __u32 plane)
 	return plane >= endpoint->config.planes || endpoint->planes[plane].down;
 }
 
+bool endpoint_plane_is_known(const struct endpoint *endpoint, __u32 plane)
+{
+	const struct link_port *link;
+
+	if (plane >= endpoint->config.planes)
+		return false;
+	link = &endpoint->planes[plane].link;
+	return link->greeted || !link->config.epoch;
+}
+
 const struct endpoint_counters *endpoint_counted(const struct endpoint *endpoint)
 {
 	return &endpoint->counters;

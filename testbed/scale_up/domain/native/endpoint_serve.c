@@ -120,7 +120,7 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 
 /* ------------------------------------------------------------------ their answers */
 
-static __u32 take_data(struct operation *operation, const struct tag *tag, const __u8 *data, __u32 bytes)
+static __u32 take_data(struct endpoint *endpoint, struct operation *operation, const struct tag *tag, const __u8 *data, __u32 bytes)
 {
 	__u32 skip = skipped(tag->remote);
 
@@ -129,6 +129,7 @@ static __u32 take_data(struct operation *operation, const struct tag *tag, const
 		if (bytes != padded(skip + tag->bytes))
 			return STATUS_MALFORMED;
 		memcpy(tag->local, data + skip, tag->bytes);
+		endpoint->counters.payload_bytes += tag->bytes;
 		break;
 	case OP_ADD:
 	case OP_CAS:
@@ -176,7 +177,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 		return;
 	}
 	if (outcome == STATUS_OK)
-		outcome = take_data(operation, tag, data + BODY_AT + RESPONSE_BYTES,
+		outcome = take_data(endpoint, operation, tag, data + BODY_AT + RESPONSE_BYTES,
 				    length - BODY_AT - RESPONSE_BYTES - FCS_BYTES);
 	histogram_record(&endpoint->times, now - (tag->until_ns - endpoint->config.timeout_ns));
 	flow_unsend(endpoint, response.tag, now);
@@ -253,6 +254,7 @@ static enum status carry_out(struct endpoint *endpoint, const struct request *re
 		if (!place)
 			return STATUS_REFUSED;
 		memcpy(place, data + first, size - first - last);
+		endpoint->counters.payload_bytes += size - first - last;
 		endpoint_landed(endpoint, request->address + first, now);
 		return STATUS_OK;
 	case COMMAND_ATOMIC:

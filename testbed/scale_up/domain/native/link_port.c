@@ -38,7 +38,8 @@ bool link_init(struct link_port *port, const struct link_config *config, __u64 n
 	port->dark_ns = NEVER;
 	if (!config->rate_bps || config->rate_bps > 1ull << 50 || !config->vcs || config->vcs > LINK_VCS ||
 	    config->flow_control > NO_FLOW_CONTROL || config->unit < 32 || config->unit > 1 << 20 ||
-	    config->overhead < -16 || config->overhead > 127 || config->epoch > 255)
+	    config->overhead < -16 || config->overhead > 127 || config->epoch > 255 ||
+	    (config->line.packet && !(config->line.grain && config->line.wide && config->line.narrow)))
 		return false;
 	if (!init_credits(port) || !link_retry_init(port, now))
 		return false;
@@ -112,7 +113,7 @@ void link_arrive(struct link_port *port, struct frame_pool *pool, __u32 number, 
 		frame_append(pool, &port->control_line, number);
 	} else {
 		/* It began to arrive when it was sent, and one after the other: its last bit comes this much later. */
-		frame->due_ns = later(frame->due_ns + link_time_ns(port, frame->length), port->line_ns);
+		frame->due_ns = later(frame->due_ns + link_time_ns(port, link_line_bytes(port, frame->length)), port->line_ns);
 		port->line_ns = frame->due_ns;
 		frame_append(pool, &port->data_line, number);
 	}
@@ -286,10 +287,11 @@ __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns)
 		begin = later(begin, port->unblocked_ns);
 	port->blocked &= ~(1u << vc);
 	credit_sent(&port->credit_sender, vc, length);
-	port->free_ns = begin + link_time_ns(port, length);
+	port->free_ns = begin + link_time_ns(port, link_line_bytes(port, length));
 	port->beat_ns = port->config.cf_max_ns;
 	port->vc[vc].tx_frames++;
 	port->vc[vc].tx_bytes += length;
+	port->vc[vc].tx_line_bytes += link_line_bytes(port, length);
 	return begin;
 }
 

@@ -41,6 +41,12 @@
 
 enum flow_control { CREDITS, PFC, NO_FLOW_CONTROL };
 
+/* What a payload takes of the line behind headers other than the lab's own (`testbed/scale_up/header_stacks.py`). */
+struct line_format {
+	__u32 packet; /* the most payload of a packet; 0: a frame takes its own bytes */
+	__u32 header, grain, wide, narrow;
+};
+
 struct link_config {
 	__u64 rate_bps;
 	__u64 delay_ns;   /* propagation, one way */
@@ -59,6 +65,7 @@ struct link_config {
 	__u8 mac[6], peer[6];
 	struct retry_config retry; /* without outstanding frames: no LLR */
 	__u32 epoch; /* 1 to 255, another one after each start; 0: no greeting */
+	struct line_format line;
 };
 
 struct vc_counters {
@@ -66,6 +73,7 @@ struct vc_counters {
 	__u64 dropped_frames, dropped_bytes; /* there was no room for them */
 	__u64 deepest;                       /* the most credits that were in the buffer */
 	__u64 s_cc, s_cf, r_cc, r_cf;        /* CBFC's counters, 20 bits */
+	__u64 tx_line_bytes;                 /* what the frames of tx_bytes took of the line */
 };
 
 /* Those of CBFC have the names of SAI's port statistics. */
@@ -194,6 +202,21 @@ static inline __u32 link_credits(const struct link_port *port, __u32 length)
 	__s64 bytes = (__s64)length + port->config.overhead;
 
 	return bytes <= 0 ? 0 : (bytes + port->config.unit - 1) / port->config.unit;
+}
+
+#define OWN_BYTES 38 /* of a request of the lab besides its payload; an answer has 8 less */
+
+/* What a frame takes of the line, to the next byte. */
+static inline __u64 link_line_bytes(const struct link_port *port, __u64 length)
+{
+	const struct line_format *line = &port->config.line;
+	__u64 payload = length > OWN_BYTES ? length - OWN_BYTES : 0, packets;
+
+	if (!line->packet)
+		return length;
+	packets = payload ? (payload + line->packet - 1) / line->packet : 1;
+	payload = (payload + line->grain - 1) / line->grain * line->grain;
+	return ((payload + packets * line->header) * line->wide + line->narrow / 2) / line->narrow;
 }
 
 /* How long so many bytes take at the link's rate. */

@@ -94,7 +94,7 @@ __u32 link_replay(struct link_port *port, struct frame_pool *pool, __u64 now)
 	while (port->retries && port->free_ns <= now && retry_replay(&port->retry_sender, now, &number, &sequence)) {
 		if (pool->frames[number].going) /* it has not left yet */
 			continue;
-		port->free_ns = later(port->free_ns, now) + link_time_ns(port, pool->frames[number].length);
+		port->free_ns = later(port->free_ns, now) + link_time_ns(port, link_line_bytes(port, pool->frames[number].length));
 		return number;
 	}
 	return NO_FRAME;

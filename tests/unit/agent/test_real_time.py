@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from testbed.worker.real_time import PRIORITY, RealTime
+from testbed.agent.real_time import PRIORITY, RealTime
 
 
 def test_the_first_begins_it_and_the_last_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Real-time priority for a process while it sends requests and tokens, or is the end of scale-up links, so that other
+"""Real-time priority for a thread while it sends requests and tokens, or is the end of scale-up links, so that other
 programs do not make it late.
 
 A nice value would not do: where each session is a group of its own (autogroup, sched(7)), it counts inside of that

@@ -1,0 +1,61 @@
+"""What programs in a host of a lab with packets in its scale-up domains are told of the host's GPUs.
+
+It is a file for each host, written when the domains' switches start, and gone with the lab's run directory. Commands
+that are run in a host find it by an environment variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.datapath import scale_up_domain
+from testbed.deploy.scale_up import DIRECTORY_NAME, gpu_settings
+from testbed.files import write_atomically
+from testbed.plan.operations import LabPlan
+from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE, HostGpus
+
+
+def host_gpus(plan: LabPlan, library: Path) -> Iterator[tuple[str, HostGpus]]:
+    """The hosts that have GPUs in domains with packets, and what programs in them are told.
+
+    `library` is the compiled library of endpoints.
+    """
+    for domain in plan.scale_up_domains:
+        numbers: dict[str, int] = {}
+        for wire in domain.wires:
+            numbers[wire.host] = max(wire.local_gpu, numbers.get(wire.host, 0))
+        link = domain.links[0]
+        for host, count in numbers.items():
+            yield (
+                host,
+                HostGpus(
+                    domain=domain.name,
+                    library=library,
+                    time_scale=link.k,
+                    rtt_ns=link.real.rtt.ns,
+                    rate_bps=sum(plane.real.rate.bps for plane in domain.links),
+                    gpus=[gpu_settings(plan, host, number) for number in range(1, count + 1)],
+                ),
+            )
+
+
+def write_host_gpus(plan: LabPlan, run: Path) -> None:
+    """Write the files of all hosts into the lab's run directory. Raises `CapabilityError` without a compiler."""
+    if not plan.scale_up_domains:
+        return
+    for host, found in host_gpus(plan, scale_up_domain.build()):
+        path = _path(run, host)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, found.to_json(), durable=False)
+
+
+def gpu_environment(plan: LabPlan, run: Path, node: str) -> dict[str, str]:
+    """What a command in a node finds its GPUs by; nothing where the node has none in a domain with packets."""
+    if any(wire.host == node for domain in plan.scale_up_domains for wire in domain.wires):
+        return {GPUS_VARIABLE: str(_path(run, node))}
+    return {}
+
+
+def _path(run: Path, host: str) -> Path:
+    return run / DIRECTORY_NAME / f"{host}.gpus.json"
