@@ -1,7 +1,7 @@
 """Telling the GPUs of a domain that their switch has died.
 
 A process that is killed cannot say so, and the interfaces it served stay up. The guardian is a process of its own that
-the switch makes. It has the switch's sockets and waits for its end: then it sends "no signal" by all ports, which is
+the switch makes. It has the switch's socket and waits for its end: then it sends "no signal" by all ports, which is
 what a real port would see. Where it is killed as well, the silence of the links tells the same, later.
 """
 
@@ -16,39 +16,40 @@ from pathlib import Path
 
 from testbed.portd import realtime
 from testbed.scale_up.ctlos import LinkSignal
-from testbed.scale_up.frames import ControlFrame, encode_frame
+from testbed.scale_up.frames import ETHERTYPE, ControlFrame, encode_frame
 from testbed.switchd.description import SwitchPort
 
 GONE = LinkSignal(level=0, reason=1)
 
 
-def start_guardian(sockets: Sequence[socket.socket], ports: Sequence[SwitchPort]) -> int:
-    """Start one for the calling process; what keeps it quiet, a descriptor that only the end of the process may close.
+def start_guardian(item: socket.socket, ports: Sequence[SwitchPort]) -> int:
+    """Start one for the calling process, whose socket of all ports is `item`.
 
+    What comes back keeps it quiet: a descriptor that only the end of the process may close.
     To be called before the process has threads, or much memory of its own. Raises `OSError`.
     """
-    frames = [encode_frame(ControlFrame(port.peer, port.mac, (GONE,), 0)) for port in ports]
+    frames = [(port.interface, encode_frame(ControlFrame(port.peer, port.mac, (GONE,), 0))) for port in ports]
     reader, writer = os.pipe()
     if os.fork():
         os.close(reader)
         return writer
     try:
-        _watch(reader, sockets, frames)
+        _watch(reader, item, frames)
     finally:
         os._exit(0)
 
 
-def _watch(reader: int, sockets: Sequence[socket.socket], frames: Sequence[bytes]) -> None:
+def _watch(reader: int, item: socket.socket, frames: Sequence[tuple[str, bytes]]) -> None:
     os.setsid()  # what ends the switch's group is what there is to tell
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    kept = {reader, *(item.fileno() for item in sockets)}
+    kept = {reader, item.fileno()}
     for entry in list(Path("/proc/self/fd").iterdir()):
         if (descriptor := int(entry.name)) not in kept:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
     realtime.become_realtime(realtime.AGENT_PRIORITY)
     os.read(reader, 1)
-    for item, frame in zip(sockets, frames, strict=True):
+    for interface, frame in frames:
         with contextlib.suppress(OSError):
-            item.send(frame)
+            item.sendto(frame, (interface, ETHERTYPE))

@@ -25,13 +25,15 @@ from testbed.portd import realtime
 from testbed.portd.control import Client, Connections, ControlSocket
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.link import FlowControl, LinkErrors, plane_links
-from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, lost_frames, open_socket
+from testbed.scale_up.domain.packet_sockets import BUFFER_BYTES, PFC_ETHERTYPE, lost_frames, open_socket
 from testbed.scale_up.domain.switch_core import SwitchCore
 from testbed.switchd.description import SwitchDescription
 from testbed.switchd.errors import SwitchError
 from testbed.switchd.guardian import start_guardian
 from testbed.transport.errors import UsageError
 
+PORT_BUFFER_BYTES, MOST_BUFFER_BYTES = 4 << 20, 256 << 20
+"""What may wait of each port, and of all together: it takes memory only while it waits."""
 DESCRIPTION_NAME = "switch.json"
 SOCKET_NAME = "switch.sock"
 EVENTS_NAME = "switch.events"
@@ -51,9 +53,11 @@ class SwitchProcess:
         self._directory = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         link, ports = self._description.link, self._description.ports
         pauses = link.flow_control is FlowControl.PFC
-        self._sockets = [open_socket(port.interface) for port in ports]
-        self._pauses = [open_socket(port.interface, PFC_ETHERTYPE) for port in ports] if pauses else []
-        self._guardian = start_guardian(self._sockets, ports)
+        buffer_bytes = max(BUFFER_BYTES, min(MOST_BUFFER_BYTES, len(ports) * PORT_BUFFER_BYTES))
+        interfaces = [socket.if_nametoindex(port.interface) for port in ports]
+        self._socket = open_socket("", buffer_bytes=buffer_bytes)
+        self._pause_socket = open_socket("", PFC_ETHERTYPE) if pauses else None
+        self._guardian = start_guardian(self._socket, ports)
         native = library()
         planes, gpus = self._description.planes, self._description.gpus
         self._plane_links = plane_links(link, planes, self._description.plane_rates_bps)
@@ -75,8 +79,9 @@ class SwitchProcess:
         self._epoll = select.epoll()
         self._loop = native.switch_loop_new(
             self._core.handle,
-            _numbers(self._sockets, ports),
-            _numbers(self._pauses, ports),
+            self._socket.fileno(),
+            -1 if self._pause_socket is None else self._pause_socket.fileno(),
+            (ctypes.c_int * len(ports))(*interfaces),
             self._epoll.fileno(),
             self._description.quantum_ns,
         )
@@ -192,7 +197,7 @@ class SwitchProcess:
                 os.close(descriptor)
 
     def _status(self) -> dict[str, Any]:
-        self._lost += sum(map(lost_frames, self._sockets))
+        self._lost += lost_frames(self._socket)
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "pid": os.getpid(),
@@ -218,13 +223,9 @@ class SwitchProcess:
         signal.set_wakeup_fd(-1)
         self._native.switch_loop_free(self._loop)
         self._core.close()
-        for item in (*self._sockets, *self._pauses, self._wake, self._wake_writer):
-            item.close()
+        for item in (self._socket, self._pause_socket, self._wake, self._wake_writer):
+            if item is not None:
+                item.close()
         self._epoll.close()
         os.close(self._directory)
         os.close(self._guardian)
-
-
-def _numbers(sockets: list[socket.socket], ports: Any) -> Any:
-    numbers = [item.fileno() for item in sockets] or [-1] * len(ports)
-    return (ctypes.c_int * len(ports))(*numbers)

@@ -204,7 +204,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("switch_lateness", POINTER(Steps), (c_void_p,)),
     ("switch_frames", c_uint64, (c_void_p,)),
     ("switch_forget_peaks", None, (c_void_p,)),
-    ("switch_loop_new", c_void_p, (c_void_p, _PORTS, _PORTS, c_int, c_uint64)),
+    ("switch_loop_new", c_void_p, (c_void_p, c_int, c_int, _PORTS, c_int, c_uint64)),
     ("switch_loop_free", None, (c_void_p,)),
     ("switch_loop_run", None, (c_void_p,)),
     ("switch_loop_asleep_ns", c_uint64, (c_void_p,)),

@@ -15,20 +15,22 @@ BUFFER_BYTES: Final = 32 << 20
 """What waits for its process is on the wire: it must not be lost."""
 
 
-def open_socket(interface: str, ethertype: int = ETHERTYPE) -> socket.socket:
-    """A socket at an interface of the namespace that the calling thread is in. Raises `OSError`.
+def open_socket(interface: str, ethertype: int = ETHERTYPE, buffer_bytes: int = BUFFER_BYTES) -> socket.socket:
+    """A socket at an interface of the namespace that the calling thread is in, "" for all of them. Raises `OSError`.
 
     It sees no frame of its own, and is bound to its EtherType, so that it gets frames behind what a lab loses on
     purpose. It does not bypass queueing disciplines, of which a veth has none: what does is seen by no capture.
     """
-    item = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, 0)
+    everywhere = 0 if interface else socket.htons(ethertype)  # from its making on: Python binds to none but one
+    item = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, everywhere)
     try:
         item.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
         try:
-            item.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER_BYTES)
+            item.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
         except OSError:
-            item.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
-        item.bind((interface, ethertype))
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        if interface:
+            item.bind((interface, ethertype))
     except BaseException:
         item.close()
         raise

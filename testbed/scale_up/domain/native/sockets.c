@@ -2,14 +2,19 @@
 #define _GNU_SOURCE
 #include "sockets.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <linux/if_packet.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include "wire.h"
+
 struct batch {
 	struct mmsghdr messages[AT_ONCE];
 	struct iovec vectors[AT_ONCE];
+	struct sockaddr_ll names[AT_ONCE]; /* where frames came in, or are to go out */
 };
 
 __u64 monotonic_ns(void)
@@ -36,6 +41,17 @@ void batch_free(struct batch *batch)
 	free(batch);
 }
 
+static void name(struct batch *batch, int which)
+{
+	batch->messages[which].msg_hdr.msg_name = &batch->names[which];
+	batch->messages[which].msg_hdr.msg_namelen = sizeof(batch->names[which]);
+}
+
+int batch_interface(const struct batch *batch, int which)
+{
+	return batch->names[which].sll_ifindex;
+}
+
 int batch_receive(struct batch *batch, int socket, struct frame_pool *pool, __u32 reserve, __u32 *frames)
 {
 	int room = 0, count;
@@ -44,6 +60,7 @@ int batch_receive(struct batch *batch, int socket, struct frame_pool *pool, __u3
 		frames[room] = frame_take(pool);
 		batch->vectors[room] = (struct iovec){frame_bytes(pool, frames[room]), pool->stride};
 		batch->messages[room].msg_hdr.msg_flags = 0;
+		name(batch, room);
 	}
 	count = room ? recvmmsg(socket, batch->messages, room, MSG_DONTWAIT, NULL) : 0;
 	for (int i = room; i-- > (count < 0 ? 0 : count);)
@@ -57,23 +74,47 @@ int batch_receive(struct batch *batch, int socket, struct frame_pool *pool, __u3
 	return count;
 }
 
-int batch_send(struct batch *batch, int socket, const struct frame_pool *pool, const __u32 *frames, int count,
-	       __u64 *failures)
+/* `failures` has a counter for each frame. */
+static int send_all(struct batch *batch, int socket, int count, __u64 *const *failures)
 {
 	int done = 0;
 
-	for (int i = 0; i < count; i++)
-		batch->vectors[i] = (struct iovec){frame_bytes(pool, frames[i]), pool->frames[frames[i]].length};
 	while (done < count) {
 		int sent = sendmmsg(socket, batch->messages + done, count - done, MSG_DONTWAIT);
 		if (sent > 0) {
 			done += sent;
 		} else if (errno == EAGAIN) {
 			break;
-		} else if (errno != EINTR) { /* ENOBUFS, ENETDOWN: the wire has lost it */
-			(*failures)++;
+		} else if (errno != EINTR) { /* ENOBUFS, ENETDOWN, ENXIO: the wire has lost it */
+			(*failures[done])++;
 			done++;
 		}
 	}
 	return done;
+}
+
+int batch_send(struct batch *batch, int socket, const struct frame_pool *pool, const __u32 *frames, int count,
+	       __u64 *failures)
+{
+	__u64 *counters[AT_ONCE];
+
+	for (int i = 0; i < count; i++) {
+		batch->vectors[i] = (struct iovec){frame_bytes(pool, frames[i]), pool->frames[frames[i]].length};
+		batch->messages[i].msg_hdr.msg_name = NULL;
+		batch->messages[i].msg_hdr.msg_namelen = 0;
+		counters[i] = failures;
+	}
+	return send_all(batch, socket, count, counters);
+}
+
+int batch_send_by(struct batch *batch, int socket, const struct frame_pool *pool, const __u32 *frames,
+		  const int *interfaces, __u64 *const *failures, int count)
+{
+	for (int i = 0; i < count; i++) {
+		batch->vectors[i] = (struct iovec){frame_bytes(pool, frames[i]), pool->frames[frames[i]].length};
+		name(batch, i);
+		batch->names[i] = (struct sockaddr_ll){
+			.sll_family = AF_PACKET, .sll_protocol = htons(SCALE_UP_ETHERTYPE), .sll_ifindex = interfaces[i]};
+	}
+	return send_all(batch, socket, count, failures);
 }

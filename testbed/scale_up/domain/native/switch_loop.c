@@ -8,11 +8,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EVENTS 64 /* after so many, what they led to is done */
+#define BATCHES 8           /* of frames at most: after so many, what they led to is done */
 #define RETRY_NS 50000      /* after the kernel had no room */
-#define CONTROL (~0ull)
 #define SLOT_NS 1000000
-#define PAUSE (1ull << 32)  /* a port's socket for PFC */
+#define NO_PORT (~0u)
+
+enum { FRAMES, PAUSES, CONTROL, EVENTS };
 
 static bool watch(struct switch_loop *loop, int descriptor, __u64 what)
 {
@@ -21,27 +22,56 @@ static bool watch(struct switch_loop *loop, int descriptor, __u64 what)
 	return descriptor < 0 || !epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event);
 }
 
-struct switch_loop *switch_loop_new(struct scale_up_switch *sw, const int *sockets, const int *pause_sockets, int control,
-				    __u64 quantum_ns)
+/* ---- the ports of interfaces: a table with open addressing, half of it free at least */
+
+static __u32 place_of(const struct switch_loop *loop, int interface)
+{
+	__u32 place = (__u32)interface * 2654435761u >> 8 & loop->ports_mask;
+
+	while (loop->ports[place] && loop->interfaces[loop->ports[place] - 1] != interface)
+		place = (place + 1) & loop->ports_mask;
+	return place;
+}
+
+static __u32 find_port(const struct switch_loop *loop, int interface)
+{
+	__u32 found = loop->ports[place_of(loop, interface)];
+
+	return found ? found - 1 : NO_PORT;
+}
+
+static bool take_interfaces(struct switch_loop *loop, const int *interfaces)
+{
+	__u32 count = loop->sw->port_count, size = 2;
+
+	while (size < 2 * count)
+		size *= 2;
+	loop->ports_mask = size - 1;
+	loop->interfaces = calloc(count, sizeof(int));
+	loop->ports = calloc(size, sizeof(__u32));
+	if (!loop->interfaces || !loop->ports)
+		return false;
+	memcpy(loop->interfaces, interfaces, count * sizeof(int));
+	for (__u32 port = 0; port < count; port++)
+		loop->ports[place_of(loop, interfaces[port])] = port + 1;
+	return true;
+}
+
+struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, int pause_socket, const int *interfaces,
+				    int control, __u64 quantum_ns)
 {
 	struct switch_loop *loop = calloc(1, sizeof(*loop));
-	bool complete;
 
 	if (!loop)
 		return NULL;
 	loop->sw = sw;
 	loop->quantum_ns = quantum_ns;
+	loop->socket = socket;
+	loop->pause_socket = pause_socket;
 	loop->batch = batch_new();
 	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
-	loop->sockets = calloc(sw->port_count, sizeof(int));
-	loop->pause_sockets = calloc(sw->port_count, sizeof(int));
-	complete = loop->batch && loop->epoll >= 0 && loop->sockets && loop->pause_sockets && watch(loop, control, CONTROL);
-	for (__u32 port = 0; complete && port < sw->port_count; port++) {
-		loop->sockets[port] = sockets[port];
-		loop->pause_sockets[port] = pause_sockets[port];
-		complete = watch(loop, sockets[port], port) && watch(loop, pause_sockets[port], port | PAUSE);
-	}
-	if (complete)
+	if (loop->batch && loop->epoll >= 0 && take_interfaces(loop, interfaces) && watch(loop, control, CONTROL) &&
+	    watch(loop, socket, FRAMES) && watch(loop, pause_socket, PAUSES))
 		return loop;
 	switch_loop_free(loop);
 	return NULL;
@@ -54,44 +84,77 @@ void switch_loop_free(struct switch_loop *loop)
 	batch_free(loop->batch);
 	if (loop->epoll >= 0)
 		close(loop->epoll);
-	free(loop->sockets);
-	free(loop->pause_sockets);
+	free(loop->interfaces);
+	free(loop->ports);
 	free(loop);
 }
 
-static void receive(struct switch_loop *loop, __u32 port, int socket)
+static void receive(struct switch_loop *loop, int socket)
 {
 	struct scale_up_switch *sw = loop->sw;
 	__u32 frames[AT_ONCE];
-	/* Some are left for what the switch itself says. */
-	int count = batch_receive(loop->batch, socket, &sw->pool, sw->port_count, frames);
-	__u64 now = monotonic_ns();
+	int count = AT_ONCE;
 
-	if (count > 0)
-		loop->came += count;
-	for (int i = 0; i < count; i++)
-		switch_arrive(sw, port, frames[i], now);
+	for (int batch = 0; batch < BATCHES && count == AT_ONCE; batch++) {
+		/* Some are left for what the switch itself says. */
+		count = batch_receive(loop->batch, socket, &sw->pool, sw->port_count, frames);
+		__u64 now = monotonic_ns();
+		if (count > 0)
+			loop->came += count;
+		for (int i = 0; i < count; i++) {
+			__u32 port = find_port(loop, batch_interface(loop->batch, i));
+			if (port == NO_PORT)
+				frame_give(&sw->pool, frames[i]);
+			else
+				switch_arrive(sw, port, frames[i], now);
+		}
+	}
 }
 
-/* All frames of a port, in their order; false: the kernel had no room for some. */
-static bool send_port(struct switch_loop *loop, struct switch_port *port, int socket)
+/* The first frames of ports that have some to send, those of a port in their order. */
+struct gathered {
+	__u32 frames[AT_ONCE], ports[AT_ONCE];
+	int interfaces[AT_ONCE];
+	__u64 *failures[AT_ONCE];
+	int count;
+};
+
+/* False: the kernel had no room for some. */
+static bool send_gathered(struct switch_loop *loop, struct gathered *gathered)
 {
 	struct scale_up_switch *sw = loop->sw;
+	int count = gathered->count;
+	int done = batch_send_by(loop->batch, loop->socket, &sw->pool, gathered->frames, gathered->interfaces,
+				 gathered->failures, count);
+	__u64 now = monotonic_ns();
 
-	while (port->out.count) {
-		__u32 frames[AT_ONCE], number = port->out.first;
-		int count = 0, done;
-		__u64 now;
-		for (; count < AT_ONCE && count < (int)port->out.count; number = sw->pool.frames[number].next)
-			frames[count++] = number;
-		done = batch_send(loop->batch, socket, &sw->pool, frames, count, &port->link.counters.send_failures);
-		now = monotonic_ns();
-		for (int i = 0; i < done; i++)
-			switch_sent(sw, frame_shift(&sw->pool, &port->out), now);
-		if (done < count)
-			return false;
+	for (int i = 0; i < done; i++)
+		switch_sent(sw, frame_shift(&sw->pool, &sw->ports[gathered->ports[i]].out), now);
+	gathered->count = 0;
+	return done == count;
+}
+
+static bool send_ready(struct switch_loop *loop)
+{
+	struct scale_up_switch *sw = loop->sw;
+	struct gathered gathered = {.count = 0};
+
+	for (__u32 i = 0; i < sw->ready_count; i++) {
+		__u32 number = sw->ready[i];
+		struct switch_port *port = &sw->ports[number];
+		__u32 frame = port->out.first;
+		for (__u32 left = port->out.count; left; left--) {
+			__u32 next = sw->pool.frames[frame].next;
+			gathered.frames[gathered.count] = frame;
+			gathered.ports[gathered.count] = number;
+			gathered.interfaces[gathered.count] = loop->interfaces[number];
+			gathered.failures[gathered.count++] = &port->link.counters.send_failures;
+			if (gathered.count == AT_ONCE && !send_gathered(loop, &gathered))
+				return false;
+			frame = next;
+		}
 	}
-	return true;
+	return !gathered.count || send_gathered(loop, &gathered);
 }
 
 static void send_all(struct switch_loop *loop)
@@ -99,11 +162,11 @@ static void send_all(struct switch_loop *loop)
 	struct scale_up_switch *sw = loop->sw;
 	__u32 left = 0;
 
+	send_ready(loop);
 	for (__u32 i = 0; i < sw->ready_count; i++) {
 		__u32 number = sw->ready[i];
-		struct switch_port *port = &sw->ports[number];
-		if (send_port(loop, port, loop->sockets[number])) {
-			port->listed = false;
+		if (!sw->ports[number].out.count) {
+			sw->ports[number].listed = false;
 			continue;
 		}
 		sw->ready[left++] = number;
@@ -124,12 +187,10 @@ static bool wait_and_receive(struct switch_loop *loop, __u64 deadline)
 	if (left)
 		loop->asleep_ns += monotonic_ns() - before;
 	for (int i = 0; i < count; i++) {
-		__u64 what = events[i].data.u64;
-		__u32 port = what;
-		if (what == CONTROL)
+		if (events[i].data.u64 == CONTROL)
 			asked = true;
 		else
-			receive(loop, port, what & PAUSE ? loop->pause_sockets[port] : loop->sockets[port]);
+			receive(loop, events[i].data.u64 == PAUSES ? loop->pause_socket : loop->socket);
 	}
 	return asked;
 }
