@@ -164,6 +164,7 @@ class FioTraffic:
                     for number, size_bytes in moved[channel.index].items()
                     if number in self.described and self._host is not None
                 },
+                not_safe=() if self._host is None else self._host.not_safe(channel.index),
             )
             for channel in self._channels
         ]
@@ -296,6 +297,11 @@ class _HostEnd:
             self._traffic.unwatch(control.fileno())
 
         self._traffic.watch(control.fileno(), on_connected, select.EPOLLOUT)
+
+    def not_safe(self, channel: int) -> list[tuple[int, int, int]]:
+        """What was to be written over a channel, in whole transfers, until fio has come to its end without an error."""
+        begun = (self._traffic.steps[number] for number in sorted(self._begun - self.results.keys()))
+        return [(one.number, 0, one.size_bytes) for one in begun if one.channel == channel and not one.pulled]
 
     def begin(self, step: Step) -> None:
         self._begun.add(step.number)

@@ -95,3 +95,10 @@ def test_linux_serves_the_targets_of_a_lab(lab_vm: LabVm) -> None:
         "written again": written,
         "destroyed": nothing,
     }
+
+
+@pytest.mark.thorough
+def test_nvme_over_rdma_listens_in_the_machines_namespace_alone(lab_vm: LabVm) -> None:
+    """Which is why nodes, which are namespaces, have no NVMe/RDMA: what listens outside of one is refused inside."""
+    found: dict[str, str] = json.loads(lab_vm.check(".venv/bin/python", "tests/support/nvme/guest_rdma.py"))
+    assert found == {"in the machine's namespace": "", "in a node's": "Cannot assign requested address"}
