@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
-from testbed.scale_up.ctlos import LinkSignal
+from testbed.scale_up.ctlos import GONE
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
@@ -37,8 +37,6 @@ from testbed.transport.errors import UsageError
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
-GONE: Final = LinkSignal(level=0, reason=1)
-"""What an end says that leaves, as the switch's guardian does for one that was killed."""
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -219,12 +217,12 @@ class Endpoint:
             raise
 
     def close(self) -> None:
-        """Leave. The switch is told, so that it takes whoever comes next for somebody else, however soon that is."""
+        """Give everything back, and tell the switch that nobody is here any more: it gives requests back at once."""
         if self.handle:
+            self.native.endpoint_free(self.handle)
             for item, (own, peer) in zip(self._sockets, self.settings.addresses, strict=True):
                 with contextlib.suppress(OSError):
-                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), 0)))
-            self.native.endpoint_free(self.handle)
+                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
         self.handle = 0
         for item in (*self._sockets, *self._pause_sockets):
             item.close()
@@ -402,7 +400,14 @@ class Endpoints:
             endpoint.close()
             raise OSError(error, "epoll_ctl")
         self._endpoints.append(endpoint)
+        self._native.endpoint_loop_run(self._handle, 0)  # the switch knows of it before its peers do
         return endpoint
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Close a GPU's end. What it has under way is not done, and nobody is told here."""
+        self._endpoints.remove(endpoint)
+        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+        endpoint.close()
 
     def watch(self, descriptor: int) -> None:
         """Have `run` return when this becomes readable. Raises `OSError`."""

@@ -174,6 +174,26 @@ def test_the_switch_is_killed_and_comes_again(lab: DomainLab) -> None:
     assert memory[:SIZE] == b"z" * SIZE
 
 
+def test_a_gpu_leaves_and_comes_again(lab: DomainLab) -> None:
+    """Requests for it come back at once and hold nobody up; the switch takes the next one that opens its links."""
+    source, target, other = lab.gpu(0), lab.gpu(1), lab.gpu(2)
+    windows = [gpu.export(bytearray(SIZE)) for gpu in (target, other)]
+    for window in windows:
+        window.authorise(0)
+    lab.endpoints.wait(source, source.write(windows[0].reference(), b"x" * SIZE))
+    lab.endpoints.remove(target)
+    with pytest.raises(LinkDown):
+        lab.endpoints.wait(source, source.write(windows[0].reference(), b"y" * SIZE), 1.0)
+    lab.endpoints.wait(source, source.write(windows[1].reference(), b"y" * SIZE))
+    again = lab.gpu(1)
+    memory = bytearray(SIZE)
+    window = again.export(memory)
+    window.authorise(0)
+    lab.endpoints.run(0.7)  # a peer that a plane does not reach is tried again after 0.5 s
+    lab.endpoints.wait(source, source.write(window.reference(), b"z" * SIZE))
+    assert memory == b"z" * SIZE
+
+
 def test_requests_and_responses_on_one_channel_can_lock_up(tmp_path: Path) -> None:
     """S3: reads both ways through small buffers come to an end on two channels; on one, requests hold each other's
     answers up for ever."""
