@@ -414,12 +414,6 @@ class Endpoints:
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
             raise OSError(error, "epoll_ctl")
 
-    def remove(self, endpoint: Endpoint) -> None:
-        """Close a GPU's end."""
-        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
-        self._endpoints.remove(endpoint)
-        endpoint.close()
-
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""
         self.run_until(None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9))
