@@ -130,7 +130,7 @@ SCALE_UP.add(
         title="Payload of scale-up writes, over bytes of the line",
         unit=MetricUnit.SHARE,
         better=Better.MORE,
-        formula="bytes that have arrived in memories of GPUs / bytes that the frames of channel 0 (requests) took of the"
+        formula="bytes that have arrived in memories of GPUs / bytes that frames of channel 0 (requests) took of the"
         " GPUs' links, with the headers of fabric.scale_up.headers",
         source="UALink_200 Rev 1.0 sections 5 and 6; Scale-Up Ethernet 1.0.0 (OCP) for the headers",
         measure=lambda run: scale_up_share(run[ScaleUpCarried].payload_bytes, run[ScaleUpCarried].request_line_bytes),
