@@ -79,9 +79,9 @@ def faults_page() -> str:
     return (
         "# Faults\n\n"
         "What a scenario may say in an entry of `faults:`. An entry names one place (`link`, `node` or `agent`;"
-        " of scale-up domains `link`, `plane`, `tray` or `domain`), what happens there (`set`, `down`, `flap` or `storm`"
-        " of a link, `set`, `down` or `flap` of a plane, `down` of a tray, `kill` of the others), and when. Times are lab"
-        " time after the begin of traffic; what is not mended by then is mended when the run ends.\n\n"
+        " of scale-up domains `link`, `plane`, `tray` or `domain`), what happens there (`set`, `down`, `flap` or"
+        " `storm` of a link, `set`, `down` or `flap` of a plane, `down` of a tray, `kill` of the others), and when."
+        " Times are lab time after the begin of traffic; what is not mended by then is mended when the run ends.\n\n"
         + _Walk({**schema, "properties": {"faults": entry}}, "fault").text(with_root=False)
     )
 
