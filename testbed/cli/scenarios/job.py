@@ -30,8 +30,8 @@ def job(
     from testbed.cli.lab_choice import open_lab, parse_settings
     from testbed.cli.output import emit_rows
     from testbed.interrupt import Interrupt
-    from testbed.scenario.run.job_lab import JobLab, hosts_of_job
-    from testbed.scenario.run.traffic import make_traffic
+    from testbed.scenario.placed.job_lab import JobLab, hosts_of_job
+    from testbed.scenario.placed.traffic import make_traffic
     from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
     from testbed.spec.scenario.file import load_scenario_text
 

@@ -13,10 +13,10 @@ from testbed.plan.operations import PortPlan
 from testbed.results import MetricSummary, RunResult
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.ideals.predictions import is_pattern
-from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.placement import RankPlacement
-from testbed.scenario.run.scale_up import ScaleUpDomains, scale_up_domains
-from testbed.scenario.run.traffic import RunTraffic
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placement import RankPlacement
+from testbed.scenario.placed.scale_up import ScaleUpDomains, scale_up_domains
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.metrics import CATALOGUE, Metric, RunSummary, definition_of, selected_words, summarise_metrics

@@ -16,8 +16,8 @@ from testbed.model.scenario import Scenario
 from testbed.results import Channel, PredictedMetric
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.ideals.port_hash import FiveTuple, lab_hash
-from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.placement import RankPlacement
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placement import RankPlacement
 from testbed.scenario.transports.lab_transport import PathChoice
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.metrics import CATALOGUE

@@ -19,8 +19,8 @@ from testbed.model import BalancingMode
 from testbed.model.scenario import Scenario
 from testbed.plan.operations import PortPlan
 from testbed.scenario.faults.registry import lab_fault
-from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.traffic import RunTraffic
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.workload.draws import draw_below
 
 RATE_PPS = 20.0

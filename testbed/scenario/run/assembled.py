@@ -20,8 +20,9 @@ from testbed.results import (
 )
 from testbed.scenario.ideals.point_ideals import PointIdeals, summarise
 from testbed.scenario.ideals.predictions import Carried, predict_point
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.probes.findings import probe_findings
-from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import TenantMeasured
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.network_loads import network_loads
@@ -29,7 +30,6 @@ from testbed.scenario.run.observation import Observation
 from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.selected_metrics import network_metrics, tenant_metrics
-from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.workload.steps import Transfer, fabric_bytes
 

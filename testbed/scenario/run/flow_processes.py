@@ -20,7 +20,7 @@ from testbed.errors import ScenarioError
 from testbed.interrupt import Interrupt
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.units import Duration
 
 WARM_UP_S = 1

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, FlowEnd, Transfers
+from testbed.scenario.placed.placed_workload import PlacedWorkload
+from testbed.scenario.placed.scale_up import DomainPackets
 from testbed.scenario.run.flow_rates import union_s
-from testbed.scenario.run.placed_workload import PlacedWorkload
-from testbed.scenario.run.scale_up import DomainPackets
 
 _NS = 1e9
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
+from testbed.scenario.placed.placed_workload import PlacedWorkload, datatype_of
+from testbed.scenario.placed.placement import flow_end
 from testbed.scenario.run.flow_rates import union_s
 from testbed.scenario.run.inside_flows import inside_flows
-from testbed.scenario.run.placed_workload import PlacedWorkload, datatype_of
-from testbed.scenario.run.placement import flow_end
 from testbed.scenario.run.requests import RequestsMeasured, measure_requests
 from testbed.scenario.run.storage import computed_until_s, storage_samples
 from testbed.workload.collectives.operation import Kind

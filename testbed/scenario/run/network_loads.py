@@ -19,7 +19,7 @@ from testbed.model.counters import PortCounters
 from testbed.model.telemetry import DropCause
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.results import Channel, NetworkLoad, TenantLoad
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.observation import PORT_INTERVAL_NS, Observation
 
 if TYPE_CHECKING:

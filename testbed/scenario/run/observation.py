@@ -16,7 +16,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.guards import Dropped, read_dropped
 from testbed.model.counters import PlainQueue, PortCounters
 from testbed.results import MarkingCurve, PortLoad, Series
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.scale_up_loads import watch_switches
 
 if TYPE_CHECKING:

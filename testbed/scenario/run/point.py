@@ -20,14 +20,14 @@ from testbed.results import PointResult, RunResult
 from testbed.scenario.faults.outcome import FaultOutcome, LabLeftChanged
 from testbed.scenario.faults.timeline import FaultTimeline
 from testbed.scenario.ideals.point_ideals import PointIdeals
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.traffic import RunTraffic, lab_transports, make_traffic
 from testbed.scenario.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.scenario.run.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
 from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResult
-from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.observation import observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run.scale_up_loads import scale_up_loads
-from testbed.scenario.run.traffic import RunTraffic, lab_transports, make_traffic
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.results import Distribution, InferenceRequests, Series
-from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.workload.metrics import percentile
 from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes
 from testbed.workload.steps import Request

@@ -17,7 +17,7 @@ from testbed.plan.scale_up_wires import DomainPlan
 from testbed.results import PlaneLoad, ScaleUpLoad
 from testbed.scale_up.credits import spacing_ns
 from testbed.scale_up.domain.link import LinkSettings
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.workload.metrics.run_samples import ScaleUpCarried
 from testbed.workload.metrics.statistics import weighted_percentile
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from testbed.results import Channel, NetworkLoad, TenantLoad, Transfers
 from testbed.scenario.ideals.point_ideals import PointIdeals, slowest_bps
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.run.measured import TenantMeasured
 from testbed.scenario.run.measures import DISTURBING, RunData, compute_metrics
 from testbed.scenario.run.observation import Observation
-from testbed.scenario.run.traffic import RunTraffic
 from testbed.workload.metrics import BY_TENANT, RunSamples, Selection, measure_metrics
 from testbed.workload.metrics.run_samples import NetworkCarried
 from testbed.workload.steps import fabric_bytes

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.workload.metrics.run_samples import BatchTimes, RequestCounts, RequestTimes
 from testbed.workload.steps import Compute
 

@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 
 from testbed.errors import ScenarioError, TestbedError
 from testbed.interrupt import Interrupt
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 
 PATIENCE_S = 240.0
 """After so long without an answer a worker is taken to hang. One that dies is noticed at once; one that only begins

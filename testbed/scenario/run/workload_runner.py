@@ -20,14 +20,14 @@ from testbed.interrupt import Interrupt
 from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, CollectiveResult, Transfers
-from testbed.scenario.run.channels import ChannelPlan, join_channels
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.channels import ChannelPlan, join_channels
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
+from testbed.scenario.placed.scale_up import carried_domains
+from testbed.scenario.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.run.measured import Ideals, TenantMeasured, put_together, settle_digests
-from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
-from testbed.scenario.run.scale_up import carried_domains
 from testbed.scenario.run.storage import not_safe_text
-from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.run.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_class, transport_on

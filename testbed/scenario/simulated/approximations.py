@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.model.scenario import Scenario
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.simulated.fabric import OVERHEAD_BYTES
 from testbed.scenario.simulated.lab import PAUSE_REACTION_NS
 from testbed.scenario.transports.registry import transport_on

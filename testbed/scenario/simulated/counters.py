@@ -10,7 +10,7 @@ from testbed.datapath.maps import LabMaps
 from testbed.drivers.netlink.port_programs import fill_maps
 from testbed.model.counters import PortCounters
 from testbed.plan.operations import InstallPort
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.simulated.fabric import SimulatedFabric
 from testbed.transport.simulation.fabric import ClassQueue, OutputPort
 from testbed.transport.simulation.fabric.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL

@@ -16,12 +16,12 @@ from testbed.collect.telemetry import take_snapshot
 from testbed.errors import ScenarioError, TestbedError
 from testbed.model.scenario import Fault
 from testbed.results import RunEvent
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
+from testbed.scenario.placed.scale_up import scale_up_domains
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.run.measured import Measured, put_together, settle_digests
 from testbed.scenario.run.observation import Observation
-from testbed.scenario.run.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
-from testbed.scenario.run.scale_up import scale_up_domains
-from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.run.workers import Event, WorkerFailed
 from testbed.scenario.run.workload_runner import TimeLimitReached
 from testbed.scenario.simulated.counters import count_fabric, count_ports, empty_maps

@@ -12,7 +12,7 @@ from testbed.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
 from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile
 from testbed.plan.sysctls import hash_seed
 from testbed.scenario.ideals.fabric_graph import fabric_graph
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.simulated.lab import PAUSE_REACTION_NS
 from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.transport.simulation.fabric import (

@@ -11,8 +11,8 @@ from testbed.errors import TestbedError
 from testbed.model import Lab
 from testbed.results import Check, PointResult, RunResult
 from testbed.scenario.ideals.point_ideals import PointIdeals
+from testbed.scenario.placed.traffic import RunTraffic, make_traffic
 from testbed.scenario.run.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
-from testbed.scenario.run.traffic import RunTraffic, make_traffic
 from testbed.scenario.simulated.execution import SimulatedRun, execute
 from testbed.scenario.simulated.lab import planned_lab
 from testbed.scenario.sweep.outlook import PlannedLab

@@ -6,7 +6,7 @@ from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.markers import MARKERS
 from testbed.model.scenario import NO_TENANT, Scenario
-from testbed.scenario.run.scale_up import goes_by_packets
+from testbed.scenario.placed.scale_up import goes_by_packets
 from testbed.scenario.simulated.faults import INSTEAD, check_fault
 from testbed.scenario.simulated.transport_registry import simulated_names
 from testbed.scenario.sweep.points import Point

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from testbed.agent.sockets import Marking
-from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.simulated import transports
 from testbed.scenario.simulated.site import Site
 from testbed.scenario.transports.lab_transport import LabTransport

@@ -5,10 +5,10 @@ from __future__ import annotations
 from testbed.model import DelayBy, HashEngine
 from testbed.model.markers import KERNEL_MARKERS
 from testbed.model.scenario import Scenario
-from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.scale_up import goes_by_packets
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.scale_up import goes_by_packets
+from testbed.scenario.placed.traffic import lab_transports
 from testbed.scenario.run.scale_up_loads import NOT_EMULATED
-from testbed.scenario.run.traffic import lab_transports
 
 
 def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:

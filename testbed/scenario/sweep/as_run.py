@@ -11,7 +11,7 @@ from testbed.model import BACKEND, Bfd, LinkKind
 from testbed.model.scenario import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef
 from testbed.model.scenario import Parameter as Value
 from testbed.results import LabSummary, ScenarioAsRun
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS
 

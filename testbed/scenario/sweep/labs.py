@@ -15,7 +15,7 @@ from testbed.deploy.steps import StepCallback, ignore_steps
 from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import TestbedError
 from testbed.model.scenario import TopologyRef
-from testbed.scenario.run.traffic import lab_transports
+from testbed.scenario.placed.traffic import lab_transports
 from testbed.scenario.sweep.points import topology_key
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.scales import ScenarioScales

@@ -12,7 +12,7 @@ from testbed.model.counters import PlainQueue, PortCounters
 from testbed.model.scenario import Scenario
 from testbed.plan.operations import LabPlan
 from testbed.scenario.ideals.point_ideals import PointIdeals
-from testbed.scenario.run.traffic import RunTraffic, lab_transports, make_traffic
+from testbed.scenario.placed.traffic import RunTraffic, lab_transports, make_traffic
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.steps import Compute, fabric_bytes, payload_bytes, requests_last_ns

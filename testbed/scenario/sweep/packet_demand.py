@@ -8,8 +8,8 @@ from testbed.model import Lab
 from testbed.model.scenario import Scenario, Transport
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.plan.scale import PacketDemand
-from testbed.scenario.run.traffic import make_traffic
-from testbed.scenario.run.traffic_parts import split_traffic
+from testbed.scenario.placed.traffic import make_traffic
+from testbed.scenario.placed.traffic_parts import split_traffic
 from testbed.scenario.sweep.outlook import PlannedLab, ideal_s
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_class, transport_on

@@ -22,7 +22,7 @@ from testbed.interrupt import Interrupt
 from testbed.model.scenario import Scenario, TopologyRef
 from testbed.results import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
 from testbed.scenario.faults.agent_kill import AgentKill
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.scenario.run.workers import SharedWorkers

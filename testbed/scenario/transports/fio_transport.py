@@ -13,9 +13,9 @@ from testbed.drivers.probing.tools import Program, missing_programs
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.model.storage import ServedBy
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import ChannelPlan, ChannelRules
+from testbed.scenario.placed.channels import ChannelPlan, ChannelRules
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.run.measured import Measured
-from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.scenario.transports.storage_transport import StorageTransport
 from testbed.storage.fio import blocks_of
 from testbed.units import ByteCount

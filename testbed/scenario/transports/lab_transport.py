@@ -21,18 +21,18 @@ from testbed.names import nearest
 from testbed.plan.link_delays import PathModel, WirePaths
 from testbed.plan.operations import PortPlan
 from testbed.plan.qos.qos_plan import ClassPlan, PortProfile
-from testbed.scenario.run.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.run.measured import Ideals, Measured
-from testbed.scenario.run.placed_workload import PlacedWorkload
 from testbed.worker.program import Settings
 from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Workload as ScenarioWorkload
+    from testbed.scenario.placed.traffic import RunTraffic
     from testbed.scenario.run.flow_processes import FlowWatch, TimedResult
-    from testbed.scenario.run.traffic import RunTraffic
 
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
 """A shaped port of the lab counts Ethernet headers and no gap."""

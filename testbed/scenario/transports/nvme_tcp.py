@@ -15,8 +15,8 @@ from testbed.model import BACKEND
 from testbed.model.storage import ServedBy, StorageTarget
 from testbed.names import kernel_target_nqn
 from testbed.plan.operations import PLAIN_QUEUE_PACKETS, PortPlan
-from testbed.scenario.run.channels import ChannelPlan, ChannelRules
-from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.placed.channels import ChannelPlan, ChannelRules
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.transports.storage_transport import StorageTransport
 from testbed.storage.kernel_target import whole_mib
 from testbed.worker.nvme.settings import NvmeTcpSettings

@@ -13,11 +13,11 @@ from testbed.model.scenario import Workload
 from testbed.model.transports import ROCE_MTUS
 from testbed.plan.operations import CreateRdma, InstallPort, LabPlan, PortPlan, ShapePort
 from testbed.results import Channel
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placed_workload import PlacedWorkload
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.run.flow_processes import FlowWatch, TimedResult, require_flows
-from testbed.scenario.run.lab import LiveLab
 from testbed.scenario.run.measured import Measured
-from testbed.scenario.run.placed_workload import PlacedWorkload
-from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, LabTransport
 from testbed.scenario.transports.programs.latency_ideals import all_flows_s, flow_ideal_s
 from testbed.scenario.transports.programs.perftest_flows import (

@@ -10,7 +10,7 @@ from importlib import import_module
 
 from testbed.model.scenario import Transport
 from testbed.model.transports import TransportKind
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.transports.lab_transport import LabTransport
 
 

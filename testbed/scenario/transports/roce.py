@@ -11,9 +11,9 @@ from testbed.errors import ScenarioError
 from testbed.model.scenario import Scalar, Transport
 from testbed.model.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import ChannelPlan, ChannelRules
-from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.placed.channels import ChannelPlan, ChannelRules
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.scenario.transports.user_space import UserSpaceTransport
 from testbed.transport.congestion.registry import NONE

@@ -9,7 +9,7 @@ from typing import ClassVar
 from testbed.errors import ScenarioError
 from testbed.model.storage import StorageTarget
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import ChannelPlan
+from testbed.scenario.placed.channels import ChannelPlan
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.workload.oracles.serialisation import Framing, tcp_framing
 from testbed.workload.steps import Transfer, Workload

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from testbed.model.scenario import Workload
 from testbed.plan.operations import PortPlan
+from testbed.scenario.placed.placed_workload import PlacedWorkload
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.run.flow_processes import WARM_UP_S, FlowWatch, TimedResult, require_flows
-from testbed.scenario.run.placed_workload import PlacedWorkload
-from testbed.scenario.run.traffic import RunTraffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.programs.iperf3 import IperfResult, IperfTraffic, channel_of, plan_flows
 from testbed.worker.program import Settings

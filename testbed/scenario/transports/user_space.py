@@ -9,7 +9,7 @@ from typing import ClassVar
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.plan.link_delays import PathModel
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import ChannelPlan
+from testbed.scenario.placed.channels import ChannelPlan
 from testbed.scenario.transports.lab_transport import LabTransport, address_of
 
 TICKS_PER_RTT = 100

@@ -13,7 +13,7 @@ from testbed.collect.probe_ledger import ProbeReport
 from testbed.model.scenario import Scenario
 from testbed.results import RunEvent, ScaleUpLoad
 from testbed.scenario.faults.outcome import FaultOutcome
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.trust.pauses import lossless_priorities
 

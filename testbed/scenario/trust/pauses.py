@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from testbed.plan.operations import LabPlan
 from testbed.results import Check
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.observation import Observation
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.model.scenario import Ranks, Transport, TransportKind
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text
 from testbed.workload.storage import Checkpoint, generate_checkpoint

@@ -17,7 +17,7 @@ from testbed.deploy.watch.check import CheckResult, CheckStatus, check_lab
 from testbed.deploy.watch.tenants import probe_isolation
 from testbed.model.scenario import Ranks, Transport, TransportKind
 from testbed.names import namespace_name
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text
 from testbed.workload.patterns import generate_permutation

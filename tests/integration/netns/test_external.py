@@ -31,7 +31,7 @@ from testbed.drivers.routing import vty
 from testbed.model.scenario import Ranks, Transport
 from testbed.names import namespace_name
 from testbed.plan.overlay.policy_operations import SetBorder
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests

@@ -11,7 +11,7 @@ from testbed.deploy.live import RunningLab
 from testbed.model.scenario import Ranks, Transport
 from testbed.model.transports import TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.run.workers import SharedWorkers, WorkerFailed
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text

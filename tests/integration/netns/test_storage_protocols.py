@@ -13,9 +13,9 @@ import pytest
 from testbed.agent.loop import Loop
 from testbed.deploy.live import RunningLab
 from testbed.model.scenario import Ranks, Transport, TransportKind
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation
-from testbed.scenario.run.placement import place_ranks
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text
 from testbed.storage.fio import LIST_OF_ENGINES, has_engine

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from loopback_workers import PATIENCE_S, FakeWorkers, loopback_nics
 
 from testbed.agent.loop import Loop
-from testbed.scenario.run.channels import plan_channels
+from testbed.scenario.placed.channels import plan_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.scenario.run.measured import Ideals, put_together
-from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
 from testbed.scenario.run.requests import RequestsMeasured
 from testbed.units import Duration
 from testbed.worker.http import connections

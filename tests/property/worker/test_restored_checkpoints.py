@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopback_workers import FakeWorkers, loopback_nics
 
-from testbed.scenario.run.channels import ChannelRules, plan_channels
-from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
+from testbed.scenario.placed.channels import ChannelRules, plan_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.worker.nvme.layout import STEP_BYTES
 from testbed.worker.nvme.settings import NvmeTcpSettings
 from testbed.worker.transports import nvme_tcp

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from loopback_workers import FakeWorkers, loopback_nics
 
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import CONNECTIONS, ChannelRules, plan_channels
-from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.scenario.run.scale_up import ScaleUpDomains
+from testbed.scenario.placed.channels import CONNECTIONS, ChannelRules, plan_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
+from testbed.scenario.placed.scale_up import ScaleUpDomains
 from testbed.worker.program import ScaleUpLinks, Settings
 from testbed.worker.transports.roce import RoceSettings
 from testbed.worker.transports.tcp import TcpSettings

@@ -22,7 +22,7 @@ from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import Ranks, Transport, TransportKind
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.run.workers import SharedWorkers
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
 from testbed.spec import load_topology_text

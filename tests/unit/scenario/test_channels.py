@@ -10,7 +10,7 @@ from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import (
+from testbed.scenario.placed.channels import (
     CONNECTIONS,
     LISTENING_PORT,
     SOURCE_PORTS,

@@ -19,7 +19,7 @@ from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.ideals.port_hash import FiveTuple, lab_hash, port_hash
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.transports.programs.iperf3 import IperfFlow, plan_flows
 from testbed.spec import load_topology
 from testbed.workload.oracles.ecmp import hashed_choice, place_flows, predict_ecmp

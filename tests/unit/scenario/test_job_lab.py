@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from testbed.errors import ScenarioError
-from testbed.scenario.run.job_lab import JobLab, hosts_of_job
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.job_lab import JobLab, hosts_of_job
+from testbed.scenario.placed.lab import LiveLab
 
 
 def client(path: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

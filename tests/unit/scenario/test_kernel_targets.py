@@ -11,7 +11,7 @@ from testbed.errors import ScenarioError
 from testbed.model.scenario import Ranks, Transport
 from testbed.model.transports import TransportKind
 from testbed.plan import plan_lab
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.transports import nvme_tcp
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text

@@ -15,7 +15,7 @@ from testbed.collect.telemetry import queue_index, take_snapshot
 from testbed.model.counters import PortCounters
 from testbed.plan import plan_lab
 from testbed.results import Channel, FlowEnd, NetworkLoad
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.network_loads import network_loads
 from testbed.scenario.run.observation import Observation
 from testbed.spec import load_topology_text

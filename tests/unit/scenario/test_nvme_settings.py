@@ -10,7 +10,7 @@ import pytest
 from testbed.errors import ScenarioError
 from testbed.model.scenario import Ranks, Transport, TransportKind
 from testbed.plan import plan_lab
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text
 from testbed.workload.storage import Checkpoint, generate_checkpoint

@@ -11,10 +11,10 @@ from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import plan_channels
+from testbed.scenario.placed.channels import plan_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
+from testbed.scenario.placed.scale_up import ScaleUpDomains
 from testbed.scenario.run.measured import Ideals, put_together, settle_digests
-from testbed.scenario.run.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.scenario.run.scale_up import ScaleUpDomains
 from testbed.worker.errors import ProgramError
 from testbed.worker.nvme.settings import MEDIUM, NvmeTcpSettings
 from testbed.worker.program import Program

@@ -13,8 +13,8 @@ from testbed.plan import plan_lab
 from testbed.plan.link_delays import WirePaths
 from testbed.scenario.ideals.fabric_graph import fabric_graph
 from testbed.scenario.ideals.point_ideals import PointIdeals
-from testbed.scenario.run.placement import RankPlacement, place_ranks
-from testbed.scenario.run.traffic import RunTraffic, make_traffic
+from testbed.scenario.placed.placement import RankPlacement, place_ranks
+from testbed.scenario.placed.traffic import RunTraffic, make_traffic
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.spec import load_topology_text
 from testbed.units import ByteCount, Duration

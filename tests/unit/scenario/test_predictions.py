@@ -15,8 +15,8 @@ from testbed.model.scenario import Workload as Asked
 from testbed.plan import plan_lab
 from testbed.results import Channel, FlowEnd
 from testbed.scenario.ideals.predictions import SEEDS, Carried, predict_point
-from testbed.scenario.run.channels import plan_channels
-from testbed.scenario.run.placement import RankPlacement
+from testbed.scenario.placed.channels import plan_channels
+from testbed.scenario.placed.placement import RankPlacement
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.spec import load_topology
 from testbed.workload.flow_sizes import FLOW_SIZES

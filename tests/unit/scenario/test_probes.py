@@ -17,6 +17,7 @@ from testbed.model.scenario import Fault, Probes, Scalar, Scenario, TopologyRef,
 from testbed.plan import plan_lab
 from testbed.results import RunEvent, Transfers
 from testbed.scenario.faults.registry import lab_fault
+from testbed.scenario.placed.traffic import make_traffic
 from testbed.scenario.probes.findings import probe_findings
 from testbed.scenario.probes.planning import (
     MOST_OF_NIC,
@@ -34,7 +35,6 @@ from testbed.scenario.probes.planning import (
 )
 from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation
-from testbed.scenario.run.traffic import make_traffic
 from testbed.scenario.sweep.as_run import scenario_as_run
 from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.probes import check_order, check_pace

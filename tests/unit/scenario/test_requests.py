@@ -13,10 +13,10 @@ from testbed.errors import ScenarioError
 from testbed.model.scenario import Ranks, Scenario, TopologyRef
 from testbed.model.scenario import Workload as ScenarioWorkload
 from testbed.results import InferenceRequests
-from testbed.scenario.run.channels import plan_channels
-from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
+from testbed.scenario.placed.channels import plan_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
+from testbed.scenario.placed.traffic import make_traffic
 from testbed.scenario.run.requests import measure_requests
-from testbed.scenario.run.traffic import make_traffic
 from testbed.units import Duration
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.transports.tcp import TcpSettings

@@ -20,7 +20,7 @@ from testbed.results import (
     encode_record,
 )
 from testbed.scenario import Progress, run_sweep
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner
 from testbed.scenario.run.workload_runner import TimeLimitReached
 from testbed.scenario.sweep.points import Point, plan_points

@@ -13,7 +13,7 @@ from fake_lab import small_lab
 from testbed.errors import ScenarioError
 from testbed.model.scenario import Transport
 from testbed.model.transports import TransportKind
-from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.transports.registry import transport_on
 from testbed.transport.roce.config import LEAST_ENTROPY, RoceConfig
 from testbed.workload.patterns import generate_permutation

@@ -10,7 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams
 from testbed.model import SCALE_UP_PRESETS, Lab
-from testbed.scenario.run.scale_up import check_in_switch, scale_up_domains
+from testbed.scenario.placed.scale_up import check_in_switch, scale_up_domains
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.steps import Workload

@@ -21,10 +21,10 @@ from testbed.plan.operations import LabPlan
 from testbed.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.results import RunResult, ScaleUpLoad
 from testbed.scale_up.domain.link import LinkErrors
-from testbed.scenario.run.channels import plan_channels
+from testbed.scenario.placed.channels import plan_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
+from testbed.scenario.placed.scale_up import carried_domains, inside_domains
 from testbed.scenario.run.inside_flows import inside_flows
-from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
-from testbed.scenario.run.scale_up import carried_domains, inside_domains
 from testbed.scenario.run.scale_up_loads import carried_samples, scale_up_loads
 from testbed.scenario.trust.scale_up import check_domains
 from testbed.worker.errors import ProgramError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.plan import plan_lab
-from testbed.scenario.run.traffic import make_traffic
+from testbed.scenario.placed.traffic import make_traffic
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.sweep.points import plan_points
 from testbed.spec.scenario.file import load_scenario, load_scenario_topology

@@ -7,8 +7,8 @@ from fake_lab import small_lab
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import plan_channels
-from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
+from testbed.scenario.placed.channels import plan_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.scenario.run.storage import computed_until_s, not_safe_text, storage_samples
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.builder import StepBuilder

@@ -11,8 +11,8 @@ import pytest
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.model.scenario import Ranks, Transport, TransportKind
 from testbed.plan import plan_lab
-from testbed.scenario.run.placed_workload import PlacedWorkload
-from testbed.scenario.run.placement import place_ranks
+from testbed.scenario.placed.placed_workload import PlacedWorkload
+from testbed.scenario.placed.placement import place_ranks
 from testbed.scenario.transports.fio_transport import MOST_JOBS
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text

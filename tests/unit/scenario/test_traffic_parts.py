@@ -12,10 +12,10 @@ from testbed.model.scenario import Transport
 from testbed.model.transports import TransportKind
 from testbed.plan import plan_lab
 from testbed.scenario.ideals.point_ideals import PointIdeals
-from testbed.scenario.run.channels import join_channels
-from testbed.scenario.run.placed_workload import PlacedWorkload, compile_programs
-from testbed.scenario.run.traffic import make_traffic
-from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
+from testbed.scenario.placed.channels import join_channels
+from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
+from testbed.scenario.placed.traffic import make_traffic
+from testbed.scenario.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text

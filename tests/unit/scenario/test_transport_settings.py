@@ -15,8 +15,8 @@ from testbed.model import DelayBy
 from testbed.model.scenario import Scenario, TopologyRef, Transport, TransportKind, Workload
 from testbed.plan import plan_lab
 from testbed.scenario.ideals.point_ideals import PointIdeals
-from testbed.scenario.run.placement import RankPlacement
-from testbed.scenario.run.traffic import RunTraffic
+from testbed.scenario.placed.placement import RankPlacement
+from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text
 from testbed.transport.uet.config import UetConfig

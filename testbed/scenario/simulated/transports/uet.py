@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from testbed.agent.sockets import Marking
-from testbed.scenario.run.placed_workload import PlacedWorkload
+from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.simulated.site import SimulatedHosting, Site
 from testbed.scenario.simulated.transport_registry import SimulatedTransport
 from testbed.scenario.transports.lab_transport import LabTransport

@@ -22,6 +22,7 @@ from testbed.errors import CapabilityError
 from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples
+from testbed.scenario.placed.placement import RankPlacement, flow_end
 from testbed.scenario.run.flow_processes import (
     LISTEN_TIMEOUT_S,
     SAMPLE_S,
@@ -32,7 +33,6 @@ from testbed.scenario.run.flow_processes import (
     children,
     wait_for_senders,
 )
-from testbed.scenario.run.placement import RankPlacement, flow_end
 from testbed.units import Duration
 from testbed.workload.draws import draw_below
 from testbed.workload.steps import Workload

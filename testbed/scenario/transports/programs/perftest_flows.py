@@ -14,8 +14,8 @@ from testbed.errors import ScenarioError
 from testbed.model.transports import ATOMIC_BYTES
 from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, MessageLatency
+from testbed.scenario.placed.placement import RankPlacement, flow_end
 from testbed.scenario.run.flow_processes import TimedFlow
-from testbed.scenario.run.placement import RankPlacement, flow_end
 from testbed.workload.draws import draw_below
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Workload

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.api.sweeps import read_sweep
 from testbed.results import Outcome, Record
-from testbed.scenario.run.traffic import make_traffic
+from testbed.scenario.placed.traffic import make_traffic
 from testbed.scenario.simulated.execution import SimulatedRun, execute
 from testbed.scenario.simulated.lab import planned_lab
 from testbed.scenario.simulated.sweep import run_simulated

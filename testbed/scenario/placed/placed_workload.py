@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from testbed.errors import ScenarioError
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.channels import ChannelPlan
-from testbed.scenario.run.scale_up import ScaleUpDomains
+from testbed.scenario.placed.channels import ChannelPlan
+from testbed.scenario.placed.scale_up import ScaleUpDomains
 from testbed.worker import program
 from testbed.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, ScaleUpLinks, Settings
 from testbed.workload.collectives.datatype import DataType

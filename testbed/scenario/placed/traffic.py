@@ -12,10 +12,10 @@ from testbed.model import BACKEND
 from testbed.model.scenario import Scenario
 from testbed.model.transports import TRANSPORTS, TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.lab import LiveLab
-from testbed.scenario.run.placement import RankPlacement, place_ranks
-from testbed.scenario.run.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
-from testbed.scenario.run.traffic_parts import TrafficPart, split_traffic
+from testbed.scenario.placed.lab import LiveLab
+from testbed.scenario.placed.placement import RankPlacement, place_ranks
+from testbed.scenario.placed.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains
+from testbed.scenario.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.scenario.transports.lab_transport import LabTransport
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.kinds.kind import Fabric

@@ -15,7 +15,7 @@ from testbed.errors import ScenarioError
 from testbed.model.scenario import Transport
 from testbed.model.transports import TRANSPORTS
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 from testbed.workload.steps import Workload
 from testbed.workload.tenants import part_of_ranks
 

@@ -15,7 +15,7 @@ from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.counters import PlainQueue, PortCounters
 from testbed.plan.operations import LabPlan
-from testbed.scenario.run.lab import LiveLab
+from testbed.scenario.placed.lab import LiveLab
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
