@@ -132,11 +132,20 @@ def fold_plane(scale_up: ScaleUp, plane: int) -> ScaleUp:
         credits = replace(credits, limit=share * credits.limit)
     if retry is not None and retry.window is not None:
         retry = replace(retry, window=share * retry.window)
-    buffers = {
-        name: None if value is None else ByteCount(share * value.bytes)
-        for name, value in (("buffer", scale_up.buffer), ("xoff", scale_up.xoff), ("xon", scale_up.xon))
-    }
-    return replace(scale_up, rate=scale_up.plane_rate(plane), shares=(1,), credits=credits, retry=retry, **buffers)
+
+    def of_all(size: ByteCount | None) -> ByteCount | None:
+        return None if size is None else ByteCount(share * size.bytes)
+
+    return replace(
+        scale_up,
+        rate=scale_up.plane_rate(plane),
+        shares=(1,),
+        credits=credits,
+        retry=retry,
+        buffer=of_all(scale_up.buffer),
+        xoff=of_all(scale_up.xoff),
+        xon=of_all(scale_up.xon),
+    )
 
 
 def needed_window(scale_up: ScaleUp, frame: ByteCount) -> int:
