@@ -98,7 +98,7 @@ def test_an_incast_without_flow_control_loses_what_has_no_room(tmp_path: Path) -
 
 @pytest.mark.parametrize("loops", [*(pytest.param(item, marks=more) for item in (0.25, 0.75, 2.0)), 0.5, 1.0])
 def test_a_limit_of_credits(tmp_path: Path, loops: float) -> None:
-    """S1c: a line, and a plateau."""
+    """S1c: a line, and a plateau. Where few frames are under way, a CF_Update need not wait for the one before."""
     loop_s = ROUND_TRIP_S + SPACING_S + FRAME_S
     frames = round(loops * loop_s / FRAME_S)
     link = LinkSettings(rate_bps=RATE_BPS, delay_ns=DELAY_NS, capacity=(frames * FRAME_CREDITS, 600))
@@ -106,9 +106,12 @@ def test_a_limit_of_credits(tmp_path: Path, loops: float) -> None:
         source, target = open_gpus(lab, 2)
         begin_write(source, target)
         (rate,) = receive_rates(lab, [target], settle_s=0.5, measure_s=1.0)
-    expected = oracle.credit_share(credits_bytes=frames * FRAME_BYTES, rate_bps=RATE_BPS, loop_s=loop_s)
-    print(f"{loops} loops: {rate / RATE_BPS:.3f}, expected {expected:.3f}")
-    assert rate / RATE_BPS == pytest.approx(expected, rel=0.08)
+    least, most = (
+        oracle.credit_share(credits_bytes=frames * FRAME_BYTES, rate_bps=RATE_BPS, loop_s=item)
+        for item in (loop_s, loop_s - SPACING_S)
+    )
+    print(f"{loops} loops: {rate / RATE_BPS:.3f}, expected {least:.3f} to {most:.3f}")
+    assert least * 0.94 <= rate / RATE_BPS <= most * 1.04
 
 
 NEEDED_FRAMES = oracle.frames_of_round_trip(rate_bps=RATE_BPS, round_trip_s=ROUND_TRIP_S, frame_bytes=FRAME_BYTES)
