@@ -20,7 +20,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
-from testbed.fabric.scale_up import CREDIT_SPACING, frame_credits
+from testbed.fabric.scale_up import CREDIT_SPACING, frame_credits, peer_window
 from testbed.model import PlaneSpray, ScaleUpFlowControl
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
@@ -128,10 +128,11 @@ def _widest(plan: LabPlan, domain: DomainPlan) -> LinkSettings:
     return domain_link(plan, max(range(1, domain.planes + 1), key=lambda plane: domain.links[plane - 1].gpu_rate.bps))
 
 
-def _peer_window(link: LinkSettings) -> int:
-    """Half of an input buffer, in frames: with a queue for each output, what is for one of them leaves room for others,
-    as long as no sender fills the buffer with it."""
-    return max(1, link.capacity[0] // link.credits(link.frame_bytes) // 2)
+def _peer_window(plan: ScaleUpPlan, link: LinkSettings) -> int:
+    """The frames that a GPU may have on its way to one other, where each output of a switch has its own queues; at most
+    half of what a buffer holds until the link is stopped, so that there is room for other outputs."""
+    held = (link.xoff or link.capacity)[0] // link.credits(link.frame_bytes)
+    return max(1, min(peer_window(plan.real, plan.frame), held // 2))
 
 
 def _rates(domain: DomainPlan) -> tuple[int, ...]:
@@ -169,7 +170,7 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int) -> Gpu:
                 addresses=[(_bytes(wire.mac), _bytes(wire.switch_mac)) for wire in wires],
                 link=link,
                 plane_rates_bps=_rates(domain),
-                peer_window=_peer_window(link) if first.real.voq else 0,
+                peer_window=_peer_window(first, link) if first.real.voq else 0,
                 response_vc=min(1, first.real.vcs - 1),
                 timeout_s=max(LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS * first.rtt.seconds),
                 spray=_SPRAY[first.real.spray],

@@ -132,11 +132,20 @@ def fold_plane(scale_up: ScaleUp, plane: int) -> ScaleUp:
         credits = replace(credits, limit=share * credits.limit)
     if retry is not None and retry.window is not None:
         retry = replace(retry, window=share * retry.window)
-    buffers = {
-        name: None if value is None else ByteCount(share * value.bytes)
-        for name, value in (("buffer", scale_up.buffer), ("xoff", scale_up.xoff), ("xon", scale_up.xon))
-    }
-    return replace(scale_up, rate=scale_up.plane_rate(plane), shares=(1,), credits=credits, retry=retry, **buffers)
+
+    def of_all(size: ByteCount | None) -> ByteCount | None:
+        return None if size is None else ByteCount(share * size.bytes)
+
+    return replace(
+        scale_up,
+        rate=scale_up.plane_rate(plane),
+        shares=(1,),
+        credits=credits,
+        retry=retry,
+        buffer=of_all(scale_up.buffer),
+        xoff=of_all(scale_up.xoff),
+        xon=of_all(scale_up.xon),
+    )
 
 
 def needed_window(scale_up: ScaleUp, frame: ByteCount) -> int:
@@ -180,8 +189,20 @@ def frame_credits(frame: ByteCount, unit: ByteCount) -> int:
     return ceil(frame.bytes / unit.bytes)
 
 
+def peer_window(scale_up: ScaleUp, frame: ByteCount) -> int:
+    """The frames that one GPU has on its way to another over a link, where the switch has a queue for each output.
+
+    They are those of the domain's round trip, and one each at the sender, the switch and the receiver. So none sends
+    more to a busy receiver than keeps its own link busy, and the rest of a buffer is for other outputs.
+    """
+    return bdp_bytes(scale_up.link_rate, scale_up.rtt) // frame.bytes + 4
+
+
 def _loop_bytes(scale_up: ScaleUp, frame: ByteCount) -> float:
-    return scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8
+    """What a busy link needs of a buffer: a credit loop's bytes, beside those that wait for one output of a switch with
+    queues for each."""
+    waiting = peer_window(scale_up, frame) * frame.bytes if scale_up.voq else 0
+    return waiting + scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8
 
 
 def buffer_credits(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount) -> int:

@@ -90,7 +90,10 @@ class LinkSignal(NamedTuple):
     level: int
     """20 bits: of 2**20 parts of the link's rate, so many are left; 0: there is no signal."""
     reason: int = 0
-    """16 bits; 1: who sends frames at this end has died."""
+    """16 bits; 1: nobody serves this end any more."""
+
+
+GONE: Final = LinkSignal(level=0, reason=1)
 
 
 Ctlos = Ack | Nack | Init | InitEcho | CfUpdate | LinkSignal

@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.portd import realtime
-from testbed.scale_up.ctlos import LinkSignal
+from testbed.scale_up.ctlos import GONE
 from testbed.scale_up.frames import ETHERTYPE, ControlFrame, encode_frame
 from testbed.switchd.description import SwitchPort
-
-GONE = LinkSignal(level=0, reason=1)
 
 
 def start_guardian(item: socket.socket, ports: Sequence[SwitchPort]) -> int:

@@ -101,13 +101,15 @@ RACK = ("topologies/nvl72.yml", ("fabric.scale_up.planes=4", "fabric.scale_up.sw
 def test_deploy_of_a_domain_beyond_its_rails(
     tmp_path: Path, what: str, lab: tuple[str, tuple[str, ...]], limit_s: float
 ) -> None:
-    """The same lab by time and by packets, each at its best of two: what the domain adds."""
+    """The same lab by time and by packets in turn, each at its best of three: what the domain adds."""
     topology, settings = lab
-    seconds, used = {}, {}
-    for by in ("time", "packets"):
-        changed = (*settings, f"fabric.scale_up.by={by}")
-        runs = [deploy_and_destroy(topology, "benchdomain", tmp_path, *changed) for _ in range(2)]
-        seconds[by], used[by] = min(run[0] for run in runs), min(run[2] for run in runs)
+    runs: dict[str, list[tuple[float, float, float]]] = {"time": [], "packets": []}
+    for _ in range(3):
+        for by, found in runs.items():
+            changed = (*settings, f"fabric.scale_up.by={by}")
+            found.append(deploy_and_destroy(topology, "benchdomain", tmp_path, *changed))
+    seconds = {by: min(run[0] for run in found) for by, found in runs.items()}
+    used = {by: min(run[2] for run in found) for by, found in runs.items()}
     judge(
         Figure(
             what=f"scale-up, {what}: deploy beyond the rails",

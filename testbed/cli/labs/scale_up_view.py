@@ -26,7 +26,7 @@ def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> No
     lab, k, running = _lab_and_scale(name, topology)
     document = scale_up_document(lab, k)
     states = [] if running is None else domain_states(running)
-    document["switches"] = [_switch_document(state) for state in states]
+    document["switches"] = [switch_document(state) for state in states]
     if not document["domains"]:
         raise TestbedError(
             f"{lab.name} has no GPUs that a domain could join", hint="GPUs come with NICs of the back end"
@@ -35,7 +35,7 @@ def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> No
         emit_json(document)
         return
     at = "" if k is None else f", k = {k:g}"
-    rows = [*scale_up_rows(lab, k), *map(_switch_row, states)]
+    rows = [*scale_up_rows(lab, k), *map(switch_row, states)]
     emit_rows(rows, COLUMNS, form, title=f"{lab.name}: scale-up{at}, all rates per direction")
     if form is Format.TABLE and k is None:
         print("  lab units: of a deployed lab, or of a file with a fixed time scale")
@@ -54,13 +54,13 @@ def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float |
     return running.model, running.record.k, running
 
 
-def _switch_document(state: DomainState) -> dict[str, Any]:
+def switch_document(state: DomainState) -> dict[str, Any]:
     """What is known of a switch that runs or does not; what its ports count is in `stats`."""
     counted = {key: value for key, value in state.counted.items() if key != "ports"}
     return {"domain": state.name, "namespace": state.node, "running": state.is_running, **counted}
 
 
-def _switch_row(state: DomainState) -> dict[str, str]:
+def switch_row(state: DomainState) -> dict[str, str]:
     """How a switch does, for a person."""
     what = f"switch of {state.name}"
     if not state.is_running:

@@ -105,7 +105,7 @@ class PlaneControl:
         """The names of the links that are not as declared. Those of a switch that does not run are none of them."""
         return [
             item.link.name
-            for domain in self._lab.whole.plan.scale_up_domains
+            for domain in self._lab.plan.scale_up_domains
             for item in self.show(f"{domain.name}:planes")
             if item.errors not in (None, LinkErrors())
         ]
@@ -151,7 +151,7 @@ class PlaneControl:
         return domain_switch(self._run, self._domain(domain).name)
 
     def _domain(self, name: str) -> DomainPlan:
-        domains = {domain.name: domain for domain in self._lab.whole.plan.scale_up_domains}
+        domains = {domain.name: domain for domain in self._lab.plan.scale_up_domains}
         if name not in domains:
             hint = known_names_hint(name, list(domains))
             raise NoSuchScaleUpLink(f"{self._lab.name} has no scale-up domain {name!r} with a switch", hint=hint)

@@ -123,16 +123,16 @@ class EventStream:
 
     def _subscribe_domains(self) -> None:
         """Have the ends and the begins of the domains' switches told, and what they say of their links."""
-        run = self._lab.state.run_directory(self._lab.name)
         for domain in self._lab.plan.scale_up_domains:
-            directory = domain_switch(run, domain.name).run_directory
+            switch = domain_switch(self._lab.state.run_directory(self._lab.name), domain.name)
+            directory = switch.run_directory
             self._domains[directory] = domain
             told = directory / EVENTS_NAME
             self._offsets[told] = told.stat().st_size if told.exists() else 0
             with contextlib.suppress(FileNotFoundError):
                 self._logs.add(directory, IN_MODIFY | IN_CREATE)
             with contextlib.suppress(SwitchError):
-                pid = domain_switch(run, domain.name).status()["pid"]
+                pid = switch.status()["pid"]
                 self._watch_process(pid, domain.node, "switch-ended", domain.name)
 
     def _domain_events(self, domain: DomainPlan, told: Path) -> Iterator[LabEvent]:

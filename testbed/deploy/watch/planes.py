@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from testbed.names import namespace_name
 from testbed.plan.scale_up_wires import DomainPlan
 from testbed.scale_up.cyclic import distance
 from testbed.scale_up.domain.binding import REGION_BYTES
-from testbed.scale_up.domain.endpoint import Endpoint, Endpoints
+from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Spray
 from testbed.scale_up.domain.errors import ScaleUpError
 from testbed.scale_up.frames import ETHERTYPE
 from testbed.switchd.errors import SwitchMissing
@@ -99,7 +99,8 @@ def _in_use(lab: RunningLab, domain: DomainPlan) -> bool:
 def _open(lab: RunningLab, endpoints: Endpoints, host: str, local_gpu: int) -> Endpoint:
     def add() -> Endpoint:
         enter_namespace(namespace_name(lab.name, host))
-        return endpoints.add(gpu_settings(lab.plan, host, local_gpu))
+        settings = gpu_settings(lab.plan, host, local_gpu)
+        return endpoints.add(replace(settings, spray=Spray.EQUAL))  # all planes have their share, whatever the lab's do
 
     return syscalls.in_thread(add)
 

@@ -44,7 +44,9 @@ class Program:
 
 
 PROGRAMS = (
-    Program(name="clang", package="clang", needed_for="compiling the eBPF data path"),
+    Program(
+        name="clang", package="clang", needed_for="compiling the eBPF data path, and what switches scale-up domains"
+    ),
     Program(name="bpftool", package="bpftool", needed_for="looking into the data path by hand", question=("version",)),
     Program(name="ip", package="iproute2", needed_for="looking into nodes by hand", question=("-V",)),
     Program(name="tc", package="iproute2", needed_for="looking at queues by hand", question=("-V",)),

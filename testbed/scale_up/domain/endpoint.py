@@ -26,10 +26,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
+from testbed.scale_up.ctlos import GONE
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
+from testbed.scale_up.frames import ControlFrame, encode_frame
 from testbed.transport.errors import UsageError
 
 READ, WRITE, ATOMIC = 1, 2, 4
@@ -223,8 +225,12 @@ class Endpoint:
             raise
 
     def close(self) -> None:
+        """Give everything back, and tell the switch that nobody is here any more: it gives requests back at once."""
         if self.handle:
             self.native.endpoint_free(self.handle)
+            for item, (own, peer) in zip(self._sockets, self.settings.addresses, strict=True):
+                with contextlib.suppress(OSError):
+                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
         self.handle = 0
         for item in (*self._sockets, *self._pause_sockets, self._claim):
             item.close()
@@ -421,6 +427,7 @@ class Endpoints:
             endpoint.close()
             raise OSError(error, "epoll_ctl")
         self._endpoints.append(endpoint)
+        self._native.endpoint_loop_run(self._handle, 0)  # the switch knows of it before its peers do
         return endpoint
 
     def wait_known(self, endpoint: Endpoint, timeout_s: float = KNOWN_WITHIN_S) -> bool:
@@ -432,16 +439,16 @@ class Endpoints:
             self.run(KNOWN_POLL_S)
         return True
 
+    def remove(self, endpoint: Endpoint) -> None:
+        """Close a GPU's end. What it has under way is not done, and nobody is told here."""
+        self._endpoints.remove(endpoint)
+        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+        endpoint.close()
+
     def watch(self, descriptor: int) -> None:
         """Have `run` return when this becomes readable. Raises `OSError`."""
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
             raise OSError(error, "epoll_ctl")
-
-    def remove(self, endpoint: Endpoint) -> None:
-        """Close a GPU's end."""
-        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
-        self._endpoints.remove(endpoint)
-        endpoint.close()
 
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""

@@ -20,6 +20,7 @@ MOST_CAPACITY: Final = 0x7FFF
 """Credits: a CF_Update has 15 bits of the counter."""
 MOST_COARSE: Final = 32
 """Transactions of a frame: a veth's MTU of 9,200 bytes has room for 8 kB."""
+LEAST_RATE_BPS: Final = 1_000
 _DEEPEST: Final = 64
 _MODEL_UNIT: Final = 64
 
@@ -73,8 +74,8 @@ class LinkSettings:
             raise UsageError(f"capacity: 1 to {LINK_VCS} VCs of 1 to {MOST_CAPACITY} credits")
         if not 1 <= self.coarse <= MOST_COARSE:
             raise UsageError(f"coarse {self.coarse}: from 1 to {MOST_COARSE}")
-        if not 1_000 <= self.rate_bps <= 1 << 50:
-            raise UsageError(f"rate_bps {self.rate_bps}: from 1,000")
+        if not LEAST_RATE_BPS <= self.rate_bps <= 1 << 50:
+            raise UsageError(f"rate_bps {self.rate_bps}: from {LEAST_RATE_BPS:,}")
         if not 32 <= self.unit <= 1 << 20:
             raise UsageError(f"unit_bytes {self.unit}: from 32 to {1 << 20}")
         if max(len(self.xoff), len(self.xon)) > self.vcs or max(self.best_effort, default=0) >= self.vcs:
@@ -194,8 +195,10 @@ class LinkErrors:
             raise UsageError(f"burst {self.burst:g}: a mean number of frames")
         if not 0 <= self.every < 1 << 32:
             raise UsageError(f"every {self.every}: from 0 to {(1 << 32) - 1}")
-        if not (0 <= self.rate_bps < 1 << 63 and 0 <= self.seed < 1 << 63):
-            raise UsageError("rate_bps or seed is negative, or too large")
+        if self.rate_bps and not LEAST_RATE_BPS <= self.rate_bps < 1 << 63:
+            raise UsageError(f"rate_bps {self.rate_bps}: from {LEAST_RATE_BPS:,}, or 0 for the link's own")
+        if not 0 <= self.seed < 1 << 63:
+            raise UsageError(f"seed {self.seed}: from 0 to 2**63 - 1")
 
     def native(self) -> WireErrors:
         return WireErrors(**dataclasses.asdict(self))

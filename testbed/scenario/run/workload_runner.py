@@ -294,6 +294,11 @@ class _MixedParts:
         several = bool(carried[0].part.name)
         names = [self._of_rank[rank].part.name if rank in self._of_rank else "" for rank in range(len(ranks))]
         self.placement = first
+        if len({one.placement.domains.packets is None for one in carried}) > 1:
+            raise ScenarioError(
+                "transfers of some tenants inside scale-up domains are packets, and those of others take time",
+                hint="the same scale_up in the transports of all tenants",
+            )
         if several:
             channels = join_channels([(one.placement.channels, one.part.steps) for one in carried])
             self.placement = replace(first, workload=workload, channels=channels, parts=tuple(names))

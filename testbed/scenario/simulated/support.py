@@ -6,6 +6,7 @@ from testbed.errors import ScenarioError
 from testbed.model import Lab
 from testbed.model.markers import MARKERS
 from testbed.model.scenario import NO_TENANT, Scenario
+from testbed.scenario.run.scale_up import goes_by_packets
 from testbed.scenario.simulated.faults import INSTEAD, check_fault
 from testbed.scenario.simulated.transport_registry import simulated_names
 from testbed.scenario.sweep.points import Point
@@ -48,6 +49,12 @@ def _check_scenario(point: Point, lab: Lab) -> None:
             point,
             "--backend simulation knows no VXLAN, and the ranks are in tenants",
             hint="workload.ranks without tenant, on a topology without tenants",
+        )
+    if goes_by_packets(lab, scenario.transport):
+        raise _refusal(
+            point,
+            "--backend simulation has no packets inside scale-up domains, whose transfers take their links' time",
+            hint="transport: {scale_up: time}, or " + INSTEAD,
         )
     for fault in scenario.faults:
         check_fault(fault)

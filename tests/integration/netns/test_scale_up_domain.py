@@ -16,6 +16,7 @@ from domain_lab import DomainLab, domain_lab
 from testbed.scale_up.domain.endpoint import READ, Endpoint
 from testbed.scale_up.domain.errors import LinkDown, WindowRefused
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.retry import RetryConfig
 
 pytestmark = [pytest.mark.netns]
 
@@ -173,6 +174,26 @@ def test_the_switch_is_killed_and_comes_again(lab: DomainLab) -> None:
     assert memory[:SIZE] == b"z" * SIZE
 
 
+def test_a_gpu_leaves_and_comes_again(lab: DomainLab) -> None:
+    """Requests for it come back at once and hold nobody up; the switch takes the next one that opens its links."""
+    source, target, other = lab.gpu(0), lab.gpu(1), lab.gpu(2)
+    windows = [gpu.export(bytearray(SIZE)) for gpu in (target, other)]
+    for window in windows:
+        window.authorise(0)
+    lab.endpoints.wait(source, source.write(windows[0].reference(), b"x" * SIZE))
+    lab.endpoints.remove(target)
+    with pytest.raises(LinkDown):
+        lab.endpoints.wait(source, source.write(windows[0].reference(), b"y" * SIZE), 1.0)
+    lab.endpoints.wait(source, source.write(windows[1].reference(), b"y" * SIZE))
+    again = lab.gpu(1)
+    memory = bytearray(SIZE)
+    window = again.export(memory)
+    window.authorise(0)
+    lab.endpoints.run(0.7)  # a peer that a plane does not reach is tried again after 0.5 s
+    lab.endpoints.wait(source, source.write(window.reference(), b"z" * SIZE))
+    assert memory == b"z" * SIZE
+
+
 def test_requests_and_responses_on_one_channel_can_lock_up(tmp_path: Path) -> None:
     """S3: reads both ways through small buffers come to an end on two channels; on one, requests hold each other's
     answers up for ever."""
@@ -201,3 +222,17 @@ def test_requests_and_responses_on_one_channel_can_lock_up(tmp_path: Path) -> No
 
 def _served(gpu: Endpoint) -> int:
     return int(gpu.counters()["served"])
+
+
+def test_an_end_that_is_opened_again_at_once_is_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs are drawn: here the same one again and again, long before anybody could have been silent."""
+    monkeypatch.setattr("secrets.randbelow", lambda limit: 6)
+    retry = RetryConfig(outstanding_frames_max=64, replay_timer_ns=20_000_000, replay_count_max=3)
+    with domain_lab(tmp_path, LinkSettings(**LINK, silence_ns=5_000_000_000, retry=retry), gpus=2, planes=2) as lab:
+        for _ in range(3):
+            source, target = lab.gpu(0), lab.gpu(1)
+            window = target.export(bytearray(SIZE))
+            window.authorise(0)
+            lab.endpoints.wait(source, source.write(window.reference(), bytes(range(256)) * 64), 3.0)
+            for endpoint in (source, target):
+                lab.endpoints.remove(endpoint)

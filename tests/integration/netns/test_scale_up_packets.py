@@ -6,18 +6,22 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from waiting import until
 
 from testbed.datapath import scale_up_domain
 from testbed.deploy.lifecycle import LabExists
 from testbed.deploy.live import RunningLab
+from testbed.deploy.power import power_off, power_on
 from testbed.deploy.scale_up import dead_domains, domain_switch, gpu_settings, start_domain_switches
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.descriptors import wait_readable
+from testbed.drivers.netlink.counters import read_counters
+from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.model import SCALE_UP_PRESETS, Lab, ScaleUpBy
@@ -55,6 +59,17 @@ def gpus(lab: RunningLab, *places: tuple[str, int]) -> Iterator[tuple[Endpoints,
             return endpoints.add(gpu_settings(lab.plan, host, number))
 
         yield endpoints, [syscalls.in_thread(lambda at=at: add(*at)) for at in places]  # type: ignore[misc]
+
+
+def up_interfaces(lab: RunningLab, host: str) -> set[str]:
+    """The interfaces of a host that are up and have carrier."""
+
+    def read() -> set[str]:
+        enter_namespace(lab.namespace(host))
+        with closing(RouteSocket()) as socket:
+            return {name for name, counters in read_counters(socket).items() if counters.up}
+
+    return syscalls.in_thread(read)
 
 
 def copies(lab: RunningLab, *places: tuple[str, int]) -> None:
@@ -138,18 +153,31 @@ def test_two_labs_side_by_side(sandbox: Any) -> None:
     copies(labs[1], (host, 1), (host, 2))
 
 
+def test_a_host_without_power_is_not_in_its_domain(sandbox: Any) -> None:
+    """Its GPUs' interfaces go down with it, and come back with it."""
+    model = with_packets(sandbox.model(segments=1, hosts=2, gpus=1, spines=1), "nvl72", shares=(9, 9))
+    lab = RunningLab(sandbox.deploy(model, k=K).lab.record, sandbox.state)
+    first, second = lab.hosts
+    copies(lab, (first, 1), (second, 1))
+    assert power_off(lab, second)
+    wires = {wire.interface for wire in lab.plan.scale_up_domains[0].wires if wire.host == second}
+    assert not wires & up_interfaces(lab, second)
+    assert power_on(lab, second)
+    until(lambda: wires <= up_interfaces(lab, second), "the wires of its GPUs are up")
+    copies(lab, (first, 1), (second, 1))
+
+
 def test_destroy_after_a_deploy_that_was_killed_while_the_switch_started(sandbox: Any) -> None:
     path = sandbox.root / "topology.yml"
     path.write_text(TOPOLOGY.format(name=sandbox.name()))
-    for moment in ("its process is there", "it listens"):
-        process = sandbox.start("deploy", "-q", "-t", str(path))
-        directory = sandbox.state.run_directory(sandbox.name()) / ".scale-up" / "p1-s1-h1"
-        deadline = time.monotonic() + 60
-        while not (directory / ("switch.json" if "process" in moment else "switch.sock")).exists():
-            assert process.poll() is None and time.monotonic() < deadline, (sandbox.root / "out").read_text()
-            os.sched_yield()
-        process.kill()
-        process.wait()
-        sandbox.note_daemons()
-        assert sandbox.cli("destroy", "-n", sandbox.name()).returncode == 0
-        assert sandbox.leftovers() == [], f"SIGKILL when {moment}"
+    process = sandbox.start("deploy", "-q", "-t", str(path))
+    told = sandbox.state.run_directory(sandbox.name()) / ".scale-up" / "p1-s1-h1" / "switch.json"
+    deadline = time.monotonic() + 60
+    while not told.exists():
+        assert process.poll() is None and time.monotonic() < deadline, (sandbox.root / "out").read_text()
+        os.sched_yield()
+    process.kill()
+    process.wait()
+    sandbox.note_daemons()
+    assert sandbox.cli("destroy", "-n", sandbox.name()).returncode == 0
+    assert sandbox.leftovers() == []

@@ -48,6 +48,7 @@ class DomainLab:
         response_vc: int = 1,
         timeout_s: float = 5.0,
         spray: Spray = Spray.WEIGHTED,
+        peer_window: int = 0,
     ) -> Gpu:
         """What a GPU's end is told."""
         planes = range(self.description.planes)
@@ -62,6 +63,7 @@ class DomainLab:
             response_vc=response_vc,
             timeout_s=timeout_s,
             spray=spray,
+            peer_window=peer_window,
         )
 
     def gpu(self, number: int, **settings: Any) -> Endpoint:

@@ -9,7 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from testbed.cli.app import app
-from testbed.cli.labs.scale_up_view import scale_up_document, scale_up_rows, validated_rows
+from testbed.cli.labs.scale_up_view import (
+    scale_up_document,
+    scale_up_rows,
+    switch_document,
+    switch_row,
+    validated_rows,
+)
+from testbed.deploy.scale_up import DomainState
 from testbed.errors import TestbedError
 from testbed.spec import load_topology, load_topology_text
 
@@ -95,3 +102,32 @@ def test_a_lab_without_gpus_has_no_domain_to_show(tmp_path: Path) -> None:
     failed = CliRunner().invoke(app, ["inspect", "scale-up", "-t", str(path)])
     assert isinstance(failed.exception, TestbedError)
     assert "no GPUs" in failed.exception.message
+
+
+COUNTED = {
+    "pid": 4711,
+    "weaknesses": [],
+    "up_ns": 10_000_000_000,
+    "cpu_ns": 40_000_000,
+    "frames": 12_345,
+    "socket_drops": 0,
+    "times": {"pass": {"p50_ns": 7_000, "p99_ns": 20_000}},
+    "ports": [{}] * 32,
+}
+
+
+def state(**counted: object) -> DomainState:
+    return DomainState(name="p1-s1", node="scaleup-p1-s1", gpus=8, planes=4, counted=counted)
+
+
+def test_a_switch_says_how_it_does_and_a_dead_one_how_it_is_started_again() -> None:
+    alive, dead = switch_row(state(**COUNTED)), switch_row(state())
+    assert (alive["what"], alive["lab"], dead["lab"]) == ("switch of p1-s1", "runs", "does not run")
+    for words in ("process 4711", "32 ports", "12345 frames", "0.4% of a core", "7 us at the median"):
+        assert words in alive["note"]
+    assert "lost by this machine" not in alive["note"]
+    assert dead["note"] == "`testbed link up p1-s1:planes` starts it again"
+    troubled = switch_row(state(**(COUNTED | {"socket_drops": 3, "weaknesses": ["no real-time priority"]})))
+    assert "3 frames lost by this machine" in troubled["note"] and "no real-time priority" in troubled["note"]
+    assert switch_document(state()) == {"domain": "p1-s1", "namespace": "scaleup-p1-s1", "running": False}
+    assert "ports" not in switch_document(state(**COUNTED))

@@ -74,7 +74,9 @@ class FakeRunningLab:
         ports = [
             SimpleNamespace(node=NODE, place=NODE, name=f"uplink{number}", ifindex=number + 1) for number in (1, 2)
         ]
-        self.plan = SimpleNamespace(ports=ports, speakers=[SimpleNamespace(node=NODE)], services=())
+        self.plan = SimpleNamespace(
+            ports=ports, speakers=[SimpleNamespace(node=NODE)], services=(), scale_up_domains=()
+        )
         self.model = SimpleNamespace(nodes=[SimpleNamespace(name=NODE)])
 
     @property

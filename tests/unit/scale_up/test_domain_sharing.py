@@ -204,5 +204,52 @@ def test_credits_leak_with_lost_frames_until_updates_bring_them_back(
         assert leaked == pytest.approx(60 * 32 * share * 5, rel=0.25)
         return
     assert sent[-1] == sent[-10], "it has stopped"
-    assert sent[-1] - domain.core.counters()[0]["vcs"][0]["rx_frames"] == limit // 5, "each has taken five credits along"
+    assert sent[-1] - domain.core.counters()[0]["vcs"][0]["rx_frames"] == limit // 5, (
+        "each has taken five credits along"
+    )
     assert sent[-1] == pytest.approx(limit / (share * 5), rel=0.25)
+
+
+@pytest.mark.parametrize("flow_control", list(FlowControl))
+@pytest.mark.parametrize("retry", [None, RETRY])
+@pytest.mark.parametrize("peer_window", [0, 3])
+@pytest.mark.parametrize(
+    "errors",
+    [
+        LinkErrors(down=True),
+        LinkErrors(silent=True),
+        LinkErrors(loss=0.3, burst=5),
+        LinkErrors(corrupt=0.5),
+        LinkErrors(rate_bps=10_000),
+    ],
+)
+def test_everything_ends_and_a_link_that_is_right_again_carries_all(
+    made: list[VirtualDomain],
+    flow_control: FlowControl,
+    retry: RetryConfig | None,
+    peer_window: int,
+    errors: LinkErrors,
+) -> None:
+    """Whatever a link goes through, nothing hangs, no timer runs wild, and afterwards it is as it was."""
+    thresholds = {"xoff": (60, 60), "xon": (30, 30)} if flow_control is FlowControl.PFC else {}
+    link = dataclasses.replace(LINK, flow_control=flow_control, retry=retry, cc_period_ns=2_000_000, **thresholds)
+    domain = VirtualDomain(link, 3, planes=2, voq=bool(peer_window), peer_window=peer_window, timeout_ns=10_000_000)
+    made.append(domain)
+    domain.run(2_000_000)
+    operations = [
+        domain.begin(0, Kind.WRITE, 1, bytes(200_000)),
+        domain.begin(0, Kind.READ, 2, bytes(100_000)),
+        domain.begin(1, Kind.MESSAGE, 0, bytes(100)),
+        domain.begin(2, Kind.ADD, 0, bytes(8)),
+    ]
+    domain.run(domain.now + 300_000)
+    domain.set_errors(0, 1, errors)
+    domain.run(domain.now + 40_000_000, *operations)
+    domain.set_errors(0, 1, LinkErrors())
+    domain.run(domain.now + 500_000_000, *operations)
+    assert set(operations) <= set(domain.ended)
+    data = random.Random(1).randbytes(200_000)
+    again = domain.begin(0, Kind.WRITE, 1, data)
+    domain.run(domain.now + 500_000_000, again)
+    assert domain.ended[again].outcome == Outcome.OK
+    assert domain.memory[1].raw[: len(data)] == data

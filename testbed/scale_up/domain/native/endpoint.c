@@ -199,7 +199,7 @@ void endpoint_tell_arrival(struct endpoint *endpoint, __u32 window, __u64 now)
 	if (endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS)
 		return;
 	endpoint->completed++;
-	endpoint->completions[place] = (struct completion){.handle = window, .ended_ns = now, .kind = ARRIVED};
+	endpoint->completions[place] = (struct completion){.handle = window, .ended_ns = now, .kind = OP_ARRIVED};
 }
 
 bool endpoint_completion(struct endpoint *endpoint, struct completion *completion)

@@ -38,7 +38,7 @@
 
 enum spray { SPRAY_WEIGHTED, SPRAY_EQUAL, SPRAY_PINNED };
 
-enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE, ARRIVED };
+enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE, OP_ARRIVED };
 
 /* The first four are `enum status`. */
 enum outcome { OUTCOME_TIMEOUT = 16, OUTCOME_LINK_DOWN, OUTCOME_CANCELLED };
@@ -139,7 +139,7 @@ API int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32
 API int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool may);
 API void endpoint_withdraw(struct endpoint *endpoint, __u32 window);
 
-/* Have a completion of the kind ARRIVED, whose handle is the window's number, when the first `bytes` of a window have
+/* Have a completion of the kind OP_ARRIVED, whose handle is the window's number, when the first `bytes` of a window have
  * been written to, each region of `coarse` transactions at once; false: there is no such window, or no memory. */
 API bool endpoint_await(struct endpoint *endpoint, __u32 window, __u64 bytes);
 

@@ -53,6 +53,7 @@ static __u32 payload_bytes(const struct operation *operation, const struct tag *
 		return 2 * operation->element;
 	case OP_READ:
 	case OP_FENCE:
+	case OP_ARRIVED:
 		break;
 	}
 	return 0;

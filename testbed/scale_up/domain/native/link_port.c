@@ -105,6 +105,7 @@ void link_arrive(struct link_port *port, struct frame_pool *pool, __u32 number, 
 
 	port->heard_ns = now;
 	frame->came = ++port->came;
+	port->pool = pool;
 	frame->due_ns = now + port->config.delay_ns;
 	if (frame->length < LEAST_FRAME_BYTES) {
 		port->counters.malformed++;

@@ -124,6 +124,7 @@ struct link_port {
 	bool cc_told; /* once at least */
 	__u64 line_ns; /* when the last bit of the last frame on the wire is in */
 	struct frame_list control_line, data_line;
+	struct frame_pool *pool; /* theirs */
 	struct link_counters counters;
 	struct vc_counters vc[LINK_VCS];
 };

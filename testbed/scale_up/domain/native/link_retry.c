@@ -115,7 +115,7 @@ __u32 link_retry_put(struct link_port *port, __u64 now, __u8 *frame, __u32 sets)
 		return sets;
 	if (retry_sender_poll(&port->retry_sender, now, &item))
 		ctlos_encode(frame + ETHERNET_BYTES + sets++ * CTLOS_BYTES, &item);
-	if (port->retry_sender.counters.tx_flushed != flushed) {
+	if (port->retry_sender.counters.tx_flushed != flushed && port->credit_sender.lossless) {
 		/* Nobody will give back the credits of frames that were given up but for a CC_Update. */
 		port->owes_cc = true;
 		port->cc_told = false;

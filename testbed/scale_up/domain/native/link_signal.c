@@ -10,6 +10,12 @@ void link_put_signal(const struct link_port *port, __u8 *set)
 	ctlos_encode(set, &item);
 }
 
+/* When something is through that was under way at another rate. */
+static __u64 at_new_rate(__u64 when, __u64 now, __u64 old_bps, __u64 new_bps)
+{
+	return when > now ? now + (__u64)((__uint128_t)(when - now) * old_bps / new_bps) : when;
+}
+
 /* The slower of what the two ends say is so for both. */
 static void apply(struct link_port *port, __u64 now)
 {
@@ -23,8 +29,17 @@ static void apply(struct link_port *port, __u64 now)
 		port->unblocked_ns = now;
 		retry_set_pcs(&port->retry_sender, true, now);
 	}
-	if (signal)
+	if (signal) {
+		__u64 before = port->rate_bps;
 		port->rate_bps = later(1, (__u64)((__uint128_t)port->config.rate_bps * signal / SIGNAL_FULL));
+		port->free_ns = at_new_rate(port->free_ns, now, before, port->rate_bps);
+		port->line_ns = at_new_rate(port->line_ns, now, before, port->rate_bps);
+		for (__u32 left = port->data_line.count, frame = port->data_line.first; left; left--) {
+			struct frame *it = &port->pool->frames[frame];
+			it->due_ns = at_new_rate(it->due_ns, now, before, port->rate_bps);
+			frame = it->next;
+		}
+	}
 }
 
 void link_set_signal(struct link_port *port, __u32 signal, __u64 now)

@@ -187,6 +187,7 @@ FAULT = f"faults: [{{at: 1ms, link: '{HOST_LINK}', down: true}}]"
             "base_rtt: 12us, classes: {rdma: {ecn: {by: kernel, mark_at: enqueue}}}",
             "not by a qdisc of the kernel",
         ),
+        ("spines: 2,", "spines: 2, scale_up: {preset: h100, by: packets},", "no packets inside scale-up domains"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_before_anything_runs(old: str, new: str, message: str) -> None:

@@ -201,7 +201,7 @@ def test_series(read: Read) -> None:
     said["ports"][0]["errors"]["down"] = True
     labs = [LabReading(lab="x", k=1.0, domains=(read(said),)), LabReading(lab="y", k=1.0, domains=(read(None),))]
     text = render_metrics(lambda: labs).decode()
-    samples = {
+    samples: dict[Any, float] = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
