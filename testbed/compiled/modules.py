@@ -18,6 +18,7 @@ INTERPRETED = (
     "testbed/agent/message_layout.py",
     "testbed/agent/namespace.py",
     "testbed/agent/options.py",
+    "testbed/agent/scale_up/",
     "testbed/transport/congestion/controller.py",
     "testbed/transport/congestion/registry.py",
     "testbed/transport/congestion/scaled_parameters.py",

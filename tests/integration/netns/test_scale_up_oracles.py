@@ -20,6 +20,7 @@ from testbed.scale_up.retry import RetryConfig
 from testbed.workload.oracles import scale_up_links as oracle
 
 pytestmark = [pytest.mark.netns]
+more = pytest.mark.thorough
 
 COARSE = 16
 FRAME_BYTES = COARSE * REGION_BYTES + OVERHEAD_BYTES
@@ -38,7 +39,7 @@ def inputs(lab: DomainLab) -> list[dict[str, Any]]:
     return [port["vcs"][0] for port in lab.switch.status()["ports"] if port["vcs"][0]["rx_frames"]]
 
 
-@pytest.mark.parametrize("senders", [1, 3])
+@pytest.mark.parametrize("senders", [pytest.param(1, marks=more), 3])
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDITS, FlowControl.PFC])
 def test_an_incast_shares_the_receiver_and_loses_nothing(
     tmp_path: Path, flow_control: FlowControl, senders: int
@@ -95,9 +96,9 @@ def test_an_incast_without_flow_control_loses_what_has_no_room(tmp_path: Path) -
     assert [item.error is None for item in done] == [False] * senders
 
 
-@pytest.mark.parametrize("loops", [0.25, 0.5, 0.75, 1.0, 2.0])
+@pytest.mark.parametrize("loops", [*(pytest.param(item, marks=more) for item in (0.25, 0.75, 2.0)), 0.5, 1.0])
 def test_a_limit_of_credits(tmp_path: Path, loops: float) -> None:
-    """S1c: a line, and a plateau."""
+    """S1c: a line, and a plateau. Where few frames are under way, a CF_Update need not wait for the one before."""
     loop_s = ROUND_TRIP_S + SPACING_S + FRAME_S
     frames = round(loops * loop_s / FRAME_S)
     link = LinkSettings(rate_bps=RATE_BPS, delay_ns=DELAY_NS, capacity=(frames * FRAME_CREDITS, 600))
@@ -105,9 +106,12 @@ def test_a_limit_of_credits(tmp_path: Path, loops: float) -> None:
         source, target = open_gpus(lab, 2)
         begin_write(source, target)
         (rate,) = receive_rates(lab, [target], settle_s=0.5, measure_s=1.0)
-    expected = oracle.credit_share(credits_bytes=frames * FRAME_BYTES, rate_bps=RATE_BPS, loop_s=loop_s)
-    print(f"{loops} loops: {rate / RATE_BPS:.3f}, expected {expected:.3f}")
-    assert rate / RATE_BPS == pytest.approx(expected, rel=0.08)
+    least, most = (
+        oracle.credit_share(credits_bytes=frames * FRAME_BYTES, rate_bps=RATE_BPS, loop_s=item)
+        for item in (loop_s, loop_s - SPACING_S)
+    )
+    print(f"{loops} loops: {rate / RATE_BPS:.3f}, expected {least:.3f} to {most:.3f}")
+    assert least * 0.94 <= rate / RATE_BPS <= most * 1.04
 
 
 NEEDED_FRAMES = oracle.frames_of_round_trip(rate_bps=RATE_BPS, round_trip_s=ROUND_TRIP_S, frame_bytes=FRAME_BYTES)
@@ -119,7 +123,7 @@ def retry(frames: int, *, replays: int = 255) -> RetryConfig:
     return RetryConfig(outstanding_frames_max=frames, replay_timer_ns=timer_ns, replay_count_max=replays)
 
 
-@pytest.mark.parametrize("windows", [0.25, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("windows", [*(pytest.param(item, marks=more) for item in (0.25, 2.0)), 0.5, 1.0])
 def test_a_replay_window(tmp_path: Path, windows: float) -> None:
     """S2b: window / (B RTT), a line and a plateau."""
     frames = max(1, round(windows * NEEDED_FRAMES))
@@ -133,7 +137,7 @@ def test_a_replay_window(tmp_path: Path, windows: float) -> None:
     assert rate / RATE_BPS == pytest.approx(expected, rel=0.08)
 
 
-@pytest.mark.parametrize("loss", [1e-3, 5e-3, 1e-2])
+@pytest.mark.parametrize("loss", [pytest.param(1e-3, marks=more), 1e-2])
 def test_a_link_that_loses_sends_again(tmp_path: Path, loss: float) -> None:
     """S2 with LLR: (1 - p) / (1 - p + p W), while the replay timer's part, some p of it, is small."""
     frames = math.ceil(1.5 * NEEDED_FRAMES)
@@ -202,10 +206,10 @@ def test_lost_frames_take_their_credits_with_them(tmp_path: Path, cc_period_ns: 
     ("flow_control", "own_vc", "voq"),
     [
         (FlowControl.CREDITS, False, False),
-        (FlowControl.CREDITS, True, False),
-        (FlowControl.CREDITS, False, True),
-        (FlowControl.PFC, False, False),
-        (FlowControl.PFC, True, False),
+        pytest.param(FlowControl.CREDITS, True, False, marks=more),
+        pytest.param(FlowControl.CREDITS, False, True, marks=more),
+        pytest.param(FlowControl.PFC, False, False, marks=more),
+        pytest.param(FlowControl.PFC, True, False, marks=more),
         (FlowControl.PFC, False, True),
     ],
 )
