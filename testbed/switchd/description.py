@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
-from testbed.scale_up.retry import RetryConfig
+from testbed.scale_up.domain.link import LinkSettings, plane_links
+from testbed.scale_up.domain.settings_json import decode_link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,6 @@ class SwitchDescription:
     def from_json(cls, text: str) -> SwitchDescription:
         """Raises `ValueError`, `KeyError`, `TypeError` for what `to_json` has not written."""
         fields = json.loads(text)
-        link = fields["link"] | {"flow_control": FlowControl(fields["link"]["flow_control"])}
-        if link["retry"] is not None:
-            link["retry"] = RetryConfig(**link["retry"])
         ports = [
             SwitchPort(interface=interface, mac=bytes.fromhex(mac), peer=bytes.fromhex(peer))
             for interface, mac, peer in fields["ports"]
@@ -74,6 +71,6 @@ class SwitchDescription:
             voq=fields["voq"],
             quantum_ns=fields["quantum_ns"],
             plane_rates_bps=fields["plane_rates_bps"],
-            link=LinkSettings(**link),
+            link=decode_link(fields["link"]),
             ports=ports,
         )

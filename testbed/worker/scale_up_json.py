@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Set as AbstractSet
 
 from testbed.scale_up.domain.endpoint import Gpu
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
-from testbed.scale_up.retry import RetryConfig
+from testbed.scale_up.domain.settings_json import decode_gpu, encode_gpu
 from testbed.transport.errors import TransportError
 from testbed.worker.errors import ProgramError
 from testbed.worker.json_values import Json, read_list, read_object, read_row, read_text, read_whole
@@ -61,7 +59,7 @@ def _encode_packets(packets: ScaleUpPackets) -> dict[str, Json]:
         "rtt_ns": packets.rtt_ns,
         "timeout_ns": packets.timeout_ns,
         "counts_errors": packets.counts_errors,
-        "places": [[place.rank, place.name, _encode_gpu(place.gpu)] for place in packets.places],
+        "places": [[place.rank, place.name, encode_gpu(place.gpu)] for place in packets.places],
     }
 
 
@@ -92,23 +90,9 @@ def _decode_place(item: Json, path: str) -> ScaleUpPlace:
     )
 
 
-def _encode_gpu(gpu: Gpu) -> dict[str, Json]:
-    fields = {item.name: getattr(gpu, item.name) for item in dataclasses.fields(gpu)}
-    return fields | {
-        "link": dataclasses.asdict(gpu.link),
-        "addresses": [[own.hex(), peer.hex()] for own, peer in gpu.addresses],
-    }
-
-
 def _decode_gpu(item: Json, path: str) -> Gpu:
     fields = read_object(item, path)
     try:
-        link = dict(fields["link"])
-        link["flow_control"] = FlowControl(link["flow_control"])
-        if link["retry"] is not None:
-            link["retry"] = RetryConfig(**link["retry"])
-        fields["link"] = LinkSettings(**link)
-        fields["addresses"] = [(bytes.fromhex(own), bytes.fromhex(peer)) for own, peer in fields["addresses"]]
-        return Gpu(**fields)
+        return decode_gpu(fields)
     except (KeyError, TypeError, ValueError, TransportError) as error:
         raise ProgramError(path, f"is no GPU of a scale-up domain: {error}") from None
