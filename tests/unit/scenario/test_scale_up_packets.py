@@ -170,7 +170,7 @@ def link_reading(lab: Lab, place: int, **counters: int) -> LinkReading:
 
 def report(**changes: Any) -> dict[str, Any]:
     vc = {"tx_frames": 30, "tx_bytes": 3000, "rx_frames": 0, "rx_bytes": 0, "dropped_frames": 0, "dropped_bytes": 0}
-    plane = {"retry": {"tx_replay": 2}, "vcs": [vc]}
+    plane = {"retry": {"tx_replay": 2}, "vcs": [vc | {"tx_line_bytes": 3120}]}
     return {
         "domain": "p1-s1",
         "rtt_ns": 20_000_000,
@@ -180,7 +180,7 @@ def report(**changes: Any) -> dict[str, Any]:
         "stalled": False,
         "stall_ns": 0,
         "progress_ns": 3_000_000_000,
-        "gpus": {"0": {"planes": [plane, plane]}},
+        "gpus": {"0": {"planes": [plane, plane], "payload_bytes": 2900}},
         "latencies": [[20_000_000, 997], [60_000_000, 3]],
     } | changes
 
@@ -205,6 +205,7 @@ def test_loads_are_those_of_both_ends_by_plane(lab: Lab, plan: LabPlan) -> None:
     assert load.latency_p50_s == 0.02 and load.latency_p999_s == 0.06
     (samples,) = carried_samples([load])
     assert samples.latency_p999_rtts == 3.0 and samples.failed / samples.transfers == 0.1
+    assert load.request_line_bytes == 2 * 3120 and load.payload_bytes == 2900
     assert samples.request_drops == 2 * GPUS * 3 and samples.request_frames == 60
     assert loads(lab, plan, []) == [] == list(carried_samples([]))
 
