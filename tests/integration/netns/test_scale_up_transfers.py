@@ -15,7 +15,8 @@ import pytest
 from testbed.deploy.live import RunningLab
 from testbed.deploy.scale_up import domain_switch, start_domain_switches
 from testbed.model import SCALE_UP_PRESETS, ScaleUpBy
-from testbed.model.scenario import Transport, TransportKind
+from testbed.model.scenario import Transport
+from testbed.model.transports import TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.workers import SharedWorkers, WorkerFailed
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions

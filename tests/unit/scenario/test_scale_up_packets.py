@@ -18,7 +18,8 @@ from testbed.model.scenario import Transport
 from testbed.model.transports import TransportKind
 from testbed.plan import plan_lab
 from testbed.plan.operations import LabPlan
-from testbed.results import ScaleUpLoad
+from testbed.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
+from testbed.results import RunResult, ScaleUpLoad
 from testbed.scale_up.domain.link import LinkErrors
 from testbed.scenario.run.channels import plan_channels
 from testbed.scenario.run.inside_flows import inside_flows
@@ -206,6 +207,17 @@ def test_loads_are_those_of_both_ends_by_plane(lab: Lab, plan: LabPlan) -> None:
     assert samples.latency_p999_rtts == 3.0 and samples.failed / samples.transfers == 0.1
     assert samples.request_drops == 2 * GPUS * 3 and samples.request_frames == 60
     assert loads(lab, plan, []) == [] == list(carried_samples([]))
+
+
+def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: Lab, plan: LabPlan) -> None:
+    found = loads(lab, plan, [report(stalled=True, stall_ns=2_000_000_000)])
+    run = RunResult(index=1, seed=1, started="", elapsed_s=1.0, metrics={}, checks=[], scale_up=found)
+    rows = scale_up_rows(run)
+    assert [[cell.text for cell in row[:3]] for row in rows] == [["p1-s1", "1", "70"], ["p1-s1", "2", "70"]]
+    assert all(len(row) == len(SCALE_UP_COLUMNS) for row in rows)
+    (note,) = latency_notes(run)
+    assert "1.00 (P50) and 3.00 (P99.9) modelled round trips; rtt_floor_real 50 ns" in note
+    assert "1 of 10 transfers failed, and nothing moved for 2" in note
 
 
 def test_a_floor_or_lateness_above_its_limit_makes_a_run_invalid(lab: Lab, plan: LabPlan) -> None:
