@@ -66,6 +66,7 @@ class SwitchProcess:
         )
         for end in links:
             end.silence_ns *= _PATIENCE
+            end.cf_min_ns = max(end.cf_min_ns, self._description.quantum_ns)  # it has no more rounds than that anyway
         self._errors = [LinkErrors()] * len(ports)
         self._core = SwitchCore(
             native,

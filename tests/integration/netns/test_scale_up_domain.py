@@ -113,7 +113,8 @@ def test_an_incast(tmp_path: Path, flow_control: FlowControl) -> None:
 
     The headroom for pauses is 15 ms of the link's rate, which is what a busy machine may take to obey.
     """
-    link = LinkSettings(**LINK, flow_control=flow_control, capacity=(240, 240), xoff=(20, 20), xon=(10, 10))
+    room = 60 if flow_control is FlowControl.NONE else 240
+    link = LinkSettings(**LINK, flow_control=flow_control, capacity=(room, room), xoff=(20, 20), xon=(10, 10))
     with domain_lab(tmp_path, link, gpus=GPUS, planes=PLANES) as lab:
         target = lab.gpu(0, timeout_s=0.5)
         senders = [lab.gpu(number, timeout_s=0.5) for number in range(1, GPUS)]

@@ -231,8 +231,9 @@ def test_everything_ends_and_a_link_that_is_right_again_carries_all(
     errors: LinkErrors,
 ) -> None:
     """Whatever a link goes through, nothing hangs, no timer runs wild, and afterwards it is as it was."""
-    thresholds = {"xoff": (60, 60), "xon": (30, 30)} if flow_control is FlowControl.PFC else {}
-    link = dataclasses.replace(LINK, flow_control=flow_control, retry=retry, cc_period_ns=2_000_000, **thresholds)
+    link = dataclasses.replace(
+        LINK, flow_control=flow_control, retry=retry, cc_period_ns=2_000_000, xoff=(60, 60), xon=(30, 30)
+    )
     domain = VirtualDomain(link, 3, planes=2, voq=bool(peer_window), peer_window=peer_window, timeout_ns=10_000_000)
     made.append(domain)
     domain.run(2_000_000)
