@@ -19,7 +19,7 @@ from testbed.results import Backend, Outcome
 HERE = [path.stem for path in sorted(SCENARIOS.glob("*.yml")) if "# testbed --on vm run" not in path.read_text()]
 IN_CI = (
     *("ecmp-against-spraying", "incast-lossless", "incast-trimming", "roce-allreduce", "training-step"),
-    *("rail-switch-fails", "overlay-cost", "nvls", "pxn", "scale-up-deadlock", "scale-up-link-errors"),
+    *("rail-switch-fails", "overlay-cost", "nvls", "pxn", "scale-up-deadlock", "scale-up-plane-fails"),
     *("storage-target-dies", "storage-protocols", "management-lost", "whole-datacentre"),
 )
 """Those that together have every transport and network; the others run with `--everything`."""
