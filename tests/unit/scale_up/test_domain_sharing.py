@@ -43,6 +43,19 @@ def made() -> Iterator[list[VirtualDomain]]:
         domain.close()
 
 
+def test_a_switch_that_comes_late_says_by_how_much(made: list[VirtualDomain]) -> None:
+    """Of what it is late a link catches up 2 ms, and all of it counts: a run is judged by that."""
+    domain = VirtualDomain(LINK, 3)
+    made.append(domain)
+    for sender in (1, 2):
+        domain.begin(sender, Kind.WRITE, 0, bytes(SIZE))
+    domain.run(5_000_000)
+    assert domain.core.times()["lateness"]["max_ns"] < 100_000
+    domain.now += 20_000_000
+    domain.run(30_000_000)
+    assert 19_000_000 < domain.core.times()["lateness"]["max_ns"] < 21_000_000
+
+
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDITS, FlowControl.PFC])
 @pytest.mark.parametrize(("queue", "share"), [("fifo", 1 / SENDERS), ("vc", 1 - 1 / SENDERS), ("voq", 1 - 1 / SENDERS)])
 def test_a_victim_behind_an_incast(

@@ -282,18 +282,18 @@ __u64 link_resumes_ns(const struct link_port *port, __u32 vc, __u64 now)
 
 __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns)
 {
-	__u64 begin = later(port->free_ns, ready_ns);
+	__u64 ready = port->blocked >> vc & 1 ? later(ready_ns, port->unblocked_ns) : ready_ns; /* it waited for leave */
+	__u64 due = later(port->free_since_ns, ready), begin = later(port->free_ns, ready);
 
-	if (port->blocked >> vc & 1) /* it waited for leave, not for us */
-		begin = later(begin, port->unblocked_ns);
 	port->blocked &= ~(1u << vc);
 	credit_sent(&port->credit_sender, vc, length);
 	port->free_ns = begin + link_time_ns(port, link_line_bytes(port, length));
+	port->free_since_ns = port->free_ns;
 	port->beat_ns = port->config.cf_max_ns;
 	port->vc[vc].tx_frames++;
 	port->vc[vc].tx_bytes += length;
 	port->vc[vc].tx_line_bytes += link_line_bytes(port, length);
-	return begin;
+	return due;
 }
 
 static void begin_frame(const struct link_port *port, __u8 *frame)

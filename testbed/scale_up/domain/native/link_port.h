@@ -96,6 +96,7 @@ struct link_port {
 	struct credit_sender credit_sender;
 	__u64 paused_until_ns[LINK_VCS];
 	__u64 free_ns;      /* when the last frame is through */
+	__u64 free_since_ns; /* the same, before a process that came late was forgiven some of it */
 	__u64 unblocked_ns; /* when the receiver last gave leave */
 	__u32 blocked;      /* a bit for each VC of which a frame was not let through since one was sent last */
 	/* receiving */
@@ -149,7 +150,7 @@ void link_free(struct link_port *port, __u32 vc, __u32 length);
 /* Whether the receiver lets such a frame come at `now`. */
 bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 now);
 
-/* A data frame that was there since `ready_ns` begins; when it began. */
+/* A data frame that was there since `ready_ns` begins; when it should have, had nobody come late. */
 __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns);
 
 /* That frame gets its number, and is kept, where there is LLR. */
@@ -242,6 +243,7 @@ static inline __u64 later(__u64 a, __u64 b)
  * buffers before the other end can ask for a pause. */
 static inline void link_catch_up(struct link_port *port, __u64 now)
 {
+	port->free_since_ns = port->free_ns;
 	if (now > CATCH_UP_NS)
 		port->free_ns = later(port->free_ns, now - CATCH_UP_NS);
 }

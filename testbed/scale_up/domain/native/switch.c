@@ -213,11 +213,9 @@ static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 inp
 	struct switch_port *port = &sw->ports[output];
 	__u32 number = unqueue(sw, output, vc, input, now);
 	struct frame *frame = &sw->pool.frames[number];
-	__u64 begun;
 
 	port->last_vc = vc;
-	begun = link_sent(&port->link, vc, frame->length, frame->due_ns);
-	histogram_record(&sw->lateness, now - begun);
+	histogram_record(&sw->lateness, now - link_sent(&port->link, vc, frame->length, frame->due_ns));
 	link_number(&port->link, &sw->pool, number, now);
 	send_out(sw, output, number);
 }
