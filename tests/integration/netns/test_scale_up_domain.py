@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from domain_lab import DomainLab, domain_lab
 
-from testbed.scale_up.domain.endpoint import READ, Endpoint
+from testbed.scale_up.domain.endpoint import READ, Endpoint, WindowReference
 from testbed.scale_up.domain.errors import LinkDown, WindowRefused
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
@@ -193,6 +193,23 @@ def test_a_gpu_leaves_and_comes_again(lab: DomainLab) -> None:
     lab.endpoints.run(0.7)  # a peer that a plane does not reach is tried again after 0.5 s
     lab.endpoints.wait(source, source.write(window.reference(), b"z" * SIZE))
     assert memory == b"z" * SIZE
+
+
+def test_what_an_end_left_in_the_switch_is_not_its_successors(lab: DomainLab) -> None:
+    """A request waits for a GPU that is not there. Both GPUs begin anew, and no old refusal ends a new write."""
+    first = lab.gpu(0)
+    first.write(WindowReference(gpu=1, number=0, key=7, size=SIZE), pattern(1, 64))
+    lab.endpoints.run(0.2)
+    assert sum(port["vcs"][0]["rx_frames"] for port in lab.switch.status()["ports"]) == 1
+    lab.endpoints.remove(first)
+    gpus = [lab.gpu(number) for number in (0, 1)]
+    memory = bytearray(SIZE)
+    window = gpus[1].export(memory)
+    window.authorise(0)
+    data = pattern(2, SIZE)
+    lab.endpoints.wait(gpus[0], gpus[0].write(window.reference(), data))
+    assert memory == data
+    assert sum(port["stale"] for port in lab.switch.status()["ports"]) == 1
 
 
 def test_requests_and_responses_on_one_channel_can_lock_up(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ struct link_port {
 	__u32 peer_epoch;
 	bool greeted;
 	__u64 came, epoch_came; /* frames so far; data that came before that one is of another epoch */
+	__u64 epoch_ns;         /* and when that one came */
 	__u64 said_ns, heard_ns;
 	__u64 beat_ns; /* most time between two control frames, as it is now */
 	/* The link's rate now, and what either end says of it: SIGNAL_FULL of the configured one, down to 0. */

@@ -87,6 +87,7 @@ bool link_greet(struct link_port *port, const __u8 *data, __u64 came, __u64 now)
 		port->peer_epoch = theirs;
 		begin_anew(port, now);
 		port->epoch_came = came;
+		port->epoch_ns = now;
 	}
 	port->greeted = ours == port->config.epoch;
 	if (port->greeted != before)
@@ -94,6 +95,7 @@ bool link_greet(struct link_port *port, const __u8 *data, __u64 came, __u64 now)
 	if (port->greeted && !before) {
 		port->unblocked_ns = now;
 		port->epoch_came = came;
+		port->epoch_ns = now;
 	}
 	return port->greeted;
 }

@@ -220,18 +220,38 @@ static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 inp
 	send_out(sw, output, number);
 }
 
+/* Whether a frame is of an end that is not there any more: whoever took its place knows nothing of it, and may have
+ * given the tag that an answer names to something else. */
+static bool is_stale(const struct scale_up_switch *sw, __u32 source, __u32 output, __u32 number)
+{
+	const struct frame *frame = &sw->pool.frames[number];
+	const struct link_port *in = &sw->ports[source].link, *out = &sw->ports[output].link;
+	__u32 kind = frame_bytes(&sw->pool, number)[17] >> 5 & 3;
+
+	if (!in->config.epoch)
+		return false;
+	return frame->came < in->epoch_came || (kind == UALINK_RESPONSE && frame->due_ns < out->epoch_ns);
+}
+
 /* One frame of an output; false: there is none that may go. `resumes_ns` is when one may that is paused. */
 static bool serve(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *resumes_ns)
 {
 	struct switch_port *port = &sw->ports[number];
 
 	for (__u32 i = 1; i <= port->link.config.vcs; i++) {
-		__u32 vc = (port->last_vc + i) % port->link.config.vcs, source, length;
-		int input = next_input(sw, &port->requests[vc]);
+		__u32 vc = (port->last_vc + i) % port->link.config.vcs, source, first, length;
+		int input;
+		while ((input = next_input(sw, &port->requests[vc])) >= 0) {
+			source = number / sw->config.gpus * sw->config.gpus + input;
+			first = queue_of(sw, source, vc, number)->first;
+			if (!is_stale(sw, source, number, first))
+				break;
+			sw->ports[source].link.counters.stale++;
+			frame_give(&sw->pool, unqueue(sw, number, vc, input, now));
+		}
 		if (input < 0)
 			continue;
-		source = number / sw->config.gpus * sw->config.gpus + input;
-		length = sw->pool.frames[queue_of(sw, source, vc, number)->first].length;
+		length = sw->pool.frames[first].length;
 		if (link_may_send(&port->link, vc, length, now)) {
 			let_go(sw, number, vc, input, now);
 			return true;
