@@ -110,6 +110,7 @@ struct link_port {
 	struct retry_slot *slots;
 	struct retry_sender retry_sender;
 	struct retry_receiver retry_receiver;
+	__u64 replay_ns;        /* since when frames are sent again; 0: none are */
 	__u32 stale[LINK_VCS]; /* of the frames in the buffer, those of an epoch that is over */
 	__u32 peer_epoch;
 	bool greeted;

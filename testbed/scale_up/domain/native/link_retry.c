@@ -91,10 +91,18 @@ __u32 link_replay(struct link_port *port, struct frame_pool *pool, __u64 now)
 {
 	__u32 number, sequence;
 
-	while (port->retries && port->free_ns <= now && retry_replay(&port->retry_sender, now, &number, &sequence)) {
+	while (port->retries && port->free_ns <= now) {
+		if (!retry_replay(&port->retry_sender, now, &number, &sequence)) {
+			port->replay_ns = 0;
+			break;
+		}
 		if (pool->frames[number].going) /* it has not left yet */
 			continue;
-		port->free_ns = later(port->free_ns, now) + link_time_ns(port, link_line_bytes(port, pool->frames[number].length));
+		if (!port->replay_ns)
+			port->replay_ns = now;
+		port->free_ns = later(port->free_ns, port->replay_ns);
+		port->free_ns += link_time_ns(port, link_line_bytes(port, pool->frames[number].length));
+		port->free_since_ns = port->free_ns;
 		return number;
 	}
 	return NO_FRAME;
