@@ -58,6 +58,7 @@ def _of_retry(name: str, words: str, dcgm: str = "") -> LinkCounter:
 TRAFFIC = (
     _of_vcs("sent_frames", "Data frames that the switch sent", "tx_frames", "IF_OUT_UCAST_PKTS", "COUNT_TX_PACKETS"),
     _of_vcs("sent_bytes", "Bytes of them", "tx_bytes", "IF_OUT_OCTETS", "COUNT_TX_BYTES"),
+    _of_vcs("sent_line_bytes", "What they took of the link, with the headers that it charges for", "tx_line_bytes"),
     _of_vcs("received_frames", "Data frames that it stored", "rx_frames", "IF_IN_UCAST_PKTS", "COUNT_RX_PACKETS"),
     _of_vcs("received_bytes", "Bytes of them", "rx_bytes", "IF_IN_OCTETS", "COUNT_RX_BYTES"),
     _of_vcs(
