@@ -109,6 +109,7 @@ static void store(struct scale_up_switch *sw, __u32 number, __u64 now)
 	}
 	queue = queue_of(sw, frame->port, frame->vc, frame->output);
 	frame_append(&sw->pool, queue, number);
+	frame->head_ns = frame->due_ns;
 	if (queue->count == 1)
 		request(sw, number, now);
 }
@@ -202,8 +203,11 @@ static __u32 unqueue(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 i
 	requests->last = input;
 	link_free(&sw->ports[source].link, vc, sw->pool.frames[number].length);
 	sw->wake_ns[source] = earlier(sw->wake_ns[source], link_next_timer(&sw->ports[source].link, &sw->pool));
-	if (queue->count)
+	if (queue->count) {
+		if (sw->pool.frames[queue->first].output != output) /* it waited for that one, and not for us */
+			sw->pool.frames[queue->first].head_ns = now;
 		request(sw, queue->first, now);
+	}
 	return number;
 }
 
@@ -213,9 +217,11 @@ static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 inp
 	struct switch_port *port = &sw->ports[output];
 	__u32 number = unqueue(sw, output, vc, input, now);
 	struct frame *frame = &sw->pool.frames[number];
+	__u64 due;
 
 	port->last_vc = vc;
-	histogram_record(&sw->lateness, now - link_sent(&port->link, vc, frame->length, frame->due_ns));
+	due = later(link_sent(&port->link, vc, frame->length, frame->due_ns), frame->head_ns);
+	histogram_record(&sw->lateness, now - due);
 	link_number(&port->link, &sw->pool, number, now);
 	send_out(sw, output, number);
 }
