@@ -1,7 +1,7 @@
 """The switch's process: ports, served by the native loop, and beside them the control socket.
 
-It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `set_link`, `set_links`, `reset_link` and
-`shutdown`.
+It ends on SIGTERM, SIGINT or when it is asked to. Commands are `status`, `forget_peaks`, `set_link`, `set_links`,
+`reset_link` and `shutdown`.
 """
 
 from __future__ import annotations
