@@ -143,7 +143,7 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 	    (kind == OP_WRITE_FULL && (size % 64 || remote % 64)) || (peer == endpoint->config.gpu && kind != OP_FENCE) ||
 	    (kind == OP_MESSAGE && size > endpoint->config.coarse * REGION_BYTES) || size >> OFFSET_BITS ||
 	    vc >= endpoint->planes[0].link.config.vcs ||
-	    endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS - WINDOWS)
+	    endpoint->completed - endpoint->arrived + endpoint->running + endpoint->queued >= OPERATIONS)
 		return 0;
 	while (endpoint->operations[number].used && tried++ < OPERATIONS)
 		number = (number + 1) % OPERATIONS;
@@ -177,7 +177,7 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 
 static void complete(struct endpoint *endpoint, struct operation *operation, __u64 now)
 {
-	__u32 place = (endpoint->completed_first + endpoint->completed++) % OPERATIONS;
+	__u32 place = (endpoint->completed_first + endpoint->completed++) % COMPLETIONS;
 
 	endpoint->completions[place] = (struct completion){
 		.handle = operation->handle,
@@ -194,10 +194,11 @@ static void complete(struct endpoint *endpoint, struct operation *operation, __u
 /* There is room for one of each window beside the operations. */
 void endpoint_tell_arrival(struct endpoint *endpoint, __u32 window, __u64 now)
 {
-	__u32 place = (endpoint->completed_first + endpoint->completed) % OPERATIONS;
+	__u32 place = (endpoint->completed_first + endpoint->completed) % COMPLETIONS;
 
-	if (endpoint->completed + endpoint->running + endpoint->queued >= OPERATIONS)
+	if (endpoint->arrived == WINDOWS)
 		return;
+	endpoint->arrived++;
 	endpoint->completed++;
 	endpoint->completions[place] = (struct completion){.handle = window, .ended_ns = now, .kind = OP_ARRIVED};
 }
@@ -207,8 +208,9 @@ bool endpoint_completion(struct endpoint *endpoint, struct completion *completio
 	if (!endpoint->completed)
 		return false;
 	*completion = endpoint->completions[endpoint->completed_first];
-	endpoint->completed_first = (endpoint->completed_first + 1) % OPERATIONS;
+	endpoint->completed_first = (endpoint->completed_first + 1) % COMPLETIONS;
 	endpoint->completed--;
+	endpoint->arrived -= completion->kind == OP_ARRIVED;
 	return true;
 }
 

@@ -17,8 +17,8 @@
  * A plane whose link is down (`link_port.h`) carries nothing. What waits for it, or was sent by it and has no answer, is
  * done by the planes that are left; only an atomic and a message fail that may have been carried out. With SPRAY_PINNED
  * an address has its plane, and what is for it waits. A switch gives back a request whose target it cannot reach: that
- * plane is not used for that peer for a while. Where no plane is left operations fail. One thread drives all of it. Nothing that arrives is taken for granted.
- */
+ * plane is not used for that peer for a while. Where no plane is left operations fail. One thread drives all of it.
+ * Nothing that arrives is taken for granted. */
 #ifndef TESTBED_SCALE_UP_ENDPOINT_H
 #define TESTBED_SCALE_UP_ENDPOINT_H
 
@@ -28,6 +28,7 @@
 #include "transactions.h"
 
 #define OPERATIONS 1024 /* at a time */
+#define COMPLETIONS (OPERATIONS + WINDOWS)
 #define PLANES 64
 #define SPREAD 256 /* regions after which planes come again in the same order */
 #define WAITING 64   /* transactions of a plane, peer and VC */
@@ -115,8 +116,8 @@ struct endpoint {
 	__u32 running;                         /* of those cut up, wholly or not, that are not done */
 	__u32 free_operation;                  /* where to look for a free one */
 	__u64 next_handle;
-	struct completion completions[OPERATIONS];
-	__u32 completed_first, completed;
+	struct completion completions[COMPLETIONS];
+	__u32 completed_first, completed, arrived; /* all of them, and those that tell of windows */
 	struct frame_list inbox;
 	struct endpoint_counters counters;
 	struct histogram times; /* of transactions, from sent to answered */
