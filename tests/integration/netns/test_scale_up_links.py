@@ -164,6 +164,9 @@ def test_faults_of_a_run_are_done_seen_and_undone(lab: RunningLab) -> None:
         deadline = time.monotonic() + 30
         while len(timeline.outcome().troubles) == 0 and timeline.outcome().acts < 7 and time.monotonic() < deadline:
             ended.wait(0.02)
+        # Nobody listens any more behind this, and the switch was started this moment.
+        while "switch-started" not in [event.kind for event in timeline.events()] and time.monotonic() < deadline:
+            ended.wait(0.02)
     outcome = timeline.outcome()
     assert (outcome.acts, outcome.left_changed) == (8, ()), outcome
     lateness = [line for line in outcome.troubles if " late " not in line and "to happen" not in line]
