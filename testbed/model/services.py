@@ -98,7 +98,7 @@ SLURMD_PORT = 6818
 SLURM_CLIENT_PORTS = range(0xEC00, 0xEE00)
 """TCP ports at which Slurm's clients wait for the output of tasks (SrunPortRange): all those under one mask."""
 
-SCRAPE_INTERVAL = Duration.parse("2s")
+SCRAPE_INTERVAL = Duration.parse("5s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

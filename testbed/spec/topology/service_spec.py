@@ -31,7 +31,7 @@ class TelemetrySpec(SpecModel):
     """`telemetry:` of services."""
 
     interval: Written[_Interval] = Field(
-        default=None, description="Says how often counters are asked for; the default is every 2 s."
+        default=None, description="Says how often counters are asked for; the default is every 5 s."
     )
 
 
