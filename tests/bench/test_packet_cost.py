@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from figures import Figure, judge
+from figures import FIGURES, Figure, judge
 
 from testbed.api import Lab
 from testbed.collect.cpu import CpuTimes, read_cpu_times
@@ -23,7 +26,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.model.scenario import Transport, TransportKind
 from testbed.scenario.run.workers import SharedWorkers
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.scenario.sweep.packet_cost import measure_packet_us
+from testbed.scenario.sweep.packet_cost import HOSTS, LINK_RATE, MTU_BYTES, K, measure_packet_us
 from testbed.workload.steps import Transfer, Workload
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
@@ -39,17 +42,37 @@ qos: {{preset: uec, load_balancing: {{mode: flow}}, base_rtt: 12us}}
 BYTES = 8_000_000
 """Some 1,960 packets of each NIC."""
 MOST_US = 80 if is_compiled() else 500
-"""Of CPU time, for a data packet."""
+"""Of CPU time, for a data packet, where the machine is quick: without judgement, for the table."""
+MOST_BARE = 1.6 if is_compiled() else 8
+"""CPU time of a data packet, in that of a bare datagram and its answer."""
+ROUNDS = 3
+EXCHANGE = Path(__file__).with_name("paced_exchange.py")
+PACKETS = 350
 UET = Transport(kind=TransportKind.UET)
 
 
+def bare_us() -> float:
+    """CPU time of a datagram and its answer between as many processes at the same pace, with no transport (us)."""
+    gap_us = MTU_BYTES * 8 * K / LINK_RATE.bps * 1e6
+    argv = [sys.executable, str(EXCHANGE), str(HOSTS), str(PACKETS), f"{gap_us:.0f}", str(MTU_BYTES - 40)]
+    return float(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout)
+
+
 def test_the_workers_share() -> None:
+    """The floor is measured in the same rounds: how fast this machine wakes a process is not the transport's doing."""
+    state = StateDirectory()
+    rounds = [(measure_packet_us(UET, state), bare_us()) for _ in range(ROUNDS)]
+    ours = statistics.median(us for us, _ in rounds)
+    FIGURES.append(
+        Figure(what="UET: CPU of the workers for a data packet, one switch", measured=ours, limit=MOST_US, unit="us")
+    )
     judge(
         Figure(
-            what="UET: CPU of the workers for a data packet, one switch",
-            measured=measure_packet_us(UET, StateDirectory()),
-            limit=MOST_US,
-            unit="us",
+            what="UET: the same, in that of bare datagrams at this pace",
+            measured=statistics.median(us / bare for us, bare in rounds),
+            limit=MOST_BARE,
+            unit="",
+            ratio=True,
         )
     )
 
