@@ -49,8 +49,8 @@ def test_nothing_else_names_a_kind_of_transport() -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in sorted(SOURCE.rglob("*.py"))
-        if path != SOURCE / "model/transports.py"
-        for node in ast.walk(ast.parse(path.read_text()))
+        if path != SOURCE / "model/transports.py" and "TransportKind" in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "TransportKind"
     ]
     assert found == []
