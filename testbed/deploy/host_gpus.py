@@ -1,7 +1,8 @@
 """What programs in a host of a lab with packets in its scale-up domains are told of the host's GPUs.
 
 It is a file for each host, written when the domains' switches start, and gone with the lab's run directory. Commands
-that are run in a host find it by an environment variable.
+that are run in a host find it by an environment variable. A host that is a container sees its file, and the library of
+endpoints, where they are on this machine.
 """
 
 from __future__ import annotations
@@ -52,10 +53,25 @@ def write_host_gpus(plan: LabPlan, run: Path) -> None:
 
 def gpu_environment(plan: LabPlan, run: Path, node: str) -> dict[str, str]:
     """What a command in a node finds its GPUs by; nothing where the node has none in a domain with packets."""
-    if any(wire.host == node for domain in plan.scale_up_domains for wire in domain.wires):
-        return {GPUS_VARIABLE: str(_path(run, node))}
-    return {}
+    return {GPUS_VARIABLE: str(_path(run, node))} if _has_gpus(plan, node) else {}
+
+
+def gpu_paths(plan: LabPlan, run: Path, node: str) -> tuple[Path, ...]:
+    """What a node that is a container must see of this machine to open its GPUs: the directory of its file, which is
+    made here, and the library. Nothing where it has none in a domain with packets. Raises `CapabilityError` without a
+    compiler.
+    """
+    if not _has_gpus(plan, node):
+        return ()
+    directory = _path(run, node).parent
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory, scale_up_domain.build()
+
+
+def _has_gpus(plan: LabPlan, node: str) -> bool:
+    return any(wire.host == node for domain in plan.scale_up_domains for wire in domain.wires)
 
 
 def _path(run: Path, host: str) -> Path:
-    return run / DIRECTORY_NAME / f"{host}.gpus.json"
+    """In a directory that no switch of a domain uses: a container sees all of it."""
+    return run / DIRECTORY_NAME / ".gpus" / host / "gpus.json"

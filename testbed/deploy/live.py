@@ -241,17 +241,20 @@ class RunningLab:
         """
         runtime = self.runtime(node)
         if runtime is not None:
+            options["env"] = {**self._gpu_environment(node), **(options.get("env") or {})}
             return runtime.spawn(node, argv, options)
         return self.spawn_tool(node, argv, **options)
 
     def environment(self, node: str) -> dict[str, str]:
         """Return what the commands of a node that is no container have in their environment beside what all have."""
-        found = dict(self.node(node).env)
-        if self.plan.scale_up_domains:
-            from testbed.deploy.host_gpus import gpu_environment
+        return {**self._gpu_environment(node), **self.node(node).env}
 
-            found = {**gpu_environment(self.plan, self._state.run_directory(self.name), node), **found}
-        return found
+    def _gpu_environment(self, node: str) -> dict[str, str]:
+        if not self.plan.scale_up_domains:
+            return {}
+        from testbed.deploy.host_gpus import gpu_environment
+
+        return gpu_environment(self.plan, self._state.run_directory(self.name), node)
 
     def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Do as `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""

@@ -289,15 +289,6 @@ def _unfit_credits(scale_up: ScaleUp) -> Iterator[FabricError]:
 def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
     """What a domain may be, but not one whose switch is a process of this machine."""
     scale_up, domains = lab.scale_up, find_domains(lab)
-    members = {host for domain in domains for host in domain.hosts}
-    contained = [host.name for host in lab.hosts if host.name in members and host.container is not None]
-    if contained:
-        yield FabricError(
-            f"the host {contained[0]} is a container, where no endpoint of its GPUs is opened",
-            field="scale_up.by",
-            code="scale-up-packets",
-            hint="by: time, or hosts that are network namespaces",
-        )
     if not domains:
         yield FabricError(
             "no host has a GPU, so that no scale-up domain can have packets",

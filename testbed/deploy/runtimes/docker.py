@@ -16,7 +16,7 @@ from testbed.deploy.runtimes.runtime import NodesRemain, not_started
 from testbed.deploy.steps import StepCallback, StepEvent, step
 from testbed.drivers.images.container_images import outdated_images
 from testbed.drivers.nodes import container_exec
-from testbed.drivers.nodes.containers import LABEL, ContainerEngine, StartedContainer
+from testbed.drivers.nodes.containers import LABEL, ContainerEngine, Mount, StartedContainer
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.routing.container_frr import (
     ContainerDaemon,
@@ -48,7 +48,7 @@ class DeployingContainers:
     def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
         """Start all, journalled, and give their namespaces to `kernel`; what was started comes back.
 
-        Raises `NameInUse`, `DriverError`, `CapabilityError` for a switch without FRR.
+        Raises `NameInUse`, `DriverError`, `CapabilityError` for a switch without FRR, or GPUs without a compiler.
         """
         operations = [
             item for item in plan.operations if isinstance(item, StartContainer) and item.container.runtime == NAME
@@ -68,6 +68,14 @@ class DeployingContainers:
             )
         with step("containers", notify, f"{len(operations)} containers"):
             mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
+            if plan.scale_up_domains:
+                from testbed.deploy.host_gpus import gpu_paths
+
+                mounts |= {
+                    item.node: tuple(Mount(source=path, target=path, read_only=True) for path in paths)
+                    for item in operations
+                    if (paths := gpu_paths(plan, self._run, item.node))
+                }
             self._journal.containers(NAME, self._engine.url, self._deployment)
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}

@@ -56,6 +56,7 @@ class Mount:
 
     source: Path
     target: Path
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +209,10 @@ class ContainerEngine:
             BindMount(target=bind.target, source=bind.source, type="bind", read_only=bind.read_only)
             for bind in container.binds
         ]
-        binds += [BindMount(target=str(item.target), source=str(item.source), type="bind") for item in mounts]
+        binds += [
+            BindMount(target=str(item.target), source=str(item.source), type="bind", read_only=item.read_only)
+            for item in mounts
+        ]
         options: dict[str, Any] = {}
         if container.cpus is not None:
             options["nano_cpus"] = int(container.cpus * 1e9)

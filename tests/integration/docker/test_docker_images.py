@@ -13,7 +13,7 @@ import pytest
 
 from testbed.deploy.steps import StepEvent
 from testbed.drivers.images import container_images
-from testbed.drivers.images.container_images import Base, build_image, image_status
+from testbed.drivers.images.container_images import Base, build_image, image_status, load_recipe
 from testbed.drivers.nodes.containers import ContainerEngine
 from testbed.errors import CapabilityError, DriverError
 from testbed.spec import load_topology_text
@@ -34,10 +34,10 @@ topology:
 def checkout(tmp_path: Path) -> Path:
     """A copy of what images are made from."""
     shutil.copytree(ROOT / "images", tmp_path / "images", ignore=shutil.ignore_patterns("vm", "wireshark"))
-    for name in ("agent", "compiled", "transport", "worker", "workload"):
-        shutil.copytree(ROOT / "testbed" / name, tmp_path / "testbed" / name)
-    for name in ("__init__.py", "version.py", "errors.py", "names.py", "units.py"):
-        shutil.copy(ROOT / "testbed" / name, tmp_path / "testbed" / name)
+    for name in load_recipe("host").files:
+        if name.startswith("testbed/"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 

@@ -244,6 +244,40 @@ def test_the_transports_tools_between_containers(mixed: RunningLab, tool: str) -
     server.stdout.close()
 
 
+GPUS = """
+name: {name}
+scale: {{time: 50000}}
+fabric:
+  design: rail-optimized
+  hosts: 1
+  segments: 1
+  gpus: 2
+  spines: 1
+  scale_up: {{preset: h100, by: packets}}
+topology:
+  kinds:
+    host: {{runtime: docker}}
+"""
+
+
+def test_gpus_of_a_container_meet_over_their_domains_switch(sandbox: Any, client: ContainerEngine) -> None:
+    """The lab lends the container the library of endpoints, and what it has to know of its GPUs."""
+    model = load_topology_text(GPUS.format(name=sandbox.name()), file="gpus.yml")
+    lab: RunningLab = sandbox.deploy(model, k=50_000.0).lab
+    host = "p1-s1-h1"
+    argv = ["su_write_bw", "-s", "64k", "-n", "40"]
+    server = lab.spawn(host, [*argv, "--gpu", "2"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    done = lab.run(host, [*argv, "--gpu", "1", "127.0.0.1"], timeout_s=60)
+    assert done.returncode == 0, done
+    assert server.communicate(timeout=30)[0].decode().splitlines()[-2:] == done.stdout.splitlines()[-2:]
+    share = float(done.stdout.splitlines()[-2].split()[-1])
+    assert 0 < share <= 100, "of a GPU's rate"
+    changed = lab.run(host, ["sh", "-c", 'test -r "$TESTBED_GPUS" && echo >>"$TESTBED_GPUS"'])
+    assert "Read-only file system" in changed.stderr, "what the lab says is not the container's to change"
+    sandbox.destroy()
+
+
 def test_capture_needs_nothing_in_the_image(mixed: RunningLab, shared_sandbox: Any) -> None:
     assert mixed.run("p1-s1-h1", ["tcpdump", "--version"]).returncode != 0
     target = str(mixed.port("p1-s2-h1", "rail1").address).partition("/")[0]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
 
 TOPOLOGY = """
 name: {name}
@@ -42,12 +42,14 @@ def _deploy(sandbox: Any) -> subprocess.Popen[bytes]:
     return process
 
 
-def _measured(sandbox: Any) -> tuple[float, float]:
-    """How long deploy and destroy take on this machine as it is now."""
+@pytest.fixture(scope="module")
+def measured(shared_sandbox: Any) -> tuple[float, float]:
+    """How long deploy and destroy take on this machine as it is now, in seconds."""
     started = time.monotonic()
-    assert _deploy(sandbox).wait(120) == 0, (sandbox.root / "out").read_text()
+    assert _deploy(shared_sandbox).wait(120) == 0, (shared_sandbox.root / "out").read_text()
     deployed = time.monotonic()
-    assert sandbox.start("destroy", "-n", sandbox.name()).wait(60) == 0
+    shared_sandbox.note_daemons()
+    assert shared_sandbox.start("destroy", "-n", shared_sandbox.name()).wait(60) == 0
     return deployed - started, time.monotonic() - deployed
 
 
@@ -69,9 +71,9 @@ def _destroy(sandbox: Any) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
-def test_an_interrupted_deploy_leaves_nothing(sandbox: Any, points: int) -> None:
+def test_an_interrupted_deploy_leaves_nothing(sandbox: Any, measured: tuple[float, float], points: int) -> None:
     random_numbers = random.Random(f"interrupt {points}")
-    full, _ = _measured(sandbox)
+    full, _ = measured
     for point in range(points):
         delay = full * (point + random_numbers.random()) / points
         status = _signal_after(_deploy(sandbox), delay, signal.SIGINT)
@@ -82,9 +84,9 @@ def test_an_interrupted_deploy_leaves_nothing(sandbox: Any, points: int) -> None
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("points", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
-def test_destroy_cleans_up_after_a_killed_deploy(sandbox: Any, points: int) -> None:
+def test_destroy_cleans_up_after_a_killed_deploy(sandbox: Any, measured: tuple[float, float], points: int) -> None:
     random_numbers = random.Random(f"kill {points}")
-    full, _ = _measured(sandbox)
+    full, _ = measured
     for point in range(points):
         delay = full * (point + random_numbers.random()) / points
         status = _signal_after(_deploy(sandbox), delay, signal.SIGKILL)
@@ -94,9 +96,9 @@ def test_destroy_cleans_up_after_a_killed_deploy(sandbox: Any, points: int) -> N
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("points", [FEW_DESTROYS, pytest.param(MANY_DESTROYS, marks=pytest.mark.soak)])
-def test_destroy_finishes_what_a_killed_destroy_began(sandbox: Any, points: int) -> None:
+def test_destroy_finishes_what_a_killed_destroy_began(sandbox: Any, measured: tuple[float, float], points: int) -> None:
     random_numbers = random.Random(f"destroy {points}")
-    _, full = _measured(sandbox)
+    _, full = measured
     for point in range(points):
         assert sandbox.start("deploy", "-q", "--no-wait", "-t", str(_write_topology(sandbox))).wait(60) == 0
         sandbox.note_daemons()
@@ -137,9 +139,9 @@ def test_a_second_interrupt_does_not_stop_the_undoing(sandbox: Any) -> None:
     assert sandbox.leftovers() == []
 
 
-def test_deploy_replaces_what_a_killed_deploy_left(sandbox: Any) -> None:
+def test_deploy_replaces_what_a_killed_deploy_left(sandbox: Any, measured: tuple[float, float]) -> None:
     """The next deploy of that name needs no `destroy` in between."""
-    full, _ = _measured(sandbox)
+    full, _ = measured
     _signal_after(_deploy(sandbox), full * 0.6, signal.SIGKILL)
     sandbox.note_daemons()
     result = sandbox.cli("deploy", "-f", "json", "-q", "-t", str(_write_topology(sandbox)))

@@ -13,7 +13,7 @@ from roce_samples import FIRST, FIRST_V6, SECOND, SECOND_V6, RoceSamples, roce_f
 
 from testbed.cli.nodes.packets import print_flows, print_packets
 from testbed.cli.output import Format
-from testbed.collect.captured.roce import REMEMBERED_PSNS
+from testbed.collect.captured import roce
 from testbed.collect.pcap import CaptureError
 from testbed.transport.roce.packets.headers import Aeth, Bth, Reth
 from testbed.transport.roce.packets.opcodes import UDP_PORT, Opcode
@@ -214,11 +214,14 @@ def test_datagrams_are_never_sent_again(tmp_path: Path, capsys: pytest.CaptureFi
     assert [entry["roce"]["retransmitted"] for entry in shown] == [False, False]  # type: ignore[index]
 
 
-def test_psns_that_come_around_are_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_psns_that_come_around_are_new(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is remembered is bounded."""
+    monkeypatch.setattr(roce, "REMEMBERED_PSNS", 100)
     body = roce_frame(packet(Opcode.RC_SEND_MIDDLE, 0, b"1234"))
     at = 14 + 20 + 8 + 8
-    frames = [body[:at] + struct.pack("!I", psn) + body[at + 4 :] for psn in range(REMEMBERED_PSNS + 1)]
+    frames = [body[:at] + struct.pack("!I", psn) + body[at + 4 :] for psn in range(roce.REMEMBERED_PSNS + 1)]
     print_flows(capture_of(tmp_path, [*frames, frames[0], frames[-1]]), Format.JSON)
     (flow,) = json.loads(capsys.readouterr().out)
     assert flow["retransmitted"] == 1

@@ -19,6 +19,7 @@ TESTBED = ROOT / "testbed"
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 CODED = ("problem", "refusal", "_refuse", "_problem", "_once", "_add", "_fault", "_unknown", "stop", "add")
 """Functions that take the code of a problem by its place; all take it as `code=`."""
+TAKERS = re.compile(rf"\bdef ({'|'.join(CODED)})\(")
 
 pytest.importorskip("sphinx", reason="the documentation's packages are not installed: pip install testbed[docs]")
 
@@ -116,11 +117,17 @@ def test_every_shipped_file_is_there(folder: str, pages: dict[str, str]) -> None
 @cache
 def codes_in_the_code() -> set[str]:
     """Every text that is given as the code of a problem somewhere in the package."""
-    modules = {path: ast.parse(path.read_text()) for path in TESTBED.rglob("*.py")}
-    takers: dict[str, dict[str, set[int]]] = {}
-    for path, module in modules.items():
-        _find_takers(module, takers.setdefault(_package(path), {}))
-    return {code for path, module in modules.items() for code in _codes_of(module, takers[_package(path)])}
+    texts = {path: path.read_text() for path in TESTBED.rglob("*.py")}
+    takers: dict[str, dict[str, set[int]]] = {_package(path): {} for path in texts}
+    for path, text in texts.items():
+        if TAKERS.search(text):
+            _find_takers(ast.parse(text), takers[_package(path)])
+    found: set[str] = set()
+    for path, text in texts.items():
+        called = takers[_package(path)]
+        if re.search("|".join((r"\bcode\b", *(rf"\b{name}\(" for name in called))), text):
+            found.update(_codes_of(ast.parse(text), called))
+    return found
 
 
 def _package(path: Path) -> str:
@@ -133,12 +140,13 @@ def _codes_of(module: ast.Module, takers: dict[str, set[int]]) -> Iterator[str]:
             defaults = zip(one.args.kwonlyargs, one.args.kw_defaults, strict=True)
             yield from (text for a, value in defaults if a.arg == "code" and value for text in _texts(value, {}))
     for scope in (one for one in ast.walk(module) if isinstance(one, ast.FunctionDef | ast.Module)):
-        named = _texts_of_names(scope)
+        given: list[ast.expr] = []
         for call in (one for one in ast.walk(scope) if isinstance(one, ast.Call)):
             function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-            given = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+            given += [keyword.value for keyword in call.keywords if keyword.arg == "code"]
             given += [call.args[place] for place in takers.get(function, ()) if place < len(call.args)]
-            yield from (text for one in given for text in _texts(one, named) if CODE.fullmatch(text))
+        named = _texts_of_names(scope) if any(not isinstance(one, ast.Constant) for one in given) else {}
+        yield from (text for one in given for text in _texts(one, named) if CODE.fullmatch(text))
 
 
 def _find_takers(module: ast.Module, found: dict[str, set[int]]) -> None:
