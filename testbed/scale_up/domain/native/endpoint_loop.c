@@ -51,7 +51,8 @@ int endpoint_loop_watch(struct endpoint_loop *loop, int descriptor)
 	return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event) ? errno : 0;
 }
 
-int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets, const int *pause_sockets)
+int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets,
+		      struct packet_ring *const *rings, const int *pause_sockets)
 {
 	__u32 place = 0;
 	int error = 0;
@@ -62,6 +63,7 @@ int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, con
 		return ENOSPC;
 	for (__u32 plane = 0; !error && plane < endpoint->config.planes; plane++) {
 		loop->sockets[place][plane] = sockets[plane];
+		loop->rings[place][plane] = rings[plane];
 		error = watch(loop, sockets[plane], place, plane);
 		if (!error)
 			error = watch(loop, pause_sockets[plane], place, plane);
@@ -128,12 +130,14 @@ static void receive(struct endpoint_loop *loop, __u64 what)
 {
 	__u32 place = what >> 8 & 0xffffff, plane = what & 0xff, frames[AT_ONCE];
 	struct endpoint *endpoint = place < loop->count ? loop->endpoints[place] : NULL;
-	int count;
+	int count, socket = what >> 32;
+	struct packet_ring *ring;
 	__u64 now;
 
 	if (!endpoint)
 		return;
-	count = batch_receive(loop->batch, what >> 32, &endpoint->pool, endpoint->config.planes * 2 * RESPONSES, frames);
+	ring = socket == loop->sockets[place][plane] ? loop->rings[place][plane] : NULL;
+	count = batch_receive(loop->batch, socket, ring, &endpoint->pool, endpoint->config.planes * 2 * RESPONSES, frames);
 	now = monotonic_ns();
 	for (int i = 0; i < count; i++)
 		endpoint_arrive(endpoint, plane, frames[i], now);

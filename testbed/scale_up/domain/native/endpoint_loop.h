@@ -12,15 +12,17 @@ struct endpoint_loop {
 	int epoll;
 	struct endpoint *endpoints[ENDPOINTS];
 	int sockets[ENDPOINTS][PLANES];
+	struct packet_ring *rings[ENDPOINTS][PLANES];
 	__u32 count;
 };
 
 API struct endpoint_loop *endpoint_loop_new(void); /* NULL: no memory or descriptor */
 API void endpoint_loop_free(struct endpoint_loop *loop);
 
-/* Serve an endpoint by these sockets, one for each plane, and those for PFC frames (-1: none). They stay the caller's,
- * as the endpoint does, and must be open until it is removed. 0 or an errno. */
-API int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets, const int *pause_sockets);
+/* Serve an endpoint by these sockets, one for each plane, their rings (NULL: none), and those for PFC frames (-1: none).
+ * They stay the caller's, as the endpoint does, and must be open until it is removed. 0 or an errno. */
+API int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets,
+			  struct packet_ring *const *rings, const int *pause_sockets);
 API void endpoint_loop_remove(struct endpoint_loop *loop, struct endpoint *endpoint);
 
 /* Have `descriptor` end `endpoint_loop_run` when it becomes readable; 0 or an errno. */

@@ -57,8 +57,8 @@ static bool take_interfaces(struct switch_loop *loop, const int *interfaces)
 	return true;
 }
 
-struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, int pause_socket, const int *interfaces,
-				    int control, __u64 quantum_ns)
+struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, struct packet_ring *ring,
+				    int pause_socket, const int *interfaces, int control, __u64 quantum_ns)
 {
 	struct switch_loop *loop = calloc(1, sizeof(*loop));
 
@@ -67,6 +67,7 @@ struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, int 
 	loop->sw = sw;
 	loop->quantum_ns = quantum_ns;
 	loop->socket = socket;
+	loop->ring = ring;
 	loop->pause_socket = pause_socket;
 	loop->batch = batch_new();
 	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -89,7 +90,7 @@ void switch_loop_free(struct switch_loop *loop)
 	free(loop);
 }
 
-static void receive(struct switch_loop *loop, int socket)
+static void receive(struct switch_loop *loop, int socket, struct packet_ring *ring)
 {
 	struct scale_up_switch *sw = loop->sw;
 	__u32 frames[AT_ONCE];
@@ -97,7 +98,7 @@ static void receive(struct switch_loop *loop, int socket)
 
 	for (int batch = 0; batch < BATCHES && count == AT_ONCE; batch++) {
 		/* Some are left for what the switch itself says. */
-		count = batch_receive(loop->batch, socket, &sw->pool, sw->port_count, frames);
+		count = batch_receive(loop->batch, socket, ring, &sw->pool, sw->port_count, frames);
 		__u64 now = monotonic_ns();
 		if (count > 0)
 			loop->came += count;
@@ -189,8 +190,10 @@ static bool wait_and_receive(struct switch_loop *loop, __u64 deadline)
 	for (int i = 0; i < count; i++) {
 		if (events[i].data.u64 == CONTROL)
 			asked = true;
+		else if (events[i].data.u64 == PAUSES)
+			receive(loop, loop->pause_socket, NULL);
 		else
-			receive(loop, events[i].data.u64 == PAUSES ? loop->pause_socket : loop->socket);
+			receive(loop, loop->socket, loop->ring);
 	}
 	return asked;
 }
