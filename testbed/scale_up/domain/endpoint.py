@@ -450,7 +450,7 @@ class Endpoints:
         endpoint = Endpoint(self._native, gpu)
         if error := self._native.endpoint_loop_add(self._handle, endpoint.handle, *endpoint.descriptors()):
             endpoint.close()
-            raise OSError(error, "epoll_ctl")
+            raise OSError(error, "endpoint loop")
         self._endpoints.append(endpoint)
         self._native.endpoint_loop_run(self._handle, 0)  # the switch knows of it before its peers do
         return endpoint
@@ -473,7 +473,7 @@ class Endpoints:
     def watch(self, descriptor: int) -> None:
         """Have `run` return when this becomes readable. Raises `OSError`."""
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
-            raise OSError(error, "epoll_ctl")
+            raise OSError(error, "endpoint loop")
 
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""

@@ -1,6 +1,12 @@
-/* The waiting of a process that has endpoints: their sockets, and their timers. */
+/* The waiting of a process that has endpoints: their sockets, and their timers.
+ *
+ * Sockets of planes are waited for by ppoll(2): epoll(7) would be called for each frame that comes or has been sent, which
+ * costs more than to name all sockets once a round.
+ */
 #ifndef TESTBED_SCALE_UP_ENDPOINT_LOOP_H
 #define TESTBED_SCALE_UP_ENDPOINT_LOOP_H
+
+#include <poll.h>
 
 #include "endpoint.h"
 #include "sockets.h"
@@ -9,7 +15,12 @@
 
 struct endpoint_loop {
 	struct batch *batch;
-	int epoll;
+	int epoll; /* of what is watched, and of sockets for PFC */
+	struct pollfd *polled; /* `epoll`, and the planes' sockets */
+	struct place {
+		__u32 endpoint, plane;
+	} *places; /* of each of them */
+	__u32 polled_count, polled_room;
 	struct endpoint *endpoints[ENDPOINTS];
 	int sockets[ENDPOINTS][PLANES];
 	struct packet_ring *rings[ENDPOINTS][PLANES];

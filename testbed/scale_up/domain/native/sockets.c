@@ -25,6 +25,14 @@ __u64 monotonic_ns(void)
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
+void socket_forget_error(int socket)
+{
+	socklen_t size = sizeof(int);
+	int error;
+
+	getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+}
+
 struct batch *batch_new(void)
 {
 	struct batch *batch = calloc(1, sizeof(*batch));

@@ -34,6 +34,9 @@ int batch_send(struct batch *batch, int socket, const struct frame_pool *pool, c
 int batch_send_by(struct batch *batch, int socket, const struct frame_pool *pool, const __u32 *frames,
 		  const int *interfaces, __u64 *const *failures, int count);
 
+/* An error that waits at a socket, and makes it readable, is none of ours. */
+void socket_forget_error(int socket);
+
 API __u64 monotonic_ns(void);
 
 #endif

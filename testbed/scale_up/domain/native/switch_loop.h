@@ -8,7 +8,7 @@
 struct switch_loop {
 	struct scale_up_switch *sw;
 	struct batch *batch;
-	int epoll;
+	int control;
 	int socket, pause_socket;  /* -1: none */
 	struct packet_ring *ring;  /* of `socket`; NULL: none */
 	int *interfaces;           /* by port, their indexes */
