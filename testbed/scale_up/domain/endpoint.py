@@ -240,8 +240,11 @@ class Endpoint:
         for ring in self._rings:
             self.native.packet_ring_free(ring)
         self._rings = []
-        for item in (*self._sockets, *self._pause_sockets, self._claim):
-            item.close()
+        if self._sockets:
+            with ThreadPoolExecutor(2 * len(self._sockets)) as threads:  # the kernel waits at the end of each
+                for item in (*self._sockets, *self._pause_sockets):
+                    threads.submit(item.close)
+        self._claim.close()
         self._kept.clear()
         self._exported.clear()
 
