@@ -59,7 +59,9 @@ class SwitchProcess:
         self._pause_socket = open_socket("", PFC_ETHERTYPE) if pauses else None
         self._guardian = start_guardian(self._socket, ports)
         native = library()
-        self._ring = native.packet_ring_new(self._socket.fileno(), link.switch_ring_frames(len(ports)), link.frame_bytes)
+        self._ring = native.packet_ring_new(
+            self._socket.fileno(), link.switch_ring_frames(len(ports)), link.frame_bytes
+        )
         planes, gpus = self._description.planes, self._description.gpus
         self._plane_links = plane_links(link, planes, self._description.plane_rates_bps)
         links = (binding.LinkConfig * len(ports))(

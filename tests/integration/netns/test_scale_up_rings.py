@@ -1,4 +1,4 @@
-"""Frames that come in by memory shared with the kernel: nothing that a link lets come is lost, however late the process."""
+"""Frames that come in by memory shared with the kernel: what credits let come is not lost, however late the process."""
 
 from __future__ import annotations
 
