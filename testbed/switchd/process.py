@@ -59,6 +59,9 @@ class SwitchProcess:
         self._pause_socket = open_socket("", PFC_ETHERTYPE) if pauses else None
         self._guardian = start_guardian(self._socket, ports)
         native = library()
+        self._ring = native.packet_ring_new(
+            self._socket.fileno(), link.switch_ring_frames(len(ports)), link.frame_bytes
+        )
         planes, gpus = self._description.planes, self._description.gpus
         self._plane_links = plane_links(link, planes, self._description.plane_rates_bps)
         links = (binding.LinkConfig * len(ports))(
@@ -81,6 +84,7 @@ class SwitchProcess:
         self._loop = native.switch_loop_new(
             self._core.handle,
             self._socket.fileno(),
+            self._ring,
             -1 if self._pause_socket is None else self._pause_socket.fileno(),
             (ctypes.c_int * len(ports))(*interfaces),
             self._epoll.fileno(),
@@ -223,6 +227,7 @@ class SwitchProcess:
             client.close()
         signal.set_wakeup_fd(-1)
         self._native.switch_loop_free(self._loop)
+        self._native.packet_ring_free(self._ring)
         self._core.close()
         for item in (self._socket, self._pause_socket, self._wake, self._wake_writer):
             if item is not None:

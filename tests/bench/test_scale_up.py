@@ -1,7 +1,8 @@
 """What a frame through a scale-up domain costs: four GPUs, two planes, all of them copy to their neighbour.
 
 A frame is one that the switch passes, data or answer. The switch has what is needed for that many frames in a second
-only where a core's time is enough for them; the endpoints have the other core.
+only where a core's time is enough for them; the endpoints have the other core. They run at the priority that
+those of workers have, and a first copy is not measured: memory is there then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from domain_lab import domain_lab
 from figures import Figure, judge
+from steady_rates import prompt
 from test_bring_up import deploy_and_destroy
 
 from testbed.scale_up.domain.link import LinkSettings
@@ -34,17 +36,22 @@ IDLE_SHARE = 0.01
 def test_frames_of_two_cores(tmp_path: Path) -> None:
     with domain_lab(tmp_path, LinkSettings(rate_bps=FAST_BPS, capacity=(1024, 1024)), gpus=GPUS, planes=PLANES) as lab:
         gpus = [lab.gpu(number) for number in range(GPUS)]
-        windows = [gpu.export(bytearray(SIZE)) for gpu in gpus]
-        data = bytes(SIZE)
+        windows = [gpu.export(bytearray(b"\1") * SIZE) for gpu in gpus]
+        data = b"\2" * SIZE
         for number, window in enumerate(windows):
             window.authorise((number - 1) % GPUS)
-        lab.endpoints.wait(gpus[0], gpus[0].write(windows[1].reference(), data[: 1 << 20]))
-        before, begun, used = lab.switch.status(), time.monotonic(), time.process_time()
-        handles = [(gpu, gpu.write(windows[(gpu.gpu + 1) % GPUS].reference(), data)) for gpu in gpus]
-        for gpu, handle in handles:
-            lab.endpoints.wait(gpu, handle, 120.0)
-        took, used = time.monotonic() - begun, time.process_time() - used
-        after = lab.switch.status()
+
+        def copy_all() -> None:
+            handles = [(gpu, gpu.write(windows[(gpu.gpu + 1) % GPUS].reference(), data)) for gpu in gpus]
+            for gpu, handle in handles:
+                lab.endpoints.wait(gpu, handle, 120.0)
+
+        with prompt():
+            copy_all()
+            before, begun, used = lab.switch.status(), time.monotonic(), time.process_time()
+            copy_all()
+            took, used = time.monotonic() - begun, time.process_time() - used
+            after = lab.switch.status()
     assert after["socket_drops"] == 0
     frames = after["frames"] - before["frames"]
     switch_us = (after["cpu_ns"] - before["cpu_ns"]) / frames / 1e3

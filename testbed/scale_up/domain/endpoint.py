@@ -21,6 +21,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -168,6 +169,8 @@ def _memory(buffer: Any, *, written: bool) -> _Memory:
         raise UsageError("the buffer cannot be written")
     if not view.nbytes:
         raise UsageError("the buffer is empty")
+    if type(buffer) is bytes:
+        return _Memory(buffer, ctypes.cast(ctypes.c_char_p(buffer), ctypes.c_void_p).value or 0, view.nbytes)
     if view.readonly:
         held: Any = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
     else:
@@ -191,6 +194,7 @@ class Endpoint:
         self._kept: dict[int, Any] = {}
         self._exported: dict[int, Any] = {}
         self._sockets: list[socket.socket] = []
+        self._rings: list[int | None] = []
         self._pause_sockets: list[socket.socket] = []
         self._lost = 0
         by_plane = plane_links(link, planes, gpu.plane_rates_bps)
@@ -217,6 +221,7 @@ class Endpoint:
                 self._sockets.append(open_socket(interface))
                 if link.flow_control is FlowControl.PFC:
                     self._pause_sockets.append(open_socket(interface, PFC_ETHERTYPE))
+            self._rings = self._open_rings(link)
             self.handle = native.endpoint_new(config, links, time.monotonic_ns()) or 0
             if not self.handle:
                 raise UsageError("the endpoint's settings are out of range")
@@ -232,16 +237,38 @@ class Endpoint:
                 with contextlib.suppress(OSError):
                     item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
         self.handle = 0
-        for item in (*self._sockets, *self._pause_sockets, self._claim):
-            item.close()
+        for ring in self._rings:
+            self.native.packet_ring_free(ring)
+        self._rings = []
+        if self._sockets:
+            with ThreadPoolExecutor(2 * len(self._sockets)) as threads:  # the kernel waits at the end of each
+                for item in (*self._sockets, *self._pause_sockets):
+                    threads.submit(item.close)
+        self._claim.close()
         self._kept.clear()
         self._exported.clear()
 
-    def descriptors(self) -> tuple[Any, Any]:
-        """Those of the planes' sockets, and of those for PFC frames."""
+    def _open_rings(self, link: LinkSettings) -> list[int | None]:
+        """A ring for each socket; None where there is none. All at once, for each waits for the kernel."""
+        frames = link.ring_frames
+        if not frames:
+            return [None] * len(self._sockets)
+        with ThreadPoolExecutor(len(self._sockets)) as threads:
+            return list(
+                threads.map(
+                    lambda item: self.native.packet_ring_new(item.fileno(), frames, link.frame_bytes), self._sockets
+                )
+            )
+
+    def descriptors(self) -> tuple[Any, Any, Any]:
+        """Those of the planes' sockets, these sockets' rings, and the descriptors of those for PFC frames."""
         planes = len(self._sockets)
         pauses = [item.fileno() for item in self._pause_sockets] or [-1] * planes
-        return (ctypes.c_int * planes)(*(item.fileno() for item in self._sockets)), (ctypes.c_int * planes)(*pauses)
+        return (
+            (ctypes.c_int * planes)(*(item.fileno() for item in self._sockets)),
+            (ctypes.c_void_p * planes)(*self._rings),
+            (ctypes.c_int * planes)(*pauses),
+        )
 
     # --- memory --------------------------------------------------------------------------------------
 
@@ -270,7 +297,8 @@ class Endpoint:
         return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
     def write(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
-        """Write bytes to a peer's window. What cannot change is copied, the rest must not until it is done."""
+        """Write bytes to a peer's window. They must not change until it is done, but for what a view that cannot be
+        written shows, which is copied."""
         memory = _memory(data, written=False)
         return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, vc=vc)
 
@@ -425,7 +453,7 @@ class Endpoints:
         endpoint = Endpoint(self._native, gpu)
         if error := self._native.endpoint_loop_add(self._handle, endpoint.handle, *endpoint.descriptors()):
             endpoint.close()
-            raise OSError(error, "epoll_ctl")
+            raise OSError(error, "endpoint loop")
         self._endpoints.append(endpoint)
         self._native.endpoint_loop_run(self._handle, 0)  # the switch knows of it before its peers do
         return endpoint
@@ -448,7 +476,7 @@ class Endpoints:
     def watch(self, descriptor: int) -> None:
         """Have `run` return when this becomes readable. Raises `OSError`."""
         if error := self._native.endpoint_loop_watch(self._handle, descriptor):
-            raise OSError(error, "epoll_ctl")
+            raise OSError(error, "endpoint loop")
 
     def run(self, timeout_s: float | None = None) -> None:
         """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""

@@ -22,6 +22,9 @@ MOST_COARSE: Final = 32
 """Transactions of a frame: a veth's MTU of 9,200 bytes has room for 8 kB."""
 LEAST_RATE_BPS: Final = 1_000
 _DEEPEST: Final = 64
+_CONTROL_FRAMES: Final = 32
+_LEAST_RING, _LARGEST_RING = 1024, 8192
+"""Frames: those of 50 ms in which the kernel lets no real-time process run, at 150,000/s."""
 _MODEL_UNIT: Final = 64
 
 
@@ -132,6 +135,17 @@ class LinkSettings:
         on_the_wire = self.rate_bps * self.delay_ns // (8_000_000_000 * min(self.frame_bytes, 1024)) + 1
         kept = self.retry.outstanding_frames_max if self.retry else 0
         return ports * (sum(self.capacity) + 2 * on_the_wire + 3 * _DEEPEST + kept)
+
+    @property
+    def ring_frames(self) -> int:
+        """Frames that can wait for a process that comes late, where credits limit them, with some control frames; what
+        LLR sends again meanwhile may be lost once more. 0: the sender is not limited."""
+        limited = self.flow_control is FlowControl.CREDITS and not self.best_effort
+        return sum(self.capacity) + _CONTROL_FRAMES if limited else 0
+
+    def switch_ring_frames(self, ports: int) -> int:
+        """Frames that can wait for a switch with so many ports, which never comes very late."""
+        return max(_LEAST_RING, min(_LARGEST_RING, ports * (sum(self.capacity) + _CONTROL_FRAMES)))
 
     def at_rate(self, rate_bps: int) -> LinkSettings:
         """The same link with another rate, as planes may have."""

@@ -8,9 +8,30 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EVENTS 64
+#define EVENTS 8
 #define RETRY_NS 50000 /* after the kernel had no room */
 #define WATCHED (~0ull)
+
+/* False: no memory. */
+static bool poll_too(struct endpoint_loop *loop, int descriptor, struct place place)
+{
+	if (loop->polled_count == loop->polled_room) {
+		__u32 room = 2 * loop->polled_room + 8;
+		struct pollfd *polled = realloc(loop->polled, room * sizeof(*polled));
+		struct place *places;
+		if (!polled)
+			return false;
+		loop->polled = polled;
+		places = realloc(loop->places, room * sizeof(*places));
+		if (!places)
+			return false;
+		loop->places = places;
+		loop->polled_room = room;
+	}
+	loop->polled[loop->polled_count] = (struct pollfd){.fd = descriptor, .events = POLLIN};
+	loop->places[loop->polled_count++] = place;
+	return true;
+}
 
 struct endpoint_loop *endpoint_loop_new(void)
 {
@@ -20,7 +41,7 @@ struct endpoint_loop *endpoint_loop_new(void)
 		return NULL;
 	loop->batch = batch_new();
 	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (loop->batch && loop->epoll >= 0)
+	if (loop->batch && loop->epoll >= 0 && poll_too(loop, loop->epoll, (struct place){0}))
 		return loop;
 	endpoint_loop_free(loop);
 	return NULL;
@@ -33,13 +54,15 @@ void endpoint_loop_free(struct endpoint_loop *loop)
 	batch_free(loop->batch);
 	if (loop->epoll >= 0)
 		close(loop->epoll);
+	free(loop->polled);
+	free(loop->places);
 	free(loop);
 }
 
-/* What an event of a socket says: the socket, the endpoint and the plane. */
-static int watch(struct endpoint_loop *loop, int socket, __u32 place, __u32 plane)
+/* What an event of a socket for PFC says: the socket, the endpoint and the plane. */
+static int watch_pauses(struct endpoint_loop *loop, int socket, struct place place)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = (__u64)socket << 32 | place << 8 | plane};
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = (__u64)socket << 32 | place.endpoint << 8 | place.plane};
 
 	return socket < 0 || !epoll_ctl(loop->epoll, EPOLL_CTL_ADD, socket, &event) ? 0 : errno;
 }
@@ -51,7 +74,8 @@ int endpoint_loop_watch(struct endpoint_loop *loop, int descriptor)
 	return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event) ? errno : 0;
 }
 
-int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets, const int *pause_sockets)
+int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets,
+		      struct packet_ring *const *rings, const int *pause_sockets)
 {
 	__u32 place = 0;
 	int error = 0;
@@ -62,9 +86,11 @@ int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, con
 		return ENOSPC;
 	for (__u32 plane = 0; !error && plane < endpoint->config.planes; plane++) {
 		loop->sockets[place][plane] = sockets[plane];
-		error = watch(loop, sockets[plane], place, plane);
-		if (!error)
-			error = watch(loop, pause_sockets[plane], place, plane);
+		loop->rings[place][plane] = rings[plane];
+		if (!poll_too(loop, sockets[plane], (struct place){place, plane}))
+			error = ENOMEM;
+		else
+			error = watch_pauses(loop, pause_sockets[plane], (struct place){place, plane});
 	}
 	loop->endpoints[place] = endpoint;
 	if (place == loop->count)
@@ -81,8 +107,12 @@ void endpoint_loop_remove(struct endpoint_loop *loop, struct endpoint *endpoint)
 			continue;
 		loop->endpoints[place] = NULL;
 		/* Those for PFC go when they are closed. */
-		for (__u32 plane = 0; plane < endpoint->config.planes; plane++)
-			epoll_ctl(loop->epoll, EPOLL_CTL_DEL, loop->sockets[place][plane], NULL);
+		for (__u32 i = loop->polled_count; --i;) {
+			if (loop->places[i].endpoint != place)
+				continue;
+			loop->polled[i] = loop->polled[--loop->polled_count];
+			loop->places[i] = loop->places[loop->polled_count];
+		}
 	}
 }
 
@@ -124,35 +154,52 @@ static bool work(struct endpoint_loop *loop, __u64 *next)
 	return done;
 }
 
-static void receive(struct endpoint_loop *loop, __u64 what)
+static void receive(struct endpoint_loop *loop, int socket, struct packet_ring *ring, struct place place)
 {
-	__u32 place = what >> 8 & 0xffffff, plane = what & 0xff, frames[AT_ONCE];
-	struct endpoint *endpoint = place < loop->count ? loop->endpoints[place] : NULL;
+	struct endpoint *endpoint = place.endpoint < loop->count ? loop->endpoints[place.endpoint] : NULL;
+	__u32 frames[AT_ONCE];
 	int count;
 	__u64 now;
 
 	if (!endpoint)
 		return;
-	count = batch_receive(loop->batch, what >> 32, &endpoint->pool, endpoint->config.planes * 2 * RESPONSES, frames);
+	count = batch_receive(loop->batch, socket, ring, &endpoint->pool, endpoint->config.planes * 2 * RESPONSES, frames);
 	now = monotonic_ns();
 	for (int i = 0; i < count; i++)
-		endpoint_arrive(endpoint, plane, frames[i], now);
+		endpoint_arrive(endpoint, place.plane, frames[i], now);
+}
+
+/* Sockets for PFC, and whether what is watched is readable. */
+static bool serve_events(struct endpoint_loop *loop)
+{
+	struct epoll_event events[EVENTS];
+	int count = epoll_wait(loop->epoll, events, EVENTS, 0);
+	bool asked = false;
+
+	for (int i = 0; i < count; i++) {
+		__u64 what = events[i].data.u64;
+		if (what == WATCHED)
+			asked = true;
+		else
+			receive(loop, what >> 32, NULL, (struct place){what >> 8 & 0xffffff, what & 0xff});
+	}
+	return asked;
 }
 
 /* Whether the caller has something to do. */
 static bool wait_and_receive(struct endpoint_loop *loop, __u64 deadline)
 {
-	struct epoll_event events[EVENTS];
 	__u64 now = monotonic_ns(), left = deadline > now ? deadline - now : 0;
 	struct timespec timeout = {left / 1000000000, left % 1000000000};
-	int count = epoll_pwait2(loop->epoll, events, EVENTS, deadline == NEVER ? NULL : &timeout, NULL);
-	bool asked = count < 0;
+	int count = ppoll(loop->polled, loop->polled_count, deadline == NEVER ? NULL : &timeout, NULL);
+	bool asked = count < 0 || (count && loop->polled[0].revents && serve_events(loop));
 
-	for (int i = 0; i < count; i++) {
-		if (events[i].data.u64 == WATCHED)
-			asked = true;
-		else
-			receive(loop, events[i].data.u64);
+	for (__u32 i = 1; count > 0 && i < loop->polled_count; i++) {
+		struct place place = loop->places[i];
+		if (loop->polled[i].revents & POLLERR) /* ENETDOWN: it is told until it is asked for */
+			socket_forget_error(loop->polled[i].fd);
+		if (loop->polled[i].revents)
+			receive(loop, loop->polled[i].fd, loop->rings[place.endpoint][place.plane], place);
 	}
 	return asked;
 }

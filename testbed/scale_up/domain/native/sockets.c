@@ -25,6 +25,14 @@ __u64 monotonic_ns(void)
 	return now.tv_sec * 1000000000ull + now.tv_nsec;
 }
 
+void socket_forget_error(int socket)
+{
+	socklen_t size = sizeof(int);
+	int error;
+
+	getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
+}
+
 struct batch *batch_new(void)
 {
 	struct batch *batch = calloc(1, sizeof(*batch));
@@ -52,10 +60,28 @@ int batch_interface(const struct batch *batch, int which)
 	return batch->names[which].sll_ifindex;
 }
 
-int batch_receive(struct batch *batch, int socket, struct frame_pool *pool, __u32 reserve, __u32 *frames)
+static int receive_from_ring(struct batch *batch, struct packet_ring *ring, struct frame_pool *pool, __u32 reserve,
+			     __u32 *frames)
+{
+	int count = 0;
+
+	for (; count < AT_ONCE && pool->free.count > reserve; count++) {
+		frames[count] = frame_take(pool);
+		if (!packet_ring_take(ring, pool, frames[count], &batch->names[count].sll_ifindex)) {
+			frame_give(pool, frames[count]);
+			break;
+		}
+	}
+	return count;
+}
+
+int batch_receive(struct batch *batch, int socket, struct packet_ring *ring, struct frame_pool *pool, __u32 reserve,
+		  __u32 *frames)
 {
 	int room = 0, count;
 
+	if (ring)
+		return receive_from_ring(batch, ring, pool, reserve, frames);
 	for (; room < AT_ONCE && pool->free.count > reserve; room++) {
 		frames[room] = frame_take(pool);
 		batch->vectors[room] = (struct iovec){frame_bytes(pool, frames[room]), pool->stride};

@@ -2,25 +2,15 @@
 #define _GNU_SOURCE
 #include "switch_loop.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <time.h>
-#include <unistd.h>
 
 #define BATCHES 8           /* of frames at most: after so many, what they led to is done */
 #define RETRY_NS 50000      /* after the kernel had no room */
 #define SLOT_NS 1000000
 #define NO_PORT (~0u)
-
-enum { FRAMES, PAUSES, CONTROL, EVENTS };
-
-static bool watch(struct switch_loop *loop, int descriptor, __u64 what)
-{
-	struct epoll_event event = {.events = EPOLLIN, .data.u64 = what};
-
-	return descriptor < 0 || !epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event);
-}
 
 /* ---- the ports of interfaces: a table with open addressing, half of it free at least */
 
@@ -57,8 +47,8 @@ static bool take_interfaces(struct switch_loop *loop, const int *interfaces)
 	return true;
 }
 
-struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, int pause_socket, const int *interfaces,
-				    int control, __u64 quantum_ns)
+struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, struct packet_ring *ring,
+				    int pause_socket, const int *interfaces, int control, __u64 quantum_ns)
 {
 	struct switch_loop *loop = calloc(1, sizeof(*loop));
 
@@ -67,11 +57,11 @@ struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, int 
 	loop->sw = sw;
 	loop->quantum_ns = quantum_ns;
 	loop->socket = socket;
+	loop->ring = ring;
 	loop->pause_socket = pause_socket;
 	loop->batch = batch_new();
-	loop->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (loop->batch && loop->epoll >= 0 && take_interfaces(loop, interfaces) && watch(loop, control, CONTROL) &&
-	    watch(loop, socket, FRAMES) && watch(loop, pause_socket, PAUSES))
+	loop->control = control;
+	if (loop->batch && take_interfaces(loop, interfaces))
 		return loop;
 	switch_loop_free(loop);
 	return NULL;
@@ -82,14 +72,12 @@ void switch_loop_free(struct switch_loop *loop)
 	if (!loop)
 		return;
 	batch_free(loop->batch);
-	if (loop->epoll >= 0)
-		close(loop->epoll);
 	free(loop->interfaces);
 	free(loop->ports);
 	free(loop);
 }
 
-static void receive(struct switch_loop *loop, int socket)
+static void receive(struct switch_loop *loop, int socket, struct packet_ring *ring)
 {
 	struct scale_up_switch *sw = loop->sw;
 	__u32 frames[AT_ONCE];
@@ -97,7 +85,7 @@ static void receive(struct switch_loop *loop, int socket)
 
 	for (int batch = 0; batch < BATCHES && count == AT_ONCE; batch++) {
 		/* Some are left for what the switch itself says. */
-		count = batch_receive(loop->batch, socket, &sw->pool, sw->port_count, frames);
+		count = batch_receive(loop->batch, socket, ring, &sw->pool, sw->port_count, frames);
 		__u64 now = monotonic_ns();
 		if (count > 0)
 			loop->came += count;
@@ -175,24 +163,31 @@ static void send_all(struct switch_loop *loop)
 	sw->ready_count = left;
 }
 
-/* Whether Python has something to do. */
+/* Whether Python has something to do. By ppoll(2), for epoll(7) would be called for each frame that comes or has been
+ * sent. */
 static bool wait_and_receive(struct switch_loop *loop, __u64 deadline)
 {
-	struct epoll_event events[EVENTS];
+	enum { CONTROL, FRAMES, PAUSES, ALL };
+	struct pollfd polled[ALL] = {
+		[CONTROL] = {.fd = loop->control, .events = POLLIN},
+		[FRAMES] = {.fd = loop->socket, .events = POLLIN},
+		[PAUSES] = {.fd = loop->pause_socket, .events = POLLIN}, /* less than 0: none */
+	};
 	__u64 before = monotonic_ns(), left = deadline > before ? deadline - before : 0;
 	struct timespec timeout = {left / 1000000000, left % 1000000000};
-	int count = epoll_pwait2(loop->epoll, events, EVENTS, deadline == NEVER ? NULL : &timeout, NULL);
-	bool asked = count < 0;
+	int count = ppoll(polled, ALL, deadline == NEVER ? NULL : &timeout, NULL);
 
 	if (left)
 		loop->asleep_ns += monotonic_ns() - before;
-	for (int i = 0; i < count; i++) {
-		if (events[i].data.u64 == CONTROL)
-			asked = true;
-		else
-			receive(loop, events[i].data.u64 == PAUSES ? loop->pause_socket : loop->socket);
-	}
-	return asked;
+	if (count <= 0)
+		return count < 0;
+	if (polled[FRAMES].revents & POLLERR)
+		socket_forget_error(loop->socket);
+	if (polled[FRAMES].revents)
+		receive(loop, loop->socket, loop->ring);
+	if (polled[PAUSES].revents)
+		receive(loop, loop->pause_socket, NULL);
+	return polled[CONTROL].revents;
 }
 
 /* Whether more than one frame comes in a quantum, on average. */

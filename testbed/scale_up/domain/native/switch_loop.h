@@ -8,8 +8,9 @@
 struct switch_loop {
 	struct scale_up_switch *sw;
 	struct batch *batch;
-	int epoll;
+	int control;
 	int socket, pause_socket;  /* -1: none */
+	struct packet_ring *ring;  /* of `socket`; NULL: none */
 	int *interfaces;           /* by port, their indexes */
 	__u32 *ports, ports_mask;  /* by index, as `find_port` looks for it; 0: free, else the port's number + 1 */
 	__u64 quantum_ns; /* least time between two rounds, where there is much to do */
@@ -19,10 +20,10 @@ struct switch_loop {
 };
 
 /* The sockets are of all interfaces of the namespace, `pause_socket` of PFC's EtherType (-1: none), and stay the caller's;
- * `interfaces` are the indexes of the ports'. `control` becomes readable when Python has something to do. After a round the switch sleeps for `quantum_ns` where more than one frame came in such a time
+ * as is the ring of the first (NULL: none); `interfaces` are the indexes of the ports'. `control` becomes readable when Python has something to do. After a round the switch sleeps for `quantum_ns` where more than one frame came in such a time
  * lately, so that they come many at a time and cost less. NULL: no memory or descriptor. */
-API struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, int pause_socket, const int *interfaces,
-					int control, __u64 quantum_ns);
+API struct switch_loop *switch_loop_new(struct scale_up_switch *sw, int socket, struct packet_ring *ring,
+					int pause_socket, const int *interfaces, int control, __u64 quantum_ns);
 API void switch_loop_free(struct switch_loop *loop);
 
 /* Switch until `control` is readable or a signal came. */
