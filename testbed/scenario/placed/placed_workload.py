@@ -53,7 +53,7 @@ def _check_elements(step: Transfer, workload: Workload) -> None:
     for collective in workload.collectives:
         if step.number in collective.steps and datatype_of(collective) is not DataType.FLOAT32:
             raise ScenarioError(
-                f"step {step.number} ({step.label}) is to be added up in a switch, which adds up packets of float32 alone",
+                f"step {step.number} ({step.label}) is of a switch that adds up packets of float32 alone",
                 hint="workload: {datatype: float32}, or transport: {scale_up: time}",
             )
 

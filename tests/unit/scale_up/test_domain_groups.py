@@ -38,7 +38,9 @@ def domains() -> Iterator[list[VirtualDomain]]:
         domain.close()
 
 
-def group_operation(domain: VirtualDomain, gpu: int, kind: Kind, data: ctypes.Array[ctypes.c_char], operand: int) -> tuple[int, int]:
+def group_operation(
+    domain: VirtualDomain, gpu: int, kind: Kind, data: ctypes.Array[ctypes.c_char], operand: int
+) -> tuple[int, int]:
     size = domain.planes * domain.link.coarse * 256 if kind is Kind.JOIN else len(data)
     remote = 0 if kind is Kind.JOIN else KEY << 35 | OFFSET
     domain._kept.append(data)

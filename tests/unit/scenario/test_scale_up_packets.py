@@ -107,9 +107,7 @@ def test_reads_are_begun_by_who_wants_the_bytes(lab: Lab, plan: LabPlan) -> None
 
 
 def test_what_cannot_be_carried_is_refused(lab: Lab, plan: LabPlan) -> None:
-    operation = CollectiveOperation(
-        kind="all_reduce", size_bytes=1 << 12, algorithm="nvls", datatype=DataType.BFLOAT16
-    )
+    operation = CollectiveOperation(kind="all_reduce", size_bytes=1 << 12, algorithm="nvls", datatype=DataType.BFLOAT16)
     with pytest.raises(ScenarioError, match="packets of float32 alone"):
         programs(place(lab, plan, generate_collective(operation, ranks=GPUS, ranks_per_domain=GPUS)))
     with pytest.raises(ScenarioError, match="do not wait for the frames"):

@@ -46,6 +46,7 @@ struct switch_port {
 	bool listed;           /* in `ready` */
 	struct frame_list held_back; /* operations on groups that wait until one before them has ended */
 	__u32 answers_first, answers_last; /* operations on groups to be answered */
+	__u32 reads; /* that the switch has asked of this GPU, and are not answered */
 	bool groups_last; /* of the two kinds, which was served last */
 };
 
@@ -60,7 +61,7 @@ struct scale_up_switch {
 	struct frame_list *queue_memory;
 	__u64 *request_memory;
 	struct plane_groups *groups; /* of each plane */
-	struct copy_ring *copies;    /* of each port */
+	struct copy_ring *copies;    /* RINGS of each port */
 	struct histogram passes;   /* from a frame's last bit to its being handed to the kernel */
 	struct histogram lateness; /* from when it should have begun to leave */
 	__u64 frames;

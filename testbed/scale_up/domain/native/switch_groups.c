@@ -7,6 +7,7 @@
 #include "switch.h"
 
 #define NO_OPERATION (~0u)
+#define READS_WAITING 8 /* half of an endpoint's RESPONSES */
 #define NO_FRAME_NS 50000 /* after the pool had no frame */
 #define PATIENCE_NS 1000000000ull
 #define PATIENCE_DELAYS 100 /* of a link's propagation: 25 round trips */
@@ -14,6 +15,11 @@
 static struct plane_groups *plane_of(struct scale_up_switch *sw, __u32 port)
 {
 	return &sw->groups[port / sw->config.gpus];
+}
+
+static struct copy_ring *ring_of(struct scale_up_switch *sw, __u32 port, bool of_writes)
+{
+	return &sw->copies[RINGS * port + of_writes];
 }
 
 static void wake(struct scale_up_switch *sw, __u32 port)
@@ -24,7 +30,7 @@ static void wake(struct scale_up_switch *sw, __u32 port)
 bool groups_init(struct scale_up_switch *sw)
 {
 	sw->groups = calloc(sw->config.planes, sizeof(*sw->groups));
-	sw->copies = calloc(sw->port_count, sizeof(*sw->copies));
+	sw->copies = calloc(RINGS * (size_t)sw->port_count, sizeof(*sw->copies));
 	if (!sw->groups || !sw->copies)
 		return false;
 	for (__u32 plane = 0; plane < sw->config.planes; plane++) {
@@ -76,6 +82,29 @@ static void drop(struct scale_up_switch *sw, __u32 number)
 	frame_give(&sw->pool, number);
 }
 
+static bool is_awaited(const struct group_operation *operation, __u32 gpu)
+{
+	return operation->awaited[gpu / 64] >> gpu % 64 & 1;
+}
+
+static bool was_asked(const struct group_operation *operation, __u32 gpu)
+{
+	return operation->asked[gpu / 64] >> gpu % 64 & 1;
+}
+
+/* Nothing is expected of a member any more. */
+static void stop_awaiting(struct scale_up_switch *sw, struct group_operation *operation, __u32 gpu)
+{
+	__u32 port = operation->port - operation->port % sw->config.gpus + gpu;
+
+	operation->awaited[gpu / 64] &= ~(1ull << gpu % 64);
+	operation->answers--;
+	if (was_asked(operation, gpu) && operation->request.command == COMMAND_REDUCE) {
+		sw->ports[port].reads--;
+		wake(sw, port);
+	}
+}
+
 /* Its place is free when nothing has it any more; what waits for one is begun. */
 static void release(struct scale_up_switch *sw, struct plane_groups *plane, struct group_operation *operation, __u64 now)
 {
@@ -83,6 +112,10 @@ static void release(struct scale_up_switch *sw, struct plane_groups *plane, stru
 
 	if (!operation->answered || operation->copies || (operation->answers && operation->until_ns > now))
 		return;
+	for (__u32 member = 0; operation->answers && member < sw->config.gpus; member++) {
+		if (is_awaited(operation, member))
+			stop_awaiting(sw, operation, member);
+	}
 	operation->used = false;
 	operation->round = (operation->round + 1) % TAG_ROUNDS;
 	plane->open--;
@@ -137,16 +170,6 @@ static void copy_done(struct scale_up_switch *sw, struct plane_groups *plane, st
 	release(sw, plane, operation, now);
 }
 
-static void stop_awaiting(struct group_operation *operation, __u32 gpu)
-{
-	operation->awaited[gpu / 64] &= ~(1ull << gpu % 64);
-	operation->answers--;
-}
-
-static bool is_awaited(const struct group_operation *operation, __u32 gpu)
-{
-	return operation->awaited[gpu / 64] >> gpu % 64 & 1;
-}
 
 /* ------------------------------------------------------------------ its begin */
 
@@ -215,7 +238,7 @@ static void ask_members(struct scale_up_switch *sw, struct plane_groups *plane, 
 	__u32 first = (__u32)(plane - sw->groups) * sw->config.gpus;
 
 	for (__u32 gpu = 0; gpu < sw->config.gpus; gpu++) {
-		struct copy_ring *ring = &sw->copies[first + gpu];
+		struct copy_ring *ring = ring_of(sw, first + gpu, operation->request.command == COMMAND_MULTICAST);
 		if (!is_awaited(operation, gpu))
 			continue;
 		ring->operation[(ring->first + ring->count++) % OPEN_OPERATIONS] = operation - plane->operations;
@@ -229,10 +252,12 @@ static void start(struct scale_up_switch *sw, __u32 number, __u64 ready_ns, __u6
 	struct plane_groups *plane = plane_of(sw, frame->port);
 	struct link_port *link = &sw->ports[frame->port].link;
 	const __u8 *data = frame_bytes(&sw->pool, number);
-	struct group_operation *operation = plane->operations;
+	struct group_operation *operation;
 
-	while (operation->used)
-		operation++;
+	do {
+		plane->last = (plane->last + 1) % OPEN_OPERATIONS;
+		operation = &plane->operations[plane->last];
+	} while (operation->used);
 	*operation = (struct group_operation){
 		.until_ns = now + PATIENCE_NS + PATIENCE_DELAYS * link->config.delay_ns,
 		.ready_ns = ready_ns,
@@ -303,9 +328,10 @@ static bool take_answer(struct scale_up_switch *sw, __u32 number, __u64 now)
 	bool reduces = operation->request.command == COMMAND_REDUCE;
 	__u8 *sums = plane->sums + (size_t)place * sw->config.frame_bytes;
 
-	if (!operation->used || operation->round != response.tag / OPEN_OPERATIONS || response.source != gpu || !is_awaited(operation, gpu))
+	if (!operation->used || operation->round != response.tag / OPEN_OPERATIONS || response.source != gpu || !is_awaited(operation, gpu) ||
+	    !was_asked(operation, gpu))
 		return false;
-	stop_awaiting(operation, gpu);
+	stop_awaiting(sw, operation, gpu);
 	operation->answer_vc = frame->vc;
 	if (frame->poisoned || (response.status == STATUS_OK && reduces && bytes != operation->bytes))
 		response.status = STATUS_MALFORMED;
@@ -370,10 +396,16 @@ static void send(struct scale_up_switch *sw, __u32 number, __u32 frame, __u32 vc
 	switch_send_out(sw, number, frame);
 }
 
-static bool send_copy(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *resumes_ns)
+/* Reads that a member has not answered: what is on its way, and a few that wait for its link. More would fill the queue
+ * of its answers, and hold up the writes behind them. */
+static __u32 most_reads(const struct scale_up_switch *sw, const struct link_port *link)
+{
+	return READS_WAITING + 2 * link->config.delay_ns / link_time_ns(link, sw->config.frame_bytes);
+}
+
+static bool send_copy(struct scale_up_switch *sw, __u32 number, struct copy_ring *ring, __u64 now, __u64 *resumes_ns)
 {
 	struct switch_port *port = &sw->ports[number];
-	struct copy_ring *ring = &sw->copies[number];
 	struct plane_groups *plane = plane_of(sw, number);
 	struct group_operation *operation;
 	struct request request;
@@ -386,12 +418,14 @@ static bool send_copy(struct scale_up_switch *sw, __u32 number, __u64 now, __u64
 		if (!operation->over && is_awaited(operation, number % sw->config.gpus))
 			break;
 		if (is_awaited(operation, number % sw->config.gpus))
-			stop_awaiting(operation, number % sw->config.gpus);
+			stop_awaiting(sw, operation, number % sw->config.gpus);
 		copy_done(sw, plane, operation, now);
 	}
 	if (!ring->count)
 		return false;
 	request = operation->request;
+	if (request.command == COMMAND_REDUCE && port->reads >= most_reads(sw, &port->link))
+		return false; /* an answer wakes the port */
 	length = BODY_AT + REQUEST_BYTES + (request.command == COMMAND_MULTICAST ? operation->bytes : 0) + FCS_BYTES;
 	if (!link_may_send(&port->link, operation->vc, length, now)) {
 		port->link.blocked |= 1u << operation->vc;
@@ -414,6 +448,8 @@ static bool send_copy(struct scale_up_switch *sw, __u32 number, __u64 now, __u64
 	request.destination = number % sw->config.gpus;
 	put_request(data + BODY_AT, &request);
 	send(sw, number, frame, operation->vc, length, operation->ready_ns, now);
+	operation->asked[request.destination / 64] |= 1ull << request.destination % 64;
+	port->reads += request.command == COMMAND_READ;
 	ring->first = (ring->first + 1) % OPEN_OPERATIONS;
 	ring->count--;
 	copy_done(sw, plane, operation, now);
@@ -479,7 +515,8 @@ static bool send_answer(struct scale_up_switch *sw, __u32 number, __u64 now, __u
 
 bool groups_serve(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *resumes_ns)
 {
-	return send_answer(sw, number, now, resumes_ns) || send_copy(sw, number, now, resumes_ns);
+	return send_answer(sw, number, now, resumes_ns) || send_copy(sw, number, ring_of(sw, number, false), now, resumes_ns) ||
+	       send_copy(sw, number, ring_of(sw, number, true), now, resumes_ns);
 }
 
 /* ------------------------------------------------------------------ what does not come */
@@ -498,15 +535,18 @@ void groups_discard(struct scale_up_switch *sw, __u32 number, __u64 now)
 		struct group_operation *operation = &plane->operations[place];
 		if (!operation->used || !is_awaited(operation, gpu))
 			continue;
-		stop_awaiting(operation, gpu);
+		stop_awaiting(sw, operation, gpu);
 		fail(sw, plane, operation, STATUS_UNREACHABLE, now);
 		release(sw, plane, operation, now);
 	}
-	for (struct copy_ring *ring = &sw->copies[number]; ring->count;) {
-		struct group_operation *operation = &plane->operations[ring->operation[ring->first]];
-		ring->first = (ring->first + 1) % OPEN_OPERATIONS;
-		ring->count--;
-		copy_done(sw, plane, operation, now);
+	for (__u32 which = 0; which < RINGS; which++) {
+		struct copy_ring *ring = ring_of(sw, number, which);
+		while (ring->count) {
+			struct group_operation *operation = &plane->operations[ring->operation[ring->first]];
+			ring->first = (ring->first + 1) % OPEN_OPERATIONS;
+			ring->count--;
+			copy_done(sw, plane, operation, now);
+		}
 	}
 }
 

@@ -21,7 +21,7 @@
 #include "transactions.h"
 
 #define GROUPS 16
-#define OPEN_OPERATIONS 128
+#define OPEN_OPERATIONS 256
 #define TAG_ROUNDS (TAGS / OPEN_OPERATIONS)
 
 struct scale_up_switch;
@@ -41,6 +41,7 @@ struct group_operation {
 	bool used, over, answered;
 	bool summed; /* there is something to add to */
 	__u64 awaited[16]; /* a bit for each member that has yet to answer */
+	__u64 asked[16];   /* and for each that has its copy */
 };
 
 struct group {
@@ -48,7 +49,9 @@ struct group {
 	__u64 *joined; /* by GPU: 1 + the epoch of its link; 0: it is no member */
 };
 
-/* The operations that have a copy for an output, in order. */
+/* The operations that have a copy for an output, in order: those of reads in one ring, which go first, since what they ask
+ * for is on the members' other links; and those of writes in one. */
+#define RINGS 2
 struct copy_ring {
 	__u16 operation[OPEN_OPERATIONS];
 	__u32 first, count;
@@ -58,7 +61,7 @@ struct plane_groups {
 	struct group groups[GROUPS];
 	struct group_operation operations[OPEN_OPERATIONS];
 	__u8 *sums; /* of each operation */
-	__u32 open;
+	__u32 open, last; /* where one was begun last */
 	__u64 due_ns; /* when one has to be looked at */
 };
 
