@@ -17,6 +17,7 @@ from testbed.scale_up.domain.errors import Outcome
 from testbed.scale_up.domain.link import FlowControl, LinkErrors, LinkSettings
 from testbed.scale_up.frames import DataFrame, encode_frame
 from testbed.scale_up.headers import UaRequest, UaResponse
+from testbed.scale_up.retry import RetryConfig
 
 MS = 1_000_000
 GPUS = 4
@@ -113,6 +114,23 @@ def test_sums_of_all_owners_use_the_links_as_the_formula_says(domains: list[Virt
     domain.run(begun + 1000 * MS, *handles)
     took = max(domain.ended[handle].ended_ns for handle in handles) - begun
     assert 0.85 < share_of(LINK, GPUS * size, took) <= 1
+
+
+def test_links_that_lose_frames_lose_nothing_of_sums_and_copies(domains: list[VirtualDomain]) -> None:
+    """Copies, answers of members and those of the switch are sent again by links as all frames are."""
+    retry = RetryConfig(outstanding_frames_max=32, replay_timer_ns=2 * MS, replay_count_max=255)
+    domain = joined(domains, VirtualDomain(link=replace(LINK, retry=retry), gpus=GPUS))
+    for gpu in range(GPUS):
+        domain.set_errors(gpu, 0, LinkErrors(loss=0.02))
+    data = struct.pack("20000i", *range(20000))
+    store = group_operation(domain, 0, Kind.MULTICAST, buffer(data), 0)
+    domain.run(domain.now + 3000 * MS, store)
+    found = buffer(bytes(len(data)))
+    load = group_operation(domain, 1, Kind.REDUCE, found, Element.INT32)
+    domain.run(domain.now + 3000 * MS, load)
+    assert domain.ended[store].outcome == domain.ended[load].outcome == 0
+    assert struct.unpack("20000i", found.raw) == tuple(GPUS * n for n in range(20000))
+    assert sum(port["wire_lost_tx"] for port in domain.core.counters()) > 0
 
 
 def test_a_member_that_is_down_is_said(domains: list[VirtualDomain]) -> None:
