@@ -2,7 +2,8 @@
 
 A transfer is a write into a window that its destination opens for it alone or, where its destination begins it, a read
 from one that its source opens. The bytes cross the links, and flow control, retry and the switch are what the topology
-says of them. The endpoints of all domains of a process are served by one loop in C, in which the process waits.
+says of them. What the switch adds up and copies is of `inside_switch`. The endpoints of all domains of a process are
+served by one loop in C, in which the process waits.
 
 Before anything begins, every GPU writes a few bytes to the next one by each plane. That proves the links, and the
 time of it is the idle round trip of this machine.
@@ -24,6 +25,7 @@ from testbed.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kin
 from testbed.scale_up.domain.errors import OperationCancelled, ScaleUpError
 from testbed.transport.errors import UsageError
 from testbed.worker.errors import TrafficError
+from testbed.worker.inside_switch import SwitchOperations
 from testbed.worker.program import ScaleUpPackets, ScaleUpPlace, Step
 
 MOST_AT_ONCE = 64 << 20
@@ -180,6 +182,9 @@ class InsidePackets:
         self._failed = False
         self._zeros = memoryview(mmap.mmap(-1, MOST_AT_ONCE))
         self._sink = memoryview(mmap.mmap(-1, MOST_AT_ONCE))
+        self._switch = SwitchOperations(
+            self._open, recipient.outgoing, recipient.landing, self._sink, self._on_switch_ended
+        )
 
     # --- beginning and end -------------------------------------------------------------------------------
 
@@ -258,7 +263,8 @@ class InsidePackets:
     def send(self, step: Step, now: int) -> None:
         """Begin a transfer, or have it wait for those that its GPUs have begun. Raises `TrafficError`."""
         if step.in_switch is not None:
-            raise TrafficError(f"{self._name}: its switch adds nothing up where transfers are packets")
+            self._switch.send(step)
+            return
         self._waiting.setdefault(step.begins_at, deque()).append(step)
         self._begin_waiting(step.begins_at)
 
@@ -312,6 +318,12 @@ class InsidePackets:
         if (ping := self._pings.pop((endpoint.gpu, done.handle), None)) is not None:
             self._on_ping(*ping, done)
             return
+        try:
+            if self._switch.on_done(endpoint, done):
+                return
+        except TrafficError as error:
+            self._end(str(error))
+            return
         transfer = self._transfers.pop((endpoint.gpu, done.handle), None)
         if transfer is None:
             return
@@ -334,6 +346,15 @@ class InsidePackets:
             self._fail(step, transfer.error, done.ended_ns)
         for rank in [rank for rank, queue in self._waiting.items() if queue]:
             self._begin_waiting(rank)
+
+    def _on_switch_ended(self, step: Step, error: ScaleUpError | None, now: int) -> None:
+        """A part of an operation of the switch is over."""
+        if error is not None:
+            self._fail(step, error, now)
+            return
+        self.counts.ended += 1
+        self._recipient.on_arrived(step, now, None)
+        self._recipient.on_sent(step, now)
 
     def _fail(self, step: Step, error: ScaleUpError, now: int) -> None:
         assert step.destination is not None
@@ -368,7 +389,7 @@ class InsidePackets:
         counts = self.counts
         if moved != self._moved or not counts.progress_ns:
             self._moved, counts.progress_ns = moved, at
-        if not self._transfers:
+        if not self._transfers and not self._switch.busy:
             return
         stall_ns = at - counts.progress_ns
         if stall_ns < self._packets.timeout_ns:
@@ -388,7 +409,9 @@ class InsidePackets:
 
     def next_due(self) -> int | None:
         """Return when to call `step` again; None where nothing is under way."""
-        if self._look_at is None and (self._again or self._pings or (self._transfers and not self._failed)):
+        if self._look_at is None and (
+            self._again or self._pings or ((self._transfers or self._switch.busy) and not self._failed)
+        ):
             self._look_at = time.monotonic_ns() + LOOK_NS
         return self._look_at
 

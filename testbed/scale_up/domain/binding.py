@@ -26,6 +26,11 @@ REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
 OPERATIONS: Final = 1024
 """Of an endpoint at a time, those whose completion was not collected among them."""
+SWITCH_ID: Final = 1023
+"""The switch of a domain, where it asks its GPUs for something (transactions.h)."""
+GROUPS: Final = 16
+"""Groups that a switch serves (switch_groups.h)."""
+WINDOWS: Final = 64
 VC_OF_REQUESTS: Final = (1 << 32) - 1
 """That of the endpoint, where a VC is asked for."""
 OVERHEAD_BYTES: Final = 38
@@ -222,6 +227,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_new", c_void_p, (POINTER(EndpointConfig), _LINKS, c_uint64)),
     ("endpoint_free", None, (c_void_p,)),
     ("endpoint_export", c_int, (c_void_p, c_void_p, c_uint64, c_uint32, c_uint32)),
+    ("endpoint_export_at", c_int, (c_void_p, c_uint32, c_void_p, c_uint64, c_uint32, c_uint32)),
     ("endpoint_authorise", c_int, (c_void_p, c_uint32, c_uint32, c_bool)),
     ("endpoint_withdraw", None, (c_void_p, c_uint32)),
     ("endpoint_await", c_bool, (c_void_p, c_uint32, c_uint64)),

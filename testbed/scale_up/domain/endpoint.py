@@ -38,6 +38,7 @@ from testbed.transport.errors import UsageError
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
+ELEMENT_BYTES: Final = 4
 KNOWN_WITHIN_S: Final = 5.0
 KNOWN_POLL_S: Final = 0.002
 _NEVER: Final = (1 << 64) - 1
@@ -55,6 +56,18 @@ class Kind(enum.IntEnum):
     FENCE = 7
     ARRIVED = 8
     """Not an operation: a window has what it was to wait for. The handle is the window's number."""
+    MULTICAST = 9
+    REDUCE = 10
+    JOIN = 11
+
+
+class Element(enum.IntEnum):
+    """`enum element` (transactions.h): what a switch adds up, 4 bytes each."""
+
+    INT32 = 1
+    """Modulo 2^32."""
+    FLOAT32 = 2
+    """IEEE 754 binary32, in the order in which the GPUs answer."""
 
 
 class Spray(enum.IntEnum):
@@ -112,6 +125,29 @@ class WindowReference:
         if offset < 0 or size < 1 or offset + size > self.size:
             raise UsageError(f"bytes {offset} to {offset + size} of a window of {self.size}")
         return self.number << 51 | self.key << 35 | offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """GPUs whose memory the switch writes and adds up as one: a multicast object of NVLink.
+
+    Each member lends it memory of `size` bytes at one address, which `window` and `key` make, and joins.
+    """
+
+    number: int
+    """Of at most `binding.GROUPS`."""
+    members: int
+    """How many there are."""
+    window: int
+    """Its number at every member, at most 63. Windows of `Endpoint.export` take the lowest that are free."""
+    key: int
+    size: int
+
+    def address(self, offset: int, size: int) -> int:
+        """Raises `UsageError` for what is outside, or not in whole elements."""
+        if offset % ELEMENT_BYTES or size % ELEMENT_BYTES:
+            raise UsageError(f"{size} bytes at {offset} of a group are no whole elements of {ELEMENT_BYTES}")
+        return WindowReference(gpu=0, number=self.window, key=self.key, size=self.size).address(offset, size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +323,19 @@ class Endpoint:
         self.native.endpoint_withdraw(self.handle, number)
         self._exported.pop(number, None)
 
+    def lend(self, group: Group, buffer: Any) -> Window:
+        """Make a buffer the memory of this GPU in a group: the switch, and nobody else, may read and write it."""
+        memory = _memory(buffer, written=True)
+        number = self.native.endpoint_export_at(
+            self.handle, group.window, memory.address, memory.size, group.key, READ | WRITE
+        )
+        if number < 0 or memory.size != group.size:
+            raise UsageError(f"the endpoint has a window {group.window} already, or not {group.size} bytes for it")
+        self._exported[number] = memory.held
+        window = Window(self, number, group.key, memory.size)
+        window.authorise(binding.SWITCH_ID)
+        return window
+
     # --- operations ----------------------------------------------------------------------------------
 
     # Requests travel on the GPU's `request_vc`, or on the VC that is named.
@@ -323,6 +372,28 @@ class Endpoint:
     def fence(self) -> int:
         """What is asked for after this begins when all before it is done."""
         return self._begin(Kind.FENCE, 0, 0, _Memory(None, 0, 0))
+
+    # Operations of the switch on the memory of all members of a group, this GPU's included. All must have joined.
+
+    def join(self, group: Group) -> int:
+        """Become a member of a group at the switch, by each plane."""
+        span = self.settings.link.coarse * binding.REGION_BYTES
+        numbers = (ctypes.c_uint64 * 2)(group.number, group.members)
+        return self._begin(Kind.JOIN, self.gpu, 0, _Memory(None, 0, len(self._sockets) * span), numbers)
+
+    def multicast_store(self, group: Group, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
+        """Have bytes written to the memory of all members. It is done when all of them have it."""
+        memory = _memory(data, written=False)
+        numbers = (ctypes.c_uint64 * 2)(group.number, 0)
+        return self._begin(Kind.MULTICAST, self.gpu, group.address(offset, memory.size), memory, numbers, vc)
+
+    def load_reduce(
+        self, group: Group, buffer: Any, offset: int = 0, *, element: Element = Element.FLOAT32, vc: int | None = None
+    ) -> int:
+        """Fill a buffer with the sums, element by element, of what all members have there."""
+        memory = _memory(buffer, written=True)
+        numbers = (ctypes.c_uint64 * 2)(group.number, element)
+        return self._begin(Kind.REDUCE, self.gpu, group.address(offset, memory.size), memory, numbers, vc)
 
     def _atomic(self, kind: Kind, window: WindowReference, offset: int, size: int, operands: tuple[int, int]) -> int:
         if size not in (4, 8) or offset % size:

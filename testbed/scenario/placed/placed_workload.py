@@ -48,6 +48,16 @@ def datatype_of(collective: Collective) -> DataType:
     return DataType.BFLOAT16 if size == DataType.BFLOAT16.size_bytes else DataType.FLOAT32
 
 
+def _check_elements(step: Transfer, workload: Workload) -> None:
+    """Accept what the switch of a domain adds up in frames."""
+    for collective in workload.collectives:
+        if step.number in collective.steps and datatype_of(collective) is not DataType.FLOAT32:
+            raise ScenarioError(
+                f"step {step.number} ({step.label}) is of a switch that adds up packets of float32 alone",
+                hint="workload: {datatype: float32}, or transport: {scale_up: time}",
+            )
+
+
 def choose_checked(workload: Workload, limit_bytes: int = DATA_LIMIT_BYTES) -> tuple[int, ...]:
     """Chooses the collectives whose data is carried and checked: the first ones, as far as their arrays fit."""
     chosen: list[int] = []
@@ -112,10 +122,7 @@ def compile_programs(
             neighbours[hosts[1]].add(step.source)
         if not over_fabric:
             if step.in_switch is not None and placement.domains.packets is not None:
-                raise ScenarioError(
-                    f"step {step.number} ({step.label}) is to be added up in a switch, which adds no packets up",
-                    hint="transport: {scale_up: time}, or another algorithm",
-                )
+                _check_elements(step, workload)
             inside[hosts[0]].add(step.source)
             inside[hosts[1]].add(step.destination)
         for host in dict.fromkeys(hosts):

@@ -135,7 +135,8 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> 
         counts_errors=transport.scale_up_errors == "count",
         carried=_can_carry(transport),
     )
-    return replace(found, packets=packets)
+    # What operations in the switch reach of the links' rate is then what its frames do.
+    return replace(found, links=replace(found.links, in_switch_bps=found.links.rate_bps), packets=packets)
 
 
 def _can_carry(transport: Transport) -> bool:

@@ -53,8 +53,8 @@ def nics(lab: RunningLab) -> list[PortPlan]:
     return [nic for host in lab.plan.hosts for nic in host.nics]
 
 
-def all_reduce() -> Workload:
-    operation = CollectiveOperation(kind="all_reduce", size_bytes=SIZE, algorithm="ring")
+def all_reduce(algorithm: str = "ring") -> Workload:
+    operation = CollectiveOperation(kind="all_reduce", size_bytes=SIZE, algorithm=algorithm)
     return generate_collective(operation, ranks=GPUS, ranks_per_domain=GPUS)
 
 
@@ -70,6 +70,18 @@ def test_an_all_reduce_is_right_and_takes_the_time_of_its_links(lab: RunningLab,
         assert result.collectives[0].wrong == 0
     assert by_packets.scale_up and not by_time.scale_up
     assert by_packets.collectives[0].seconds == pytest.approx(by_time.collectives[0].seconds, rel=0.12)
+
+
+def test_a_switch_adds_up_and_copies(lab: RunningLab, shared: SharedWorkers) -> None:
+    """Each GPU sends S (1 + 1/g): all of its array to be added up, and its share of the sums once."""
+    result = run(lab, shared, all_reduce("nvls"), scale_up="packets")
+    assert result.complete, result.failure
+    assert result.collectives[0].wrong == 0
+    (report,) = result.scale_up
+    assert report["failed"] == 0
+    for gpu in report["gpus"].values():
+        sent = sum(vc["tx_bytes"] for plane in gpu["planes"] for vc in plane["vcs"])
+        assert sent == pytest.approx(SIZE * (1 + 1 / GPUS), rel=0.06)
 
 
 def test_what_a_gpu_reads_is_there(lab: RunningLab, shared: SharedWorkers) -> None:

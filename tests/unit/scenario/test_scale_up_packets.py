@@ -32,6 +32,7 @@ from testbed.worker.program import Program
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.transports.tcp import TcpSettings
 from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.patterns import generate_incast, generate_permutation, generate_point_to_point
 from testbed.workload.steps import Workload
@@ -106,8 +107,8 @@ def test_reads_are_begun_by_who_wants_the_bytes(lab: Lab, plan: LabPlan) -> None
 
 
 def test_what_cannot_be_carried_is_refused(lab: Lab, plan: LabPlan) -> None:
-    operation = CollectiveOperation(kind="all_reduce", size_bytes=1 << 12, algorithm="nvls")
-    with pytest.raises(ScenarioError, match="adds no packets up"):
+    operation = CollectiveOperation(kind="all_reduce", size_bytes=1 << 12, algorithm="nvls", datatype=DataType.BFLOAT16)
+    with pytest.raises(ScenarioError, match="packets of float32 alone"):
         programs(place(lab, plan, generate_collective(operation, ranks=GPUS, ranks_per_domain=GPUS)))
     with pytest.raises(ScenarioError, match="do not wait for the frames"):
         programs(place(lab, plan, generate_incast(ranks=GPUS, size_bytes=4096), Transport(kind=TransportKind.RDMA)))

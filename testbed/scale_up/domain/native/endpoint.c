@@ -79,11 +79,19 @@ int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32 key
 	return -1;
 }
 
+int endpoint_export_at(struct endpoint *endpoint, __u32 window, __u8 *base, __u64 size, __u32 key, __u32 rights)
+{
+	if (!base || !size || size >> OFFSET_BITS || key >> KEY_BITS || window >= WINDOWS || endpoint->windows[window].base)
+		return -1;
+	endpoint->windows[window] = (struct memory_window){.base = base, .size = size, .key = key, .rights = rights};
+	return window;
+}
+
 int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool may)
 {
 	__u64 *word;
 
-	if (window >= WINDOWS || !endpoint->windows[window].base || peer >= endpoint->config.gpus)
+	if (window >= WINDOWS || !endpoint->windows[window].base || (peer >= endpoint->config.gpus && peer != SWITCH_ID))
 		return -1;
 	word = &endpoint->windows[window].peers[peer / 64];
 	*word = may ? *word | 1ull << peer % 64 : *word & ~(1ull << peer % 64);
@@ -138,9 +146,10 @@ __u64 endpoint_begin(struct endpoint *endpoint, __u32 kind, __u32 peer, __u64 re
 
 	if (vc == VC_OF_REQUESTS)
 		vc = endpoint->config.request_vc;
-	if (kind < OP_READ || kind > OP_FENCE || (kind != OP_FENCE && (peer >= endpoint->config.gpus || !size)) ||
+	if (kind < OP_READ || kind > OP_JOIN || kind == OP_ARRIVED || (kind != OP_FENCE && (peer >= endpoint->config.gpus || !size)) ||
 	    (is_atomic && (element != size || (size != 4 && size != 8) || remote % size)) ||
-	    (kind == OP_WRITE_FULL && (size % 64 || remote % 64)) || (peer == endpoint->config.gpu && kind != OP_FENCE) ||
+	    (kind == OP_WRITE_FULL && (size % 64 || remote % 64)) || ((peer == endpoint->config.gpu) != is_for_group(kind) && kind != OP_FENCE) ||
+	    (is_for_group(kind) && (!operands || operands[0] > SWITCH_ID || size % 4 || remote % 4)) ||
 	    (kind == OP_MESSAGE && size > endpoint->config.coarse * REGION_BYTES) || size >> OFFSET_BITS ||
 	    vc >= endpoint->planes[0].link.config.vcs ||
 	    endpoint->completed - endpoint->arrived + endpoint->running + endpoint->queued >= OPERATIONS)
@@ -252,6 +261,8 @@ static enum cutting cut(struct endpoint *endpoint, __u32 number, __u64 now)
 	__u32 span = endpoint->config.coarse * REGION_BYTES, bytes = span - remote % span, tag;
 	int plane = endpoint_plane_of(endpoint, operation->peer, remote);
 
+	if (operation->kind == OP_JOIN)
+		plane = operation->cut / span % endpoint->config.planes;
 	if (plane < 0) {
 		operation->outcome = OUTCOME_LINK_DOWN;
 		return CUT_ONE;

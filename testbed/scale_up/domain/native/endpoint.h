@@ -39,7 +39,11 @@
 
 enum spray { SPRAY_WEIGHTED, SPRAY_EQUAL, SPRAY_PINNED };
 
-enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE, OP_ARRIVED };
+enum operation_kind { OP_READ = 1, OP_WRITE, OP_WRITE_FULL, OP_ADD, OP_CAS, OP_MESSAGE, OP_FENCE, OP_ARRIVED,
+	/* By the switch, on the memory of a group (`switch_groups.h`). The peer is this GPU itself, and the operands are the
+	 * group and, of OP_REDUCE, what is added (enum element), of OP_JOIN how many members there are to be. OP_JOIN is of
+	 * a transaction for each plane. */
+	OP_MULTICAST, OP_REDUCE, OP_JOIN };
 
 /* The first four are `enum status`. */
 enum outcome { OUTCOME_TIMEOUT = 16, OUTCOME_LINK_DOWN, OUTCOME_CANCELLED };
@@ -137,6 +141,9 @@ API void endpoint_free(struct endpoint *endpoint);
 
 /* `size` bytes at `base` can be reached with `key`; the number of the window, or -1: there are WINDOWS already. */
 API int endpoint_export(struct endpoint *endpoint, __u8 *base, __u64 size, __u32 key, __u32 rights);
+/* The same with a number that is chosen, for a window that has one address at all members of a group: the switch is
+ * authorised as the peer SWITCH_ID. */
+API int endpoint_export_at(struct endpoint *endpoint, __u32 window, __u8 *base, __u64 size, __u32 key, __u32 rights);
 API int endpoint_authorise(struct endpoint *endpoint, __u32 window, __u32 peer, bool may);
 API void endpoint_withdraw(struct endpoint *endpoint, __u32 window);
 
@@ -179,6 +186,11 @@ API const struct retry_sender_counters *endpoint_retry_sender(struct endpoint *e
 API const struct retry_receiver_counters *endpoint_retry_receiver(struct endpoint *endpoint, __u32 plane);
 
 /* ---- between the files of the endpoint */
+
+static inline bool is_for_group(__u32 kind)
+{
+	return kind >= OP_MULTICAST && kind <= OP_JOIN;
+}
 
 void endpoint_landed(struct endpoint *endpoint, __u64 address, __u64 now);
 void endpoint_tell_arrival(struct endpoint *endpoint, __u32 window, __u64 now);

@@ -1,27 +1,53 @@
-/* What waits in an endpoint for a plane: a queue for each peer and VC, so that none is held up by another's first. */
+/* What waits in an endpoint for a plane: a queue for each peer and VC, so that none is held up by another's first. What
+ * the switch is to add up has one of its own beside what it is to copy: the one waits for the members' links to the
+ * switch, the other for those from it. */
 #include <stdlib.h>
 
 #include "endpoint.h"
+#include "switch_groups.h"
 
 static __u32 words_of(const struct endpoint *endpoint)
 {
 	return (endpoint->flow_count + 63) / 64;
 }
 
+/* Of the queues of a VC. */
+static __u32 peers_of(const struct endpoint *endpoint)
+{
+	return endpoint->config.gpus + 1;
+}
+
+static __u32 peer_of(const struct endpoint *endpoint, const struct operation *operation)
+{
+	return operation->kind == OP_REDUCE ? endpoint->config.gpus : operation->peer;
+}
+
+/* How many may be without an answer, of a plane; 0: no limit. Requests to add up are short: if all went at once they
+ * would wait in the switch, and take the credits that a frame to be copied needs. Half of what the switch does at a time
+ * is shared out. */
+static __u32 window_of(const struct endpoint *endpoint, __u32 peer)
+{
+	__u32 share = OPEN_OPERATIONS / 2 / endpoint->config.gpus;
+
+	if (peer < endpoint->config.gpus)
+		return endpoint->config.peer_window;
+	return share < 4 ? 4 : share > 32 ? 32 : share;
+}
+
 static __u32 flow_of(const struct endpoint *endpoint, const struct operation *operation)
 {
-	return operation->vc * endpoint->config.gpus + operation->peer;
+	return operation->vc * peers_of(endpoint) + peer_of(endpoint, operation);
 }
 
 bool flows_init(struct endpoint *endpoint)
 {
-	endpoint->flow_count = LINK_VCS * endpoint->config.gpus;
+	endpoint->flow_count = LINK_VCS * peers_of(endpoint);
 	endpoint->stuck = calloc(words_of(endpoint), sizeof(__u64));
 	for (__u32 number = 0; number < endpoint->config.planes; number++) {
 		struct plane *plane = &endpoint->planes[number];
 		plane->flows = calloc(endpoint->flow_count, sizeof(*plane->flows));
 		plane->busy = calloc(words_of(endpoint), sizeof(__u64));
-		plane->open = calloc(endpoint->config.gpus, sizeof(*plane->open));
+		plane->open = calloc(peers_of(endpoint), sizeof(*plane->open));
 		if (!plane->flows || !plane->busy || !plane->open)
 			return false;
 	}
@@ -116,8 +142,9 @@ __u32 flows_next(struct endpoint *endpoint, struct plane *plane, __u64 now, __u6
 	__u32 flow = (plane->last_flow + 1) % endpoint->flow_count, first = endpoint->flow_count;
 
 	while ((flow = next_busy(endpoint, plane, flow)) != first && flow != endpoint->flow_count) {
-		__u32 number = plane->flows[flow].first, vc = flow / endpoint->config.gpus, peer = flow % endpoint->config.gpus;
-		bool has_room = !endpoint->config.peer_window || plane->open[peer] < endpoint->config.peer_window;
+		__u32 number = plane->flows[flow].first, vc = flow / peers_of(endpoint), peer = flow % peers_of(endpoint);
+		__u32 window = window_of(endpoint, peer);
+		bool has_room = !window || plane->open[peer] < window;
 		if (first == endpoint->flow_count)
 			first = flow;
 		if (has_room && endpoint_may_send(plane, vc, endpoint_request_bytes(endpoint, number), now, resumes_ns)) {
@@ -136,7 +163,7 @@ void flow_sent(struct endpoint *endpoint, __u32 number)
 	struct plane *plane = &endpoint->planes[tag->plane];
 
 	take(endpoint, plane, flow_of(endpoint, operation));
-	plane->open[operation->peer]++;
+	plane->open[peer_of(endpoint, operation)]++;
 	tag_append(endpoint, &endpoint->sent, number, TAG_SENT);
 }
 
@@ -144,12 +171,12 @@ void flow_unsend(struct endpoint *endpoint, __u32 number, __u64 now)
 {
 	const struct tag *tag = &endpoint->tags[number];
 	struct plane *plane = &endpoint->planes[tag->plane];
-	__u32 peer = endpoint->operations[tag->operation].peer;
+	__u32 peer = peer_of(endpoint, &endpoint->operations[tag->operation]);
 
 	tag_remove(endpoint, &endpoint->sent, number);
-	if (endpoint->config.peer_window && plane->open[peer] == endpoint->config.peer_window) {
+	if (window_of(endpoint, peer) && plane->open[peer] == window_of(endpoint, peer)) {
 		/* What waited for this could not begin before. */
-		for (__u32 flow = peer; flow < endpoint->flow_count; flow += endpoint->config.gpus) {
+		for (__u32 flow = peer; flow < endpoint->flow_count; flow += peers_of(endpoint)) {
 			if (plane->flows[flow].count)
 				endpoint->tags[plane->flows[flow].first].ready_ns = now;
 		}

@@ -88,7 +88,8 @@ int endpoint_plane_of(const struct endpoint *endpoint, __u32 peer, __u64 remote)
 /* Doing it twice is doing it once. */
 static bool can_be_repeated(const struct operation *operation)
 {
-	return operation->kind == OP_READ || operation->kind == OP_WRITE || operation->kind == OP_WRITE_FULL;
+	return operation->kind == OP_READ || operation->kind == OP_WRITE || operation->kind == OP_WRITE_FULL ||
+	       is_for_group(operation->kind);
 }
 
 /* A transaction that is in no list goes on by another plane, or ends. */

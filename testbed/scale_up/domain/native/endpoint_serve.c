@@ -44,6 +44,7 @@ static __u32 payload_bytes(const struct operation *operation, const struct tag *
 	switch ((enum operation_kind)operation->kind) {
 	case OP_WRITE:
 	case OP_WRITE_FULL:
+	case OP_MULTICAST:
 		return padded(skipped(tag->remote) + tag->bytes);
 	case OP_MESSAGE:
 		return padded(tag->bytes);
@@ -52,6 +53,8 @@ static __u32 payload_bytes(const struct operation *operation, const struct tag *
 	case OP_CAS:
 		return 2 * operation->element;
 	case OP_READ:
+	case OP_REDUCE:
+	case OP_JOIN:
 	case OP_FENCE:
 	case OP_ARRIVED:
 		break;
@@ -71,6 +74,7 @@ static __u32 command_of(const struct operation *operation)
 	static const __u8 commands[] = {
 		[OP_READ] = COMMAND_READ,	    [OP_WRITE] = COMMAND_WRITE, [OP_WRITE_FULL] = COMMAND_WRITE_FULL,
 		[OP_ADD] = COMMAND_ATOMIC,	    [OP_CAS] = COMMAND_ATOMIC,	[OP_MESSAGE] = COMMAND_MESSAGE,
+		[OP_MULTICAST] = COMMAND_MULTICAST, [OP_REDUCE] = COMMAND_REDUCE, [OP_JOIN] = COMMAND_JOIN,
 	};
 
 	return commands[operation->kind];
@@ -98,11 +102,17 @@ __u32 endpoint_make_request(struct endpoint *endpoint, __u32 number)
 
 	if (frame == NO_FRAME)
 		return NO_FRAME;
+	if (is_for_group(operation->kind))
+		request.destination = operation->operand[0];
+	if (operation->kind == OP_JOIN)
+		request.address = operation->operand[1] * 4;
 	data = begin_frame(endpoint, &endpoint->planes[tag->plane], frame, UALINK_REQUEST, operation->vc);
 	if (operation->kind == OP_CAS)
 		request.attributes = 1;
 	else if (operation->kind != OP_ADD)
 		request.attributes = skip | (size - skip - tag->bytes) << 2;
+	if (operation->kind == OP_REDUCE)
+		request.attributes |= (operation->operand[1] & 0xf) << 4;
 	put_request(data + BODY_AT, &request);
 	data += BODY_AT + REQUEST_BYTES;
 	if (operation->kind == OP_ADD || operation->kind == OP_CAS) {
@@ -127,6 +137,7 @@ static __u32 take_data(struct endpoint *endpoint, struct operation *operation, c
 
 	switch ((enum operation_kind)operation->kind) {
 	case OP_READ:
+	case OP_REDUCE:
 		if (bytes != padded(skip + tag->bytes))
 			return STATUS_MALFORMED;
 		memcpy(tag->local, data + skip, tag->bytes);
@@ -144,6 +155,11 @@ static __u32 take_data(struct endpoint *endpoint, struct operation *operation, c
 	return STATUS_OK;
 }
 
+static __u32 answers(const struct operation *operation)
+{
+	return is_for_group(operation->kind) ? SWITCH_ID : operation->peer;
+}
+
 void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane, __u32 frame, __u64 now)
 {
 	const __u8 *data = frame_bytes(&endpoint->pool, frame);
@@ -159,12 +175,12 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 	response = get_response(data + BODY_AT);
 	tag = &endpoint->tags[response.tag];
 	operation = &endpoint->operations[tag->operation];
-	if (response.destination == endpoint->config.gpu && tag->state == TAG_LOST && response.source == operation->peer) {
+	if (response.destination == endpoint->config.gpu && tag->state == TAG_LOST && response.source == answers(operation)) {
 		endpoint->counters.strays++; /* late */
 		return;
 	}
 	/* By another plane it is the answer to what has gone on by this one since. */
-	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != operation->peer ||
+	if (response.destination != endpoint->config.gpu || tag->state != TAG_SENT || response.source != answers(operation) ||
 	    plane != &endpoint->planes[tag->plane]) {
 		endpoint->counters.strays++;
 		return;

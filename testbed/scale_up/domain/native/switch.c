@@ -31,7 +31,7 @@ struct scale_up_switch *switch_new(const struct switch_config *config, const str
 	sw->queue_memory = calloc((size_t)sw->port_count * queues, sizeof(*sw->queue_memory));
 	sw->request_memory = calloc((size_t)sw->port_count * LINK_VCS * sw->words, sizeof(*sw->request_memory));
 	if (!sw->ports || !sw->wake_ns || !sw->ready || !sw->queue_memory || !sw->request_memory ||
-	    !frame_pool_init(&sw->pool, config->frames, config->frame_bytes)) {
+	    !groups_init(sw) || !frame_pool_init(&sw->pool, config->frames, config->frame_bytes)) {
 		switch_free(sw);
 		return NULL;
 	}
@@ -53,6 +53,7 @@ void switch_free(struct scale_up_switch *sw)
 	if (!sw)
 		return;
 	frame_pool_close(&sw->pool);
+	groups_free(sw);
 	for (__u32 port = 0; sw->ports && port < sw->port_count; port++)
 		link_close(&sw->ports[port].link);
 	free(sw->ports);
@@ -101,6 +102,8 @@ static void store(struct scale_up_switch *sw, __u32 number, __u64 now)
 	struct link_port *link = &sw->ports[frame->port].link;
 	struct frame_list *queue;
 
+	if (groups_take(sw, number, now))
+		return;
 	if (!route(sw, frame, frame_bytes(&sw->pool, number))) {
 		link->counters.refused++;
 		link_free(link, frame->vc, frame->length);
@@ -152,7 +155,7 @@ static bool says_so(const struct scale_up_switch *sw, __u32 frame)
 	return data[ETHERNET_BYTES] == CONTROL_CHARACTER && data[ETHERNET_BYTES + 1] == LINK_SIGNAL && sw->pool.frames[frame].length == CONTROL_FRAME_BYTES;
 }
 
-static void send_out(struct scale_up_switch *sw, __u32 number, __u32 frame)
+void switch_send_out(struct scale_up_switch *sw, __u32 number, __u32 frame)
 {
 	struct switch_port *port = &sw->ports[number];
 	enum wire_fate fate = wire_decide(&port->wire, WIRE_OUT);
@@ -223,7 +226,7 @@ static void let_go(struct scale_up_switch *sw, __u32 output, __u32 vc, __u32 inp
 	due = later(link_sent(&port->link, vc, frame->length, frame->due_ns), frame->head_ns);
 	histogram_record(&sw->lateness, now - due);
 	link_number(&port->link, &sw->pool, number, now);
-	send_out(sw, output, number);
+	switch_send_out(sw, output, number);
 }
 
 /* Whether a frame is of an end that is not there any more: whoever took its place knows nothing of it, and may have
@@ -314,7 +317,7 @@ static void send_returned(struct scale_up_switch *sw, __u32 number, __u64 now)
 		}
 		link_sent(&port->link, vc, sw->pool.frames[frame].length, now);
 		link_number(&port->link, &sw->pool, frame, now);
-		send_out(sw, number, frame);
+		switch_send_out(sw, number, frame);
 	}
 }
 
@@ -324,6 +327,7 @@ static void discard(struct scale_up_switch *sw, __u32 number, __u64 now)
 	struct switch_port *port = &sw->ports[number];
 	int input;
 
+	groups_discard(sw, number, now);
 	for (__u32 vc = 0; vc < port->link.config.vcs; vc++) {
 		while ((input = next_input(sw, &port->requests[vc])) >= 0) {
 			__u32 frame = unqueue(sw, number, vc, input, now);
@@ -347,8 +351,24 @@ static void send_own(struct scale_up_switch *sw, __u32 number, __u64 now,
 		}
 		sw->pool.frames[frame].length = length;
 		sw->pool.frames[frame].due_ns = NEVER; /* it did not come in */
-		send_out(sw, number, frame);
+		switch_send_out(sw, number, frame);
 	}
+}
+
+/* The same, or one of the switch's own: in turn. */
+static bool serve_any(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *resumes_ns)
+{
+	struct switch_port *port = &sw->ports[number];
+	bool groups_first = !port->groups_last;
+
+	port->groups_last = true;
+	if (groups_first && groups_serve(sw, number, now, resumes_ns))
+		return true;
+	if (serve(sw, number, now, resumes_ns)) {
+		port->groups_last = false;
+		return true;
+	}
+	return !groups_first && groups_serve(sw, number, now, resumes_ns);
 }
 
 static void put_out(struct scale_up_switch *sw, __u32 number, __u64 now)
@@ -364,9 +384,9 @@ static void put_out(struct scale_up_switch *sw, __u32 number, __u64 now)
 	send_own(sw, number, now, link_control);
 	send_own(sw, number, now, link_cc_update);
 	while (port->out.count < OUT_AT_ONCE && (frame = link_replay(&port->link, &sw->pool, now)) != NO_FRAME)
-		send_out(sw, number, frame);
+		switch_send_out(sw, number, frame);
 	send_returned(sw, number, now);
-	while (port->link.free_ns <= now && port->out.count < OUT_AT_ONCE && (more = serve(sw, number, now, &resumes_ns)))
+	while (port->link.free_ns <= now && port->out.count < OUT_AT_ONCE && (more = serve_any(sw, number, now, &resumes_ns)))
 		;
 	sw->wake_ns[number] = link_next_timer(&port->link, &sw->pool);
 	if (more)
@@ -376,6 +396,7 @@ static void put_out(struct scale_up_switch *sw, __u32 number, __u64 now)
 
 void switch_work(struct scale_up_switch *sw, __u64 now)
 {
+	groups_expire(sw, now);
 	for (__u32 port = 0; port < sw->port_count; port++) {
 		if (sw->wake_ns[port] <= now)
 			take_in(sw, port, now);
@@ -388,7 +409,7 @@ void switch_work(struct scale_up_switch *sw, __u64 now)
 
 __u64 switch_next_timer(const struct scale_up_switch *sw)
 {
-	__u64 next = NEVER;
+	__u64 next = groups_next_timer(sw);
 
 	for (__u32 port = 0; port < sw->port_count; port++)
 		next = earlier(next, sw->wake_ns[port]);

@@ -9,6 +9,8 @@
  * A wire may lose and damage what comes in and goes out (`wire_errors.h`). A frame for a port whose link is down leaves
  * the buffer and goes nowhere; a request is answered with STATUS_UNREACHABLE.
  *
+ * What all GPUs of a group are to do at once is of `switch_groups.h`.
+ *
  * The buffer of an input is free again when the frame begins to leave, not when its last bit has left.
  */
 #ifndef TESTBED_SCALE_UP_SWITCH_H
@@ -16,6 +18,7 @@
 
 #include "histogram.h"
 #include "link_port.h"
+#include "switch_groups.h"
 #include "wire_errors.h"
 
 #define MOST_GPUS 1024
@@ -41,6 +44,10 @@ struct switch_port {
 	struct frame_list out; /* to be sent now */
 	struct frame_list returned; /* requests of this GPU's that found their target's link down, as answers */
 	bool listed;           /* in `ready` */
+	struct frame_list held_back; /* operations on groups that wait until one before them has ended */
+	__u32 answers_first, answers_last; /* operations on groups to be answered */
+	__u32 reads; /* that the switch has asked of this GPU, and are not answered */
+	bool groups_last; /* of the two kinds, which was served last */
 };
 
 struct scale_up_switch {
@@ -53,6 +60,8 @@ struct scale_up_switch {
 	struct frame_pool pool;
 	struct frame_list *queue_memory;
 	__u64 *request_memory;
+	struct plane_groups *groups; /* of each plane */
+	struct copy_ring *copies;    /* RINGS of each port */
 	struct histogram passes;   /* from a frame's last bit to its being handed to the kernel */
 	struct histogram lateness; /* from when it should have begun to leave */
 	__u64 frames;
@@ -67,6 +76,9 @@ void switch_arrive(struct scale_up_switch *sw, __u32 port, __u32 frame, __u64 no
 
 /* From now on the wire of a port does that; false: a share is none, or no such port. A rate is of both directions. */
 API bool switch_set_errors(struct scale_up_switch *sw, __u32 port, const struct wire_errors *errors, __u64 now);
+
+/* Have a frame sent by a port: between the files of the switch. */
+void switch_send_out(struct scale_up_switch *sw, __u32 port, __u32 frame);
 
 /* Do all that is due by `now`: what is to be sent is in the lists of the ports in `ready`. */
 API void switch_work(struct scale_up_switch *sw, __u64 now);

@@ -3,7 +3,8 @@
  *
  * A frame carries up to 64 transactions of 256 bytes that lie one after the other: `metadata` is their number less one,
  * `length` the doublewords of the last one less one. Of a write, the two lowest bits of `attributes` are the bytes of the
- * first doubleword that are not written, the two above those of the last. That is the lab's own. */
+ * first doubleword that are not written, the two above those of the last. Where the switch is to do something, the
+ * destination is a group, and the address of COMMAND_JOIN four times the number of its members. That is the lab's own. */
 #ifndef TESTBED_SCALE_UP_TRANSACTIONS_H
 #define TESTBED_SCALE_UP_TRANSACTIONS_H
 
@@ -16,11 +17,19 @@
 
 enum command {
 	COMMAND_READ = 0x03,
+	COMMAND_REDUCE = 0x08, /* this and the next ones are of the codes that are a vendor's: `switch_groups.h` */
 	COMMAND_WRITE = 0x28,
 	COMMAND_WRITE_FULL = 0x29,
 	COMMAND_MESSAGE = 0x2a,
+	COMMAND_MULTICAST = 0x2c,
+	COMMAND_JOIN = 0x2d,
 	COMMAND_ATOMIC = 0x30,
 };
+
+/* Of what a switch adds up: the upper half of `attributes` of COMMAND_REDUCE. */
+enum element { ELEMENT_INT32 = 1, ELEMENT_FLOAT32 };
+
+#define SWITCH_ID 1023 /* the switch where it asks; of a domain with so many GPUs it cannot */
 
 enum status { STATUS_OK, STATUS_REFUSED, STATUS_MALFORMED, STATUS_BUSY, STATUS_UNREACHABLE };
 
