@@ -7,11 +7,13 @@ with Lab.deploy("topologies/demo.yml") as lab:
 
 from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
 from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
+from testbed.deploy.links.changes import LinkChange
 
 __all__ = [
     "CommandFailed",
     "DeployKeywords",
     "Lab",
+    "LinkChange",
     "Node",
     "RunOptions",
     "ScenarioResult",

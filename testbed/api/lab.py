@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
+from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.deploy.links.planes import PlaneLink
 from testbed.deploy.live import NodeStatus, RunningLab
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.scale import resolve_scale
@@ -227,5 +229,38 @@ class Lab:
         return self._running.counters()
 
     def set_link(self, node: str, interface: str, *, up: bool) -> None:
-        """Take one end of a link down or up."""
+        """Take one end of a link down or up; or links of scale-up domains, as `testbed link down` and `up` do.
+
+        The latter are those of a GPU or a host, or switch chips: ("p1-s1-h1.gpu1", "plane2"), ("p1-s1-h1", "planes"),
+        ("p1-s1", "plane3"). Up brings back a switch that has died, too. Raises `NoSuchNode`, `NoSuchScaleUpLink`,
+        `SwitchError`.
+        """
+        link = f"{node}:{interface}"
+        with LinkControl(self._running) as control:
+            if control.is_of_planes(link):
+                control.set(link, LinkChange(up=up))
+                return
         self._running.set_link(node, interface, up=up)
+
+    def change_link(self, link: str, change: LinkChange, *, both: bool = False) -> None:
+        """Change a link as `testbed link set` does: `change_link("p1-s1-h1.gpu1:plane2", LinkChange(loss=1e-3))`.
+
+        `link` is a port ("p1-s1-h1:rail1"), of which what it sends is changed, and with `both` what its other end
+        sends; or it names links of scale-up domains, which change in both directions. Rates and delays are those of
+        the real fabric. Raises what `LinkControl.set` does.
+        """
+        with LinkControl(self._running) as control:
+            control.set(link, change, both=both)
+
+    def reset_link(self, link: str | None = None) -> None:
+        """Bring a link back to what the topology declares; without a name, all that `change_link` has changed."""
+        with LinkControl(self._running) as control:
+            if link is None:
+                control.reset_all()
+            else:
+                control.reset(link)
+
+    def plane_links(self, place: str) -> list[PlaneLink]:
+        """The links of scale-up domains that a name means, as they are now. Raises `NoSuchScaleUpLink`."""
+        with LinkControl(self._running) as control:
+            return control.planes.show(place)

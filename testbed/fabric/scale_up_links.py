@@ -26,6 +26,8 @@ _PLACE = re.compile(
     r"(?:(?P<owner>[a-z][a-z0-9-]*)(?:\.gpu(?P<gpu>[1-9][0-9]{0,3}))?:)?"
     r"plane(?:s|(?P<first>[1-9][0-9]{0,2})(?:-(?P<last>[1-9][0-9]{0,2}))?)"
 )
+_RESEMBLING = re.compile(r"\.gpu|(?:^|:)plane")
+"""Nodes have no dots in their names, and interfaces other names."""
 _INTERFACE = re.compile(r"(?P<host>[a-z][a-z0-9-]*):gpu(?P<gpu>[1-9][0-9]{0,3})p(?P<plane>[1-9][0-9]{0,2})")
 
 
@@ -82,6 +84,11 @@ class ScaleUpPlace:
         )
 
 
+def resembles_link(text: str) -> bool:
+    """Tell whether a text, such as the misspelt "p1-s1-h1.gpu0:plane1", is meant for links of a scale-up domain."""
+    return _RESEMBLING.search(text) is not None
+
+
 def names_gpu_link(text: str) -> bool:
     """Tell whether a text names links of one GPU, as no port of a fabric is named."""
     return _INTERFACE.fullmatch(text) is not None or (".gpu" in text and _PLACE.fullmatch(text) is not None)
@@ -113,7 +120,9 @@ def find_links(lab: Lab, text: str) -> tuple[ScaleUpLink, ...]:
     """The links that `text` names, at least one. Raises `NoSuchScaleUpLink`, which says what the lab has."""
     place = ScaleUpPlace.parse(text)
     if place is None:
-        raise NoSuchScaleUpLink(f"{text!r} is no link of a scale-up domain", hint=f"for example {EXAMPLE}")
+        raise NoSuchScaleUpLink(
+            f"{text!r} is no link of a scale-up domain", hint=f"for example {EXAMPLE}: both count from 1"
+        )
     if lab.scale_up.by is not ScaleUpBy.PACKETS:
         raise NoSuchScaleUpLink(
             f"{text}: {lab.name} has no links of scale-up domains",
@@ -126,7 +135,7 @@ def find_links(lab: Lab, text: str) -> tuple[ScaleUpLink, ...]:
         hint = f"name one: {domains[0]}:{text}" if domains else None
         raise NoSuchScaleUpLink(f"{text}: {lab.name} has {len(domains)} scale-up domains", hint=hint)
     if place.owner and place.owner not in (*domains, *hosts):
-        hint = known_names_hint(place.owner, [*domains, *hosts])
+        hint = known_names_hint(place.owner, list(dict.fromkeys([*domains, *hosts])))  # a domain may be a host
         raise NoSuchScaleUpLink(f"{lab.name} has no scale-up domain or host of one {place.owner!r}", hint=hint)
     if place.local_gpu and place.owner not in hosts:
         raise NoSuchScaleUpLink(f"{place.owner} is no host", hint=f"GPUs are counted in hosts: {hosts[0]}.gpu1")
@@ -136,6 +145,8 @@ def find_links(lab: Lab, text: str) -> tuple[ScaleUpLink, ...]:
         most = max(link.local_gpu for link in of_owner)
         raise NoSuchScaleUpLink(f"{place.owner} has no GPU {place.local_gpu}", hint=f"its GPUs are 1 to {most}")
     planes = lab.scale_up.planes
+    if place.first > place.last:
+        raise NoSuchScaleUpLink(f"{text}: the first plane comes after the last", hint=f"they are 1 to {planes}")
     if not place.first <= place.last <= planes:
         raise NoSuchScaleUpLink(f"{text}: {lab.name} has no such planes", hint=f"they are 1 to {planes}")
     return tuple(link for link in of_gpu if place.first <= link.plane <= place.last or not place.first)

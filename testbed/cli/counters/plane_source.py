@@ -200,7 +200,8 @@ class PlaneFrame(Frame):
             elif domain.socket_drops:
                 text.append(f"{domain.domain}: the kernel lost {domain.socket_drops} frames of its switch\n")
         total = sum(domain.frames for domain in self._domains)
-        text.append(f"total: {view.short(total)} frames through {len(self._domains)} switches; ")
+        switches = f"{len(self._domains)} switch{'' if len(self._domains) == 1 else 'es'}"
+        text.append(f"total: {view.short(total)} frames through {switches}; ")
         text.append(str(self._balance), style="bold red" if self._balance.imbalances else "green")
         return text
 

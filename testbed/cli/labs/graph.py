@@ -28,15 +28,18 @@ def graph(
     from testbed.model import UNSTATED_SCALE_UP
     from testbed.report.graph import render_dot, render_html, render_mermaid
 
-    renderers = {"html": render_html, "dot": render_dot, "mermaid": render_mermaid}
-    if kind not in renderers:
-        raise TestbedError(f"cannot draw {kind!r}", hint=f"one of {', '.join(renderers)}")
-    deployed = topology is None and name is not None
-    lab = open_lab(name).model if deployed else read_topology(topology, name, set or [])
+    kinds = ("html", "dot", "mermaid")
+    if kind not in kinds:
+        raise TestbedError(f"cannot draw {kind!r}", hint=f"one of {', '.join(kinds)}")
+    running = open_lab(name) if topology is None and name is not None else None
+    lab = read_topology(topology, name, set or []) if running is None else running.model
     check_network(lab, network)
     if network is not None:
         lab = replace(lab.of_network(network), scale_up=UNSTATED_SCALE_UP)
-    text = renderers[kind](lab)
+    if kind == "html":
+        text = render_html(lab, k=None if running is None else running.record.k)
+    else:
+        text = render_dot(lab) if kind == "dot" else render_mermaid(lab)
     if output is None and kind == "html":
         output = Path(f"{lab.name}.html")
     if output is None or str(output) == "-":

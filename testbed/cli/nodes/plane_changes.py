@@ -53,7 +53,8 @@ def _words(item: PlaneLink) -> str:
         return "no switch runs"
     if item.errors.down:
         return "down"
-    return ", ".join(f"{title} {now}" for title, declared, now in _values(item) if now != declared) or "as declared"
+    changed = [(title, now) for title, declared, now in _values(item) if now != declared]
+    return ", ".join(title if now == "yes" else f"{title} {now}" for title, now in changed) or "as declared"
 
 
 def _values(item: PlaneLink) -> list[tuple[str, str, str]]:
@@ -63,8 +64,8 @@ def _values(item: PlaneLink) -> list[tuple[str, str, str]]:
     return [
         ("rate in the lab", declared, str(Rate(errors.rate_bps)) if errors.rate_bps else declared),
         ("loss", "0%", f"{100 * errors.loss:.6g}%"),
-        ("frames of a burst", "1", f"{errors.burst or 1:.6g}"),
-        ("loss, one in", "none", str(errors.every) if errors.every else "none"),
+        ("frames lost in a row", "1", f"{errors.burst or 1:.6g}"),
+        ("one lost in", "none", str(errors.every) if errors.every else "none"),
         ("corruption", "0%", f"{100 * errors.corrupt:.6g}%"),
         ("silent", "no", "yes" if errors.silent else "no"),
         ("up", "yes", "no" if errors.down else "yes"),

@@ -109,6 +109,15 @@ class CapturedPacket(ABC):
             "transport": self.transport,
             "src": seen.source,
             "dst": seen.destination,
+            **self.envelope(),
+            "malformed": self.kind == MALFORMED,
+            **self.fields(),
+        }
+
+    def envelope(self) -> Document:
+        """What the document says of the headers that carry the packet: those of IP and UDP."""
+        seen = self.datagram
+        return {
             "ev": seen.source_port,
             "dscp": seen.dscp,
             "ecn": ECN_NAMES[seen.ecn],
@@ -116,8 +125,6 @@ class CapturedPacket(ABC):
             "captured_length": len(seen.payload),
             "trimmed": seen.trimmed,
             "fragment": seen.fragment,
-            "malformed": self.kind == MALFORMED,
-            **self.fields(),
         }
 
 

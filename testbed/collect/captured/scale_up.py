@@ -101,18 +101,11 @@ class ScaleUpCapture(CapturedPacket):
                 shown |= {"sent_ns": frame.sent_ns}
         return {NAME.replace("-", "_"): shown | {"replayed": self.seen_before}}
 
-    def document(self) -> Document:
+    def envelope(self) -> Document:
         seen = self.datagram
         return {
-            "frame": seen.frame,
-            "time_ns": seen.time_ns,
-            "transport": self.transport,
-            "src": seen.source,
-            "dst": seen.destination,
             "frame_length": seen.length + ETHERNET_BYTES,
             "captured_length": len(seen.payload) + ETHERNET_BYTES,
-            "malformed": self.kind == MALFORMED,
-            **self.fields(),
         }
 
     @property

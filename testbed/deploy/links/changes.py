@@ -28,7 +28,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.errors import TestbedError
-from testbed.fabric.scale_up_links import ScaleUpPlace
+from testbed.fabric.scale_up_links import ScaleUpPlace, resembles_link
 from testbed.model import DelayBy
 from testbed.plan.guards import guards_by_port
 from testbed.plan.link_delays import WirePaths, delay_operation
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 PROBABILITY_ONE = 0xFFFF_FFFF
 """As in `testbed.datapath.layout`, which takes numpy along."""
 LARGEST_DELAY_NS = 60_000_000_000
+LARGEST_BURST = 1_000_000
+"""Mean frames that are lost one after the other, as in scenarios."""
 
 
 class LinkRefused(TestbedError):
@@ -84,8 +86,8 @@ class LinkChange:
                 raise ValueError(f"{name} is a share from 0 to 1, not {value:g}")
         if self.loss_every is not None and not 0 <= self.loss_every <= PROBABILITY_ONE:
             raise ValueError(f"loss_every is one packet in so many, not {self.loss_every}")
-        if self.burst is not None and not self.burst >= 1:
-            raise ValueError(f"burst is a mean number of frames, at least 1, not {self.burst:g}")
+        if self.burst is not None and not 1 <= self.burst <= LARGEST_BURST:
+            raise ValueError(f"burst is a mean number of frames, from 1 to {LARGEST_BURST:,}, not {self.burst:g}")
         if not any(getattr(self, item.name) is not None for item in fields(self)):
             raise ValueError("nothing to change")
 
@@ -217,8 +219,8 @@ class LinkControl:
         return f"{port.node}:{port.name}" in self._numbers
 
     def is_of_planes(self, port: str) -> bool:
-        """Tell whether links of scale-up domains are meant, and not a port of the fabric."""
-        return port not in self._ports and ScaleUpPlace.parse(port) is not None
+        """Tell whether links of scale-up domains are meant, and not a port of the fabric; they may be misspelt."""
+        return port not in self._ports and (ScaleUpPlace.parse(port) is not None or resembles_link(port))
 
     # ------------------------------------------------------------------ verbs
 

@@ -178,7 +178,10 @@ class PlaneControl:
         """The change as the switch takes it. A rate is that of all links of the GPU to the plane together."""
         for name in ("delay", "jitter"):
             if getattr(change, name) is not None:
-                raise PlaneRefused(f"{link.name}: the {name} of a link of a scale-up domain cannot be changed")
+                raise PlaneRefused(
+                    f"{link.name}: the {name} of a link of a scale-up domain cannot be changed",
+                    hint="its delay is a quarter of fabric.scale_up.rtt in the topology, and it has no jitter",
+                )
         found: dict[str, Any] = {}
         if (rate := self._lab_rate(link, change)) is not None:
             found["rate_bps"] = rate

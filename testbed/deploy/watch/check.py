@@ -146,7 +146,7 @@ def _result(
         name=name,
         status=CheckStatus.FAIL if failures else CheckStatus.PASS,
         count=count,
-        detail=detail,
+        detail=detail.rstrip(","),
         failures=tuple(failures[:FAILURES_KEPT]),
         by_network=dict(by_network or {}),
     )

@@ -21,24 +21,25 @@ from testbed.report.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Gr
 from testbed.report.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, lay_out
 from testbed.report.graph.management import pictured, sized, special_names
-from testbed.report.graph.scale_up import SCALE_UP, described_domains, with_domains
+from testbed.report.graph.scale_up import SCALE_UP, described_domains, domain_scales, with_domains
 from testbed.report.graph.svg import colour_class, draw_svg, state_class
 from testbed.units import Rate
 
 
-def render_html(lab: Lab, *, status: Mapping[str, str] | None = None) -> str:
+def render_html(lab: Lab, *, status: Mapping[str, str] | None = None, k: float | None = None) -> str:
     """A page that shows `lab`, to open in a browser.
 
+    `k` is the time scale of a lab that is deployed; without it that of the file, if it has one.
     `status` maps nodes to states as `inspect` has them ("running", "degraded", ...); nodes it does not
     name get no mark.
     """
-    status = status or {}
+    status, k = status or {}, k or lab.scale.time
     written, whole = lab, with_domains(lab)
     lab = pictured(whole)
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
     layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
-    measured = [Measured.of_layer(written, whole, one) for one in layers] or [Measured.of(lab)]
+    measured = [Measured.of_layer(written, whole, one, k) for one in layers] or [Measured.of(lab)]
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
@@ -71,6 +72,10 @@ class Measured:
     bisection: str
     told: str = ""
     """Takes the place of `counted` where there is something else to count."""
+    scales: Sequence[tuple[str, str, str]] = ()
+    """What is there in the real system and in the lab: a name, and both values."""
+    k: str = ""
+    """The time scale between the two, where it is known."""
 
     @property
     def counted(self) -> str:
@@ -88,12 +93,17 @@ class Measured:
         return f"{sizing.hosts:,} hosts, {targets}{nics}, {sizing.links:,} links"
 
     @classmethod
-    def of_layer(cls, written: Lab, whole: Lab, layer: Layer) -> Measured:
+    def of_layer(cls, written: Lab, whole: Lab, layer: Layer, k: float | None) -> Measured:
         """The figures of one layer of a lab as it is `written`; `whole` has its scale-up domains, too."""
         if layer.name != SCALE_UP:
             return cls.of(sized(seen_for_sizing(whole, layer.name)), layer)
         hosts = replace(layer.seen, nodes=layer.seen.hosts, links=())  # planes have no tiers and no paths
-        return replace(cls.of(hosts, layer), told=described_domains(written))
+        return replace(
+            cls.of(hosts, layer),
+            told=described_domains(written),
+            scales=domain_scales(written, k),
+            k="" if k is None else f"k = {k:,g}",
+        )
 
     @classmethod
     def of(cls, lab: Lab, layer: Layer | None = None) -> Measured:

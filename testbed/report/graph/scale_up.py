@@ -11,7 +11,8 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 
 from testbed.fabric.scale_up import ScaleUpDomain, find_domains, measure_scale_up
-from testbed.model import TRANSACTION, End, Lab, Link, LinkKind, Network, Node, NodeKind, Role
+from testbed.model import TRANSACTION, End, Lab, Link, LinkKind, Network, Node, NodeKind, Role, ScaleUpBy
+from testbed.plan.scale_up import plan_scale_up
 from testbed.units import Rate
 
 SCALE_UP = "scale-up domains"
@@ -83,3 +84,30 @@ def described_domains(lab: Lab) -> str:
         f"{number:,} domain{'' if number == 1 else 's'} of up to {sizing.largest.gpus} GPUs, {scale_up.planes} planes,"
         f" {scale_up.rate} a GPU each way{over}"
     )
+
+
+def domain_scales(lab: Lab, k: float | None) -> list[tuple[str, str, str]]:
+    """What a domain's links are like: a name, the value in the real system, and that in the lab at time scale `k`.
+
+    There is none in the lab without a time scale, and where transfers take their time and no frame is sent.
+    """
+    scale_up, sizing = lab.scale_up, measure_scale_up(lab)
+    packets = scale_up.by is ScaleUpBy.PACKETS
+    plan = plan_scale_up(scale_up, k) if k is not None else None
+    rows = [("a GPU, one way", str(scale_up.rate), "" if plan is None else str(plan.gpu_rate))]
+    rates = scale_up.plane_rate(1), None if plan is None else plan.plane_rates[0]
+    if len(set(scale_up.shares)) == 1:
+        rows.append(("a GPU to a plane", str(rates[0]), "" if rates[1] is None else str(rates[1])))
+    rows.append(("round trip", str(scale_up.rtt), "" if plan is None else str(plan.rtt)))
+    if not packets:
+        return rows
+    rows.append(("a frame", f"{scale_up.coarse} x {TRANSACTION}", "" if plan is None else str(plan.frame)))
+    if sizing.credits is not None:
+        here = "" if plan is None else f"{plan.credits} x {plan.credit_unit}"
+        rows.append(("credits of a VC", f"{sizing.credits} x {scale_up.credits.unit}", here))
+    else:
+        rows.append(("flow control", scale_up.flow_control.value, ""))
+    if scale_up.retry is not None:
+        here = "" if plan is None else f"{plan.window_frames} frames"
+        rows.append(("retry window", f"{sizing.window_frames} frames", here))
+    return rows

@@ -44,13 +44,16 @@ def _row(load: ScaleUpLoad, plane: PlaneLoad) -> tuple[Cell, ...]:
 
 
 def _latency(load: ScaleUpLoad) -> str:
-    floor = MISSING if load.rtt_floor_real_s is None else f"{load.rtt_floor_real_s * 1e9:.3g} ns"
+    floor = ""
+    if load.rtt_floor_real_s is not None:
+        floor = f"; rtt_floor_real {load.rtt_floor_real_s * 1e9:.3g} ns is this machine's part of them"
     failed = f", {load.failed:,} of {load.transfers:,} transfers failed" if load.failed else ""
     stalled = f", and nothing moved for {format_time(load.stall_s)}" if load.stalled else ""
+    if load.latency_p50_s is None:
+        return f"{load.domain}: no times of transactions were measured{failed}{stalled}"
     return (
         f"{load.domain}: transactions took {_multiple(load, load.latency_p50_s)} (P50) and"
-        f" {_multiple(load, load.latency_p999_s)} (P99.9) modelled round trips; rtt_floor_real {floor} is this"
-        f" machine's part of them{failed}{stalled}"
+        f" {_multiple(load, load.latency_p999_s)} (P99.9) modelled round trips{floor}{failed}{stalled}"
     )
 
 

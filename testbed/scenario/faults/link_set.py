@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from testbed.deploy.links.changes import LinkChange
 from testbed.errors import Finding
+from testbed.fabric.scale_up_links import find_links
 from testbed.model import Lab
 from testbed.model.scenario import Scalar
 from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
@@ -24,7 +25,10 @@ class LinkSet(LabFault):
     place = FaultPlace.LINK
 
     def check(self, lab: Lab) -> Iterator[Finding]:
-        yield from self.place_findings(lab)
+        misplaced = [*self.place_findings(lab)]
+        yield from misplaced
+        if self.of_scale_up and not misplaced:
+            yield from self._rate_findings(lab)
         needs = [key for key in LOSSES if key in self.fault.settings]
         if needs and not self.of_scale_up and lab.policy_of(self.target) is None:
             yield Finding(
@@ -48,6 +52,17 @@ class LinkSet(LabFault):
     @property
     def keeps_order(self) -> bool:
         return self.of_scale_up or KEEP_ORDER.issuperset(self.fault.settings)
+
+    def _rate_findings(self, lab: Lab) -> Iterator[Finding]:
+        """A rate that is more than a link of a scale-up domain is made for."""
+        change = link_change(self.fault.settings)
+        for link in find_links(lab, self.target):
+            declared = lab.scale_up.plane_rate(link.plane)
+            wanted = change.rate.bps if change.rate is not None else declared.bps * (change.rate_share or 0)
+            if wanted > declared.bps:
+                message = f"{link.name} is made for {declared}, and can be made slower alone"
+                yield Finding(code="out-of-range", keys=("set", "rate"), message=message, hint="rate: 50%")
+                return
 
     @property
     def _both(self) -> bool:

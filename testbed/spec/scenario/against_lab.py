@@ -26,7 +26,7 @@ def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings:
     if unknown := [*_unknown_places(document, point, lab)]:
         return unknown
     seen = lab.of_network(*point.workload.ranks.networks_in(lab))
-    problems = [*_ranks(document, point, seen)]
+    problems = [*_ranks(document, point, seen), *_channel(document, point, lab)]
     for path, transport in transport_places(document, point):
         problems += _transport_in_tenants(document, point, lab, path, transport)
         problems += _traffic_class(document, path, transport, lab, _policies(point, lab, seen))
@@ -258,6 +258,16 @@ def _scale_up(document: Document, place: Path, transport: Transport, lab: Lab) -
         message = f"the scale-up domains of {lab.name} have no switch for packets: its transfers take their time"
         hint = "fabric: {scale_up: {preset: h100, by: packets}} in the topology, or scale_up: time"
         yield document.problem("no-packets", (*place, "scale_up"), message, hint=hint)
+
+
+def _channel(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    """A virtual channel that links of the lab's scale-up domains do not have."""
+    wanted, path = point.workload.parameters.get("victim_vc"), ("workload", "victim_vc")
+    if not isinstance(wanted, int) or wanted < lab.scale_up.vcs or lab.scale_up.by is not ScaleUpBy.PACKETS:
+        return
+    message = f"links of scale-up domains have {lab.scale_up.vcs} virtual channels, which count from 0"
+    hint = f"fabric.scale_up.vcs: {wanted + 1} in the topology"
+    yield document.problem("out-of-range", path if document.has(path) else ("workload",), message, hint=hint)
 
 
 def _path_mtu(document: Document, place: Path, transport: Transport, lab: Lab) -> Iterator[Problem]:

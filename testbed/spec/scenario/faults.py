@@ -273,14 +273,16 @@ _HAPPENINGS = tuple(
 """The keys that say what happens, in the order of the model."""
 
 
-def _shapes() -> str:
-    """An example of each kind; of a place, only the first one is written out."""
+def _shapes(place: str = "") -> str:
+    """An example of each kind, of one place alone if it is named; of a place, only the first one is written out."""
     shown: list[str] = []
     for words in FAULT_WORDS:
+        if place not in ("", words.place):
+            continue
         first = next(one for one in FAULT_WORDS if one.place == words.place) is words
         where = f"at: 200ms, {words.place}: {_EXAMPLES_OF_PLACES[words.place]}" if first else "..."
         shown.append(f"{{{where}, {words.example}}}")
-    return f"{', '.join(shown[:-1])} or {shown[-1]}"
+    return f"{', '.join(shown[:-1])} or {shown[-1]}" if len(shown) > 1 else shown[0]
 
 
 _SHAPES = _shapes()
@@ -318,14 +320,15 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
     for key in given:
         if key not in allowed:
             message = f"{_word(spec, key)!r} does not happen to {'an' if place == 'agent' else 'a'} {place}"
-            yield document.problem("contradiction", (*path, _word(spec, key)), message, hint=_SHAPES, key=True)
+            hint = _shapes(place)
+            yield document.problem("contradiction", (*path, _word(spec, key)), message, hint=hint, key=True)
     what = [key for key in given if key in allowed and key not in _BESIDE]
     for key in what[1:]:
         message = f"one entry is one fault: {_word(spec, what[0])} and {key} are given"
         yield document.problem("contradiction", (*path, key), message, hint="write two entries", key=True)
     if not what and all(key in allowed for key in given):
         message = f"the fault does not say what happens to the {place}"
-        yield document.problem("missing-key", path, message, hint=_SHAPES, key=True)
+        yield document.problem("missing-key", path, message, hint=_shapes(place), key=True)
     for key in _HAPPENINGS:
         if getattr(spec, key) is False:
             message = f"{key}: false is no fault"
@@ -356,7 +359,8 @@ def _scale_up_problems(spec: FaultSpec, document: Document, path: Path) -> Itera
     scale_up = _is_scale_up(spec)
     if scale_up and spec.link is not None and spec.storm is not None:
         message = "'storm' does not happen to a link of a scale-up domain"
-        yield document.problem("contradiction", (*path, "storm"), message, key=True)
+        hint = "such links have credits or pauses of their own; silent: true stops one"
+        yield document.problem("contradiction", (*path, "storm"), message, hint=hint, key=True)
     settings = {} if spec.set is None else spec.set.settings()
     for key in settings if scale_up else ():
         if key not in SCALE_UP_SETTINGS and not (key == "both" and settings[key]):

@@ -189,7 +189,7 @@ _share(
 )
 _value(
     "latency_p50",
-    "Scale-up latency P50",
+    "Scale-up latency P50, in RTTs",
     MetricUnit.RATIO,
     f"0.50 percentile of the times of transactions, from sent to answered, {_RTTS}",
     "RFC 2330 section 11.3 for the percentile",
@@ -197,7 +197,7 @@ _value(
 )
 _value(
     "latency_p999",
-    "Scale-up latency P99.9",
+    "Scale-up latency P99.9, in RTTs",
     MetricUnit.RATIO,
     f"0.999 percentile of the times of transactions, from sent to answered, {_RTTS}",
     "RFC 2330 section 11.3 for the percentile",

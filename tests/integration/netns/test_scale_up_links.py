@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tshark_output import run_tshark
 
+from testbed.api import Lab
 from testbed.cli.counters.plane_source import PlaneSource
 from testbed.collect.lab_reader import LabReader
 from testbed.collect.openmetrics import render_metrics
@@ -30,6 +31,7 @@ from testbed.deploy.scale_up import gpu_settings
 from testbed.deploy.watch.planes import probe_planes
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.fabric.scale_up_links import NoSuchScaleUpLink
 from testbed.model import SCALE_UP_PRESETS, ScaleUpBy
 from testbed.model.scenario import Fault
 from testbed.scale_up.domain.endpoint import Endpoint, Endpoints
@@ -114,6 +116,28 @@ def test_a_change_is_seen_on_the_wire_and_in_the_counters(lab: RunningLab, contr
     copy(lab)
     span = {item.link.name: item.counters for item in counted(lab).since(before).links}
     assert sum(counters["wire_lost_rx"] + counters["wire_lost_tx"] for counters in span.values()) == 0
+
+
+def test_python_changes_links_of_planes_as_the_command_line_does(
+    lab: RunningLab, control: LinkControl, shared_sandbox: Any
+) -> None:
+    """A GPU, a chip, a rate: the switch has it, and `reset_link` ends it. What the lab does not have is refused."""
+    python = Lab(lab, shared_sandbox.state)
+    python.set_link(f"{HOST}.gpu1", "plane2", up=False)
+    python.change_link("plane3", LinkChange(rate_share=0.5))
+    assert control.planes.changed() == [f"{HOST}.gpu1:plane2", *(f"{HOST}.gpu{gpu}:plane3" for gpu in range(1, 4))]
+    assert [item.errors and item.errors.down for item in python.plane_links("plane2")] == [True, False, False]
+    assert [item.errors and item.errors.rate_bps for item in python.plane_links(f"{HOST}:gpu2p3")] == [20_000_000]
+    python.set_link(f"{HOST}.gpu1", "plane2", up=True)
+    python.reset_link("plane3")
+    assert control.planes.changed() == []
+    for node, interface in ((f"{HOST}.gpu4", "plane1"), (HOST, "plane5")):
+        with pytest.raises(NoSuchScaleUpLink):
+            python.set_link(node, interface, up=False)
+    assert control.planes.changed() == []
+    python.change_link("plane1", LinkChange(silent=True))
+    python.reset_link()
+    assert control.planes.changed() == []
 
 
 def test_a_chip_that_is_down_carries_nothing_and_check_says_so(lab: RunningLab, control: LinkControl) -> None:

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.fabric.scale_up_links import NoSuchScaleUpLink, ScaleUpPlace, find_link, find_links, names_gpu_link
+from testbed.fabric.scale_up_links import (
+    NoSuchScaleUpLink,
+    ScaleUpPlace,
+    find_link,
+    find_links,
+    names_gpu_link,
+    resembles_link,
+)
 from testbed.model import Lab, ScaleUpBy
 from testbed.spec import load_topology
 
@@ -64,7 +71,9 @@ def test_gpus_of_a_rack_are_numbered_over_its_trays(rack: Lab) -> None:
     [
         ("p1-s1-h1.gpu9:plane1", "p1-s1-h1 has no GPU 9"),
         ("p1-s1-h1.gpu1:plane5", "no such planes"),
-        ("p1-s1-h1:plane3-2", "no such planes"),
+        ("p1-s1-h1:plane3-2", "the first plane comes after the last"),
+        ("p1-s1-h1.gpu0:plane1", "is no link of a scale-up domain"),
+        ("plane0", "is no link of a scale-up domain"),
         ("p1-s1-h7:planes", "no scale-up domain or host of one 'p1-s1-h7'"),
         ("p1-s1-h1:rail1", "is no link of a scale-up domain"),
     ],
@@ -73,6 +82,13 @@ def test_a_link_that_is_not_there(board: Lab, text: str, words: str) -> None:
     with pytest.raises(NoSuchScaleUpLink) as raised:
         find_links(board, text)
     assert words in raised.value.message and raised.value.hint
+    assert resembles_link(text) or text == "p1-s1-h1:rail1"
+
+
+def test_a_domain_that_is_a_host_is_offered_once(board: Lab) -> None:
+    with pytest.raises(NoSuchScaleUpLink) as raised:
+        find_links(board, "nosuch:plane1")
+    assert raised.value.hint == "there are p1-s1-h1"
 
 
 def test_what_a_lab_must_have(board: Lab, rack: Lab) -> None:

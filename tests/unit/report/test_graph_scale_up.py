@@ -12,7 +12,7 @@ import pytest
 from testbed.model import UNSTATED_SCALE_UP, Lab
 from testbed.report.graph import render_dot, render_html, render_mermaid
 from testbed.report.graph.layers import group_layers, lay_out_layers, layers_of
-from testbed.report.graph.scale_up import MAX_PLANES, SCALE_UP, with_domains
+from testbed.report.graph.scale_up import MAX_PLANES, SCALE_UP, domain_scales, with_domains
 from testbed.spec import load_topology
 from testbed.units import Rate
 
@@ -100,3 +100,23 @@ def test_dot_and_mermaid_have_the_layer_too() -> None:
     assert dot.count('-- "p1-s1 plane 7" [') + dot.count('"p1-s1 plane 7" -- ') == 18
     assert f'["{SCALE_UP}"]' in chart
     assert "p1-s1 plane 7" in chart
+
+
+def test_the_page_has_both_scales_of_a_lab_with_packets() -> None:
+    """Credits and the retry window are counted in transactions of the real system, and in frames of the lab."""
+    lab = shipped("scale-up-domain")
+    shown = {name: (real, here) for name, real, here in domain_scales(lab, lab.scale.time)}
+    assert shown["a GPU, one way"] == ("3.6 Tbit/s", "72 Mbit/s")
+    assert shown["round trip"] == ("1 us", "50 ms")
+    assert shown["credits of a VC"] == ("247 x 256 B", "17 x 4.096 kB")
+    assert shown["retry window"] == ("221 frames", "15 frames")
+    page = render_html(lab)
+    assert "k = 50,000" in page and "17 x 4.096 kB" in page
+    assert "k = 25,000" in render_html(lab, k=25_000.0), "a deployed lab has a time scale of its own"
+
+
+def test_what_is_not_known_of_a_lab_is_left_out() -> None:
+    lab = shipped("nvl72")
+    assert lab.scale.time is None
+    assert {here for _, _, here in domain_scales(lab, None)} == {""}
+    assert "credits of a VC" not in {name for name, _, _ in domain_scales(lab, None)}, "no frames are sent"

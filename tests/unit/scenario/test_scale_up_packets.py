@@ -220,6 +220,8 @@ def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: 
     (note,) = latency_notes(run)
     assert "1.00 (P50) and 3.00 (P99.9) modelled round trips; rtt_floor_real 50 ns" in note
     assert "1 of 10 transfers failed, and nothing moved for 2" in note
+    unmeasured = replace(run, scale_up=[replace(found[0], latency_p50_s=None, latency_p999_s=None)])
+    assert latency_notes(unmeasured)[0].startswith("p1-s1: no times of transactions were measured, 1 of 10")
 
 
 def test_a_floor_or_lateness_above_its_limit_makes_a_run_invalid(lab: Lab, plan: LabPlan) -> None:
