@@ -104,6 +104,15 @@ def test_a_loss_of_one_per_cent(fabric: LabVm) -> None:
     assert found["state"] == "RTS"
 
 
+def test_a_response_that_is_lost_is_asked_for_again(fabric: LabVm) -> None:
+    """Rxe takes an acknowledgement with the PSN of a READ for its data: ours must have that of the WRITE before it."""
+    found = run(fabric, "ri-h2", IPV4, "lost-responses")
+    assert found["responses"] == dict.fromkeys(("read of a packet", "read of packets", "fetch-add"), "arrived")
+    assert found["counters"]["duplicate"] >= 3
+    assert found["rxe"]["completer_retry_err"] >= 3
+    assert found["state"] == "RTS"
+
+
 @pytest.mark.thorough
 def test_packets_that_overtake_others(fabric: LabVm) -> None:
     with impaired(fabric, "delay", "3ms", "reorder", "97%"):

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rxe_process import RxeProcess
 
 from testbed.agent.agent import Agent
+from testbed.transport.datagram import Incoming, Outgoing
 from testbed.transport.roce.config import RoceConfig
 from testbed.transport.roce.memory import ALL_ACCESS
 from testbed.transport.roce.packets.opcodes import Service
 from testbed.transport.roce.qp import QueuePair
+from testbed.transport.roce.rnic import Rnic
 from testbed.transport.roce.work import Completion, ReceiveRequest, RemoteBuffer, WorkRequest
 
 HALF = 3 << 20
@@ -87,6 +89,11 @@ class Site:
         self.region = self.rnic.register(self.memory, ALL_ACCESS)
         self.rxe = Rxe(self.agent, place)
 
+    def put_wire(self, wire: Wire) -> None:
+        """From now on our RNIC is behind this wire."""
+        self.agent.loop.remove(self.rnic)
+        self.agent.loop.add(wire, self.agent.sockets(self.rnic.address))
+
     def close(self) -> None:
         self.rxe.close()
         self.agent.close()
@@ -100,6 +107,46 @@ class Site:
             "counters": dict(self.rnic.counters),
             "rxe": self.rxe.counted(),
         }
+
+
+class Wire:
+    """Our RNIC behind a wire of its own: the first packet that it sends with one of `lost` is lost, and what arrives is
+    handed over `together` packets at a time."""
+
+    def __init__(self, rnic: Rnic, lost: Collection[int] = (), together: int = 1) -> None:
+        self._rnic = rnic
+        self.address = rnic.address
+        self.lost = set(lost)
+        """Opcodes of which one is still to be lost."""
+        self.together = together
+        self._held: list[Incoming] = []
+
+    @property
+    def urgent(self) -> int:
+        return self._rnic.urgent
+
+    def receive(self, datagrams: Sequence[Incoming], now: int) -> None:
+        self._held += [item._replace(data=bytes(item.data)) for item in datagrams]
+        if len(self._held) >= self.together:
+            held, self._held = self._held, []
+            self._rnic.receive(held, now)
+
+    def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
+        sent = self._rnic.transmit(now, limit)
+        return [item for item in sent if not self._loses(item)]
+
+    def _loses(self, item: Outgoing) -> bool:
+        opcode = item.header[0]
+        if opcode not in self.lost:
+            return False
+        self.lost.remove(opcode)
+        return True
+
+    def next_timer(self) -> int | None:
+        return self._rnic.next_timer()
+
+    def handle_timer(self, now: int) -> None:
+        self._rnic.handle_timer(now)
 
 
 class Pair:
@@ -210,7 +257,23 @@ class Transfer:
         assert self.site.memory[HALF : HALF + self.used] == here, "our memory differs"
         digests = self.site.rxe.ask("digest", ranges=[(0, self.used), (HALF, self.used)])["digests"]
         assert digests[0] == hashlib.sha256(self.theirs).hexdigest(), "rxe's source has changed"
-        assert digests[1] == hashlib.sha256(there).hexdigest(), "rxe's memory differs"
+        if digests[1] != hashlib.sha256(there).hexdigest():
+            found = bytes.fromhex(self.site.rxe.ask("get", offset=HALF, length=self.used)["data"])
+            raise AssertionError(f"rxe's memory differs: {'; '.join(self.differences(found, there))}")
+
+    def differences(self, found: bytes, wanted: bytes) -> list[str]:
+        """Which messages have arrived otherwise than they should: operation, length, and which bytes of it differ."""
+        told = []
+        for number, (operation, piece) in enumerate(zip(self.operations, self.pieces, strict=True)):
+            apart = [at for at in range(piece.source, piece.source + piece.size) if found[at] != wanted[at]]
+            if apart:
+                first, last = apart[0] - piece.source, apart[-1] - piece.source
+                zero = all(found[at] == 0 for at in apart)
+                told.append(
+                    f"message {number}, {operation} of {piece.size} bytes: {len(apart)} of its bytes {first} to {last}"
+                    + (" were never written" if zero else "")
+                )
+        return told or ["between the messages"]
 
     def receives(self) -> list[tuple[int, Piece]]:
         """Those that need a receive: the number of the request and its piece."""
