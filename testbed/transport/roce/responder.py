@@ -5,6 +5,9 @@ out of order is dropped and asked for once (go-back-N), or kept and acknowledged
 `ooo`: then WRITEs that say where they belong are placed at once). A READ is a job that sends its response piece by
 piece, as the rate of the queue pair allows; acknowledgements of later requests wait for it.
 
+A READ or an atomic operation is acknowledged by its response alone. An acknowledgement with the PSN of one would end it
+at a requester that, as soft RDMA, does not look whether its data has come: that of what was before it is sent instead.
+
 Source: InfiniBand Architecture Specification, volume 1, release 1.4, sections 9.7.4 (what a responder checks), 9.7.5
 (acknowledgements), 9.7.7 (lengths) and 9.9.3 (errors of the responder).
 """
@@ -107,6 +110,8 @@ class Responder:
         "_refusal",
         "_reliable",
         "_responses",
+        "_responses_begin",
+        "_responses_end",
         "_target",
         "expected",
         "msn",
@@ -131,6 +136,11 @@ class Responder:
         self._responses: deque[_Response] | None = None
         self._atomics: dict[int, int] | None = None
         """What the latest atomic operations found, by their number: a requester may ask again."""
+        self._responses_begin: int = start_psn
+        """The number of the first of the READs and atomic operations that were executed last, with no packet of data
+        between them."""
+        self._responses_end: int = start_psn
+        """The number behind the last of them."""
         self._ack_is_due: bool = False
         self._nak: int = -1
         """The syndrome of a NAK that waits to be sent; -1: none."""
@@ -297,7 +307,7 @@ class Responder:
         try:
             if layout.operation is _READ:
                 self._between_messages()
-                self.expected += self._read(self.expected, data)
+                self._executed_with_response(self._read(self.expected, data))
                 self.msn = (self.msn + 1) & _PSN_MASK
             elif layout.atomic:
                 self._between_messages()
@@ -465,7 +475,14 @@ class Responder:
         self._atomics[self.expected] = original
         self.msn = (self.msn + 1) & _PSN_MASK
         self._answer_atomic(self.expected, original)
-        self.expected += 1
+        self._executed_with_response(1)
+
+    def _executed_with_response(self, packets: int) -> None:
+        """A READ or an atomic operation was executed, whose response has so many packets."""
+        if self.expected != self._responses_end:
+            self._responses_begin = self.expected
+        self.expected += packets
+        self._responses_end = self.expected
 
     def _answer_atomic(self, number: int, original: int) -> None:
         """Answers go out in the order of the requests: behind the READs that are being answered."""
@@ -538,7 +555,8 @@ class Responder:
             if self._kept:
                 qp.emit(self._selective_acknowledgement())
             elif self._nak < 0:  # else the NAK acknowledges what is before it
-                qp.emit(self._acknowledgement(self.expected - 1, syndrome.ack()))
+                after = self._responses_begin if self.expected == self._responses_end else self.expected
+                qp.emit(self._acknowledgement(after - 1, syndrome.ack()))
         if self._nak >= 0:
             qp.emit(self._acknowledgement(self.expected, self._nak))
             self._nak = -1

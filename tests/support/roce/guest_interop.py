@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from interop_pair import DATA, HALF, QKEY, Pair, Piece, Place, Site, Transfer, content, drive
+from interop_pair import DATA, HALF, QKEY, Pair, Piece, Place, RxeReadLost, Site, Transfer, Wire, content, drive
 
 from testbed.transport.roce.memory import Access
-from testbed.transport.roce.packets.opcodes import Service
+from testbed.transport.roce.packets.opcodes import Opcode, Service
 from testbed.transport.roce.states import QpState
 from testbed.transport.roce.work import ReceiveRequest, RemoteBuffer, WorkStatus
 
@@ -97,16 +97,32 @@ def atomics(pair: Pair) -> None:
 
 
 def impaired(place: Place, rounds: str) -> dict[str, Any]:
-    """Every operation both ways over a fabric that loses or reorders."""
+    """Every operation both ways over a fabric that loses or reorders.
+
+    Rxe (of Linux 7.3) now and then ends a READ that it has asked for again from the middle on without its data, or with
+    data in the wrong place. What we sent is looked at packet by packet; where it was right, rxe asks for everything
+    once more over a new connection, and is told of in `rxe_reads_lost`.
+    """
     site = Site(place, timeout=16)
+    wire = Wire(site, 1024)
+    site.put_wire(wire)
     pair = Pair(site, 1024, ours=WRAPS, theirs=WRAPS)
     messages = 0
+    lost: list[str] = []
     for number in range(int(rounds)):
         messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired {number}").from_us()
-        messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired back {number}").from_rxe()
+        try:
+            messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired back {number}").from_rxe()
+        except RxeReadLost as fault:
+            lost.append(str(fault))
+            pair.close()
+            wire.forget()
+            pair = Pair(site, 1024, ours=WRAPS, theirs=WRAPS)
+            messages += Transfer(pair, LOSSY_SIZES, DATA, f"impaired back {number}, again").from_rxe()
     atomics(pair)
     count_up(pair)
-    found = {"messages": messages, "state": pair.qp.state} | site.counted()
+    found = {"messages": messages, "state": pair.qp.state, "rxe_reads_lost": lost, "responses": wire.responses}
+    found |= site.counted()
     site.close()
     return found
 
@@ -129,6 +145,41 @@ def count_up(pair: Pair) -> None:
     found = bytes.fromhex(site.rxe.ask("get", offset=ALIGNED + 64, length=8 * ADDITIONS)["data"])
     assert [int.from_bytes(found[at : at + 8], "little") for at in range(0, len(found), 8)] == list(range(ADDITIONS))
     assert int.from_bytes(site.memory[ALIGNED : ALIGNED + 8], "little") == ADDITIONS
+
+
+def lost_responses(place: Place) -> dict[str, Any]:
+    """Rxe asks us a WRITE and then what has a response, whose end is lost: it must not take the acknowledgement of the
+    WRITE for it. Both arrive together, so that both are answered together."""
+    site = Site(place, timeout=17)
+    pair = Pair(site, 1024)
+    found: dict[str, Any] = {}
+    response = content("response", 4097)
+    site.memory[: len(response)] = response
+    remote = {"rkey": site.region.rkey, "address": site.region.base}
+    write = {"operation": "write", "offset": 0, "length": 64, "rkey": site.region.rkey}
+    write["address"] = site.region.base + HALF
+    cases = {
+        "read of a packet": ({"operation": "read", "length": 5}, Opcode.RC_READ_RESPONSE_ONLY),
+        "read of packets": ({"operation": "read", "length": len(response)}, Opcode.RC_READ_RESPONSE_LAST),
+        "fetch-add": ({"operation": "fetch-add", "length": 8, "first": 0}, Opcode.RC_ATOMIC_ACKNOWLEDGE),
+    }
+    wire = Wire(site, pair.mtu)
+    site.put_wire(wire)
+    for name, (asked, lost) in cases.items():
+        length = asked["length"]
+        site.rxe.ask("clear", offset=HALF, length=length)
+        wire.lost, wire.together = {int(lost)}, 2
+        address = site.region.base + (ALIGNED if name == "fetch-add" else 0)
+        site.memory[ALIGNED : ALIGNED + 8] = response[:8]
+        site.rxe.ask("post", qpn=pair.qpn, requests=[write, asked | remote | {"offset": HALF, "address": address}])
+        drive(site.agent, lambda: not wire.lost, "no response was sent")
+        wire.together = 1
+        assert [item["status"] for item in pair.await_rxe(2)] == [0, 0]
+        there = bytes.fromhex(site.rxe.ask("get", offset=HALF, length=length)["data"])
+        found[name] = "arrived" if there == response[:length] else "never written" if not any(there) else "differs"
+    found = {"responses": found, "state": pair.qp.state} | site.counted()
+    site.close()
+    return found
 
 
 def marked(place: Place) -> dict[str, Any]:
@@ -326,6 +377,7 @@ def without_header(place: Place) -> dict[str, Any]:
 GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
     "transfer": transfer,
     "impaired": impaired,
+    "lost-responses": lost_responses,
     "marked": marked,
     "unreliable": unreliable,
     "trespass": trespass,

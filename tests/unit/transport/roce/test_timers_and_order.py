@@ -221,6 +221,53 @@ def test_an_atomic_operation_is_answered_after_the_read_before_it() -> None:
     assert region.buffer[:8] == (1).to_bytes(8, "little")
 
 
+def sent_within(rnic: Rnic, begin: int, end: int) -> list[Outgoing]:
+    """What leaves between these times (ns), as its rate allows."""
+    sent, now = rnic.transmit(begin), begin
+    while (due := rnic.next_timer()) is not None and due < end:
+        now = max(now, due)
+        rnic.handle_timer(now)
+        sent += rnic.transmit(now)
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("asked", "acknowledged"),
+    [
+        ("write read", 0),
+        ("write fetch-add", 0),
+        ("write read fetch-add read", 0),
+        ("read write", 3),
+        ("write read write fetch-add", 4),
+        ("write read fetch-add write", 5),
+    ],
+)
+@pytest.mark.parametrize("first_psn", [0, 0xFF_FFFF])
+def test_no_acknowledgement_has_the_psn_of_what_its_response_acknowledges(
+    asked: str, acknowledged: int, first_psn: int
+) -> None:
+    """Where requests arrive together. Soft RDMA would end a READ whose response was lost as if its data were there."""
+    pair = RnicPair(RoceConfig(mtu=256))
+    here, _ = pair.connect(first_psn=first_psn)
+    region = pair.second.register(bytearray(1 << 10), ALL_ACCESS)
+    remote = RemoteBuffer(region.base, region.rkey)
+    for operation in asked.split():
+        if operation == "write":
+            here.write(b"data", remote, 0)
+        elif operation == "read":
+            here.read(bytearray(3 * 256), remote, 0)
+        else:
+            here.fetch_add(bytearray(8), remote, 1, 0)
+    arrived = [Incoming(FIRST, item.entropy, item.to_bytes()) for item in sent_within(pair.first, 0, 100_000)]
+    assert len(arrived) == len(asked.split())
+    for begin in (100_000, 200_000):
+        pair.second.receive(arrived, begin)
+        heads = [decode_bth(item.header) for item in sent_within(pair.second, begin, begin + 100_000)]
+        acknowledgements = [head.psn for head in heads if head.opcode == Opcode.RC_ACKNOWLEDGE]
+        assert acknowledgements == [(first_psn + acknowledged) & 0xFF_FFFF]
+        assert any(head.opcode in READ_RESPONSES for head in heads) == ("read" in asked)
+
+
 def test_a_refusal_waits_for_the_response_before_it() -> None:
     pair = RnicPair(RoceConfig(mtu=256, timeout=8, retry_count=2))
     here, there = pair.connect()
