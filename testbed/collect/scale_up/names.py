@@ -69,6 +69,11 @@ TRAFFIC = (
         "COUNT_RX_BUFFER_OVERRUN_ERRORS",
     ),
     _of_vcs("dropped_bytes", "Bytes of them", "dropped_bytes"),
+    _of_vcs(
+        "xmit_wait_ns",
+        "Time that a frame waited for credits of the GPU, or for the end of its pause, in ns; InfiniBand's PortXmitWait",
+        "xmit_wait_ns",
+    ),
 )
 """What is counted for each virtual channel, too."""
 
