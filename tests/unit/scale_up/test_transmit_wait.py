@@ -85,8 +85,9 @@ def test_senders_of_an_incast_wait_for_what_the_others_have(
 ) -> None:
     """Each has 1/N of the link; pauses and credits are alike in that."""
     senders = 4
-    settings = {"xoff": (40, 40), "xon": (20, 20)} if flow_control is FlowControl.PFC else {}
-    link = dataclasses.replace(LINK, delay_ns=5_000, flow_control=flow_control, capacity=(100, 100), **settings)
+    link = dataclasses.replace(
+        LINK, delay_ns=5_000, flow_control=flow_control, capacity=(100, 100), xoff=(40, 40), xon=(20, 20)
+    )
     domain = VirtualDomain(link, senders + 1)
     made.append(domain)
     writes = [domain.begin(gpu, Kind.WRITE, 0, bytes(SIZE)) for gpu in range(1, senders + 1)]
