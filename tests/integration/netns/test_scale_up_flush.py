@@ -3,6 +3,7 @@ operations."""
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import subprocess
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from domain_lab import DomainLab, domain_lab
+from steady_rates import prompt
 
 from testbed.scale_up.domain.endpoint import Endpoint
 from testbed.scale_up.domain.errors import LinkDown, TransactionTimeout
@@ -24,18 +26,15 @@ pytestmark = [pytest.mark.netns]
 RATE_BPS = 100_000_000
 SIZE = 1 << 21
 REPLAYS, OUTSTANDING = 2, 32
-LOST_S = 0.4
+LOST_S = 0.8
 """Without a signal for so long a link is down."""
-LINK = LinkSettings(
-    rate_bps=RATE_BPS,
-    delay_ns=2_000_000,
-    retry=RetryConfig(
-        outstanding_frames_max=OUTSTANDING,
-        replay_timer_ns=20_000_000,
-        replay_count_max=REPLAYS,
-        pcs_lost_timeout_ns=round(LOST_S * 1e9),
-    ),
+RETRY = RetryConfig(
+    outstanding_frames_max=OUTSTANDING,
+    replay_timer_ns=20_000_000,
+    replay_count_max=REPLAYS,
+    pcs_lost_timeout_ns=round(LOST_S * 1e9),
 )
+LINK = LinkSettings(rate_bps=RATE_BPS, delay_ns=2_000_000, retry=RETRY)
 
 DROP_CONTROL = "4,48 0 0 14,21 0 1 92,6 0 0 2,6 0 0 0"
 """Classic BPF for tc: load the byte behind the Ethernet header; TC_ACT_SHOT where it is a control frame's, 0x5c."""
@@ -75,7 +74,9 @@ def test_a_link_breaks_with_frames_in_its_replay_buffer(tmp_path: Path, fault: s
     """Back in time, everything is sent again and no operation sees it. After `pcs_lost_timeout`, or when replays have
     brought no progress, what is kept is flushed: operations end in an error, and the link carries the next one."""
     data = random.Random(fault).randbytes(SIZE)
-    with domain_lab(tmp_path, LINK, gpus=2, planes=1) as lab:
+    endless = dataclasses.replace(RETRY, replay_count_max=255)
+    link = LINK if fault == "silent" else dataclasses.replace(LINK, retry=endless)
+    with domain_lab(tmp_path, link, gpus=2, planes=1) as lab, prompt():
         source, target = gpus = [lab.gpu(number, timeout_s=1.0) for number in range(2)]
         memory = bytearray(SIZE)
         window = target.export(memory)
@@ -85,7 +86,7 @@ def test_a_link_breaks_with_frames_in_its_replay_buffer(tmp_path: Path, fault: s
         until(lab, lambda: memory[SIZE // 4 : SIZE // 4 + 64] == data[SIZE // 4 : SIZE // 4 + 64], "it is under way")
         lab.switch.set_link(0, 0, **({"silent": True} if fault == "silent" else {"down": True}))
         if fault == "short":
-            lab.endpoints.run(LOST_S / 4)
+            lab.endpoints.run(LOST_S / 8)
             lab.switch.reset_link(0, 0)
             lab.endpoints.wait(source, handle)
             assert memory == data
@@ -111,7 +112,7 @@ def test_a_link_breaks_with_frames_in_its_replay_buffer(tmp_path: Path, fault: s
 def test_as_many_copies_arrive_as_are_sent_before_a_flush(tmp_path: Path) -> None:
     """LLR-07: control frames to the GPU are thrown away behind its wire, and with them all acknowledgements of a full
     window. The switch gets it (1 + replays) times, and takes each frame once."""
-    with domain_lab(tmp_path, LINK, gpus=2, planes=1) as lab:
+    with domain_lab(tmp_path, LINK, gpus=2, planes=1) as lab, prompt():
         source, target = lab.gpu(0), lab.gpu(1)
         data = random.Random(7).randbytes(SIZE)
         memory = bytearray(SIZE)
