@@ -354,6 +354,8 @@ class PlaneLoad:
     """The deepest that an input buffer of the switch was, of one link and channel."""
     buffer_bytes: Count
     """Of one of those buffers."""
+    xmit_wait_s: Number = 0.0
+    """The longest that frames of one channel waited for credits or for the end of a pause, at one end of a link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,6 +168,7 @@ class PlaneFrame(Frame):
         for heading in ("from GPU", "bytes", "to GPU", "bytes", *(("rate",) if self._seconds else ())):
             table.add_column(heading, justify="right")
         table.add_column("credits used/held/max", justify="right")
+        table.add_column("waited", justify="right")
         table.add_column("errors")
         lines = [(link, channel) for link in self._links for channel in link.channels]
         for link, channel in lines if room is None else lines[:room]:
@@ -184,6 +185,7 @@ class PlaneFrame(Frame):
                 view.short(counted["sent_bytes"], "B"),
                 *rate,
                 f"{channel.used}/{channel.held}/{channel.deepest}",
+                view.short_time(counted["xmit_wait_ns"] / 1e3),
                 Text(", ".join(errors), style="yellow"),
             )
         if room is not None and room < len(lines):

@@ -54,14 +54,15 @@ def _family(counter: LinkCounter, links: Sequence[tuple[str, LinkReading]]) -> M
     words = f"{counter.words} ({others})." if others else f"{counter.words}."
     by_channel = counter.name in _IN_CHANNELS
     family = CounterMetricFamily(
-        f"testbed_scale_up_{counter.name}", words, labels=_CHANNEL if by_channel else _LINK, unit=counter.unit
+        f"testbed_scale_up_{counter.series}", words, labels=_CHANNEL if by_channel else _LINK, unit=counter.unit
     )
+    scale = 1e9 if counter.unit == "seconds" else 1
     for lab, link in links:
         if not by_channel:
             family.add_metric(_labels(lab, link), link.counters[counter.name])
         elif link.is_active:
             for channel in link.channels:
-                family.add_metric((*_labels(lab, link), str(channel.vc)), channel.counters[counter.name])
+                family.add_metric((*_labels(lab, link), str(channel.vc)), channel.counters[counter.name] / scale)
     return family
 
 

@@ -29,6 +29,11 @@ class LinkCounter:
     unit: str = ""
 
     @property
+    def series(self) -> str:
+        """Its name in OpenMetrics, without the prefix: times are in seconds there."""
+        return f"{self.name.removesuffix('_ns')}_seconds" if self.unit == "seconds" else self.name
+
+    @property
     def full_sai(self) -> str:
         """SAI's whole name; "" where it has none."""
         return SAI + self.sai if self.sai else ""
@@ -47,7 +52,7 @@ class LinkCounter:
 
 
 def _of_vcs(name: str, words: str, key: str, sai: str = "", dcgm: str = "") -> LinkCounter:
-    unit = "bytes" if name.endswith("_bytes") else ""
+    unit = "bytes" if name.endswith("_bytes") else "seconds" if name.endswith("_ns") else ""
     return LinkCounter(name=name, words=words, part="vcs", key=key, sai=sai, dcgm=dcgm, unit=unit)
 
 
@@ -69,6 +74,11 @@ TRAFFIC = (
         "COUNT_RX_BUFFER_OVERRUN_ERRORS",
     ),
     _of_vcs("dropped_bytes", "Bytes of them", "dropped_bytes"),
+    _of_vcs(
+        "xmit_wait_ns",
+        "Time that a frame waited for credits of the GPU, or for the end of its pause, as InfiniBand's PortXmitWait",
+        "xmit_wait_ns",
+    ),
 )
 """What is counted for each virtual channel, too."""
 

@@ -14,6 +14,7 @@ SCALE_UP_COLUMNS = (
     "Sent again",
     "Dropped",
     "Pauses",
+    "Longest wait",
     "Worst buffer",
 )
 
@@ -39,6 +40,7 @@ def _row(load: ScaleUpLoad, plane: PlaneLoad) -> tuple[Cell, ...]:
         Cell(text=f"{plane.replays:,}"),
         Cell(text=f"{plane.drops:,}", remark=lost),
         Cell(text=f"{plane.pauses:,}"),
+        Cell(text=format_time(plane.xmit_wait_s)),
         Cell(text=format_bytes(plane.buffer_peak_bytes), remark=f"of {format_bytes(plane.buffer_bytes)}"),
     )
 

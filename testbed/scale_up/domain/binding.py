@@ -82,6 +82,7 @@ class VcCounters(ctypes.Structure):
             "r_cc",
             "r_cf",
             "tx_line_bytes",
+            "xmit_wait_ns",
         )
     ]
 

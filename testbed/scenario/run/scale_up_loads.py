@@ -120,7 +120,16 @@ def _planes(
             downs=total["downs"],
             buffer_peak_bytes=max((_deepest(one) for one in mine), default=0) * link.unit,
             buffer_bytes=max(link.capacity) * link.unit,
+            xmit_wait_s=max(_waits_ns(mine, [gpu["planes"][number - 1] for gpu in gpus]), default=0) / _NS,
         )
+
+
+def _waits_ns(links: Sequence[LinkReading], ends: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """Of each channel, at the switch's end of each link, and at those of GPUs."""
+    for link in links:
+        yield from (channel.counters["xmit_wait_ns"] for channel in link.channels)
+    for end in ends:
+        yield from (int(channel["xmit_wait_ns"]) for channel in end["vcs"])
 
 
 def _deepest(link: LinkReading) -> int:
@@ -168,6 +177,9 @@ def carried_samples(loads: Sequence[ScaleUpLoad]) -> Iterator[ScaleUpCarried]:
         stalled=any(load.stalled for load in loads),
         stall_s=max(load.stall_s for load in loads),
         progress_s=_most(load.progress_s for load in loads if load.progress_s is not None),
+        xmit_wait_share=_most(
+            plane.xmit_wait_s / load.progress_s for load in loads if load.progress_s for plane in load.planes
+        ),
     )
 
 

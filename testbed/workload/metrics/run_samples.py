@@ -366,3 +366,5 @@ class ScaleUpCarried:
     stalled: bool
     stall_s: float
     progress_s: float | None
+    xmit_wait_share: float | None
+    """Of `progress_s`, the longest that frames of a channel waited for leave at one end of a link."""

@@ -165,6 +165,15 @@ _count(
     lambda run: run.leaked_credits,
 )
 _value(
+    "wait_share",
+    "Longest wait for credits or pauses of scale-up links, share",
+    MetricUnit.SHARE,
+    "time that frames of a channel waited for credits of the other end, or for the end of its pause, at the end of a"
+    " link where that was longest / time until the last progress",
+    "InfiniBand Architecture Specification volume 1, PortXmitWait",
+    lambda run: run.xmit_wait_share,
+)
+_value(
     "buffer_peak",
     "Deepest scale-up buffer",
     MetricUnit.BYTES,

@@ -294,6 +294,10 @@ def test_stats_and_what_they_are_asked(lab: RunningLab, control: LinkControl) ->
     assert sum(row["received_bytes"] for row in rows) == sum(
         vc["received_bytes"] for link in document["links"] for vc in link["vcs"]
     )
+    waits = {row["xmit_wait_ns"] for row in rows}
+    assert 0 <= max(waits) / 1e9 < document["seconds"]
+    scraped = scrape(lab)
+    assert "testbed_scale_up_xmit_wait_seconds_total{" in scraped and "xmit_wait_ns" not in scraped
     assert frame.table(None).row_count == len(rows) and "add up" in frame.footer().plain
     with pytest.raises(NothingSelected, match="no scale-up domain or host of one"):
         PlaneSource(lab, ["p1-s1-h7"], every=False)

@@ -6,6 +6,7 @@ Scenarios of packets stand on these: where one fails and its twin here does not,
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from domain_lab import DomainLab, domain_lab
 from steady_rates import begin_write, lend, open_gpus, receive_rates, serve
 
 from testbed.scale_up.domain.binding import OVERHEAD_BYTES, REGION_BYTES
+from testbed.scale_up.domain.endpoint import Endpoint
 from testbed.scale_up.domain.errors import TransactionTimeout
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
@@ -32,6 +34,11 @@ DELAY_NS = 5_000_000
 FRAME_S = FRAME_BYTES * 8 / RATE_BPS
 ROUND_TRIP_S = 2 * DELAY_NS / 1e9
 SPACING_S = 6_400 * 8 / RATE_BPS
+
+
+def waits_s(gpu: Endpoint) -> float:
+    """How long requests of a GPU have waited for credits, or for the end of a pause, on its first plane."""
+    return float(gpu.counters()["planes"][0]["vcs"][0]["xmit_wait_ns"]) / 1e9
 
 
 def inputs(lab: DomainLab) -> list[dict[str, Any]]:
@@ -98,19 +105,24 @@ def test_an_incast_without_flow_control_loses_what_has_no_room(tmp_path: Path) -
 
 @pytest.mark.parametrize("loops", [*(pytest.param(item, marks=more) for item in (0.25, 0.75, 2.0)), 0.5, 1.0])
 def test_a_limit_of_credits(tmp_path: Path, loops: float) -> None:
-    """S1c: a line, and a plateau. Where few frames are under way, a CF_Update need not wait for the one before."""
+    """S1c: a line, and a plateau. Where few frames are under way, a CF_Update need not wait for the one before. What is
+    missing of the rate is what the sender has waited for credits: 1 - C / (B R)."""
     loop_s = ROUND_TRIP_S + SPACING_S + FRAME_S
     frames = round(loops * loop_s / FRAME_S)
     link = LinkSettings(rate_bps=RATE_BPS, delay_ns=DELAY_NS, capacity=(frames * FRAME_CREDITS, 600))
     with domain_lab(tmp_path, link, gpus=2, planes=1) as lab:
         source, target = open_gpus(lab, 2)
         begin_write(source, target)
-        (rate,) = receive_rates(lab, [target], settle_s=0.5, measure_s=1.0)
+        serve(lab, 0.5)
+        begun, before = time.monotonic(), waits_s(source)
+        (rate,) = receive_rates(lab, [target], settle_s=0.0, measure_s=1.0)
+        waited = (waits_s(source) - before) / (time.monotonic() - begun)
     least, most = (
         oracle.credit_share(credits_bytes=frames * FRAME_BYTES, rate_bps=RATE_BPS, loop_s=item)
         for item in (loop_s, loop_s - SPACING_S)
     )
-    print(f"{loops} loops: {rate / RATE_BPS:.3f}, expected {least:.3f} to {most:.3f}")
+    print(f"{loops} loops: {rate / RATE_BPS:.3f}, expected {least:.3f} to {most:.3f}; waited {waited:.3f}")
+    assert 0.9 <= waited + rate / RATE_BPS <= 1.04, "what is missing, this machine was late"
     assert least * 0.94 <= rate / RATE_BPS <= most * 1.04
 
 

@@ -171,7 +171,7 @@ def link_reading(lab: Lab, place: int, **counters: int) -> LinkReading:
 
 def report(**changes: Any) -> dict[str, Any]:
     vc = {"tx_frames": 30, "tx_bytes": 3000, "rx_frames": 0, "rx_bytes": 0, "dropped_frames": 0, "dropped_bytes": 0}
-    plane = {"retry": {"tx_replay": 2}, "vcs": [vc | {"tx_line_bytes": 3120}]}
+    plane = {"retry": {"tx_replay": 2}, "vcs": [vc | {"tx_line_bytes": 3120, "xmit_wait_ns": 600_000_000}]}
     return {
         "domain": "p1-s1",
         "rtt_ns": 20_000_000,
@@ -191,7 +191,9 @@ def loads(lab: Lab, plan: LabPlan, reports: list[dict[str, Any]], **reading: Any
         def __init__(self) -> None:
             self.plan = plan
 
-    links = tuple(link_reading(lab, n, sent_frames=10, dropped_frames=3, xoff_tx=1) for n in range(2 * GPUS))
+    links = tuple(
+        link_reading(lab, n, sent_frames=10, dropped_frames=3, xoff_tx=1, xmit_wait_ns=n) for n in range(2 * GPUS)
+    )
     seen = DomainReading(domain="p1-s1", lateness_p999_ns=500_000, links=links, **reading)
     return scale_up_loads(Whole(), [seen], reports)  # type: ignore[arg-type]  # of which it reads the plan alone
 
@@ -207,6 +209,7 @@ def test_loads_are_those_of_both_ends_by_plane(lab: Lab, plan: LabPlan) -> None:
     (samples,) = carried_samples([load])
     assert samples.latency_p999_rtts == 3.0 and samples.failed / samples.transfers == 0.1
     assert load.request_line_bytes == 2 * 3120 and load.payload_bytes == 2900
+    assert load.planes[0].xmit_wait_s == 0.6 and samples.xmit_wait_share == pytest.approx(0.2), "the longest, of 3 s"
     assert samples.request_drops == 2 * GPUS * 3 and samples.request_frames == 60
     assert loads(lab, plan, []) == [] == list(carried_samples([]))
 

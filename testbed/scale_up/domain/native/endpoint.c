@@ -429,11 +429,11 @@ static void send_out(struct endpoint *endpoint, struct plane *plane, __u32 frame
 	frame_append(&endpoint->pool, &plane->out, frame);
 }
 
-bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns)
+bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 ready_ns, __u64 now, __u64 *resumes_ns)
 {
 	if (link_may_send(&plane->link, vc, length, now))
 		return true;
-	plane->link.blocked |= 1u << vc;
+	link_hold(&plane->link, vc, length, ready_ns, now);
 	*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&plane->link, vc, now));
 	return false;
 }
@@ -446,7 +446,7 @@ static bool send_response(struct endpoint *endpoint, struct plane *plane, __u64 
 	if (!plane->responses.count)
 		return false;
 	frame = &endpoint->pool.frames[number];
-	if (!endpoint_may_send(plane, frame->vc, frame->length, now, resumes_ns))
+	if (!endpoint_may_send(plane, frame->vc, frame->length, frame->due_ns, now, resumes_ns))
 		return false;
 	frame_shift(&endpoint->pool, &plane->responses);
 	link_sent(&plane->link, frame->vc, frame->length, frame->due_ns);
@@ -521,6 +521,8 @@ static __u64 put_out(struct endpoint *endpoint, struct plane *plane, __u64 now)
 			;
 		idle = plane->link.free_ns <= now && plane->out.count < OUT_AT_ONCE;
 	} while (work_on_all(endpoint, plane, now)); /* there was room for answers again */
+	if (!plane->waiting && !plane->responses.count)
+		link_wait_no_more(&plane->link, plane->link.waits, now);
 	send_own(endpoint, plane, now, link_control);
 	next = link_next_timer(&plane->link, &endpoint->pool);
 	if (!idle && (plane->waiting || plane->responses.count))

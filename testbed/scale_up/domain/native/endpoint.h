@@ -204,7 +204,7 @@ void endpoint_take_response(struct endpoint *endpoint, const struct plane *plane
 __u32 endpoint_make_request(struct endpoint *endpoint, __u32 tag);
 __u32 endpoint_request_bytes(const struct endpoint *endpoint, __u32 tag);
 
-bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns);
+bool endpoint_may_send(struct plane *plane, __u32 vc, __u32 length, __u64 ready_ns, __u64 now, __u64 *resumes_ns);
 
 /* Of `endpoint_flows.c`: what waits for a plane. */
 bool flows_init(struct endpoint *endpoint); /* false: no memory */

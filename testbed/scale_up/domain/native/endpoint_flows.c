@@ -147,7 +147,8 @@ __u32 flows_next(struct endpoint *endpoint, struct plane *plane, __u64 now, __u6
 		bool has_room = !window || plane->open[peer] < window;
 		if (first == endpoint->flow_count)
 			first = flow;
-		if (has_room && endpoint_may_send(plane, vc, endpoint_request_bytes(endpoint, number), now, resumes_ns)) {
+		if (has_room && endpoint_may_send(plane, vc, endpoint_request_bytes(endpoint, number), endpoint->tags[number].ready_ns,
+						  now, resumes_ns)) {
 			plane->last_flow = flow;
 			return number;
 		}

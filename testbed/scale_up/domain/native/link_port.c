@@ -73,6 +73,7 @@ static void on_control(struct link_port *port, const __u8 *data, __u32 length, _
 		else if (set[1] != LINK_SIGNAL && port->retries)
 			link_retry_on(port, set, now);
 	}
+	link_wait_ends(port, now);
 	port->unblocked_ns = now;
 }
 
@@ -90,6 +91,7 @@ static void on_pfc(struct link_port *port, const __u8 *data, __u32 length, __u64
 		if (data[17] >> vc & 1)
 			port->paused_until_ns[vc] = quanta ? now + pfc_pause_ns(quanta, port->config.rate_bps) : 0;
 	}
+	link_wait_ends(port, now);
 	port->unblocked_ns = now;
 }
 
@@ -259,11 +261,9 @@ void link_free(struct link_port *port, __u32 vc, __u32 length)
 
 /* ------------------------------------------------------------------ sending */
 
-bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 now)
+/* Whether the receiver gives leave. */
+static bool has_leave(const struct link_port *port, __u32 vc, __u32 length, __u64 now)
 {
-	if (port->dark_ns != NEVER || (port->config.epoch && !port->greeted) || (port->owes_cc && !port->cc_told) ||
-	    (port->retries && retry_verdict(&port->retry_sender, length) != VERDICT_SENT))
-		return false;
 	switch ((enum flow_control)port->config.flow_control) {
 	case CREDITS:
 		return credit_may_send(&port->credit_sender, vc, length);
@@ -273,6 +273,45 @@ bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 n
 		break;
 	}
 	return true;
+}
+
+bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 now)
+{
+	if (port->dark_ns != NEVER || (port->config.epoch && !port->greeted) || (port->owes_cc && !port->cc_told) ||
+	    (port->retries && retry_verdict(&port->retry_sender, length) != VERDICT_SENT))
+		return false;
+	return has_leave(port, vc, length, now);
+}
+
+void link_hold(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns, __u64 now)
+{
+	port->blocked |= 1u << vc;
+	if (has_leave(port, vc, length, now))
+		return;
+	if (port->waits >> vc & 1)
+		port->vc[vc].xmit_wait_ns += now - earlier(now, port->wait_since_ns[vc]);
+	port->wait_since_ns[vc] = port->waits >> vc & 1 ? later(now, port->wait_since_ns[vc])
+							 : earlier(now, later(ready_ns, port->free_ns));
+	port->wait_bytes[vc] = length;
+	port->waits |= 1u << vc;
+}
+
+void link_wait_no_more(struct link_port *port, __u32 vcs, __u64 now)
+{
+	for (vcs &= port->waits; vcs; vcs &= vcs - 1) {
+		__u32 vc = __builtin_ctz(vcs);
+		port->vc[vc].xmit_wait_ns += now - earlier(now, port->wait_since_ns[vc]);
+		port->waits &= ~(1u << vc);
+	}
+}
+
+void link_wait_ends(struct link_port *port, __u64 now)
+{
+	for (__u32 vcs = port->waits; vcs; vcs &= vcs - 1) {
+		__u32 vc = __builtin_ctz(vcs);
+		if (has_leave(port, vc, port->wait_bytes[vc], now))
+			link_wait_no_more(port, 1u << vc, now);
+	}
 }
 
 __u64 link_resumes_ns(const struct link_port *port, __u32 vc, __u64 now)
@@ -286,6 +325,7 @@ __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns)
 	__u64 due = later(port->free_since_ns, ready), begin = later(port->free_ns, ready);
 
 	port->blocked &= ~(1u << vc);
+	link_wait_no_more(port, 1u << vc, port->config.flow_control == PFC ? port->paused_until_ns[vc] : port->unblocked_ns);
 	credit_sent(&port->credit_sender, vc, length);
 	port->free_ns = begin + link_time_ns(port, link_line_bytes(port, length));
 	port->free_since_ns = port->free_ns;

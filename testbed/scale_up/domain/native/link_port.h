@@ -74,6 +74,7 @@ struct vc_counters {
 	__u64 deepest;                       /* the most credits that were in the buffer */
 	__u64 s_cc, s_cf, r_cc, r_cf;        /* CBFC's counters, 20 bits */
 	__u64 tx_line_bytes;                 /* what the frames of tx_bytes took of the line */
+	__u64 xmit_wait_ns;                  /* how long a frame waited for credits, or for the end of a pause */
 };
 
 /* Those of CBFC have the names of SAI's port statistics. */
@@ -99,6 +100,9 @@ struct link_port {
 	__u64 free_since_ns; /* the same, before a process that came late was forgiven some of it */
 	__u64 unblocked_ns; /* when the receiver last gave leave */
 	__u32 blocked;      /* a bit for each VC of which a frame was not let through since one was sent last */
+	__u32 waits;        /* a bit for each VC of which a frame waits for credits, or for the end of a pause */
+	__u32 wait_bytes[LINK_VCS];    /* its length */
+	__u64 wait_since_ns[LINK_VCS]; /* and since when, as far as that is not counted */
 	/* receiving */
 	struct credit_receiver credit_receiver;
 	__u32 held[LINK_VCS]; /* credits in the buffer, whatever controls the flow */
@@ -152,6 +156,13 @@ void link_free(struct link_port *port, __u32 vc, __u32 length);
 /* Whether the receiver lets such a frame come at `now`. */
 bool link_may_send(const struct link_port *port, __u32 vc, __u32 length, __u64 now);
 
+/* A frame that was there since `ready_ns` is not let through though the link is free: what it waits for is counted from
+ * then on (`xmit_wait_ns`), if it is the receiver's leave. */
+void link_hold(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns, __u64 now);
+
+/* No frame of these VCs is there any more. */
+void link_wait_no_more(struct link_port *port, __u32 vcs, __u64 now);
+
 /* A data frame that was there since `ready_ns` begins; when it should have, had nobody come late. */
 __u64 link_sent(struct link_port *port, __u32 vc, __u32 length, __u64 ready_ns);
 
@@ -190,6 +201,8 @@ __u64 link_watch_timer(const struct link_port *port);
 /* ---- between the files of a link's end */
 
 /* Whether what else a control frame says counts: it was sent in the epochs that are now. */
+/* Frames that waited for leave have it now, as far as they do. */
+void link_wait_ends(struct link_port *port, __u64 now);
 bool link_greet(struct link_port *port, const __u8 *data, __u64 came, __u64 now);
 void link_put_signal(const struct link_port *port, __u8 *set);
 

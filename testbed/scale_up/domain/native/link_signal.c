@@ -53,6 +53,7 @@ void link_set_signal(struct link_port *port, __u32 signal, __u64 now)
 
 static void begin_anew(struct link_port *port, __u64 now)
 {
+	link_wait_no_more(port, port->waits, now);
 	if (port->retries) {
 		retry_start(&port->retry_sender, now, ~0u);
 		retry_receiver_stop(&port->retry_receiver);

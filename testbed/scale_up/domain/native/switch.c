@@ -258,14 +258,16 @@ static bool serve(struct scale_up_switch *sw, __u32 number, __u64 now, __u64 *re
 			sw->ports[source].link.counters.stale++;
 			frame_give(&sw->pool, unqueue(sw, number, vc, input, now));
 		}
-		if (input < 0)
+		if (input < 0) {
+			link_wait_no_more(&port->link, 1u << vc, now);
 			continue;
+		}
 		length = sw->pool.frames[first].length;
 		if (link_may_send(&port->link, vc, length, now)) {
 			let_go(sw, number, vc, input, now);
 			return true;
 		}
-		port->link.blocked |= 1u << vc;
+		link_hold(&port->link, vc, length, sw->pool.frames[first].due_ns, now);
 		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, vc, now));
 	}
 	return false;
