@@ -239,6 +239,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_get", c_uint32, (c_void_p, c_uint32, c_void_p, c_uint32)),
     ("endpoint_plane_is_down", c_bool, (c_void_p, c_uint32)),
     ("endpoint_plane_is_known", c_bool, (c_void_p, c_uint32)),
+    ("endpoint_is_known", c_bool, (c_void_p,)),
     ("endpoint_counted", POINTER(EndpointCounters), (c_void_p,)),
     ("endpoint_times", POINTER(Steps), (c_void_p,)),
     ("endpoint_link_counters", POINTER(LinkCounters), (c_void_p, c_uint32)),
@@ -251,6 +252,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_loop_remove", None, (c_void_p, c_void_p)),
     ("endpoint_loop_watch", c_int, (c_void_p, c_int)),
     ("endpoint_loop_run", None, (c_void_p, c_uint64)),
+    ("endpoint_loop_run_known", c_bool, (c_void_p, c_void_p, c_uint64)),
 )
 
 

@@ -38,7 +38,6 @@ READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
 KNOWN_WITHIN_S: Final = 5.0
-KNOWN_POLL_S: Final = 0.002
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -357,11 +356,7 @@ class Endpoint:
 
         What peers send before, to one who was this GPU earlier, is lost.
         """
-        return all(
-            self.native.endpoint_plane_is_known(self.handle, plane)
-            or self.native.endpoint_plane_is_down(self.handle, plane)
-            for plane in range(len(self._sockets))
-        )
+        return bool(self.native.endpoint_is_known(self.handle))
 
     def counters(self) -> dict[str, Any]:
         """What was counted: of the endpoint, and by plane of its link and each VC."""
@@ -438,11 +433,10 @@ class Endpoints:
 
     def wait_known(self, endpoint: Endpoint, timeout_s: float = KNOWN_WITHIN_S) -> bool:
         """Serve until `Endpoint.is_known`. False: it does not become so within the time."""
-        deadline = time.monotonic() + timeout_s
-        while not endpoint.is_known:
-            if time.monotonic() >= deadline:
+        until_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+        while not self._native.endpoint_loop_run_known(self._handle, endpoint.handle, until_ns):
+            if time.monotonic_ns() >= until_ns:
                 return False
-            self.run(KNOWN_POLL_S)
         return True
 
     def watch(self, descriptor: int) -> None:

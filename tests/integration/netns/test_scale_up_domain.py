@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.netns]
 
 GPUS, PLANES = 4, 2
 SIZE = 1 << 20
-LINK = {"rate_bps": 100_000_000, "delay_ns": 100_000, "coarse": 16}
+LINK: dict[str, Any] = {"rate_bps": 100_000_000, "delay_ns": 100_000, "coarse": 16}
 
 
 @pytest.fixture
@@ -254,3 +254,28 @@ def test_an_end_that_is_opened_again_at_once_is_a_new_one(tmp_path: Path, monkey
             lab.endpoints.wait(source, source.write(window.reference(), bytes(range(256)) * 64), 3.0)
             for endpoint in (source, target):
                 lab.endpoints.remove(endpoint)
+
+
+def test_a_wait_for_the_switch_ends_by_its_greeting_alone(tmp_path: Path) -> None:
+    """What is done meanwhile, or readable, neither ends it nor keeps a processor busy, and is there afterwards."""
+    delay_ns = 50_000_000
+    with domain_lab(tmp_path, LinkSettings(**LINK | {"delay_ns": delay_ns}), gpus=3, planes=2) as lab:
+        first, second = lab.gpu(0), lab.gpu(1)
+        for gpu in (first, second):
+            assert lab.endpoints.wait_known(gpu)
+        readable = os.eventfd(1)
+        try:
+            lab.endpoints.watch(readable)
+            message = first.message(1, b"uncollected")
+            lab.endpoints.wait(first, message)
+            third = lab.gpu(2)
+            began_ns, used_ns = time.monotonic_ns(), time.thread_time_ns()
+            assert lab.endpoints.wait_known(third)
+            waited_ns = time.monotonic_ns() - began_ns
+            assert third.is_known and waited_ns > delay_ns
+            assert time.thread_time_ns() - used_ns < waited_ns / 4
+            lab.endpoints.run(60)  # ends at once, by what is readable
+            assert time.monotonic_ns() - began_ns < 30e9
+            assert list(second.messages()) == [(0, b"uncollected")]
+        finally:
+            os.close(readable)
