@@ -202,6 +202,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("switch_new", c_void_p, (POINTER(SwitchConfig), _LINKS, c_uint64)),
     ("switch_free", None, (c_void_p,)),
     ("switch_set_errors", c_bool, (c_void_p, c_uint32, POINTER(WireErrors), c_uint64)),
+    ("switch_set_peer", None, (c_void_p, c_uint32, c_bool, c_uint64)),
     ("switch_work", None, (c_void_p, c_uint64)),
     ("switch_next_timer", c_uint64, (c_void_p,)),
     ("switch_put", c_bool, (c_void_p, c_uint32, _BYTES, c_uint32, c_uint64)),

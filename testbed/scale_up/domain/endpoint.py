@@ -31,6 +31,7 @@ from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
+from testbed.scale_up.domain.presence import connect_end
 from testbed.scale_up.frames import ControlFrame, encode_frame
 from testbed.transport.errors import UsageError
 
@@ -89,6 +90,10 @@ class Gpu:
     queues in the switch, what is on its way to one peer then leaves room in the buffers for what goes to others."""
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
+
+    switch: str = ""
+    """The run directory of the domain's switch, which learns there at once when the end's process dies; "": it learns
+    that by the silence of the links alone."""
 
     @property
     def largest_message(self) -> int:
@@ -211,6 +216,7 @@ class Endpoint:
             *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
         )
         self._claim = claim_gpu(gpu.interfaces[0])
+        self._presence = connect_end(gpu.switch, gpu.gpu) if gpu.switch else None
         try:
             for interface in gpu.interfaces:
                 self._sockets.append(open_socket(interface))
@@ -231,6 +237,8 @@ class Endpoint:
                 with contextlib.suppress(OSError):
                     item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
         self.handle = 0
+        if self._presence is not None:
+            self._presence.close()
         for item in (*self._sockets, *self._pause_sockets, self._claim):
             item.close()
         self._kept.clear()

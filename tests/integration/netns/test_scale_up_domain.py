@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from domain_lab import DomainLab, domain_lab
+from domain_lab import DomainLab, domain_lab, host_gpus
 
 from testbed.scale_up.domain.endpoint import READ, Endpoint, WindowReference
 from testbed.scale_up.domain.errors import LinkDown, WindowRefused
+from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
 
@@ -279,3 +283,54 @@ def test_a_wait_for_the_switch_ends_by_its_greeting_alone(tmp_path: Path) -> Non
             assert list(second.messages()) == [(0, b"uncollected")]
         finally:
             os.close(readable)
+
+
+HOLDER = """
+import sys, time
+from testbed.scale_up.domain.endpoint import Endpoints
+from testbed.scale_up.domain.host_gpus import HostGpus
+host = HostGpus.read()
+with Endpoints(host.library) as endpoints:
+    gpu = endpoints.add(host.gpu(2))
+    assert endpoints.wait_known(gpu)
+    window = gpu.export(bytearray(1 << 20))
+    window.authorise(0)
+    print(window.number, window.key, window.size, flush=True)
+    while True:
+        endpoints.run()
+"""
+
+
+@contextmanager
+def holder(lab: DomainLab, directory: Path) -> Iterator[tuple[subprocess.Popen[str], WindowReference]]:
+    """A process that is the second GPU, and a window that it has."""
+    path = directory / "gpus.json"
+    path.write_text(host_gpus(lab, time_scale=1000, rtt_ns=800).to_json())
+    command = ["ip", "netns", "exec", lab.gpu_namespace, sys.executable, "-c", HOLDER]
+    environment = os.environ | {GPUS_VARIABLE: str(path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            number, key, size = map(int, process.stdout.readline().split())
+            yield process, WindowReference(gpu=1, number=number, key=key, size=size)
+        finally:
+            process.kill()
+
+
+def test_an_end_whose_process_is_killed_is_noticed_at_once(tmp_path: Path) -> None:
+    """A read that waits for it ends by its switch's word, long before silence or its own time would end it. What was on
+    a long wire then does not bring the dead end back, and the next one works."""
+    link = LinkSettings(**LINK | {"delay_ns": 50_000_000, "silence_ns": 60_000_000_000})
+    with domain_lab(tmp_path, link, gpus=2, planes=2) as lab:
+        reader = lab.gpu(0, timeout_s=60.0)
+        assert lab.endpoints.wait_known(reader)
+        for _ in range(3):
+            with holder(lab, tmp_path) as (process, window):
+                lab.endpoints.wait(reader, reader.read(window, bytearray(SIZE)))
+                downs = sum(port["downs"] for port in lab.switch.status()["ports"])
+                process.kill()
+                began = time.monotonic()
+                with pytest.raises(LinkDown):
+                    lab.endpoints.wait(reader, reader.read(window, bytearray(64)))
+                assert time.monotonic() - began < 1.0
+                assert sum(port["downs"] for port in lab.switch.status()["ports"]) == downs + 2

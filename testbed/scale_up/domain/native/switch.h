@@ -68,6 +68,9 @@ void switch_arrive(struct scale_up_switch *sw, __u32 port, __u32 frame, __u64 no
 /* From now on the wire of a port does that; false: a share is none, or no such port. A rate is of both directions. */
 API bool switch_set_errors(struct scale_up_switch *sw, __u32 port, const struct wire_errors *errors, __u64 now);
 
+/* The process of a GPU's end has died, or another one is there. */
+API void switch_set_peer(struct scale_up_switch *sw, __u32 gpu, bool there, __u64 now);
+
 /* Do all that is due by `now`: what is to be sent is in the lists of the ports in `ready`. */
 API void switch_work(struct scale_up_switch *sw, __u64 now);
 
