@@ -17,10 +17,10 @@ from testbed.plan.operations import LabPlan
 from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE, HostGpus
 
 
-def host_gpus(plan: LabPlan, library: Path) -> Iterator[tuple[str, HostGpus]]:
+def host_gpus(plan: LabPlan, library: Path, run: Path) -> Iterator[tuple[str, HostGpus]]:
     """The hosts that have GPUs in domains with packets, and what programs in them are told.
 
-    `library` is the compiled library of endpoints.
+    `library` is the compiled library of endpoints, `run` the lab's run directory.
     """
     for domain in plan.scale_up_domains:
         numbers: dict[str, int] = {}
@@ -36,7 +36,7 @@ def host_gpus(plan: LabPlan, library: Path) -> Iterator[tuple[str, HostGpus]]:
                     time_scale=link.k,
                     rtt_ns=link.real.rtt.ns,
                     rate_bps=sum(plane.real.rate.bps for plane in domain.links),
-                    gpus=[gpu_settings(plan, host, number) for number in range(1, count + 1)],
+                    gpus=[gpu_settings(plan, host, number, run) for number in range(1, count + 1)],
                 ),
             )
 
@@ -45,7 +45,7 @@ def write_host_gpus(plan: LabPlan, run: Path) -> None:
     """Write the files of all hosts into the lab's run directory. Raises `CapabilityError` without a compiler."""
     if not plan.scale_up_domains:
         return
-    for host, found in host_gpus(plan, scale_up_domain.build()):
+    for host, found in host_gpus(plan, scale_up_domain.build(), run):
         path = _path(run, host)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, found.to_json(), durable=False)

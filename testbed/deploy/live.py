@@ -154,6 +154,11 @@ class RunningLab:
         """Namespace identity of each node, as journalled."""
         return Journal(self._state.lab_directory(self.name)).read().identities
 
+    @property
+    def processes_directory(self) -> Path:
+        """Return where the lab's own processes have their files."""
+        return self._state.run_directory(self.name)
+
     def run_directory(self, node: str) -> Path:
         """Return where a switch's daemons have their files."""
         self.node(node)

@@ -154,8 +154,10 @@ def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
     )
 
 
-def gpu_settings(plan: LabPlan, host: str, local_gpu: int) -> Gpu:
+def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = None) -> Gpu:
     """What the endpoint of a GPU of a host (from 1) is told. It is opened in the namespace of the host.
+
+    `run` is the lab's run directory, by which the domain's switch learns at once when the endpoint's process dies.
 
     Raises `NoPackets` where there is no such GPU, or no packets.
     """
@@ -174,6 +176,7 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int) -> Gpu:
                 response_vc=min(1, first.real.vcs - 1),
                 timeout_s=max(LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS * first.rtt.seconds),
                 spray=_SPRAY[first.real.spray],
+                switch="" if run is None else str(domain_switch(run, domain.name).run_directory),
             )
     raise NoPackets(f"{host} has no GPU {local_gpu} in a scale-up domain of {plan.lab}")
 

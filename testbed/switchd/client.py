@@ -20,6 +20,7 @@ from testbed.descriptors import wait_readable
 from testbed.drivers.nodes.processes import disown, last_line, launch, package_environment
 from testbed.portd.control import socket_path
 from testbed.scale_up.domain.link import LinkErrors
+from testbed.scale_up.domain.presence import ENDS_NAME
 from testbed.switchd.description import SwitchDescription
 from testbed.switchd.errors import SwitchError, SwitchMissing
 from testbed.switchd.process import DESCRIPTION_NAME, SOCKET_NAME
@@ -120,7 +121,7 @@ class DomainSwitch:
         self._tidy()
 
     def _tidy(self) -> None:
-        for name in (DESCRIPTION_NAME, SOCKET_NAME):
+        for name in (DESCRIPTION_NAME, SOCKET_NAME, ENDS_NAME):
             (self.run_directory / name).unlink(missing_ok=True)
 
     @property

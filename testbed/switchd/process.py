@@ -28,6 +28,7 @@ from testbed.scale_up.domain.link import FlowControl, LinkErrors, plane_links
 from testbed.scale_up.domain.packet_sockets import BUFFER_BYTES, PFC_ETHERTYPE, lost_frames, open_socket
 from testbed.scale_up.domain.switch_core import SwitchCore
 from testbed.switchd.description import SwitchDescription
+from testbed.switchd.ends import LivingEnds
 from testbed.switchd.errors import SwitchError
 from testbed.switchd.guardian import start_guardian
 from testbed.transport.errors import UsageError
@@ -100,6 +101,7 @@ class SwitchProcess:
         self._control = ControlSocket(self._directory, SOCKET_NAME)
         self._epoll.register(self._control, select.EPOLLIN)
         self._epoll.register(self._wake, select.EPOLLIN)
+        self._ends = LivingEnds(self._directory, gpus, self._epoll, self._on_end)
         self._since_ns = time.monotonic_ns()
         self._lost = 0
         self._ending = False
@@ -125,14 +127,22 @@ class SwitchProcess:
         self._ending = True
 
     def _serve(self) -> None:
+        ends = False
         for descriptor, _ in self._epoll.poll(0):
-            if (client := self._clients.get(descriptor)) is not None:
+            if self._ends.has(descriptor):
+                ends = True
+            elif (client := self._clients.get(descriptor)) is not None:
                 self._serve_client(client)
             elif descriptor == self._control.fileno():
                 self._accept()
             else:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
+        if ends:
+            self._ends.serve()
+
+    def _on_end(self, gpu: int, there: bool) -> None:
+        self._core.set_peer(gpu, there, time.monotonic_ns())
 
     def _accept(self) -> None:
         client = self._control.accept(self._handle)
@@ -222,6 +232,7 @@ class SwitchProcess:
     def _end(self) -> None:
         self._control.close()
         self._control.remove()
+        self._ends.close()
         for client in self._clients:
             client.finish(0.5)
             client.close()

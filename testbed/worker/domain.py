@@ -13,7 +13,7 @@ from typing import Protocol
 from testbed.worker.copies import InsideCopies
 from testbed.worker.errors import TrafficError
 from testbed.worker.inside_packets import InsidePackets, PacketEndpoints
-from testbed.worker.program import ScaleUpLinks, Step
+from testbed.worker.program import ScaleUpLinks, ScaleUpPlace, Step
 
 
 class Member(Protocol):
@@ -61,12 +61,17 @@ class Domain:
     def empty(self) -> bool:
         return not self._members
 
-    def join(self, ranks: Iterable[int], member: Member) -> None:
-        """Let a member execute some ranks. Raises `TrafficError` where another one does."""
+    def join(self, ranks: Iterable[int], member: Member, places: Iterable[ScaleUpPlace] = ()) -> None:
+        """Let a member execute some ranks, and open the ends of these GPUs when it connects.
+
+        Raises `TrafficError` where another one executes one of the ranks.
+        """
         mine = list(ranks)
         if not self._members.keys().isdisjoint(mine):
             raise TrafficError(f"two workers execute the same rank of the scale-up domain {self.links.domain}")
         self._members |= dict.fromkeys(mine, member)
+        if self.packets is not None:
+            self.packets.expect(places)
 
     def leave(self, member: Member) -> None:
         """Tell a member nothing any more. What is on its way to it or from it is lost."""
@@ -138,5 +143,5 @@ class Domains:
                 self._domains[links.domain] = found
         if found.links.timing != links.timing:
             raise TrafficError(f"the workers of the scale-up domain {links.domain} do not agree on its links")
-        found.join(ranks, member)
+        found.join(ranks, member, () if links.packets is None else links.packets.places)
         return found

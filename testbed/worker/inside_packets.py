@@ -34,6 +34,8 @@ OPEN_TRANSFERS = 48
 """Transfers at a time that a GPU begins, and to which it lends a window."""
 SETUP_NS, SETUP_RTTS = 5_000_000_000, 25
 """After so long, or so many round trips, a GPU that has no plane is given up."""
+OPEN_NS = 30_000_000_000
+"""Ends that are not open so long after the last one that was are given up."""
 LOOK_NS = 20_000_000
 """The least time between two looks at whether anything moves."""
 PINGS = 3
@@ -155,6 +157,8 @@ class InsidePackets:
         self._endpoints = endpoints
         self._recipient = recipient
         self._places: dict[int, ScaleUpPlace] = {}
+        self._expected: set[int] = set()
+        """The ranks whose ends are open, or will be: nothing begins before all of them are."""
         self._open: dict[int, Endpoint] = {}
         self._waiting: dict[int, deque[Step]] = {}
         self._begun: dict[int, int] = {}
@@ -168,7 +172,9 @@ class InsidePackets:
         self._pings: dict[tuple[int, int], tuple[int, int]] = {}
         """By GPU and handle: the rank, and the number of the ping."""
         self._targets: dict[int, Window] = {}
+        self._setting_up = False
         self._since_ns = 0
+        """When the last end was opened, or began to reach its neighbour."""
         self._pinging: set[int] = set()
         self._pinged: set[int] = set()
         self._unanswered: dict[int, int] = {}
@@ -188,43 +194,63 @@ class InsidePackets:
 
     # --- beginning and end -------------------------------------------------------------------------------
 
-    def open(self, places: Iterable[ScaleUpPlace], now: int) -> None:
+    def expect(self, places: Iterable[ScaleUpPlace]) -> None:
+        """Say of which GPUs the ends will be opened. Hosts of a domain open theirs one after the other."""
+        for place in places:
+            self._places[place.rank] = place
+            self._expected.add(place.rank)
+
+    def open(self, places: Sequence[ScaleUpPlace], now: int) -> None:
         """Open the ends of some GPUs, in the namespace that this process is in. Raises `TrafficError`."""
-        self._since_ns = now
+        self._since_ns, self._setting_up = now, True
+        self.expect(places)
         for place in places:
             try:
                 endpoint = self._endpoints.open(Path(self._packets.library), place.gpu, self)
             except (OSError, UsageError) as error:
                 raise TrafficError(f"{self._name}: {place.name} cannot be opened: {error}") from error
-            self._places[place.rank], self._open[place.rank] = place, endpoint
+            self._open[place.rank] = endpoint
             target = endpoint.export(self._sink)
             self._targets[place.rank] = target
             for peer in range(place.gpu.gpus):
                 target.authorise(peer)
 
     def close(self, ranks: Iterable[int]) -> None:
-        """Close the ends of some ranks' GPUs. What is on its way is lost."""
+        """Close the ends of some ranks' GPUs, and wait for them no longer. What is on its way is lost."""
         for rank in ranks:
+            self._expected.discard(rank)
+            self._pinging.discard(rank)
+            self._pinged.discard(rank)
+            self._again.pop(rank, None)
             if (endpoint := self._open.pop(rank, None)) is not None:
                 self._endpoints.shut(endpoint)
                 gpu = endpoint.gpu
                 self._transfers = {key: one for key, one in self._transfers.items() if key[0] != gpu}
+                self._pings = {key: one for key, one in self._pings.items() if key[0] != gpu}
 
     def is_ready(self, now: int) -> bool:
-        """Tell whether every GPU has reached the next one by each plane, which this begins. Raises `TrafficError` where
-        one reaches nothing."""
-        if len(self._open) < 2:
-            return True
-        if not self._pinging:
-            for rank in self._open:
+        """Tell whether every GPU has reached the next one by each plane, which this begins when all ends are open.
+
+        Raises `TrafficError` where an end is not opened, or reaches nothing.
+        """
+        if missing := sorted(self._expected - self._open.keys()):
+            if now - self._since_ns > OPEN_NS:
+                names = ", ".join(self._places[rank].name for rank in missing[:4])
+                raise TrafficError(f"{self._name}: {names}{' and more' if len(missing) > 4 else ''} did not open")
+            return False
+        ranks = list(self._open) if len(self._open) > 1 else []
+        for rank in ranks:
+            if rank not in self._pinging:
                 self._pinging.add(rank)
+                self._since_ns = now
                 self._ping(rank, 0)
-        if self._pinged >= self._open.keys():
-            return True
-        if now - self._since_ns > max(SETUP_NS, SETUP_RTTS * self._packets.rtt_ns):
-            rank = next(rank for rank in self._open if rank not in self._pinged)
-            raise TrafficError(f"{self._name}: {self._places[rank].name} reaches nothing{self._down_text(rank)}")
-        return False
+        if left := [rank for rank in ranks if rank not in self._pinged]:
+            if now - self._since_ns > max(SETUP_NS, SETUP_RTTS * self._packets.rtt_ns):
+                reason = f"{self._places[left[0]].name} reaches nothing{self._down_text(left[0])}"
+                raise TrafficError(f"{self._name}: {reason}")
+            return False
+        self._setting_up = False
+        return True
 
     def _ping(self, rank: int, number: int) -> None:
         """Write a few bytes to the next GPU by each plane, for the time of this number."""
@@ -410,7 +436,10 @@ class InsidePackets:
     def next_due(self) -> int | None:
         """Return when to call `step` again; None where nothing is under way."""
         if self._look_at is None and (
-            self._again or self._pings or ((self._transfers or self._switch.busy) and not self._failed)
+            self._again
+            or self._setting_up
+            or self._pings
+            or ((self._transfers or self._switch.busy) and not self._failed)
         ):
             self._look_at = time.monotonic_ns() + LOOK_NS
         return self._look_at

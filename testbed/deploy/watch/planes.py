@@ -99,7 +99,7 @@ def _in_use(lab: RunningLab, domain: DomainPlan) -> bool:
 def _open(lab: RunningLab, endpoints: Endpoints, host: str, local_gpu: int) -> Endpoint:
     def add() -> Endpoint:
         enter_namespace(namespace_name(lab.name, host))
-        settings = gpu_settings(lab.plan, host, local_gpu)
+        settings = gpu_settings(lab.plan, host, local_gpu, lab.processes_directory)
         return endpoints.add(replace(settings, spray=Spray.EQUAL))  # all planes have their share, whatever the lab's do
 
     return syscalls.in_thread(add)

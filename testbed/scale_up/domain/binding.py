@@ -208,6 +208,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("switch_new", c_void_p, (POINTER(SwitchConfig), _LINKS, c_uint64)),
     ("switch_free", None, (c_void_p,)),
     ("switch_set_errors", c_bool, (c_void_p, c_uint32, POINTER(WireErrors), c_uint64)),
+    ("switch_set_peer", None, (c_void_p, c_uint32, c_bool, c_uint64)),
     ("switch_work", None, (c_void_p, c_uint64)),
     ("switch_next_timer", c_uint64, (c_void_p,)),
     ("switch_put", c_bool, (c_void_p, c_uint32, _BYTES, c_uint32, c_uint64)),
@@ -246,6 +247,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_get", c_uint32, (c_void_p, c_uint32, c_void_p, c_uint32)),
     ("endpoint_plane_is_down", c_bool, (c_void_p, c_uint32)),
     ("endpoint_plane_is_known", c_bool, (c_void_p, c_uint32)),
+    ("endpoint_is_known", c_bool, (c_void_p,)),
     ("endpoint_counted", POINTER(EndpointCounters), (c_void_p,)),
     ("endpoint_times", POINTER(Steps), (c_void_p,)),
     ("endpoint_link_counters", POINTER(LinkCounters), (c_void_p, c_uint32)),
@@ -260,6 +262,7 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_loop_remove", None, (c_void_p, c_void_p)),
     ("endpoint_loop_watch", c_int, (c_void_p, c_int)),
     ("endpoint_loop_run", None, (c_void_p, c_uint64)),
+    ("endpoint_loop_run_known", c_bool, (c_void_p, c_void_p, c_uint64)),
 )
 
 

@@ -32,6 +32,7 @@ from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
+from testbed.scale_up.domain.presence import connect_end
 from testbed.scale_up.frames import ControlFrame, encode_frame
 from testbed.transport.errors import UsageError
 
@@ -40,7 +41,6 @@ ALL_RIGHTS: Final = READ | WRITE | ATOMIC
 KEYS: Final = 1 << 16
 ELEMENT_BYTES: Final = 4
 KNOWN_WITHIN_S: Final = 5.0
-KNOWN_POLL_S: Final = 0.002
 _NEVER: Final = (1 << 64) - 1
 
 
@@ -104,6 +104,10 @@ class Gpu:
     queues in the switch, what is on its way to one peer then leaves room in the buffers for what goes to others."""
     outstanding: int = binding.TAGS
     """Transactions without an answer, at most 2,048."""
+
+    switch: str = ""
+    """The run directory of the domain's switch, which learns there at once when the end's process dies; "": it learns
+    that by the silence of the links alone."""
 
     @property
     def largest_message(self) -> int:
@@ -252,6 +256,7 @@ class Endpoint:
             *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
         )
         self._claim = claim_gpu(gpu.interfaces[0])
+        self._presence = connect_end(gpu.switch, gpu.gpu) if gpu.switch else None
         try:
             for interface in gpu.interfaces:
                 self._sockets.append(open_socket(interface))
@@ -273,6 +278,8 @@ class Endpoint:
                 with contextlib.suppress(OSError):
                     item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
         self.handle = 0
+        if self._presence is not None:
+            self._presence.close()
         for ring in self._rings:
             self.native.packet_ring_free(ring)
         self._rings = []
@@ -456,11 +463,7 @@ class Endpoint:
 
         What peers send before, to one who was this GPU earlier, is lost.
         """
-        return all(
-            self.native.endpoint_plane_is_known(self.handle, plane)
-            or self.native.endpoint_plane_is_down(self.handle, plane)
-            for plane in range(len(self._sockets))
-        )
+        return bool(self.native.endpoint_is_known(self.handle))
 
     def counters(self) -> dict[str, Any]:
         """What was counted: of the endpoint, and by plane of its link and each VC."""
@@ -537,11 +540,10 @@ class Endpoints:
 
     def wait_known(self, endpoint: Endpoint, timeout_s: float = KNOWN_WITHIN_S) -> bool:
         """Serve until `Endpoint.is_known`. False: it does not become so within the time."""
-        deadline = time.monotonic() + timeout_s
-        while not endpoint.is_known:
-            if time.monotonic() >= deadline:
+        until_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+        while not self._native.endpoint_loop_run_known(self._handle, endpoint.handle, until_ns):
+            if time.monotonic_ns() >= until_ns:
                 return False
-            self.run(KNOWN_POLL_S)
         return True
 
     def watch(self, descriptor: int) -> None:

@@ -51,6 +51,10 @@ class SwitchCore:
         if not self.native.switch_set_errors(self.handle, port, errors.native(), now):
             raise UsageError(f"there is no port {port}, or a share is none")
 
+    def set_peer(self, gpu: int, there: bool, now: int) -> None:
+        """The process of a GPU's end has died; or somebody new is there, who will greet."""
+        self.native.switch_set_peer(self.handle, gpu, there, now)
+
     def next_timer(self) -> int:
         """When there is something to do though nothing comes in."""
         return int(self.native.switch_next_timer(self.handle))

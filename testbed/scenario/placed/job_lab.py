@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import ScenarioError
@@ -65,6 +66,10 @@ class JobLab:
     def namespace_file(self, node: str) -> str | None:
         """Return None: each host of a job has a process of its own."""
         return None
+
+    @property
+    def processes_directory(self) -> Path | None:
+        return self._lab.processes_directory
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         return self._lab.counters()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.model import Lab
@@ -42,6 +43,11 @@ class LiveLab(Protocol):
 
     def namespace_file(self, node: str) -> str | None:
         """Returns the path of a node's network namespace; None for a node whose programs are to run inside it."""
+        ...
+
+    @property
+    def processes_directory(self) -> Path | None:
+        """Returns where the lab's own processes have their files on this machine; None where it has none."""
         ...
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from testbed.datapath import scale_up_domain
 from testbed.deploy.scale_up import gpu_settings
@@ -105,8 +106,10 @@ def scale_up_domains(lab: Lab, k: float) -> ScaleUpDomains:
     return ScaleUpDomains(links=links, domain_of=named)
 
 
-def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> ScaleUpDomains:
+def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float, run: Path | None = None) -> ScaleUpDomains:
     """Return the domains of a lab as a scenario's transport has their transfers carried.
+
+    `run` is the run directory of a lab that lives.
 
     Raises `ScenarioError` where it wants packets that the lab has not, and `CapabilityError` without a compiler.
     """
@@ -123,7 +126,7 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float) -> 
     for domain in plan.scale_up_domains:
         for wire in domain.wires:
             if wire.plane == 1:
-                gpu = gpu_settings(plan, wire.host, wire.local_gpu)
+                gpu = gpu_settings(plan, wire.host, wire.local_gpu, run)
                 gpus[wire.host, wire.local_gpu] = replace(gpu, timeout_s=timeout_ms / 1e3)
     packets = DomainPackets(
         library=str(scale_up_domain.build()),

@@ -198,7 +198,9 @@ class WorkloadRunner:
                 channels=transport.plan_channels(part.workload, ranks, seed=options.seed),
                 k=k,
                 seed=options.seed,
-                domains=carried_domains(self._lab.model, self._lab.plan, part.transport, k),
+                domains=carried_domains(
+                    self._lab.model, self._lab.plan, part.transport, k, self._lab.processes_directory
+                ),
             )
             found.append(_CarriedPart(part=part, transport=transport, placement=placement))
         return tuple(found)

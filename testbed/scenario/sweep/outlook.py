@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed.model import Lab
@@ -92,6 +93,10 @@ class PlannedLab:
 
     def namespace_file(self, node: str) -> str | None:
         _refuse()
+
+    @property
+    def processes_directory(self) -> Path | None:
+        return None
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:
         _refuse()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from domain_lab import DomainLab, domain_lab
+from domain_lab import DomainLab, domain_lab, host_gpus
 
 from testbed.scale_up.domain.endpoint import READ, Endpoint, WindowReference
 from testbed.scale_up.domain.errors import LinkDown, WindowRefused
+from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
 
@@ -22,7 +26,7 @@ pytestmark = [pytest.mark.netns]
 
 GPUS, PLANES = 4, 2
 SIZE = 1 << 20
-LINK = {"rate_bps": 100_000_000, "delay_ns": 100_000, "coarse": 16}
+LINK: dict[str, Any] = {"rate_bps": 100_000_000, "delay_ns": 100_000, "coarse": 16}
 
 
 @pytest.fixture
@@ -254,3 +258,85 @@ def test_an_end_that_is_opened_again_at_once_is_a_new_one(tmp_path: Path, monkey
             lab.endpoints.wait(source, source.write(window.reference(), bytes(range(256)) * 64), 3.0)
             for endpoint in (source, target):
                 lab.endpoints.remove(endpoint)
+
+
+def test_a_wait_for_the_switch_ends_by_its_greeting_alone(tmp_path: Path) -> None:
+    """What is done meanwhile, or readable, neither ends it nor keeps a processor busy, and is there afterwards."""
+    delay_ns = 50_000_000
+    with domain_lab(tmp_path, LinkSettings(**LINK | {"delay_ns": delay_ns}), gpus=3, planes=2) as lab:
+        first, second = lab.gpu(0), lab.gpu(1)
+        for gpu in (first, second):
+            assert lab.endpoints.wait_known(gpu)
+        readable = os.eventfd(1)
+        try:
+            lab.endpoints.watch(readable)
+            message = first.message(1, b"uncollected")
+            lab.endpoints.wait(first, message)
+            third = lab.gpu(2)
+            began_ns, used_ns = time.monotonic_ns(), time.thread_time_ns()
+            assert lab.endpoints.wait_known(third)
+            waited_ns = time.monotonic_ns() - began_ns
+            assert third.is_known and waited_ns > delay_ns
+            assert time.thread_time_ns() - used_ns < waited_ns / 4
+            lab.endpoints.run(60)  # ends at once, by what is readable
+            assert time.monotonic_ns() - began_ns < 30e9
+            assert list(second.messages()) == [(0, b"uncollected")]
+        finally:
+            os.close(readable)
+
+
+HOLDER = """
+import sys, time
+from testbed.scale_up.domain.endpoint import Endpoints
+from testbed.scale_up.domain.host_gpus import HostGpus
+host = HostGpus.read()
+with Endpoints(host.library) as endpoints:
+    gpu = endpoints.add(host.gpu(2))
+    assert endpoints.wait_known(gpu)
+    window = gpu.export(bytearray(1 << 20))
+    window.authorise(0)
+    print(window.number, window.key, window.size, flush=True)
+    while True:
+        endpoints.run()
+"""
+
+
+@contextmanager
+def holder(lab: DomainLab, directory: Path) -> Iterator[tuple[subprocess.Popen[str], WindowReference]]:
+    """A process that is the second GPU, and a window that it has."""
+    path = directory / "gpus.json"
+    path.write_text(host_gpus(lab, time_scale=1000, rtt_ns=800).to_json())
+    command = ["ip", "netns", "exec", lab.gpu_namespace, sys.executable, "-c", HOLDER]
+    environment = os.environ | {GPUS_VARIABLE: str(path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            number, key, size = map(int, process.stdout.readline().split())
+            yield process, WindowReference(gpu=1, number=number, key=key, size=size)
+        finally:
+            process.kill()
+
+
+def _downs(lab: DomainLab) -> int:
+    return sum(port["downs"] for port in lab.switch.status()["ports"])
+
+
+def test_an_end_whose_process_is_killed_is_noticed_at_once(tmp_path: Path) -> None:
+    """Its links are down long before they are silent, and a read is given back before its own time is over. What was on
+    a long wire then does not bring the dead end back, and the next one works."""
+    link = LinkSettings(**LINK | {"delay_ns": 50_000_000, "silence_ns": 60_000_000_000})
+    with domain_lab(tmp_path, link, gpus=2, planes=2) as lab:
+        reader = lab.gpu(0, timeout_s=60.0)
+        assert lab.endpoints.wait_known(reader)
+        for _ in range(3):
+            with holder(lab, tmp_path) as (process, window):
+                lab.endpoints.wait(reader, reader.read(window, bytearray(SIZE)))
+                before = _downs(lab)
+                process.kill()
+                began = time.monotonic()
+                while (downs := _downs(lab)) < before + 2:
+                    assert time.monotonic() - began < 1.0
+                    lab.endpoints.run(0.001)
+                with pytest.raises(LinkDown):
+                    lab.endpoints.wait(reader, reader.read(window, bytearray(64)), 5.0)
+                assert downs == _downs(lab) == before + 2

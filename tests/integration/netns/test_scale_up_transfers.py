@@ -6,7 +6,8 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from testbed.model import SCALE_UP_PRESETS, ScaleUpBy
 from testbed.model.scenario import Transport
 from testbed.model.transports import TransportKind
 from testbed.plan.operations import PortPlan
-from testbed.scenario.run.workers import SharedWorkers, WorkerFailed
+from testbed.scenario.run.workers import SharedWorkers, WorkerFailed, Workers
 from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
@@ -127,7 +128,32 @@ def test_a_switch_that_dies_ends_transfers_in_errors(lab: RunningLab, shared: Sh
     assert again.complete, again.failure
 
 
-def test_a_domain_of_two_hosts_has_one_switch(shared_sandbox: Any) -> None:
+def connect_one_by_one(lab: RunningLab, patch: pytest.MonkeyPatch) -> None:
+    """Have each host of a domain told to connect only when the switch has heard of all GPUs of the one before."""
+    tell = Workers.tell
+    directory = lab.state.run_directory(lab.name)
+
+    def heard(host: str) -> list[int]:
+        return [
+            domain_switch(directory, domain.name).status()["ports"][number]["control_rx"]
+            for domain in lab.plan.scale_up_domains
+            for number, wire in enumerate(domain.wires)
+            if wire.host == host
+        ]
+
+    def tell_one_by_one(self: Workers, commands: Mapping[str, Mapping[str, Any]]) -> None:
+        for host, command in commands.items():
+            before = heard(host)
+            tell(self, {host: command})
+            deadline = time.monotonic() + 10
+            while command["do"] == "connect" and not all(a < b for a, b in zip(before, heard(host), strict=True)):
+                assert time.monotonic() < deadline, f"the switch hears nothing of {host}"
+                time.sleep(0.005)
+
+    patch.setattr(Workers, "tell", tell_one_by_one)
+
+
+def test_a_domain_of_two_hosts_has_one_switch(shared_sandbox: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What crosses hosts goes by the domain's switch and not over rails, and is right; rails carry the rest."""
     model = shared_sandbox.model("b", segments=2, hosts=2, gpus=2, spines=1)
     scale_up = replace(SCALE_UP_PRESETS["nvl72"], by=ScaleUpBy.PACKETS, shares=(1, 1))
@@ -135,6 +161,7 @@ def test_a_domain_of_two_hosts_has_one_switch(shared_sandbox: Any) -> None:
     lab = RunningLab.open(model.name, shared_sandbox.state)
     operation = CollectiveOperation(kind="all_reduce", size_bytes=SIZE // 8, algorithm="hierarchical")
     workload = generate_collective(operation, ranks=8, ranks_per_domain=4)
+    connect_one_by_one(lab, monkeypatch)
     with SharedWorkers(2) as shared:
         result = run(lab, shared, workload)
     assert result.complete, result.failure

@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
 from typing import Any, NoReturn
 
 from testbed.model import BACKEND, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Place, Role, Scale
@@ -128,6 +129,10 @@ class FakeLab:
 
     def namespace_file(self, node: str) -> str | None:
         """None: there is no network to open sockets in."""
+        return None
+
+    @property
+    def processes_directory(self) -> Path | None:
         return None
 
     def counters(self) -> Mapping[tuple[str, str], PortCounters]:

@@ -64,6 +64,7 @@ class DomainLab:
             timeout_s=timeout_s,
             spray=spray,
             peer_window=peer_window,
+            switch=str(self.switch.run_directory),
         )
 
     def gpu(self, number: int, **settings: Any) -> Endpoint:

@@ -23,6 +23,8 @@ KEY = 77
 TIMEOUT_NS = 50_000_000
 RETRY = RetryConfig(outstanding_frames_max=32, replay_timer_ns=1_000_000, replay_count_max=255)
 WRITE = 2
+FORGIVEN_NS = 500_000_000
+"""After so long a plane by which a peer could not be reached is tried again (`endpoint_planes.c`)."""
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +139,29 @@ def test_without_retry_transactions_time_out(made: list[LossyDomain]) -> None:
     done, _ = write(domain)
     assert done is not None and done.outcome == Outcome.TIMEOUT
     assert domain.lost
+
+
+@pytest.mark.parametrize("retry", [RETRY, None])
+def test_what_a_dead_end_has_sent_does_not_bring_it_back(made: list[LossyDomain], retry: RetryConfig | None) -> None:
+    """Its frames may be under way for long: here as long as it takes until another end is there."""
+    domain = LossyDomain(retry, 0.0)
+    made.append(domain)
+
+    def outcome() -> int | None:
+        done, _ = write(domain)
+        domain.native.endpoint_withdraw(domain.endpoints[1], 0)
+        return None if done is None else done.outcome
+
+    assert outcome() == Outcome.OK
+    domain.core.set_peer(1, False, domain.now)
+    began = domain.now
+    assert outcome() == Outcome.LINK_DOWN
+    assert domain.now - began < TIMEOUT_NS
+    assert [port["downs"] for port in domain.core.counters()] == [0, 1]
+    domain.core.set_peer(1, True, domain.now)
+    assert domain.run(domain.now + FORGIVEN_NS) is None
+    assert outcome() == Outcome.OK
+    assert [port["downs"] for port in domain.core.counters()] == [0, 1]
 
 
 def pattern() -> bytes:

@@ -177,6 +177,8 @@ API __u32 endpoint_get(struct endpoint *endpoint, __u32 plane, __u8 *data, __u32
 API bool endpoint_plane_is_down(const struct endpoint *endpoint, __u32 plane);
 /* Whether the other end of the plane's link knows that this one has started. */
 API bool endpoint_plane_is_known(const struct endpoint *endpoint, __u32 plane);
+/* The same of all planes that are not down. */
+API bool endpoint_is_known(const struct endpoint *endpoint);
 API const struct endpoint_counters *endpoint_counted(const struct endpoint *endpoint);
 API const struct histogram *endpoint_times(const struct endpoint *endpoint);
 API const struct link_counters *endpoint_link_counters(struct endpoint *endpoint, __u32 plane);

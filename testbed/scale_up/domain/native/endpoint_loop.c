@@ -71,7 +71,21 @@ int endpoint_loop_watch(struct endpoint_loop *loop, int descriptor)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.u64 = WATCHED};
 
-	return epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event) ? errno : 0;
+	if (loop->watched_count == LOOP_WATCHED)
+		return ENOSPC;
+	if (epoll_ctl(loop->epoll, EPOLL_CTL_ADD, descriptor, &event))
+		return errno;
+	loop->watched[loop->watched_count++] = descriptor;
+	return 0;
+}
+
+/* Whether what is watched ends a wait. */
+static void heed(struct endpoint_loop *loop, bool heeded)
+{
+	struct epoll_event event = {.events = heeded ? EPOLLIN : 0, .data.u64 = WATCHED};
+
+	for (__u32 i = 0; i < loop->watched_count; i++)
+		epoll_ctl(loop->epoll, EPOLL_CTL_MOD, loop->watched[i], &event);
 }
 
 int endpoint_loop_add(struct endpoint_loop *loop, struct endpoint *endpoint, const int *sockets,
@@ -204,20 +218,40 @@ static bool wait_and_receive(struct endpoint_loop *loop, __u64 deadline)
 	return asked;
 }
 
+/* Take what came while nobody looked, before anything is taken for silence. */
+static void catch_up(struct endpoint_loop *loop)
+{
+	for (int i = 0; i < 4; i++) {
+		if (wait_and_receive(loop, 0))
+			break;
+	}
+}
+
 void endpoint_loop_run(struct endpoint_loop *loop, __u64 until_ns)
 {
 	__u64 next;
 	bool done;
 
-	/* What came while nobody looked, before anything is taken for silence. */
-	for (int i = 0; i < 4; i++) {
-		if (wait_and_receive(loop, 0))
-			break;
-	}
+	catch_up(loop);
 	do {
 		done = work(loop, &next);
 		if (done)
 			until_ns = 0;
 	} while (!wait_and_receive(loop, earlier(next, until_ns)) && monotonic_ns() < until_ns);
 	work(loop, &next);
+}
+
+bool endpoint_loop_run_known(struct endpoint_loop *loop, const struct endpoint *endpoint, __u64 until_ns)
+{
+	__u64 next;
+
+	heed(loop, false);
+	catch_up(loop);
+	do
+		work(loop, &next);
+	while (!endpoint_is_known(endpoint) && !wait_and_receive(loop, earlier(next, until_ns)) &&
+	       monotonic_ns() < until_ns);
+	heed(loop, true);
+	work(loop, &next);
+	return endpoint_is_known(endpoint);
 }

@@ -12,6 +12,7 @@
 #include "sockets.h"
 
 #define ENDPOINTS 1024
+#define LOOP_WATCHED 8
 
 struct endpoint_loop {
 	struct batch *batch;
@@ -24,6 +25,8 @@ struct endpoint_loop {
 	struct endpoint *endpoints[ENDPOINTS];
 	int sockets[ENDPOINTS][PLANES];
 	struct packet_ring *rings[ENDPOINTS][PLANES];
+	int watched[LOOP_WATCHED];
+	__u32 watched_count;
 	__u32 count;
 };
 
@@ -42,5 +45,9 @@ API int endpoint_loop_watch(struct endpoint_loop *loop, int descriptor);
 /* Serve until `until_ns`, or an operation is done or a message there (at least one round is served all the same), or
  * what is watched is readable, or a signal came. */
 API void endpoint_loop_run(struct endpoint_loop *loop, __u64 until_ns);
+
+/* Serve until the switch knows of this endpoint (`endpoint_is_known`), `until_ns`, or a signal came. What else is done
+ * meanwhile, or readable, does not end it and is there afterwards. Whether the switch knows of it. */
+API bool endpoint_loop_run_known(struct endpoint_loop *loop, const struct endpoint *endpoint, __u64 until_ns);
 
 #endif

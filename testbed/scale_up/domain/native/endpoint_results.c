@@ -57,6 +57,15 @@ bool endpoint_plane_is_known(const struct endpoint *endpoint, __u32 plane)
 	return link->greeted || !link->config.epoch;
 }
 
+bool endpoint_is_known(const struct endpoint *endpoint)
+{
+	for (__u32 plane = 0; plane < endpoint->config.planes; plane++) {
+		if (!endpoint->planes[plane].down && !endpoint_plane_is_known(endpoint, plane))
+			return false;
+	}
+	return true;
+}
+
 const struct endpoint_counters *endpoint_counted(const struct endpoint *endpoint)
 {
 	return &endpoint->counters;

@@ -118,6 +118,7 @@ struct link_port {
 	__u32 stale[LINK_VCS]; /* of the frames in the buffer, those of an epoch that is over */
 	__u32 peer_epoch;
 	bool greeted;
+	__u32 gone_epoch; /* of a peer whose process has died: what it has said until then is void; 0: none */
 	__u64 came, epoch_came; /* frames so far; data that came before that one is of another epoch */
 	__u64 epoch_ns;         /* and when that one came */
 	__u64 said_ns, heard_ns;
@@ -191,6 +192,9 @@ const struct vc_counters *link_vc_counters(struct link_port *port, __u32 vc);
 
 /* What this end says of its link: SIGNAL_FULL, or less, or 0 for no signal. */
 void link_set_signal(struct link_port *port, __u32 signal, __u64 now);
+
+/* Whoever was at the other end is gone, whatever of his is still under way; or somebody new is. */
+void link_set_peer(struct link_port *port, bool there, __u64 now);
 
 /* Look whether the link is down: it has been dark, or silent, for too long. When it goes down, all of it begins anew. */
 bool link_watch(struct link_port *port, __u64 now);

@@ -51,6 +51,17 @@ void link_set_signal(struct link_port *port, __u32 signal, __u64 now)
 	apply(port, now);
 }
 
+void link_set_peer(struct link_port *port, bool there, __u64 now)
+{
+	port->gone_epoch = there ? 0 : port->peer_epoch;
+	if (there || !port->peer_signal)
+		return;
+	port->peer_signal = 0;
+	apply(port, now);
+	if (port->dark_ns == now)
+		port->dark_ns = 0; /* nothing is waited for */
+}
+
 static void begin_anew(struct link_port *port, __u64 now)
 {
 	link_wait_no_more(port, port->waits, now);
@@ -74,6 +85,9 @@ bool link_greet(struct link_port *port, const __u8 *data, __u64 came, __u64 now)
 	bool before = port->greeted;
 	struct ctlos item;
 
+	if (theirs && theirs == port->gone_epoch)
+		return false;
+	port->gone_epoch = 0;
 	if (!ctlos_decode(data + ETHERNET_BYTES, &item) && item.type == LINK_SIGNAL)
 		signal = item.sequence == CYCLE_MASK ? SIGNAL_FULL : item.sequence; /* all of it has no number */
 	if (signal != port->peer_signal) {

@@ -450,6 +450,16 @@ bool switch_set_errors(struct scale_up_switch *sw, __u32 number, const struct wi
 	return true;
 }
 
+void switch_set_peer(struct scale_up_switch *sw, __u32 gpu, bool there, __u64 now)
+{
+	if (gpu >= sw->config.gpus)
+		return;
+	for (__u32 number = gpu; number < sw->port_count; number += sw->config.gpus) {
+		link_set_peer(&sw->ports[number].link, there, now);
+		sw->wake_ns[number] = 0;
+	}
+}
+
 /* ------------------------------------------------------------------ without sockets, and what it counts */
 
 bool switch_put(struct scale_up_switch *sw, __u32 port, const __u8 *data, __u32 length, __u64 now)

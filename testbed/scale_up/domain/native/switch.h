@@ -79,6 +79,8 @@ API bool switch_set_errors(struct scale_up_switch *sw, __u32 port, const struct 
 
 /* Have a frame sent by a port: between the files of the switch. */
 void switch_send_out(struct scale_up_switch *sw, __u32 port, __u32 frame);
+/* The process of a GPU's end has died, or another one is there. */
+API void switch_set_peer(struct scale_up_switch *sw, __u32 gpu, bool there, __u64 now);
 
 /* Do all that is due by `now`: what is to be sent is in the lists of the ports in `ready`. */
 API void switch_work(struct scale_up_switch *sw, __u64 now);
