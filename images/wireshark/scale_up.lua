@@ -45,6 +45,11 @@ local TYPES = {
   [0x7F] = "LINK_SIGNAL",
 }
 
+local COMMANDS = {
+  [0x03] = "READ", [0x08] = "LOAD_REDUCE", [0x28] = "WRITE", [0x29] = "WRITE_FULL", [0x2A] = "MESSAGE", [0x2C] = "MULTICAST",
+  [0x2D] = "JOIN", [0x30] = "ATOMIC",
+}
+
 local f = {
   kind = ProtoField.uint8(PREFIX .. ".kind", "Kind", base.DEC, KINDS, 0x60),
   sequence = ProtoField.uint24(PREFIX .. ".sequence", "Sequence number", base.DEC, nil, 0x0FFFFF),
@@ -86,7 +91,8 @@ for _, header in ipairs(HEADERS) do
     local name = entry[1]
     if name ~= "" and name ~= "ftype" and not header_fields[name] then
       local make = name == "address" and ProtoField.uint64 or ProtoField.uint16
-      header_fields[name] = make(PREFIX .. ".header." .. name, name, name == "address" and base.HEX or base.DEC)
+      local names = name == "command" and COMMANDS or nil
+      header_fields[name] = make(PREFIX .. ".header." .. name, name, name == "address" and base.HEX or base.DEC, names)
     end
   end
 end
@@ -254,7 +260,7 @@ local function dissect_header(tree, tvb, kind, vc, whole)
     tree:add_proto_expert_info(EXPERT.snapped)
     return KINDS[kind]
   end
-  local range, at, destination = tvb(PREFIX_BYTES, header.size), 0, nil
+  local range, at, destination, asked = tvb(PREFIX_BYTES, header.size), 0, nil, ""
   if header.ftype and range(0, 1):bitfield(0, 4) ~= header.ftype then
     return malformed(tree, "FTYPE")
   end
@@ -273,6 +279,8 @@ local function dissect_header(tree, tvb, kind, vc, whole)
       tree:add(field, range:range(first, bytes), value)
       if name == header.destination then
         destination = value
+      elseif name == "command" then
+        asked = " " .. (COMMANDS[value] or string.format("command 0x%02x", value))
       end
     end
     at = at + size
@@ -283,7 +291,7 @@ local function dissect_header(tree, tvb, kind, vc, whole)
   if there > 0 then
     tree:add(f.payload, tvb(PREFIX_BYTES + header.size, there))
   end
-  return string.format("%s VC %d to %d | %d B", KINDS[kind], vc, destination, length)
+  return string.format("%s%s VC %d to %d | %d B", KINDS[kind], asked, vc, destination, length)
 end
 
 local function dissect_frame(tree, tvb, pinfo, way, check, whole)

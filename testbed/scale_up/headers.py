@@ -37,6 +37,19 @@ class SueOperation(enum.IntEnum):
     NACK = 1
 
 
+class Command(enum.IntEnum):
+    """What a request of UALink asks for, 6 bits. Those that a switch executes have codes of UALink's for vendors."""
+
+    READ = 0x03
+    LOAD_REDUCE = 0x08
+    WRITE = 0x28
+    WRITE_FULL = 0x29
+    MESSAGE = 0x2A
+    MULTICAST = 0x2C
+    JOIN = 0x2D
+    ATOMIC = 0x30
+
+
 class SueHeader(NamedTuple):
     """The reliability header of SUE, 8 bytes."""
 
@@ -206,6 +219,13 @@ _KINDS: Final[dict[type, HeaderKind]] = {
 def kind_of(header: Header) -> HeaderKind:
     """What the link prefix says of a frame with this header."""
     return _KINDS[type(header)]
+
+
+def command_of(header: Header) -> str:
+    """The name of what a request asks for, a number where it has none; "" for what is no request."""
+    if not isinstance(header, UaRequest):
+        return ""
+    return Command(header.command).name if header.command in set(Command) else f"command {header.command:#04x}"
 
 
 def destination_of(header: Header) -> int:

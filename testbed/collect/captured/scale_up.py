@@ -28,7 +28,7 @@ from testbed.scale_up.frames import (
     FrameCheck,
     decode_frame,
 )
-from testbed.scale_up.headers import destination_of, header_bytes, kind_of
+from testbed.scale_up.headers import command_of, destination_of, header_bytes, kind_of
 from testbed.transport.errors import DecodeError
 
 NAME: Final = "scale-up"
@@ -64,7 +64,9 @@ class ScaleUpCapture(CapturedPacket):
         frame = self.content
         match frame:
             case DataFrame():
-                said = f"{self.kind} VC {frame.vc} to {destination_of(frame.header)} | {len(frame.payload)} B"
+                asked = command_of(frame.header)
+                to = f"VC {frame.vc} to {destination_of(frame.header)}"
+                said = f"{self.kind} {asked}{asked and ' '}{to} | {len(frame.payload)} B"
             case CcUpdateFrame():
                 said = "CC_UPDATE " + ", ".join(f"VC {vc} = {count}" for vc, count in frame.counts)
             case ControlFrame():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from testbed.collect.captured.registry import PacketFinder
 from testbed.collect.captured.scale_up import ScaleUpCapture
 from testbed.collect.datagrams import ETHERNET
 from testbed.collect.pcap import CapturedFrame
+from testbed.scale_up import domain
 from testbed.scale_up.ctlos import CtlosType, Nack
 from testbed.scale_up.frames import ControlFrame, DataFrame, FrameCheck, encode_frame, seal
-from testbed.scale_up.headers import HeaderKind
+from testbed.scale_up.headers import Command, HeaderKind, UaRequest
 
 pytestmark = pytest.mark.tshark
 
 SCRIPT = "scale_up.lua"
+COMMAND_NAMES = [*(one.name for one in Command), "command 0x3f"]
 Shown = dict[str, list[str]]
 """Values by the names of fields, each as often as it is shown."""
 
@@ -150,10 +153,27 @@ def test_the_info_column(tmp_path: Path) -> None:
         vc=3, payload=b"x" * 10, sequence=5, check=FrameCheck.POISONED
     )
     control = ControlFrame(data.destination, data.source, (Nack(900),), 0)
+    request = next(one for one in samples.headers() if isinstance(one, UaRequest))
+    asked = [
+        data._replace(header=request._replace(command=command, destination=7), check=FrameCheck.GOOD)
+        for command in (*Command, 0x3F)
+    ]
     path = tmp_path / "frames.pcap"
-    path.write_bytes(make.pcap([encode_frame(data), encode_frame(control)]))
+    path.write_bytes(make.pcap([encode_frame(one) for one in (data, control, *asked)]))
     out = run_tshark(SCRIPT, path, "-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info")
+    found = PacketFinder()
+    texts = [found.find(CapturedFrame(1, 0, ETHERNET, raw, len(raw))) for raw in map(encode_frame, asked)]
     assert out.splitlines() == [
         "SCALE-UP\tseq 5 SUE VC 3 to 7 | 10 B [poisoned]",
         "SCALE-UP\tLLR_NACK 900",
+        *(f"SCALE-UP\tseq 5 UALINK_REQUEST {name} VC 3 to 7 | 10 B [again]" for name in COMMAND_NAMES),
     ]
+    assert [one.text.split(" VC ")[0] for one in texts if one is not None] == [
+        f"seq 5 UALINK_REQUEST {name}" for name in COMMAND_NAMES
+    ]
+
+
+def test_commands_have_the_codes_of_the_endpoint() -> None:
+    source = (Path(domain.__file__).parent / "native/transactions.h").read_text()
+    codes = {int(code, 16) for code in re.findall(r"COMMAND_\w+ = (0x[0-9a-f]+)", source)}
+    assert codes == set(Command) and len(codes) == 8
