@@ -106,7 +106,7 @@ def test_a_pass(tmp_path: Path) -> None:
     judge(
         Figure(
             what="scale-up: a switch pass, p50",
-            measured=status["times"]["pass"]["p50_ns"] / 1e3,
+            measured=half_us,
             limit=PASS_US,
             unit="us",
         ),
