@@ -17,11 +17,12 @@ from testbed.datapath import scale_up_domain
 from testbed.scale_up.domain import binding
 from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.domain.switch_core import SwitchCore
-from testbed.scale_up.frames import DataFrame, encode_frame, seal
-from testbed.scale_up.headers import UaRequest, UaResponse
+from testbed.scale_up.frames import DataFrame, decode_frame, encode_frame, seal
+from testbed.scale_up.headers import UaRequest, UaResponse, destination_of
 
 FRAMES = 20_000
 GPUS = 4
+SWITCH_ID = 1023
 GUARD = 4096
 SIZE = 1 << 16
 KEY = 0x1234
@@ -48,7 +49,7 @@ def sound(draw: random.Random) -> bytes:
     edge = draw.choice((0, 0, SIZE - 1024, SIZE - 64, SIZE - 4, SIZE, 1 << 34, (1 << 35) - 4))
     offset = max(0, edge + 4 * draw.randrange(-4, 4)) % (1 << 35)
     size = draw.choice((4, 8, 64, 256, 1024, 4 * draw.randrange(1, 256)))
-    command = draw.choice((0x03, 0x28, 0x29, 0x2A, 0x30, draw.randrange(64)))
+    command = draw.choice((0x03, 0x28, 0x29, 0x2A, 0x30, 0x08, 0x2C, 0x2D, draw.randrange(64)))
     attributes = draw.choice((0, 0, 1, draw.randrange(256)))
     header = UaRequest(
         command,
@@ -130,10 +131,11 @@ def test_an_endpoint(endpoint: int) -> None:
 
 
 def test_the_switch() -> None:
-    """Whatever comes in, what goes out was meant for that port and comes from the GPU whose name it has."""
+    """Whatever comes in, what goes out was meant for that port and comes from the GPU whose name it has, or is the
+    switch's own: an answer to a GPU that had it add up, copy or join, or what it asks the members of a group."""
     draw = random.Random(2)
     core = SwitchCore(scale_up_domain.library(), LINK, links(GPUS), gpus=GPUS, planes=1)
-    passed = now = 0
+    passed = own = now = 0
     for _ in range(FRAMES):
         now += 1_000_000
         port = draw.randrange(GPUS)
@@ -142,8 +144,15 @@ def test_the_switch() -> None:
         for output, sent in core.work(now + 500_000):
             if sent[14] == 0x5C:
                 continue
-            passed += 1
-            assert sent == data and output != port
+            if sent == data:
+                passed += 1
+                assert output != port
+                continue
+            own += 1
+            frame = decode_frame(sent)
+            assert isinstance(frame, DataFrame) and destination_of(frame.header) == output
+            assert isinstance(frame.header, UaResponse) or frame.header.source == SWITCH_ID
+    assert own > 10, "the switch was asked to do something"
     counters = core.counters()
     assert passed > FRAMES // 20
     assert sum(item["refused"] for item in counters) > FRAMES // 20

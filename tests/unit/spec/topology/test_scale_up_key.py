@@ -17,6 +17,7 @@ from testbed.model import (
     DomainSpan,
     Lab,
     LinkRetry,
+    NodeKind,
     PlaneSpray,
     ScaleUp,
     ScaleUpBy,
@@ -135,8 +136,8 @@ def test_what_packets_cannot_have(inside: str, code: str, path: str, words: str)
     assert problem.position is not None
 
 
-def test_gpus_of_containers_have_no_packets() -> None:
+def test_gpus_of_containers_may_have_packets() -> None:
     inside = "  scale_up: {preset: h100, by: packets}\ntopology: {kinds: {host: {runtime: docker}}}\n"
-    with pytest.raises(SpecError, match="p1-s1-h1 is a container") as caught:
-        load(inside)
-    assert [(one.code, one.path) for one in caught.value.problems] == [("scale-up-packets", "fabric.scale_up.by")]
+    lab = load(inside)
+    assert lab.scale_up is not None and lab.scale_up.by is ScaleUpBy.PACKETS
+    assert {node.runtime for node in lab.nodes if node.kind is NodeKind.HOST} == {"docker"}
