@@ -166,6 +166,7 @@ def test_a_worker_that_never_starts_is_named(lab: RunningLab) -> None:
         def __init__(self, victim: str) -> None:
             self.victim = victim
             self.name, self.model, self.plan = lab.name, lab.model, lab.plan
+            self.processes_directory = lab.processes_directory
 
         def spawn(self, node: str, argv: Sequence[str], **options: Any) -> Any:
             return lab.spawn(node, ["false"] if node == self.victim else argv, **options)
