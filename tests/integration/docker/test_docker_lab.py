@@ -260,7 +260,7 @@ topology:
 """
 
 
-def test_gpus_of_a_container_meet_over_their_domains_switch(sandbox: Any, client: ContainerEngine) -> None:
+def test_gpus_of_a_container_meet_over_their_domains_switch(sandbox: Any) -> None:
     """The lab lends the container the library of endpoints, and what it has to know of its GPUs."""
     model = load_topology_text(GPUS.format(name=sandbox.name()), file="gpus.yml")
     lab: RunningLab = sandbox.deploy(model, k=50_000.0).lab
