@@ -396,6 +396,22 @@ static void send(struct scale_up_switch *sw, __u32 number, __u32 frame, __u32 vc
 	switch_send_out(sw, number, frame);
 }
 
+/* A frame for what the link takes now; NO_FRAME: it does not, or there is none, until `resumes_ns`. */
+static __u32 take_to_send(struct scale_up_switch *sw, struct switch_port *port, __u32 vc, __u32 length, __u64 now, __u64 *resumes_ns)
+{
+	__u32 frame;
+
+	if (!link_may_send(&port->link, vc, length, now)) {
+		port->link.blocked |= 1u << vc;
+		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, vc, now));
+		return NO_FRAME;
+	}
+	frame = frame_take(&sw->pool);
+	if (frame == NO_FRAME)
+		*resumes_ns = earlier(*resumes_ns, now + NO_FRAME_NS);
+	return frame;
+}
+
 /* Reads that a member has not answered: what is on its way, and a few that wait for its link. More would fill the queue
  * of its answers, and hold up the writes behind them. */
 static __u32 most_reads(const struct scale_up_switch *sw, const struct link_port *link)
@@ -427,15 +443,8 @@ static bool send_copy(struct scale_up_switch *sw, __u32 number, struct copy_ring
 	if (request.command == COMMAND_REDUCE && port->reads >= most_reads(sw, &port->link))
 		return false; /* an answer wakes the port */
 	length = BODY_AT + REQUEST_BYTES + (request.command == COMMAND_MULTICAST ? operation->bytes : 0) + FCS_BYTES;
-	if (!link_may_send(&port->link, operation->vc, length, now)) {
-		port->link.blocked |= 1u << operation->vc;
-		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, operation->vc, now));
+	if ((frame = take_to_send(sw, port, operation->vc, length, now, resumes_ns)) == NO_FRAME)
 		return false;
-	}
-	if ((frame = frame_take(&sw->pool)) == NO_FRAME) {
-		*resumes_ns = earlier(*resumes_ns, now + NO_FRAME_NS);
-		return false;
-	}
 	data = frame_bytes(&sw->pool, frame);
 	wire_start(data, port->link.config.peer, port->link.config.mac, UALINK_REQUEST, operation->vc);
 	memset(data + BODY_AT, 0, REQUEST_BYTES);
@@ -486,15 +495,8 @@ static bool send_answer(struct scale_up_switch *sw, __u32 number, __u64 now, __u
 	operation = &plane->operations[port->answers_first];
 	bytes = operation->request.command == COMMAND_REDUCE && operation->status == STATUS_OK ? operation->bytes : 0;
 	length = BODY_AT + RESPONSE_BYTES + bytes + FCS_BYTES;
-	if (!link_may_send(&port->link, operation->answer_vc, length, now)) {
-		port->link.blocked |= 1u << operation->answer_vc;
-		*resumes_ns = earlier(*resumes_ns, link_resumes_ns(&port->link, operation->answer_vc, now));
+	if ((frame = take_to_send(sw, port, operation->answer_vc, length, now, resumes_ns)) == NO_FRAME)
 		return false;
-	}
-	if ((frame = frame_take(&sw->pool)) == NO_FRAME) {
-		*resumes_ns = earlier(*resumes_ns, now + NO_FRAME_NS);
-		return false;
-	}
 	data = frame_bytes(&sw->pool, frame);
 	response = (struct response){
 		.vc = operation->answer_vc & 3,
