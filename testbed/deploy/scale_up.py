@@ -29,7 +29,7 @@ from testbed.plan.scale_up_wires import DomainPlan
 from testbed.scale_up.credits import spacing_ns
 from testbed.scale_up.domain.binding import OVERHEAD_BYTES
 from testbed.scale_up.domain.endpoint import Gpu, Spray
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.retry import RetryConfig
 from testbed.switchd.client import DomainSwitch
 from testbed.switchd.description import SwitchDescription, SwitchPort
@@ -66,10 +66,15 @@ class NoPackets(TestbedError):
 
 def domain_link(plan: LabPlan, plane: int) -> LinkSettings:
     """What the wires of a plane (from 1) are like, in lab units. Raises `NoPackets` for a lab without packets."""
-    links = _first(plan).links
+    links = domain_links(_first(plan))
     if not 1 <= plane <= len(links):
         raise NoPackets(f"the scale-up domains of {plan.lab} have planes 1 to {len(links)}, not {plane}")
-    return link_settings(links[plane - 1])
+    return links[plane - 1]
+
+
+def domain_links(domain: DomainPlan) -> tuple[LinkSettings, ...]:
+    """What the wires of each plane are like, in lab units: as those of the fastest one, with rates of their own."""
+    return plane_links(_widest(domain), domain.planes, _rates(domain))
 
 
 def link_settings(link: ScaleUpPlan) -> LinkSettings:
@@ -123,9 +128,9 @@ def _first(plan: LabPlan) -> DomainPlan:
     return plan.scale_up_domains[0]
 
 
-def _widest(plan: LabPlan, domain: DomainPlan) -> LinkSettings:
+def _widest(domain: DomainPlan) -> LinkSettings:
     """The link to the fastest plane. Others have the same buffers and windows, and rates of their own."""
-    return domain_link(plan, max(range(1, domain.planes + 1), key=lambda plane: domain.links[plane - 1].gpu_rate.bps))
+    return link_settings(max(domain.links, key=lambda link: link.gpu_rate.bps))
 
 
 def _peer_window(plan: ScaleUpPlan, link: LinkSettings) -> int:
@@ -145,7 +150,7 @@ def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
         gpus=domain.gpus,
         planes=domain.planes,
         voq=domain.links[0].real.voq,
-        link=_widest(plan, domain),
+        link=_widest(domain),
         plane_rates_bps=_rates(domain),
         ports=[
             SwitchPort(interface=wire.switch_interface, mac=_bytes(wire.switch_mac), peer=_bytes(wire.mac))
@@ -164,7 +169,7 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = No
     _first(plan)
     for domain in plan.scale_up_domains:
         if wires := domain.wires_of(host, local_gpu):
-            first, link = domain.links[0], _widest(plan, domain)
+            first, link = domain.links[0], _widest(domain)
             return Gpu(
                 gpu=wires[0].gpu,
                 gpus=domain.gpus,

@@ -11,7 +11,7 @@ from typing import Any
 from testbed.collect.scale_up.names import LINK_COUNTERS
 from testbed.collect.scale_up.reading import DomainReading, LinkReading, read_domains
 from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import domain_switch, link_settings
+from testbed.deploy.scale_up import domain_links, domain_switch
 from testbed.errors import TestbedError
 from testbed.plan.scale_up_wires import DomainPlan
 from testbed.results import PlaneLoad, ScaleUpLoad
@@ -61,7 +61,7 @@ def scale_up_loads(
 
 
 def _load(domain: DomainPlan, reading: DomainReading, reports: Sequence[Mapping[str, Any]]) -> ScaleUpLoad:
-    settings = [link_settings(link) for link in domain.links]
+    settings = domain_links(domain)
     gpus = [gpu for report in reports for gpu in report["gpus"].values()]
     latencies: Counter[int] = Counter()
     for report in reports:

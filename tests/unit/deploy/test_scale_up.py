@@ -88,7 +88,7 @@ def test_pauses_have_a_busy_link_below_and_their_headroom_above() -> None:
     assert pauses.xon[0] < pauses.xoff[0]
 
 
-def test_a_buffer_of_the_file_is_that_of_each_link_of_the_plane() -> None:
+def test_a_buffer_of_the_file_is_that_of_each_link_of_the_fastest_plane() -> None:
     found = settings(
         plane=2,
         flow_control=ScaleUpFlowControl.PFC,
@@ -96,7 +96,8 @@ def test_a_buffer_of_the_file_is_that_of_each_link_of_the_plane() -> None:
         xoff=ByteCount(8_192),
         xon=ByteCount(4_096),
     )
-    assert (found.capacity, found.xoff, found.xon) == ((16, 16), (8, 8), (4, 4))
+    assert (found.capacity, found.xoff, found.xon) == ((20, 20), (10, 10), (5, 5)), "of five links: the fastest plane's"
+    assert found.rate_bps == 40_000_000, "of four"
     nothing = settings(plane=1, flow_control=ScaleUpFlowControl.NONE, buffer=ByteCount(4_096))
     assert (nothing.flow_control, nothing.capacity, nothing.xoff) == (FlowControl.NONE, (5, 5), ())
 
@@ -116,6 +117,8 @@ def test_the_switch_and_the_endpoints_are_told_the_same_wires() -> None:
     assert [(port.peer, port.mac) for port in theirs] == list(gpu.addresses)
     assert gpu.link == description.link
     assert gpu.plane_rates_bps == description.plane_rates_bps
+    narrow = domain_link(plan, 2)
+    assert narrow == replace(description.link, rate_bps=40_000_000), "what readings are compared with"
 
 
 def test_who_has_no_packets_is_told_so() -> None:
