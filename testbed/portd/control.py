@@ -6,6 +6,7 @@ does not take its answers is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -129,6 +130,39 @@ class Connections:
         del self._by_descriptor[client.fileno()]
 
 
+def listen(directory_fd: int, name: str, kind: socket.SocketKind, backlog: int) -> socket.socket:
+    """A listening socket in a run directory, mode 0600, in the place of one that was left behind. Raises `OSError`."""
+    remove_socket(directory_fd, name)
+    item = socket.socket(socket.AF_UNIX, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    mask = os.umask(0o177)
+    try:
+        item.bind(socket_path(directory_fd, name))
+    finally:
+        os.umask(mask)
+    item.listen(backlog)
+    return item
+
+
+def accept_trusted(listening: socket.socket) -> socket.socket | None:
+    """Who connects, if it is this user or root; None where nobody does."""
+    try:
+        item, _ = listening.accept()
+    except OSError:
+        return None
+    item.setblocking(False)
+    credentials = item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    if _CREDENTIALS.unpack(credentials)[1] in (0, os.geteuid()):
+        return item
+    item.close()
+    return None
+
+
+def remove_socket(directory_fd: int, name: str) -> None:
+    """Remove a socket from a run directory, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory_fd)
+
+
 class ControlSocket:
     """The listening socket in a run directory, `portd.sock` unless it is another process's, mode 0600."""
 
@@ -136,36 +170,18 @@ class ControlSocket:
         """Replaces a socket that an agent left behind: the caller knows that none is there."""
         self._directory_fd = directory_fd
         self._name = name
-        self.remove()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        mask = os.umask(0o177)
-        try:
-            self._socket.bind(socket_path(directory_fd, name))
-        finally:
-            os.umask(mask)
-        self._socket.listen(MAX_CLIENTS)
+        self._socket = listen(directory_fd, name, socket.SOCK_STREAM, MAX_CLIENTS)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def accept(self, handler: Handler) -> Client | None:
         """A client that may speak to us; None where there is none."""
-        try:
-            item, _ = self._socket.accept()
-        except OSError:
-            return None
-        item.setblocking(False)
-        credentials = item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(credentials)[1] not in (0, os.geteuid()):
-            item.close()
-            return None
-        return Client(item, handler)
+        item = accept_trusted(self._socket)
+        return None if item is None else Client(item, handler)
 
     def remove(self) -> None:
-        try:
-            os.unlink(self._name, dir_fd=self._directory_fd)
-        except FileNotFoundError:
-            return
+        remove_socket(self._directory_fd, self._name)
 
     def close(self) -> None:
         self._socket.close()

@@ -6,17 +6,13 @@ the switch takes the GPU's links for down at once. Where an end has none, the si
 
 from __future__ import annotations
 
-import contextlib
-import os
 import select
 import socket
-import struct
 from collections.abc import Callable
 
-from testbed.portd.control import socket_path
+from testbed.portd.control import accept_trusted, listen, remove_socket
 from testbed.scale_up.domain.presence import ENDS_NAME, LONGEST_NUMBER
 
-_CREDENTIALS = struct.Struct("=iII")
 SPARE = 16
 """Connections beside one for each GPU: of those that end while others begin."""
 
@@ -35,14 +31,7 @@ class LivingEnds:
         """By descriptor of a connection that has named its GPU."""
         self._newest: dict[int, int] = {}
         """By GPU, the descriptor of its end's connection: an end may come before it is seen that the last one went."""
-        self._remove()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-        mask = os.umask(0o177)
-        try:
-            self._socket.bind(socket_path(directory, ENDS_NAME))
-        finally:
-            os.umask(mask)
-        self._socket.listen(gpus + SPARE)
+        self._socket = listen(directory, ENDS_NAME, socket.SOCK_SEQPACKET, gpus + SPARE)
         epoll.register(self._socket, select.EPOLLIN)
 
     def has(self, descriptor: int) -> bool:
@@ -51,7 +40,7 @@ class LivingEnds:
 
     def serve(self) -> None:
         """See who has come, and then who is gone."""
-        while len(self._connected) < self._gpus + SPARE and (item := self._accept()) is not None:
+        while len(self._connected) < self._gpus + SPARE and (item := accept_trusted(self._socket)) is not None:
             self._connected[item.fileno()] = item
             self._epoll.register(item, select.EPOLLIN)
         gone = [descriptor for descriptor, item in self._connected.items() if not self._hear(descriptor, item)]
@@ -62,16 +51,6 @@ class LivingEnds:
             if gpu is not None and self._newest.get(gpu) == descriptor:
                 del self._newest[gpu]
                 self._tell(gpu, False)
-
-    def _accept(self) -> socket.socket | None:
-        with contextlib.suppress(OSError):
-            item, _ = self._socket.accept()
-            item.setblocking(False)
-            credentials = item.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(credentials)[1] in (0, os.geteuid()):
-                return item
-            item.close()
-        return None
 
     def _hear(self, descriptor: int, item: socket.socket) -> bool:
         """Take the number of a GPU where one was sent. False: there is nobody any more, or nobody who makes sense."""
@@ -88,13 +67,9 @@ class LivingEnds:
         self._tell(gpu, True)
         return True
 
-    def _remove(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(ENDS_NAME, dir_fd=self._directory)
-
     def close(self) -> None:
         """Nobody is told anything any more."""
         self._socket.close()
         for item in self._connected.values():
             item.close()
-        self._remove()
+        remove_socket(self._directory, ENDS_NAME)

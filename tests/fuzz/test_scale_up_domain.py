@@ -22,7 +22,6 @@ from testbed.scale_up.headers import UaRequest, UaResponse, destination_of
 
 FRAMES = 20_000
 GPUS = 4
-SWITCH_ID = 1023
 GUARD = 4096
 SIZE = 1 << 16
 KEY = 0x1234
@@ -151,7 +150,7 @@ def test_the_switch() -> None:
             own += 1
             frame = decode_frame(sent)
             assert isinstance(frame, DataFrame) and destination_of(frame.header) == output
-            assert isinstance(frame.header, UaResponse) or frame.header.source == SWITCH_ID
+            assert isinstance(frame.header, UaResponse) or frame.header.source == binding.SWITCH_ID
     assert own > 10, "the switch was asked to do something"
     counters = core.counters()
     assert passed > FRAMES // 20

@@ -246,7 +246,6 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_put", c_bool, (c_void_p, c_uint32, _BYTES, c_uint32, c_uint64)),
     ("endpoint_get", c_uint32, (c_void_p, c_uint32, c_void_p, c_uint32)),
     ("endpoint_plane_is_down", c_bool, (c_void_p, c_uint32)),
-    ("endpoint_plane_is_known", c_bool, (c_void_p, c_uint32)),
     ("endpoint_is_known", c_bool, (c_void_p,)),
     ("endpoint_counted", POINTER(EndpointCounters), (c_void_p,)),
     ("endpoint_times", POINTER(Steps), (c_void_p,)),
