@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import select
 import signal
 import threading
@@ -19,11 +20,14 @@ from waiting import until
 from testbed.deploy.lifecycle import DeployOptions, deploy_lab
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
+from testbed.deploy.routing import start_routing, stop_routing
 from testbed.deploy.steps import StepEvent
 from testbed.deploy.watch.check import CheckReport, CheckStatus, check_lab
 from testbed.deploy.watch.events import EventStream, LabEvent
 from testbed.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.drivers.nodes.processes import kill_all
+from testbed.drivers.routing import vty
+from testbed.drivers.routing.frr import DaemonLauncher, DaemonSet
 from testbed.errors import ConvergenceError, DriverError
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
@@ -107,6 +111,36 @@ def test_a_killed_bgpd_is_seen_by_status_check_and_events(sandbox: Any) -> None:
         assert any("bgpd in p1-s1-rail1 does not answer" in line for line in _failures(report, "sessions"))
         sandbox.destroy()
         listener.wait(("", "lab-destroyed", lab.name))
+
+
+def test_a_switch_that_starts_anew_hears_soon_of_a_neighbour_whose_bgpd_came_late(
+    sandbox: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bgpd has zebra advertise itself every 10 s, which counts after the next advertisement: by default one of 600 s."""
+    lab = sandbox.deploy(sandbox.model(segments=2, gpus=1, hosts=2, spines=1)).lab
+    spine, leaf = "p1-spine1", "p1-s1-rail1"
+    launch = DaemonLauncher._launch
+
+    def launch_bgpd_late(launcher: DaemonLauncher, items: list[tuple[DaemonSet, str]]) -> None:
+        if any(daemon == "bgpd" for _, daemon in items):
+            until(lambda: _advertised(lab, spine) >= 6, "more than zebra's first four advertisements")
+        launch(launcher, items)
+
+    stop_routing(lab, spine)
+    with monkeypatch.context() as patch:
+        patch.setattr(DaemonLauncher, "_launch", launch_bgpd_late)
+        start_routing(lab, spine)
+    until(lambda: check_lab(lab).exit_code == 0, "the lab is whole")
+    stop_routing(lab, leaf)
+    start_routing(lab, leaf)
+    until(lambda: check_lab(lab).exit_code == 0, "the sessions of the leaf are back")
+
+
+def _advertised(lab: RunningLab, node: str) -> int:
+    """How often zebra has sent a router advertisement out of a switch's first port."""
+    said = vty.ask(lab.run_directory(node), "zebra", "show interface down1")
+    found = re.search(r"router advertisements sent: (\d+)", said)
+    return int(found[1]) if found else 0
 
 
 def test_a_link_that_fails_and_comes_back(sandbox: Any) -> None:
