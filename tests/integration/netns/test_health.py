@@ -116,14 +116,14 @@ def test_a_killed_bgpd_is_seen_by_status_check_and_events(sandbox: Any) -> None:
 def test_a_switch_that_starts_anew_hears_soon_of_a_neighbour_whose_bgpd_came_late(
     sandbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """bgpd has zebra advertise itself every 10 s, which counts after the next advertisement: by default one of 600 s."""
+    """The 10 s between advertisements that bgpd asks for count after the next one, which may be 600 s away."""
     lab = sandbox.deploy(sandbox.model(segments=2, gpus=1, hosts=2, spines=1)).lab
     spine, leaf = "p1-spine1", "p1-s1-rail1"
     launch = DaemonLauncher._launch
 
     def launch_bgpd_late(launcher: DaemonLauncher, items: list[tuple[DaemonSet, str]]) -> None:
         if any(daemon == "bgpd" for _, daemon in items):
-            until(lambda: _advertised(lab, spine) >= 6, "more than zebra's first four advertisements")
+            until(lambda: _advertised(lab, spine) >= 5, "more than zebra's first four advertisements")
         launch(launcher, items)
 
     stop_routing(lab, spine)
@@ -138,7 +138,10 @@ def test_a_switch_that_starts_anew_hears_soon_of_a_neighbour_whose_bgpd_came_lat
 
 def _advertised(lab: RunningLab, node: str) -> int:
     """How often zebra has sent a router advertisement out of a switch's first port."""
-    said = vty.ask(lab.run_directory(node), "zebra", "show interface down1")
+    try:
+        said = vty.ask(lab.run_directory(node), "zebra", "show interface down1")
+    except DriverError:  # zebra has opened its other socket first
+        return 0
     found = re.search(r"router advertisements sent: (\d+)", said)
     return int(found[1]) if found else 0
 
