@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from testbed.cli.conversion import convert_only_where_needed
 
@@ -34,9 +33,11 @@ def _command() -> Any:
     return typer.main.get_command(verb)
 
 
-def _outcome(command: Any, arguments: list[str]) -> tuple[int, str, str]:
-    done = CliRunner().invoke(command, arguments)
-    return done.exit_code, done.stdout, done.stderr
+def _outcome(command: Any, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments, prog_name="show")
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
 
 
 @pytest.mark.parametrize(
@@ -56,9 +57,9 @@ def _outcome(command: Any, arguments: list[str]) -> tuple[int, str, str]:
         ("--help", 0),
     ],
 )
-def test_the_outcome_is_that_of_typer_alone(written: str, exit_code: int) -> None:
+def test_the_outcome_is_that_of_typer_alone(written: str, exit_code: int, capsys: pytest.CaptureFixture[str]) -> None:
     spared = _command()
     convert_only_where_needed(spared)
-    outcome = _outcome(spared, written.split())
+    outcome = _outcome(spared, written.split(), capsys)
     assert outcome[0] == exit_code
-    assert outcome == _outcome(_command(), written.split())
+    assert outcome == _outcome(_command(), written.split(), capsys)
