@@ -14,8 +14,6 @@ from typing import Any
 from testbed.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
 from testbed.deploy.runtimes.runtime import NodesRemain, not_started
 from testbed.deploy.steps import StepCallback, StepEvent, step
-from testbed.drivers.images.container_images import outdated_images
-from testbed.drivers.nodes import container_exec
 from testbed.drivers.nodes.containers import LABEL, ContainerEngine, Mount, StartedContainer
 from testbed.drivers.nodes.netns import NetnsKernel
 from testbed.drivers.routing.container_frr import (
@@ -50,6 +48,8 @@ class DeployingContainers:
 
         Raises `NameInUse`, `DriverError`, `CapabilityError` for a switch without FRR, or GPUs without a compiler.
         """
+        from testbed.drivers.images.container_images import outdated_images
+
         operations = [
             item for item in plan.operations if isinstance(item, StartContainer) and item.container.runtime == NAME
         ]
@@ -126,6 +126,8 @@ class LiveContainers:
 
         This process's interpreter stands for the one in the container.
         """
+        from testbed.drivers.nodes import container_exec
+
         options.pop("own_sysfs", None)  # a container has its own anyway
         argv = ["python3", *argv[1:]] if argv[0] == sys.executable else argv
         engine = self._journalled.engine.removeprefix("unix://")
