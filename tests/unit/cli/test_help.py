@@ -88,11 +88,46 @@ def test_one_verb_does_not_load_the_others() -> None:
     assert declarations <= loaded_by("--help")
 
 
+def imported_by(code: str) -> set[str]:
+    """The modules that Python has after this code, run by itself."""
+    code += "\nimport sys; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
 def test_what_looks_at_a_lab_loads_nothing_of_scenarios() -> None:
     """In an emulated machine they took `testbed stats` half of its time."""
-    code = "import sys, testbed.cli.counters.watch, testbed.cli.counters.metrics_server; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    modules = imported_by("import testbed.cli.counters.watch, testbed.cli.counters.metrics_server")
     assert not [name for name in modules if name.startswith(("testbed.scenario", "testbed.workload", "testbed.report"))]
+
+
+READS_A_RECORD = """
+from testbed.model import Lab
+from testbed.model.codec import decode_lab
+from testbed.plan import plan_lab
+lab = {"name": "x", "nodes": [{"name": name, "kind": "host"} for name in "ab"], "links": []}
+plan_lab(decode_lab(lab), slot=0, k=1000.0)
+"""
+
+
+@pytest.mark.parametrize("module", ["testbed.cli.labs.list_labs", "testbed.cli.labs.inspect_views"])
+def test_looking_at_a_deployed_lab_needs_no_schema_no_templates_and_no_bringing_up(module: str) -> None:
+    modules = imported_by(f"import {module}, testbed.deploy.live, testbed.deploy.watch.domain_switches{READS_A_RECORD}")
+    assert not (HEAVY - {"rich"}) & modules
+    assert "testbed.deploy.lifecycle" not in modules
+    assert not [name for name in modules if name.startswith("testbed.spec")]
+
+
+def test_validating_a_topology_loads_nothing_of_deployed_labs() -> None:
+    modules = imported_by("import testbed.spec, testbed.cli.labs.validate, testbed.cli.labs.sizing")
+    assert not [name for name in modules if name.startswith("testbed.deploy")]
+    assert not (HEAVY - {"pydantic", "rich", "yaml"}) & modules
+
+
+@pytest.mark.parametrize("module", ["keeper.__main__", "lag.__main__", "switchd.process", "worker.__main__"])
+def test_a_process_of_a_lab_loads_no_planning_of_labs(module: str) -> None:
+    modules = imported_by(f"import testbed.{module}")
+    assert not HEAVY & modules
+    assert not {"testbed.plan.operations", "testbed.plan.lab", "testbed.deploy", "testbed.cli"} & modules
 
 
 def completed(words: str) -> list[str]:
