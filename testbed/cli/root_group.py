@@ -6,7 +6,9 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from testbed.cli.conversion import convert_only_where_needed
 from testbed.cli.panels import PANELS
+from testbed.cli.verbs import Verbs
 
 WRITTEN_ARGUMENTS = "testbed.written_arguments"
 """Key of a context's `meta`: the words of the command line from the verb on, which `--on` hands to another machine."""
@@ -14,6 +16,15 @@ WRITTEN_ARGUMENTS = "testbed.written_arguments"
 
 class RootGroup(TyperGroup):
     """The verbs of `testbed`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        convert_only_where_needed(self)
+        self.commands = Verbs()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all verbs; none of them is loaded for that."""
+        return list(self.commands)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Keep what comes after our own options before a verb takes it apart."""

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.datapath import scale_up_domain
-from testbed.deploy.scale_up import DIRECTORY_NAME, gpu_settings
+from testbed.deploy.scale_up import gpu_settings
+from testbed.deploy.watch.domain_switches import DIRECTORY_NAME
 from testbed.files import write_atomically
 from testbed.plan.operations import LabPlan
 from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE, HostGpus

@@ -39,10 +39,11 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.routing import daemon_sets, start_daemons
 from testbed.deploy.runtimes.registry import RUNTIMES
 from testbed.deploy.runtimes.runtime import DeployingNodes, NodesRemain, join_remaining
-from testbed.deploy.scale_up import dead_domains, dead_line, revival_hint, start_domain_switches
+from testbed.deploy.scale_up import start_domain_switches
 from testbed.deploy.services import require_services, service_places, start_services
 from testbed.deploy.steps import StepCallback, ignore_steps, step
 from testbed.deploy.watch.converge import ConvergenceWatch
+from testbed.deploy.watch.domain_switches import dead_domains, dead_line, revival_hint
 from testbed.deploy.watch.keeper import start_keeper
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.nodes.kernel_targets import remove_targets_of

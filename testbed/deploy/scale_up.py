@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.domain_switches import dead_domains, domain_switch
 from testbed.drivers.netlink.rtnetlink import RouteSocket, set_link_state
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
@@ -31,12 +32,9 @@ from testbed.scale_up.domain.binding import OVERHEAD_BYTES
 from testbed.scale_up.domain.endpoint import Gpu, Spray
 from testbed.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.scale_up.retry import RetryConfig
-from testbed.switchd.client import DomainSwitch
 from testbed.switchd.description import SwitchDescription, SwitchPort
 from testbed.switchd.errors import SwitchMissing
 
-DIRECTORY_NAME = ".scale-up"
-"""In the lab's run directory; no node can have this name."""
 ANSWER_BYTES = 30
 """Of the frame that answers a write, which has its transaction and no data."""
 ACK_SPACING_BYTES = 2_048
@@ -188,26 +186,6 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = No
 
 def _bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
-
-
-def domain_switch(run: Path, domain: str) -> DomainSwitch:
-    """The switch of a domain of the lab with this run directory, running or not."""
-    return DomainSwitch(run_directory=run / DIRECTORY_NAME / domain)
-
-
-def dead_domains(plan: LabPlan, run: Path) -> list[str]:
-    """The domains whose switch does not run; none for a lab without packets."""
-    return [domain.name for domain in plan.scale_up_domains if not domain_switch(run, domain.name).is_running()]
-
-
-def dead_line(domain: str) -> str:
-    """Say that a domain's switch is dead."""
-    return f"scale-up domain {domain}: its switch does not run"
-
-
-def revival_hint(domain: str) -> str:
-    """How to bring the switch of a dead domain back."""
-    return f"`testbed link up {domain}:planes` starts it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Network
 from types import MappingProxyType
-from typing import Self
-
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from typing import TYPE_CHECKING, Self
 
 from testbed.model import Protocol
 from testbed.plan import Neighbor, SwitchPlan
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -149,6 +150,8 @@ def _groups(switch: SwitchPlan) -> tuple[_Group, ...]:
 @cache
 def _templates() -> Mapping[str, Template]:
     """The templates, compiled once per process."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("testbed.render"),
         undefined=StrictUndefined,

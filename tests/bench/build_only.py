@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pydantic_core  # noqa: F401 - `deploy` has it from reading the file: to load a library is not to build
 
-from testbed.deploy import DeployOptions, StateDirectory, deploy_lab, destroy_lab
+from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
+from testbed.deploy.records.state import StateDirectory
 from testbed.fabric import generate_fabric
 from testbed.fabric.params import FabricParams
 

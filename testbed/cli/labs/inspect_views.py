@@ -15,8 +15,8 @@ from testbed.deploy.link_groups import read_link_groups
 from testbed.deploy.live import RunningLab
 from testbed.deploy.packet_costs import PacketCosts
 from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale_up import dead_domains, dead_line
 from testbed.deploy.services import read_services
+from testbed.deploy.watch.domain_switches import dead_domains, dead_line
 from testbed.deploy.watch.guards import read_dropped
 from testbed.errors import DriverError, TestbedError
 from testbed.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind

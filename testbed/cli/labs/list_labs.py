@@ -16,7 +16,7 @@ def list_labs(format: FormatOption = "table") -> None:
     from testbed.cli.output import emit_rows
     from testbed.deploy.live import RunningLab
     from testbed.deploy.records.state import StateDirectory
-    from testbed.deploy.scale_up import dead_domains
+    from testbed.deploy.watch.domain_switches import dead_domains
 
     form = parse_format(format)
     state = StateDirectory()

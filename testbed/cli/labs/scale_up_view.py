@@ -5,17 +5,19 @@ Everything is per direction. In lab units it is there for a deployed lab, or for
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.cli.lab_choice import open_lab, read_topology
 from testbed.cli.output import Format, emit_json, emit_rows
-from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import DomainState, domain_states, revival_hint
 from testbed.errors import LabNotFound, TestbedError
 from testbed.fabric.scale_up import ScaleUpSizing, measure_scale_up
 from testbed.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
 from testbed.plan.scale_up import CARRIED_FRAMES_PER_S, PacketScale, ScaleUpPlan, packet_scale, plan_scale_up
 from testbed.units import ByteCount, Duration, Rate
+
+if TYPE_CHECKING:
+    from testbed.deploy.live import RunningLab
+    from testbed.deploy.scale_up import DomainState
 
 COLUMNS = ("what", "real", "lab", "note")
 _UNSTATED = "the file says nothing: transfers inside a host take the rate of an H100's, and no latency"
@@ -23,6 +25,8 @@ _UNSTATED = "the file says nothing: transfers inside a host take the rate of an 
 
 def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> None:
     """Show the scale-up domains of a deployed lab or of a file. Raises `TestbedError` for a lab without GPUs."""
+    from testbed.deploy.scale_up import domain_states
+
     lab, k, running = _lab_and_scale(name, topology)
     document = scale_up_document(lab, k)
     states = [] if running is None else domain_states(running)
@@ -62,6 +66,8 @@ def switch_document(state: DomainState) -> dict[str, Any]:
 
 def switch_row(state: DomainState) -> dict[str, str]:
     """How a switch does, for a person."""
+    from testbed.deploy.watch.domain_switches import revival_hint
+
     what = f"switch of {state.name}"
     if not state.is_running:
         return _row(what, "", "does not run", revival_hint(state.name))

@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.collect.scale_up.names import LINK_COUNTERS, TRAFFIC
 from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import domain_switch
+from testbed.deploy.watch.domain_switches import domain_switch
 from testbed.errors import TestbedError
 from testbed.fabric.scale_up_links import ScaleUpLink, list_links
 from testbed.scale_up.cyclic import distance

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import domain_switch, start_domain_switches
+from testbed.deploy.scale_up import start_domain_switches
+from testbed.deploy.watch.domain_switches import domain_switch
 from testbed.errors import TestbedError
 from testbed.fabric.scale_up_links import NoSuchScaleUpLink, ScaleUpLink, find_links
 from testbed.names import known_names_hint

@@ -9,26 +9,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
 from testbed.deploy.runtimes.runtime import NodesRemain, not_started
 from testbed.deploy.steps import StepCallback, StepEvent, step
-from testbed.drivers.images.container_images import outdated_images
-from testbed.drivers.nodes import container_exec
 from testbed.drivers.nodes.containers import LABEL, ContainerEngine, Mount, StartedContainer
-from testbed.drivers.nodes.netns import NetnsKernel
-from testbed.drivers.routing.container_frr import (
-    ContainerDaemon,
-    find_each_frr,
-    frr_owner,
-    run_directory_mounts,
-)
-from testbed.drivers.routing.frr import Elsewhere
 from testbed.errors import CapabilityError, DriverError, TestbedError
 from testbed.model import Lab, NodeKind
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan, StartContainer
+
+if TYPE_CHECKING:
+    from testbed.drivers.nodes.netns import NetnsKernel
+    from testbed.drivers.routing.container_frr import ContainerDaemon
+    from testbed.drivers.routing.frr import Elsewhere
 
 NAME = "docker"
 
@@ -50,6 +45,10 @@ class DeployingContainers:
 
         Raises `NameInUse`, `DriverError`, `CapabilityError` for a switch without FRR, or GPUs without a compiler.
         """
+        from testbed.drivers.images.container_images import outdated_images
+        from testbed.drivers.routing.container_frr import find_each_frr, frr_owner, run_directory_mounts
+        from testbed.drivers.routing.frr import Elsewhere
+
         operations = [
             item for item in plan.operations if isinstance(item, StartContainer) and item.container.runtime == NAME
         ]
@@ -96,6 +95,8 @@ class DeployingContainers:
         return operations
 
     def _start_daemon(self, container: StartedContainer, argv: Sequence[str], output: Path) -> ContainerDaemon:
+        from testbed.drivers.routing.container_frr import ContainerDaemon
+
         return ContainerDaemon(self._engine, container.id, argv, output)
 
     def wait_healthy(self, timeout_s: float, notify: StepCallback) -> None:
@@ -126,6 +127,8 @@ class LiveContainers:
 
         This process's interpreter stands for the one in the container.
         """
+        from testbed.drivers.nodes import container_exec
+
         options.pop("own_sysfs", None)  # a container has its own anyway
         argv = ["python3", *argv[1:]] if argv[0] == sys.executable else argv
         engine = self._journalled.engine.removeprefix("unix://")

@@ -9,15 +9,17 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.deploy.records.journal import Journal, JournalContent
 from testbed.deploy.steps import StepCallback
-from testbed.drivers.nodes.netns import NetnsKernel
-from testbed.drivers.routing.frr import Elsewhere
 from testbed.errors import DriverError, TestbedError
 from testbed.model import Lab
 from testbed.plan.operations import LabPlan, StartContainer
+
+if TYPE_CHECKING:
+    from testbed.drivers.nodes.netns import NetnsKernel
+    from testbed.drivers.routing.frr import Elsewhere
 
 
 class NodesRemain(TestbedError):

@@ -11,8 +11,8 @@ from enum import StrEnum
 from testbed.deploy.link_groups import missing_members
 from testbed.deploy.live import RunningLab
 from testbed.deploy.records.journal import LabState
-from testbed.deploy.scale_up import dead_domains, dead_line, domain_switch, revival_hint
 from testbed.deploy.services import missing_services
+from testbed.deploy.watch.domain_switches import dead_domains, dead_line, domain_switch, revival_hint
 from testbed.deploy.watch.keeper import keeper_runs
 from testbed.deploy.watch.management import management_ports, probe_management
 from testbed.deploy.watch.overlay import missing_lines

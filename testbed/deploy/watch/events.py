@@ -16,9 +16,9 @@ from pathlib import Path
 
 from testbed.deploy.live import RunningLab
 from testbed.deploy.pausing import attachment
-from testbed.deploy.scale_up import domain_switch
 from testbed.deploy.services import service_places
 from testbed.deploy.watch import keeper
+from testbed.deploy.watch.domain_switches import domain_switch
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.drivers.nodes import syscalls

@@ -16,7 +16,8 @@ from typing import Any
 
 from testbed.datapath import scale_up_domain
 from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import domain_switch, gpu_settings
+from testbed.deploy.scale_up import gpu_settings
+from testbed.deploy.watch.domain_switches import domain_switch
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.fabric.scale_up_links import ScaleUpLink, list_links

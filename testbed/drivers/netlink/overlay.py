@@ -11,15 +11,17 @@ import struct
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TYPE_CHECKING
 
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink.routes import RouteMonitor
 from testbed.drivers.netlink.rtnetlink import RouteSocket, attribute, message, text, u32
 from testbed.model.overlay import VXLAN_PORT
-from testbed.plan.operations import SetBridgePort
-from testbed.plan.overlay.device_operations import CreateVrfDevice, CreateVxlan
-from testbed.plan.overlay.external import BEYOND
-from testbed.plan.overlay.vrfs import EntryKind, ExpectedEntry
+from testbed.plan.overlay.vrfs import BEYOND, EntryKind, ExpectedEntry
+
+if TYPE_CHECKING:
+    from testbed.plan.operations import SetBridgePort
+    from testbed.plan.overlay.device_operations import CreateVrfDevice, CreateVxlan
 
 _RTM_SETLINK, _RTM_DELNEIGH = 19, 29
 _IFLA_PROTINFO = 12

@@ -8,11 +8,13 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.drivers.netlink import rtnetlink
 from testbed.drivers.netlink.rtnetlink import RouteSocket
-from testbed.plan.operations import ExpectedRoute
+
+if TYPE_CHECKING:
+    from testbed.plan.operations import ExpectedRoute
 
 _REQUEST = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, rtnetlink.RT_TABLE_MAIN, 0, 0, 0, 0)
 _NEXTHOP = struct.Struct("=HBBi")

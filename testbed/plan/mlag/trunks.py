@@ -14,8 +14,7 @@ from testbed.model import Lab
 from testbed.names import vrf_node_name
 from testbed.plan.hosts import MAIN_TABLE
 from testbed.plan.operations import AddRoute, CreateVeth, Operation, SetBridgePort, SetNeighbour, SetUp, VethEnd
-from testbed.plan.overlay.external import BEYOND
-from testbed.plan.overlay.vrfs import VrfPlan
+from testbed.plan.overlay.vrfs import BEYOND, VrfPlan
 from testbed.plan.stable import probe_numbers
 
 FIRST_PEER_PORT = 1 << 28

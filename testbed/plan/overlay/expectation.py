@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_network
 
 from testbed.model import End, Tenant, TenantSubnet
-from testbed.plan.overlay.external import BEYOND
-from testbed.plan.overlay.vrfs import ANY_MAC, EntryKind, EvpnRoute, ExpectedEntry, ExternalPeer, VniPlan, VrfPlan
+from testbed.plan.overlay.vrfs import (
+    ANY_MAC,
+    BEYOND,
+    EntryKind,
+    EvpnRoute,
+    ExpectedEntry,
+    ExternalPeer,
+    VniPlan,
+    VrfPlan,
+)
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network

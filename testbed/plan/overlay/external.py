@@ -7,7 +7,7 @@ hands on what it announces to the other leaves as type-5 routes (RFC 9136).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network
 
 from testbed.errors import PlanError
 from testbed.model import End, External, Lab, Protocol, Role, Tenant
@@ -20,8 +20,6 @@ from testbed.plan.overlay.policy_operations import SetBorder
 from testbed.plan.overlay.vrfs import ExternalPeer
 from testbed.plan.sysctls import open_ipv6
 
-BEYOND = IPv4Address("169.254.0.1")
-"""What zebra gives the kernel as the next hop in place of a link-local one of IPv6."""
 _RANGES = {
     "10.0.0.0/8": "the back end's rails",
     "100.64.0.0/10": "routed links",

@@ -6,8 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from typing import TYPE_CHECKING
 
-from testbed.model import Service
+if TYPE_CHECKING:
+    from testbed.model import Service
+
+BEYOND = IPv4Address("169.254.0.1")
+"""What zebra gives the kernel as the next hop in place of a link-local one of IPv6."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

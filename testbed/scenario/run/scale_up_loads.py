@@ -11,7 +11,8 @@ from typing import Any
 from testbed.collect.scale_up.names import LINK_COUNTERS
 from testbed.collect.scale_up.reading import DomainReading, LinkReading, read_domains
 from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import domain_links, domain_switch
+from testbed.deploy.scale_up import domain_links
+from testbed.deploy.watch.domain_switches import domain_switch
 from testbed.errors import TestbedError
 from testbed.plan.scale_up_wires import DomainPlan
 from testbed.results import PlaneLoad, ScaleUpLoad

@@ -17,8 +17,9 @@ from testbed.datapath import scale_up_domain
 from testbed.deploy.lifecycle import LabExists
 from testbed.deploy.live import RunningLab
 from testbed.deploy.power import power_off, power_on
-from testbed.deploy.scale_up import dead_domains, domain_switch, gpu_settings, start_domain_switches
+from testbed.deploy.scale_up import gpu_settings, start_domain_switches
 from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.deploy.watch.domain_switches import dead_domains, domain_switch
 from testbed.descriptors import wait_readable
 from testbed.drivers.netlink.counters import read_counters
 from testbed.drivers.netlink.rtnetlink import RouteSocket

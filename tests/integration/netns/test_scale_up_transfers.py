@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import domain_switch, start_domain_switches
+from testbed.deploy.scale_up import start_domain_switches
+from testbed.deploy.watch.domain_switches import domain_switch
 from testbed.model import SCALE_UP_PRESETS, ScaleUpBy
 from testbed.model.scenario import Transport
 from testbed.model.transports import TransportKind

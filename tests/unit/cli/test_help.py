@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
-from testbed.cli.app import VERBS, app
+import testbed.cli
+from testbed.cli.app import app
 from testbed.cli.panels import PANELS
+from testbed.cli.verbs import MODULES, Verbs
 
 LIGHT = {"testbed", "testbed.compiled", "testbed.compiled.finder", "testbed.errors", "testbed.version"}
 """What the modules of verbs may import of this project, beside each other."""
+
+
+HEAVY = {"docker", "jinja2", "mininet", "numpy", "paramiko", "pydantic", "pyroute2", "rich", "yaml"}
+"""What takes long to import."""
+CLI = Path(testbed.cli.__file__).parent
 
 
 def panels(text: str) -> dict[str, list[str]]:
@@ -29,28 +38,96 @@ def panels(text: str) -> dict[str, list[str]]:
 def test_every_verb_stands_in_a_panel() -> None:
     shown = panels(CliRunner().invoke(app, ["--help"]).stdout)
     assert list(shown) == list(PANELS)
-    assert sum(map(len, shown.values())) == len(VERBS)
+    assert sum(map(len, shown.values())) == len(MODULES)
     assert shown["Labs"][:3] == ["deploy", "destroy", "list"]
     assert {"link", "pfc", "exec"} <= set(shown["Nodes and links"])
     assert {"run", "compare", "results"} <= set(shown["Scenarios and results"])
     assert shown["Machine"] == ["doctor", "images", "vm"]
 
 
-def test_help_loads_only_the_declarations_of_verbs() -> None:
-    """A module that a verb works with is imported when the verb runs: `testbed --help` takes a quarter of a second."""
-    code = "import sys, testbed.cli.app; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+def test_every_verb_is_declared_where_the_table_of_verbs_says() -> None:
+    for name, command in Verbs().items():
+        assert command.name == name
+    in_package = {path.parent.name + "." + path.stem for path in CLI.glob("*/*.py") if "\napp = " in path.read_text()}
+    assert set(MODULES.values()) == in_package
+
+
+def test_a_verb_that_is_not_there_is_answered_with_its_like() -> None:
+    answer = CliRunner().invoke(app, ["inspct"])
+    assert answer.exit_code == 2
+    assert "No such command 'inspct'. Did you mean 'inspect'" in answer.stderr
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a command imported until it ended well."""
+    code = f"""
+import atexit, sys
+atexit.register(lambda: print(*sys.modules))
+sys.argv = ["testbed", *{arguments!r}]
+from testbed.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("inspect", "-h"), ("link", "set", "-h")])
+def test_what_the_command_line_says_of_itself_loads_only_declarations_of_verbs(arguments: tuple[str, ...]) -> None:
+    """A module that a verb works with is imported when the verb runs, and Pydantic where a file is validated."""
+    modules = loaded_by(*arguments)
     ours = {name for name in modules if name.split(".")[0] == "testbed" and not name.startswith("testbed.cli")}
     assert ours == LIGHT
-    assert not {"numpy", "pydantic", "rich", "yaml", "docker", "paramiko", "pyroute2"} & set(modules)
+    assert not HEAVY & modules
     assert "testbed.cli.output" not in modules
+
+
+def test_one_verb_does_not_load_the_others() -> None:
+    declarations = {f"testbed.cli.{module}" for module in MODULES.values()}
+    assert not declarations & loaded_by("--version")
+    assert declarations & loaded_by("inspect", "-h") == {"testbed.cli.labs.inspect"}
+    assert declarations <= loaded_by("--help")
+
+
+def imported_by(code: str) -> set[str]:
+    """The modules that Python has after this code, run by itself."""
+    code += "\nimport sys; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_what_looks_at_a_lab_loads_nothing_of_scenarios() -> None:
     """In an emulated machine they took `testbed stats` half of its time."""
-    code = "import sys, testbed.cli.counters.watch, testbed.cli.counters.metrics_server; print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    modules = imported_by("import testbed.cli.counters.watch, testbed.cli.counters.metrics_server")
     assert not [name for name in modules if name.startswith(("testbed.scenario", "testbed.workload", "testbed.report"))]
+
+
+READS_A_RECORD = """
+from testbed.model import Lab
+from testbed.model.codec import decode_lab
+from testbed.plan import plan_lab
+lab = {"name": "x", "nodes": [{"name": name, "kind": "host"} for name in "ab"], "links": []}
+plan_lab(decode_lab(lab), slot=0, k=1000.0)
+"""
+
+
+@pytest.mark.parametrize("module", ["testbed.cli.labs.list_labs", "testbed.cli.labs.inspect_views"])
+def test_looking_at_a_deployed_lab_needs_no_schema_no_templates_and_no_bringing_up(module: str) -> None:
+    modules = imported_by(f"import {module}, testbed.deploy.live, testbed.deploy.watch.domain_switches{READS_A_RECORD}")
+    assert not (HEAVY - {"rich"}) & modules
+    assert "testbed.deploy.lifecycle" not in modules
+    assert not [name for name in modules if name.startswith("testbed.spec")]
+
+
+def test_validating_a_topology_loads_nothing_of_deployed_labs() -> None:
+    modules = imported_by("import testbed.spec, testbed.cli.labs.validate, testbed.cli.labs.sizing")
+    assert not [name for name in modules if name.startswith("testbed.deploy")]
+    assert not (HEAVY - {"pydantic", "rich", "yaml"}) & modules
+
+
+@pytest.mark.parametrize("module", ["keeper.__main__", "lag.__main__", "switchd.process", "worker.__main__"])
+def test_a_process_of_a_lab_loads_no_planning_of_labs(module: str) -> None:
+    modules = imported_by(f"import testbed.{module}")
+    assert not HEAVY & modules
+    assert not {"testbed.plan.operations", "testbed.plan.lab", "testbed.deploy", "testbed.cli"} & modules
 
 
 def completed(words: str) -> list[str]:

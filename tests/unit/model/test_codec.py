@@ -47,3 +47,27 @@ def test_what_only_hand_written_labs_have() -> None:
 def test_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="nodes"):
         decode_lab({"name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("name", 3, "expected str, got 3"),
+        ("nodes", {}, "expected a list"),
+        ("nodes", [{"name": "h", "kind": "toaster"}], "toaster"),
+        ("nodes", [{"name": "h"}], "Node: no kind"),
+        ("nodes", ["h"], "Node: expected a mapping, got 'h'"),
+        ("nodes", [{"name": "h", "kind": "host", "asn": "65001"}], "expected int"),
+        ("nodes", [{"name": "h", "kind": "host", "asn": True}], "expected int"),
+        ("nodes", [{"name": "h", "kind": "host", "labels": []}], "expected a mapping"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(key: str, value: object, message: str) -> None:
+    data = encode_lab(load_topology(TOPOLOGIES[0]))
+    with pytest.raises(ValueError, match=message):
+        decode_lab({**data, key: value})
+
+
+def test_what_another_version_wrote_beside_our_fields_is_passed_over() -> None:
+    lab = load_topology(TOPOLOGIES[0])
+    assert decode_lab({**encode_lab(lab), "colour": "blue"}) == lab

@@ -25,8 +25,7 @@ from testbed.drivers.netlink.rtnetlink import RouteSocket
 from testbed.plan.operations import SetBridgePort
 from testbed.plan.overlay.device_operations import CreateVrfDevice, CreateVxlan
 from testbed.plan.overlay.expectation import mapped
-from testbed.plan.overlay.external import BEYOND
-from testbed.plan.overlay.vrfs import ANY_MAC, EntryKind, ExpectedEntry
+from testbed.plan.overlay.vrfs import ANY_MAC, BEYOND, EntryKind, ExpectedEntry
 
 VTEP, OTHER = IPv4Address("172.18.0.2"), IPv4Address("172.18.0.3")
 ADDRESS, MAC = IPv4Address("10.1.0.3"), "02:00:00:00:00:07"
