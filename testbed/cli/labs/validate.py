@@ -59,15 +59,15 @@ def _validate_topology(topology: str | None, settings: list[str], form: "Format"
 def _validate_scenarios(files: list[Path], settings: list[str], form: "Format") -> None:
     """Print a line for each scenario, or in another format than the table what `run --dry-run` prints."""
     from testbed.cli.output import Format
-    from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run, warnings_of
+    from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run, scales_to_foresee, warnings_of
     from testbed.cli.scenarios.named_files import read_sweeps
 
     sweeps = read_sweeps(files, settings)
     if form is not Format.TABLE:
         print_dry_run(sweeps, form)
         return
-    for sweep in sweeps:
-        points = foresee(sweep)
+    for sweep, scales in zip(sweeps, scales_to_foresee(sweeps), strict=True):
+        points = foresee(sweep, scales)
         print(describe_sweep(sweep))
         for said in warnings_of(points):
             print(f"{sweep.scenario.source}: warning: {said}", file=sys.stderr)

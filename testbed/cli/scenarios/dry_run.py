@@ -15,7 +15,7 @@ from testbed.scenario.sweep.likelihood import expect_busy
 from testbed.scenario.sweep.outlook import PointOutlook, deploy_estimate_s
 from testbed.scenario.sweep.points import topology_key
 from testbed.scenario.sweep.prepared import Sweep
-from testbed.scenario.sweep.scales import ScenarioScales
+from testbed.scenario.sweep.scales import MachineWatch, ScenarioScales
 from testbed.units import ByteCount
 
 COLUMNS = (
@@ -26,7 +26,7 @@ COLUMNS = (
 
 def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
     """Print points, labs, ranks, bytes and times. Raises `SpecError` where a lab cannot carry its workload."""
-    scales = [_scales(sweep) for sweep in sweeps]
+    scales = scales_to_foresee(sweeps)
     foreseen = [(sweep, foresee(sweep, scale)) for sweep, scale in zip(sweeps, scales, strict=True)]
     rows = [_row(sweep, one) for sweep, points in foreseen for one in points]
     explained = [_scales_of(sweep, scale) for sweep, scale in zip(sweeps, scales, strict=True)]
@@ -60,11 +60,14 @@ def warnings_of(points: Sequence[PointOutlook]) -> list[str]:
 
 def foresee(sweep: Sweep, scales: ScenarioScales | None = None) -> list[PointOutlook]:
     """Foresee every point on this machine, which is not measured for it. Raises `SpecError`."""
-    return foresee_sweep(sweep, scales or _scales(sweep))
+    return foresee_sweep(sweep, scales or scales_to_foresee([sweep])[0])
 
 
-def _scales(sweep: Sweep) -> ScenarioScales:
-    return ScenarioScales(sweep.points, sweep.labs, StateDirectory(), measure=False)
+def scales_to_foresee(sweeps: Sequence[Sweep]) -> list[ScenarioScales]:
+    """Return the scales of the labs of each sweep, on this machine as it is in one moment, which is not measured."""
+    state = StateDirectory()
+    watch = MachineWatch(state, keep=False)
+    return [ScenarioScales(one.points, one.labs, state, measure=False, watch=watch) for one in sweeps]
 
 
 def describe_sweep(sweep: Sweep) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from testbed.deploy.isolation.reachability import (
     Pair,
     Protocol,
     intended_matrix,
+    make_room_for,
     reached,
     service_matrices,
     silent_gateways,
@@ -28,6 +29,9 @@ from testbed.deploy.records.journal import LabState
 from testbed.deploy.watch.check import FAILURES_KEPT, CheckReport, CheckResult, CheckStatus
 from testbed.deploy.watch.probe import nic_text
 from testbed.errors import TestbedError
+
+MOST_AT_ONCE = 12
+"""Tests of reachability that run at the same time: two versions of IP, three protocols, services of tenants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,7 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
             if not networks:
                 return IsolationReport(lab=lab.name, results=tuple(results))
         families = [False, True] if _have_ipv6(lab, networks) else [False]
-        results += _in_each(families, lambda ipv6: _reach_all(lab, networks, ipv6=ipv6))
+        results += _reach_all(lab, networks, families)
         results.append(_gateways(lab, networks))
         for name in networks:
             found, more = _attack(lab, name)
@@ -87,7 +91,7 @@ def check_isolation(lab: RunningLab, network: str | None = None) -> IsolationRep
                 result, summary = _leak(lab, name, guarded=name in lab.model.overlay.rt_filter)
                 results += [result] if summary.ports else []
                 attacks.append(summary)
-        results += _in_each(families, lambda ipv6: [_reach_again(lab, networks, ipv6=ipv6)])
+        results += _reach_again(lab, networks, families)
     except (TestbedError, OSError) as error:
         reason = error.message if isinstance(error, TestbedError) else str(error)
         results.append(CheckResult(name="isolation", status=CheckStatus.UNKNOWN, count=0, detail=reason))
@@ -102,27 +106,31 @@ def _have_ipv6(lab: RunningLab, networks: Sequence[str]) -> bool:
     return any(nic.address6 is not None and nic.network in networks for nic in nics)
 
 
-def _in_each(families: Sequence[bool], tried: Callable[[bool], list[CheckResult]]) -> list[CheckResult]:
-    """What is tried over IPv4, and over IPv6 (True) at the same time: most of it is waiting for what does not come."""
-    with ThreadPoolExecutor(len(families)) as threads:
-        return [result for results in threads.map(tried, families) for result in results]
+def _reach_all(lab: RunningLab, networks: Sequence[str], families: Sequence[bool]) -> list[CheckResult]:
+    """Try every protocol and every service that tenants offer, over IPv4 (False) and over IPv6 (True)."""
+    tried: list[tuple[str, Matrix]] = []
+    for ipv6 in families:
+        tried += [(protocol, intended_matrix(lab, networks, protocol, ipv6=ipv6)) for protocol in Protocol]
+        services = service_matrices(lab, networks, ipv6=ipv6)
+        tried += [(f"{matrix.service} of tenants", matrix) for matrix in services]
+    return _reach(lab, tried)
 
 
-def _reach_all(lab: RunningLab, networks: Sequence[str], *, ipv6: bool) -> list[CheckResult]:
-    matrices = {protocol: intended_matrix(lab, networks, protocol, ipv6=ipv6) for protocol in Protocol}
-    results = [_reach(lab, matrix, protocol) for protocol, matrix in matrices.items()]
-    services = service_matrices(lab, networks, ipv6=ipv6)
-    return results + [_reach(lab, matrix, f"{matrix.service} of tenants") for matrix in services]
+def _reach_again(lab: RunningLab, networks: Sequence[str], families: Sequence[bool]) -> list[CheckResult]:
+    matrices = [intended_matrix(lab, networks, Protocol.UDP, ipv6=ipv6).only_intended() for ipv6 in families]
+    return _reach(lab, [("UDP after the attacks", matrix) for matrix in matrices])
 
 
-def _reach_again(lab: RunningLab, networks: Sequence[str], *, ipv6: bool) -> CheckResult:
-    matrix = intended_matrix(lab, networks, Protocol.UDP, ipv6=ipv6).only_intended()
-    return _reach(lab, matrix, "UDP after the attacks")
+def _reach(lab: RunningLab, tried: Sequence[tuple[str, Matrix]]) -> list[CheckResult]:
+    """Try these at the same time, for most of it is waiting for what does not come; each has sockets of its own."""
+    make_room_for([matrix for _, matrix in tried])
+    with ThreadPoolExecutor(MOST_AT_ONCE) as threads:
+        arrived = threads.map(lambda one: reached(lab.name, one[1]), tried)
+        return [_reached_of(matrix, what, found) for (what, matrix), found in zip(tried, arrived, strict=True)]
 
 
-def _reach(lab: RunningLab, matrix: Matrix, what: str) -> CheckResult:
+def _reached_of(matrix: Matrix, what: str, arrived: Set[int]) -> CheckResult:
     name = f"{what}, IPv6" if matrix.ipv6 else what
-    arrived = reached(lab.name, matrix)
     lost = [_pair(pair) + " lost" for n, pair in enumerate(matrix.pairs) if n in matrix.intended and n not in arrived]
     leaked = [_pair(matrix.pairs[n]) + " arrived" for n in sorted(arrived - matrix.intended)]
     count, meant = len(matrix.pairs), len(matrix.intended)

@@ -159,10 +159,15 @@ def reached(lab: str, matrix: Matrix) -> set[int]:
 
     The indexes of those that arrive come back. Raises `DriverError`, `OSError`.
     """
-    make_room(2 * len(matrix.pairs) + 64)  # the other version of IP may be tried at the same time
+    make_room_for([matrix])
     arrived = _tried(lab, matrix, dict(enumerate(matrix.pairs)))
     missing = matrix.intended - arrived
     return arrived | _tried(lab, matrix, {index: matrix.pairs[index] for index in missing}) if missing else arrived
+
+
+def make_room_for(matrices: Sequence[Matrix]) -> None:
+    """Let this process have the descriptors that it takes to try all of these at the same time."""
+    make_room(sum(2 * len(matrix.pairs) + 64 for matrix in matrices))
 
 
 def _tried(lab: str, matrix: Matrix, pairs: Mapping[int, Pair]) -> set[int]:

@@ -363,7 +363,7 @@ def _check_rails(lab: RunningLab) -> CheckResult:
         count = len(probes)
         if lab.model.isolated_rails:
             crossings = _crossings(nics)
-            arrived = len(crossings) - len(prober.lost(crossings))
+            arrived = len(prober.arrived(crossings))
             count += len(crossings)
             if arrived:
                 failures.append(f"{arrived} datagrams crossed rails that the design isolates")
@@ -389,8 +389,7 @@ def _check_apart(lab: RunningLab) -> CheckResult:
         and (target := _elsewhere(source, [nic for nic in nics if nic.network == network])) is not None
     ]
     with closing(Prober(lab.name, nics)) as prober:
-        lost = prober.lost(probes)
-    arrived = [probe for probe in probes if probe not in lost]
+        arrived = prober.arrived(probes)
     by_network = Counter(probe.source.network for probe in probes)
     failures = [f"{line} arrived" for line in pairs_text(arrived)]
     return _result(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from testbed.drivers.nodes.probe_packet import PAYLOAD_BYTES, ProbeNumber
@@ -24,6 +24,8 @@ ROUND_TIMEOUT_S = 1.5
 ROUNDS = 2
 BURST = 256
 BURST_TIMEOUT_S = 0.3
+SILENCE_S = 1.0
+"""How long is waited for a datagram that must not arrive: a neighbour is resolved within."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +57,19 @@ class Prober:
     def close(self) -> None:
         self._sockets.close()
 
-    def lost(self, probes: Sequence[Probe], *, rounds: int = ROUNDS, timeout_s: float = ROUND_TIMEOUT_S) -> list[Probe]:
-        """Send every probe, `rounds` times if it does not arrive; those that never arrived come back.
+    def lost(self, probes: Sequence[Probe]) -> list[Probe]:
+        """Send every probe, `ROUNDS` times if it does not arrive; those that never arrived at their target come back.
 
-        A round ends when nothing has come for `timeout_s`.
+        A round ends when nothing has come for `ROUND_TIMEOUT_S`.
         """
+        return [probes[index] for index in self._unanswered(probes, ROUNDS, ROUND_TIMEOUT_S)]
+
+    def arrived(self, probes: Sequence[Probe]) -> list[Probe]:
+        """Send every probe once, none of which may arrive; those come back that did, at their very target."""
+        lost = self._unanswered(probes, 1, SILENCE_S) if probes else ()
+        return [probe for index, probe in enumerate(probes) if index not in lost]
+
+    def _unanswered(self, probes: Sequence[Probe], rounds: int, timeout_s: float) -> Collection[int]:
         self._asked += 1  # what is late of an earlier question is no answer to this one
         waiting = dict(enumerate(probes))
         self._sockets.listen({self._target(probe) for probe in probes})
@@ -68,7 +78,7 @@ class Prober:
             self._receive(waiting, timeout_s)
             if not waiting:
                 break
-        return list(waiting.values())
+        return waiting.keys()
 
     def round_trip_ns(self, probe: Probe, timeout_s: float) -> int | None:
         """The time of a datagram there and of the same one back; None where it is lost for `timeout_s`."""
@@ -104,6 +114,8 @@ class Prober:
                 else:  # one that is refused is lost, which is what we ask
                     sent += 1
             queue.extend(held)
+            if not queue:
+                return  # who sent all of it waits for the rest
             before = len(waiting)
             self._receive(waiting, BURST_TIMEOUT_S, until=before - sent // 2)
             if not sent and len(waiting) == before:
@@ -121,9 +133,13 @@ class Prober:
         quiet_until = time.monotonic() + timeout_s
         while len(waiting) > until:
             found = False
-            for number, _ in self._sockets.arrivals(max(0.0, quiet_until - time.monotonic())):
-                if number is not None and number.stream == self._asked:
-                    found |= waiting.pop(number.sequence, None) is not None
+            for number, _, end in self._sockets.arrivals(max(0.0, quiet_until - time.monotonic())):
+                if number is None or number.stream != self._asked:
+                    continue
+                probe = waiting.get(number.sequence)
+                if probe is not None and self._target(probe) == end:  # tenants' addresses repeat
+                    del waiting[number.sequence]
+                    found = True
             now = time.monotonic()
             if found:
                 quiet_until = now + timeout_s

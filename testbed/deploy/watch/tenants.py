@@ -10,10 +10,6 @@ from testbed.model import Service
 from testbed.plan.operations import LabPlan, PortPlan
 from testbed.plan.overlay.vrfs import OverlayPlan
 
-ISOLATION_TIMEOUT_S = 1.0
-"""How long is waited for a datagram that must not arrive: a neighbour is resolved within."""
-
-
 Group = tuple[str, str]
 """A tenant ("": none) in a network: networks share hosts and nothing else, a tenant in two of them has two parts."""
 
@@ -37,24 +33,21 @@ def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
     To tenants that it talks to about everything goes one from each to each of their subnets.
     Each goes in two sizes, the larger as long as the tenants' MTU allows. Raises `DriverError`.
     """
-    count = 0
-    failures: list[str] = []
     if plan.overlay is None:
-        return count, failures
+        return 0, []
     reached = plan.overlay.reached()
     groups = grouped_nics(plan)
+    tried: list[tuple[PortPlan, PortPlan]] = []
     for (tenant, network), nics in groups.items():
         if not tenant or network in plan.carriers:
             continue
         pairs = list(_pairs_within(nics))
         for other in (name for name, services in _passing_from(plan.overlay, tenant) if not services):
             pairs = [*pairs, *_pairs_to_each_subnet(nics, groups.get((other, network), ()))]
-        dual = [(a, b) for a, b in pairs if a.address6 is not None and b.address6 is not None]
-        for ipv6, tried in ((False, pairs), (True, dual)):
-            there = [(a, b) for a, b in tried if _switch(b) in reached[_switch(a), b.tenant]]
-            failures += _lost_between(plan.lab, there, ipv6=ipv6)
-            count += len(there)
-    return count, failures
+        tried += [(a, b) for a, b in pairs if _switch(b) in reached[_switch(a), b.tenant]]
+    dual = [(a, b) for a, b in tried if a.address6 is not None and b.address6 is not None]
+    failures = [*_lost_between(plan.lab, tried, ipv6=False), *_lost_between(plan.lab, dual, ipv6=True)]
+    return len(tried) + len(dual), failures
 
 
 def _lost_between(lab: str, pairs: Sequence[tuple[PortPlan, PortPlan]], *, ipv6: bool) -> Iterator[str]:
@@ -90,17 +83,15 @@ def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
     dual = [nic for nic in every if nic.address6 is not None]
     for nics, ipv6, over in ((every, False, ""), (dual, True, " over IPv6")):
         with closing(Prober(plan.lab, nics, ipv6=ipv6)) as prober:
-            for group in groups if nics else ():
-                probes = [
-                    Probe(source=a, target=b)
-                    for a, b in _pairs_between(groups, group)
-                    if (not ipv6 or (a.address6 is not None and b.address6 is not None))
-                    and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
-                ]
-                lost = set(prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S))
-                count += len(probes)
-                arrived = (probe for probe in probes if probe not in lost)
-                failures += [f"{line} arrived{over}" for line in pairs_text(arrived)]
+            probes = [
+                Probe(source=a, target=b)
+                for group in (groups if nics else ())
+                for a, b in _pairs_between(groups, group)
+                if (not ipv6 or (a.address6 is not None and b.address6 is not None))
+                and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
+            ]
+            count += len(probes)
+            failures += [f"{line} arrived{over}" for line in pairs_text(prober.arrived(probes))]
     return count, failures
 
 

@@ -30,16 +30,41 @@ USABLE_LIMIT = 0.6
 """The share of its time limit that an ideal fabric may take: real ones take longer."""
 
 
+class MachineWatch:
+    """What else uses the machine, watched once and when it is first asked for. Virtual time has no others.
+
+    `keep` as of `collect.machine_load.watch_machine`.
+    """
+
+    def __init__(self, state: StateDirectory, *, keep: bool) -> None:
+        self._state = state
+        self._keep = keep
+
+    @cached_property
+    def others(self) -> MachineLoad:
+        return NO_LOAD if clock() == "virtual" else watch_machine(self._state, keep=self._keep)
+
+
 class ScenarioScales:
-    """Of the labs of these points, by `topology_key`. `measure` as of `deploy.scale.machine_profile`."""
+    """Of the labs of these points, by `topology_key`. `measure` as of `deploy.scale.machine_profile`.
+
+    Scenarios that are only looked at may share a `watch`: nothing of ours runs between them.
+    """
 
     def __init__(
-        self, points: Sequence[Point], labs: Mapping[str, Lab], state: StateDirectory, *, measure: bool = True
+        self,
+        points: Sequence[Point],
+        labs: Mapping[str, Lab],
+        state: StateDirectory,
+        *,
+        measure: bool = True,
+        watch: MachineWatch | None = None,
     ) -> None:
         self._points = tuple(points)
         self._labs = labs
         self._state = state
         self._measure = measure
+        self._watch = watch or MachineWatch(state, keep=measure)
         self._known: dict[str, ScaleResolution] = {}
         self._demanded: dict[str, Sequence[PacketDemand | None]] = {}
         """What is asked of the machine on each lab, by the key of its topology."""
@@ -57,7 +82,7 @@ class ScenarioScales:
     def watch_others(self) -> None:
         """Watch now what else uses the machine, if it has to be known: later it is our own processes that start."""
         if any(lab.scale.time is None for lab in self._labs.values()):
-            _ = self._others
+            _ = self._watch.others
 
     def largest_k(self, lab: Lab) -> float:
         """Return the time scale at which the slowest port of a lab is as slow as a port may be."""
@@ -77,7 +102,7 @@ class ScenarioScales:
 
     def _resolve(self, lab: Lab, demands: Sequence[PacketDemand | None]) -> ScaleResolution:
         """Leaves room for others, unless the slower runs would then not end in their time limit."""
-        found = resolve_scale(lab, self._state, measure=self._measure, demands=demands, others=self._others)
+        found = resolve_scale(lab, self._state, measure=self._measure, demands=demands, others=self._watch.others)
         ideal_s = max((demand.ideal_s for demand in demands if demand is not None), default=0.0)
         limit_s = min(point.scenario.workload.time_limit.seconds for point in self._points)
         if found.k * ideal_s <= USABLE_LIMIT * limit_s:
@@ -86,12 +111,7 @@ class ScenarioScales:
         if alone.k == found.k:
             return found
         reason = f"{alone.reason}; room for others would take the runs beyond their time limit"
-        return replace(alone, reason=reason, others=self._others)
-
-    @cached_property
-    def _others(self) -> MachineLoad:
-        """What else uses the machine, watched once, before anything of ours runs. Virtual time has no others."""
-        return NO_LOAD if clock() == "virtual" else watch_machine(self._state, keep=self._measure)
+        return replace(alone, reason=reason, others=self._watch.others)
 
     def _demands(self, key: str, lab: Lab) -> Sequence[PacketDemand | None]:
         scenarios = [point.scenario for point in self._points if topology_key(point.topology) == key]

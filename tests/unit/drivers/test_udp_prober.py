@@ -207,6 +207,16 @@ def test_foreign_packets_do_not_keep_a_live_test_waiting(monkeypatch: pytest.Mon
         assert made.lost([lost]) == [lost]
 
 
+def test_what_arrives_at_another_nic_of_the_same_address_has_not_arrived() -> None:
+    """Addresses repeat between tenants."""
+    a, b, c, _ = nics()
+    with closing(Prober("lab", [a, b, c])) as made:
+        of = made._sockets._addresses
+        of[made._ends[b.node, b.name][0]] = of[made._ends[c.node, c.name][0]]
+        astray, there = Probe(source=a, target=b), Probe(source=a, target=c)
+        assert made.arrived([astray, there]) == [there]
+
+
 def test_a_round_trip_is_of_the_very_packet() -> None:
     a, b, *_ = nics()
     with closing(Prober("lab", [a, b])) as made:

@@ -196,3 +196,13 @@ def test_the_scale_has_room_for_all_transports_together(tmp_path: Path) -> None:
     found = ScenarioScales(sweep.points, sweep.labs, StateDirectory())(point.topology, lab)
     assert found.load == pytest.approx(loads[0] / found.k)
     assert "packets/s of the kernel" in found.reason and found.bound, "the kernel may send less"
+
+
+def test_scenarios_that_are_only_looked_at_are_so_in_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = [MachineLoad()]
+    monkeypatch.setattr("testbed.scenario.sweep.scales.watch_machine", lambda state, keep: loads.pop(0))
+    sweeps = [sweep_of(tmp_path, "kind: permutation, bytes: 8bdp")] * 3
+    print_dry_run(sweeps, Format.JSON)
+    assert loads == []

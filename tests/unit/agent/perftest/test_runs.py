@@ -238,7 +238,7 @@ def test_a_peer_that_falls_silent_ends_in_the_error_of_its_queue_pair() -> None:
     """Its host is gone, not its program: nothing closes the TCP connection."""
     here, there = addresses()
     with server("roce_write_bw", there, "-D", "60") as process:
-        client = start("roce_write_bw", there, "-i", here, "-D", "60", "-u", "14")
+        client = start("roce_write_bw", there, "-i", here, "-D", "60", "-u", "12")
         assert client.stdout is not None
         for line in client.stdout:
             if line.startswith(" #bytes"):

@@ -101,7 +101,7 @@ def test_of_many_pairs_an_even_choice_is_tried_and_the_table_says_so(monkeypatch
     assert len(matrix.pairs) == MOST_PAIRS < matrix.total
     assert len({a.node for a, _ in matrix.pairs}) == 20
     monkeypatch.setattr(check, "reached", lambda *_: set(matrix.intended))
-    assert f"{MOST_PAIRS} of {matrix.total} NIC pairs" in check._reach(lab, matrix, "UDP").detail
+    assert f"{MOST_PAIRS} of {matrix.total} NIC pairs" in check._reach(lab, [("UDP", matrix)])[0].detail
 
 
 def test_what_is_lost_and_what_leaks_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_what_is_lost_and_what_leaks_are_told_apart(monkeypatch: pytest.MonkeyPa
     matrix = intended_matrix(lab, ["backend", "frontend"], Protocol.UDP)
     lost, leak = min(matrix.intended), min(set(range(len(matrix.pairs))) - matrix.intended)
     monkeypatch.setattr(check, "reached", lambda *_: (matrix.intended - {lost}) | {leak})
-    result = check._reach(lab, matrix, "TCP")
+    (result,) = check._reach(lab, [("TCP", matrix)])
     assert result.status is CheckStatus.FAIL
     assert [line.rpartition(" ")[2] for line in result.failures] == ["arrived", "lost"]
 
@@ -118,7 +118,7 @@ def test_no_two_hosts_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "reached", lambda *_: set())
     udp = Service(protocol=ServiceProtocol.UDP)
     empty = Matrix(pairs=(), intended=frozenset(), total=0, service=udp)
-    assert check._reach(lab_of(), empty, "UDP").status is CheckStatus.UNKNOWN
+    assert check._reach(lab_of(), [("UDP", empty)])[0].status is CheckStatus.UNKNOWN
 
 
 def test_a_lab_that_is_not_running_is_not_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
