@@ -12,8 +12,26 @@ from command_server import ERRORS, HEADER, OUTPUT, REQUEST, frame
 from testbed.vm.remote.ssh import SshSession
 
 PYTHON, SERVER = ".venv/bin/python", "tests/support/machines/command_server.py"
-LOADED = ("testbed.cli",)
-"""What commands of tests import, also what verbs import in their functions: loaded once, when the server starts."""
+LOADED = (
+    "rich.console",
+    "testbed.cli",
+    "testbed.cli.counters.watch",
+    "testbed.cli.lab_choice",
+    "testbed.cli.labs.inspect_views",
+    "testbed.cli.labs.tenants_view",
+    "testbed.cli.machine.doctor_report",
+    "testbed.cli.nodes.link_changes",
+    "testbed.cli.nodes.plane_changes",
+    "testbed.cli.progress",
+    "testbed.deploy.isolation.check",
+    "testbed.deploy.lifecycle",
+    "testbed.deploy.scale",
+    "testbed.deploy.watch.check",
+    "testbed.drivers.probing.calibration",
+    "testbed.drivers.probing.doctor",
+    "testbed.spec.topology.load",
+)
+"""What verbs of tests import in their functions: loaded once, when the server starts."""
 
 
 class CommandChannel:

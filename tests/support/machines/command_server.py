@@ -22,6 +22,7 @@ import select
 import selectors
 import signal
 import struct
+import subprocess
 import sys
 import types
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from pathlib import Path
 from typing import Any
 
 CHUNK = 65536
+THREADS = "OPENBLAS_NUM_THREADS"
+"""A process with a second thread, as numpy's library starts one for each CPU, is not to be forked."""
 GRACE_S = 60.0
 """For a command to undo its work after SIGINT, and again after SIGTERM."""
 NO_SUCH_PROGRAM = 127
@@ -59,7 +62,7 @@ def run_as_main(words: list[str]) -> None:
         _, source, *arguments = words
         name, sys.argv, sys.path[0] = "<string>", ["-c", *arguments], ""
     else:
-        name, sys.argv = words[0], words
+        name, sys.argv = str(Path(words[0]).absolute()), words
         source, sys.path[0] = Path(name).read_text(), str(Path(name).resolve().parent)
         main.__file__ = name
     sys.modules["__main__"] = main
@@ -80,10 +83,14 @@ class CommandServer:
             command: list[str] = request["command"]
             output, errors = os.pipe(), os.pipe()
             words = python_words(command)
-            pid = 0
+            program, pid = None, 0
             try:
                 os.chdir(request["directory"])
-                pid = os.fork() if words else _spawn(command, output[1], errors[1])
+                if words:
+                    pid = os.fork()
+                else:
+                    program = _start(command, output[1], errors[1])
+                    pid = program.pid
             except OSError as error:
                 os.write(errors[1], f"{error.filename or command[0]}: {error.strerror}\n".encode())
                 words = None
@@ -94,7 +101,10 @@ class CommandServer:
             os.close(errors[1])
             if not self._attend(pid, {output[0]: OUTPUT, errors[0]: ERRORS}):
                 return None
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else NO_SUCH_PROGRAM
+            if program:
+                code = program.wait()
+            else:
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else NO_SUCH_PROGRAM
             self._send(STATUS, json.dumps(code if code >= 0 else 128 - code).encode())
         return None
 
@@ -149,16 +159,8 @@ def _read(descriptor: int, size: int) -> bytes | None:
     return content
 
 
-def _spawn(command: list[str], output: int, errors: int) -> int:
-    """Start a program in a session of its own, with the signals that Python ignores as they were."""
-    return os.posix_spawnp(
-        command[0],
-        command,
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, errors, 2)],
-        setsid=True,
-        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-    )
+def _start(command: list[str], output: int, errors: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True)
 
 
 def _end(pid: int, process: int) -> None:
@@ -178,8 +180,10 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     os.close(nothing)
+    os.environ[THREADS] = "1"
     for name in sys.argv[1:]:
         importlib.import_module(name)
+    del os.environ[THREADS]
     gc.collect()
     gc.freeze()  # what is loaded is looked at by no collection, and its memory stays shared
     if words := server.serve():
