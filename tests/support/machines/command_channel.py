@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import subprocess
@@ -14,24 +15,35 @@ from testbed.vm.remote.ssh import SshSession
 PYTHON, SERVER = ".venv/bin/python", "tests/support/machines/command_server.py"
 LOADED = (
     "rich.console",
-    "testbed.cli",
+    "testbed.agent.agent",
+    "testbed.cli.counters.stats",
     "testbed.cli.counters.watch",
     "testbed.cli.lab_choice",
+    "testbed.cli.labs.check",
+    "testbed.cli.labs.deploy",
+    "testbed.cli.labs.destroy",
+    "testbed.cli.labs.inspect",
     "testbed.cli.labs.inspect_views",
     "testbed.cli.labs.tenants_view",
+    "testbed.cli.machine.doctor",
     "testbed.cli.machine.doctor_report",
+    "testbed.cli.nodes.execute",
+    "testbed.cli.nodes.link",
     "testbed.cli.nodes.link_changes",
     "testbed.cli.nodes.plane_changes",
     "testbed.cli.progress",
+    "testbed.collect.perftest_pair",
     "testbed.deploy.isolation.check",
     "testbed.deploy.lifecycle",
     "testbed.deploy.scale",
     "testbed.deploy.watch.check",
+    "testbed.deploy.watch.rtt",
     "testbed.drivers.probing.calibration",
     "testbed.drivers.probing.doctor",
     "testbed.spec.topology.load",
+    "testbed.transport.roce.qp",
 )
-"""What verbs of tests import in their functions: loaded once, when the server starts."""
+"""What the verbs and programs of tests import, also in their functions: loaded once, when the server starts."""
 
 
 class CommandChannel:
@@ -70,10 +82,12 @@ class CommandChannel:
             kind, size = HEADER.unpack(header)
             if len(content := self._answers.read(size)) == size:
                 return kind, content
-        raise AssertionError(f"the command server ended: {self._channel.makefile_stderr('r').read()}")
+        words = self._channel.makefile_stderr("rb").read().decode(errors="replace")
+        raise AssertionError(f"the command server ended: {words}")
 
     def close(self) -> None:
         """End the server, and a command that runs. It has undone its work when this returns."""
-        self._channel.shutdown_write()
-        self._answers.read()
+        with contextlib.suppress(OSError, EOFError):  # the connection may be gone
+            self._channel.shutdown_write()
+            self._answers.read()
         self._channel.close()
