@@ -115,8 +115,9 @@ class CommandServer:
 
     def _send(self, kind: bytes, content: bytes) -> None:
         rest = memoryview(frame(kind, content))
-        while rest:
-            rest = rest[os.write(self._answers, rest) :]
+        with contextlib.suppress(BrokenPipeError):  # the requests have ended, too, then
+            while rest:
+                rest = rest[os.write(self._answers, rest) :]
 
     def _become(self, name: str, output: tuple[int, int], errors: tuple[int, int]) -> None:
         """Let go of the server's connection, in a fork."""
@@ -129,16 +130,17 @@ class CommandServer:
 
     def _attend(self, pid: int, outputs: dict[int, bytes]) -> bool:
         """Pass on what a command writes until it has ended and its output, too; False if the requests end before."""
-        process = os.pidfd_open(pid) if pid else None
+        process = os.pidfd_open(pid) if pid else -1
         with selectors.DefaultSelector() as waiting:
-            for descriptor in (self._requests, *outputs, *([process] if process is not None else [])):
-                waiting.register(descriptor, selectors.EVENT_READ)
+            for descriptor in (self._requests, *outputs, process):
+                if descriptor >= 0:
+                    waiting.register(descriptor, selectors.EVENT_READ)
             while len(waiting.get_map()) > 1:
                 for key, _ in waiting.select():
                     if key.fd == self._requests:
                         for descriptor in outputs.keys() & waiting.get_map().keys():
                             os.close(descriptor)  # as nobody reads it
-                        if process is not None:
+                        if process in waiting.get_map():
                             _end(pid, process)
                         return False
                     if key.fd != process and (content := os.read(key.fd, CHUNK)):
