@@ -182,12 +182,13 @@ def main() -> None:
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     os.close(nothing)
+    gc.disable()
     os.environ[THREADS] = "1"
     for name in sys.argv[1:]:
         importlib.import_module(name)
     del os.environ[THREADS]
-    gc.collect()
     gc.freeze()  # what is loaded is looked at by no collection, and its memory stays shared
+    gc.enable()
     if words := server.serve():
         run_as_main(words)
 
