@@ -35,7 +35,8 @@ DIRECTORY_NAME = ".link-groups"
 """In the lab's run directory; no node can have this name."""
 CONFIGURATION = "configuration.json"
 LOG = "processes.log"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0
+"""One that fails is noticed at once; in an emulated machine beside other work Python alone takes a minute to start."""
 _FIRST_PORT = {True: 0x100, False: 0x200}
 """Ports of the two leaves of a pair have numbers of their own, for they are one system."""
 _SECRET_BYTES = 32

@@ -22,7 +22,8 @@ EVENTS_FILE = "overlay-events.jsonl"
 """In the lab's state directory: what the keeper did, a `LabEvent` for each line."""
 CONFIGURATION = "configuration.json"
 LOG = "keeper.log"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0
+"""One that fails is noticed at once; in an emulated machine beside other work Python alone takes a minute to start."""
 
 
 def keeper_configuration(plan: LabPlan, run: Path, events: Path) -> KeeperConfiguration | None:

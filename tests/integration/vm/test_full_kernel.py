@@ -110,7 +110,7 @@ class Lab:
     def statistics(self, *options: str) -> dict[tuple[str, str], Any]:
         """The queues by port and class, read with some options. The counters of all of them must reconcile.
 
-        Where nothing contradicts them but a counter never held still (BFD goes on), they are read again.
+        Where nothing contradicts them but a counter never held still (BGP goes on), they are read again.
         """
         for _ in range(READINGS):
             document = self.document("stats", "--all", *options)

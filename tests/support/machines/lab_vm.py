@@ -14,9 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from command_channel import CommandChannel
 
 from testbed.errors import CapabilityError
 from testbed.vm.image.build import require_tools
+from testbed.vm.image.checkout import GUEST_CHECKOUT
 from testbed.vm.machine import Machine
 from testbed.vm.remote.ssh import SshSession
 
@@ -25,7 +27,6 @@ BUILD_TIMEOUT_S = 1800.0
 UP_TIMEOUT_S = 900.0
 COMMAND_TIMEOUT_S = 900.0
 """Beside other work an emulated machine gets a small part of a CPU, and everything takes several times as long."""
-ERRAND = "/srv/testbed/testbed/vm/remote/tethered_command.py"
 
 
 def skip_without_tools() -> None:
@@ -74,6 +75,7 @@ class LabVm:
         assert up.returncode == 0, up.stderr
         self.up_s = time.monotonic() - began
         self._session: SshSession = self.machine.connect()
+        self._commands: CommandChannel | None = None
         return self
 
     def __exit__(
@@ -83,12 +85,10 @@ class LabVm:
         self.machine.down()
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the checkout in there."""
-        output, errors = bytearray(), bytearray()
-        status = self._session.run(
-            argv, errand_path=ERRAND, directory="/srv/testbed", stdout=output.extend, stderr=errors.extend
-        )
-        return subprocess.CompletedProcess(list(argv), status, output.decode(), errors.decode())
+        """Run a command in the checkout in there; one that is Python is a fork of the command server."""
+        if self._commands is None or self._commands.closed:
+            self._commands = CommandChannel(self._session, GUEST_CHECKOUT)
+        return self._commands.run(argv)
 
     @cached_property
     def doctor(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Our RNIC and the kernel's soft RDMA (rxe) at work with each other: PLACE GROUP [ARGUMENT...].
+"""Our RNIC and the kernel's soft RDMA (rxe) at work with each other: NAMESPACE PLACE GROUP [ARGUMENT...].
 
-PLACE is a `Place` in JSON, GROUP one of `GROUPS`.
-Run in the namespace of our endpoint. Prints JSON of what was carried and counted; what is not as it must be is an
-error.
+NAMESPACE is that of our endpoint, PLACE a `Place` in JSON, GROUP one of `GROUPS`. Prints JSON of what was carried and
+counted; what is not as it must be is an error.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from typing import Any
 
 from interop_pair import DATA, HALF, QKEY, Pair, Piece, Place, RxeReadLost, Site, Transfer, Wire, content, drive
 
+from testbed.agent import namespace
 from testbed.transport.roce.memory import Access
 from testbed.transport.roce.packets.opcodes import Opcode, Service
 from testbed.transport.roce.states import QpState
@@ -388,5 +389,7 @@ GROUPS: Mapping[str, Callable[..., dict[str, Any]]] = {
 
 if __name__ == "__main__":
     began = time.monotonic()
-    result = GROUPS[sys.argv[2]](Place(**json.loads(sys.argv[1])), *sys.argv[3:])
+    _, own, where, group, *arguments = sys.argv
+    namespace.enter(os.open(f"/run/netns/{own}", os.O_RDONLY))
+    result = GROUPS[group](Place(**json.loads(where)), *arguments)
     print(json.dumps(result | {"took_s": round(time.monotonic() - began, 1)}))
