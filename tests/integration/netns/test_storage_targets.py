@@ -157,9 +157,13 @@ def test_the_medium_takes_its_time(lab: RunningLab) -> None:
 
 
 def test_a_full_target_ends_the_run_with_what_was_not_written(lab: RunningLab) -> None:
-    result = run(lab, checkpoint(5, size_bytes=5 * MB, storage=2), "flash*")
-    assert not result.complete
-    assert "Capacity Exceeded" in str(result.failure)
+    """One host writes 8 MB to a target of 6: commands that it refused are as little safe as those under way."""
+    result = run(lab, checkpoint(2, size_bytes=8 * MB), "flash1", hosts=1, io_bytes=1 << 20)
+    assert result.failure is not None
+    message = result.failure.message
+    assert "Capacity Exceeded; not safe are " in message
+    ranges = re.findall(r"(\d+) to (\d+) of the 8000000 of step 0", message)
+    assert ranges == [(str(5 << 20), "7999999")], "5 MiB fit into 6 MB"
 
 
 def test_a_path_that_dies_loses_nothing(lab: RunningLab) -> None:
