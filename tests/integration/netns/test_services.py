@@ -242,6 +242,7 @@ def test_a_node_without_power_is_silent_and_comes_back_whole(lab: Any) -> None:
     assert power_off(lab, SWITCH)
     assert not power_off(lab, SWITCH) and not is_on(lab, SWITCH)
     assert {status.state for status in read_services(lab) if status.node == SWITCH} == {"dead"}
+    assert {status.name: status.state for status in lab.status() if status.state != "running"} == {SWITCH: "off"}
     assert not processes_in({lab.identities[SWITCH]})
     with pytest.raises(DriverError, match=f"the management port of {SWITCH} is down"):
         restart_services(lab, "ssh", SWITCH)
@@ -303,7 +304,7 @@ def test_a_dead_service_is_told_and_started_again(lab: Any) -> None:
         events = iter(stream)
         os.kill(dns.pids["dnsmasq"], signal.SIGKILL)
         ended = next(event for event in events if event.kind == "service-ended")
-        assert (ended.node, ended.subject) == (SERVER, "dns")
+        assert (ended.node, ended.subject, ended.detail) == (SERVER, "dns", "dnsmasq")
         assert missing_services(lab) == [f"dns of {SERVER} is dead: its log is {dns.log}"]
 
         def bound() -> socket.socket:
