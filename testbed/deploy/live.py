@@ -59,8 +59,8 @@ class NoDataPath(TestbedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """State of a node: "running", "degraded" (a daemon is missing), "off" (without power: all its links, of which it has
-    several, are taken down at its end) or "gone" (no namespace, or no container).
+    """State of a node: "running", "degraded" (a daemon is missing), "off" (without power: it has taken down all its
+    links, of which it has several) or "gone" (no namespace, or no container).
 
     That of a container is also the engine's word where it does not run ("exited", "paused", ...), "unhealthy" by its
     health check, or "unknown" where the engine does not answer. `image` is "" for a namespace.
