@@ -244,6 +244,11 @@ def test_a_node_without_power_is_silent_and_comes_back_whole(lab: Any) -> None:
     assert {status.state for status in read_services(lab) if status.node == SWITCH} == {"dead"}
     assert {status.name: status.state for status in lab.status() if status.state != "running"} == {SWITCH: "off"}
     assert not processes_in({lab.identities[SWITCH]})
+    log_in = ssh(lab, SWITCH, "true")
+    assert log_in.returncode == 255
+    assert log_in.stderr.startswith(
+        (f"{address(lab, SWITCH)} port 22: timed out", f"{address(lab, SWITCH)} port 22: No route")
+    )
     with pytest.raises(DriverError, match=f"the management port of {SWITCH} is down"):
         restart_services(lab, "ssh", SWITCH)
     assert power_on(lab, SWITCH)
