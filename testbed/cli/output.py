@@ -81,6 +81,7 @@ _STATE_STYLES = {
     "fail": "red",
     "missing": "red",
     "gone": "red",
+    "off": "red",
     "down": "red",
     "unknown": "yellow",
     "unhealthy": "red",

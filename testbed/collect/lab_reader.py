@@ -38,6 +38,8 @@ class LabReading:
     """What was dropped between management ports and the others of their nodes, by management port."""
     networks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The network of each port, and by node and "" that of what a switch has beside ports."""
+    rates: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Of ports without queues of the data path, in bits/s of lab time."""
     domains: Sequence[DomainReading] = ()
     """Its scale-up domains that have switches."""
     problem: str = ""
@@ -51,8 +53,8 @@ class _Known:
     created: str
     table: PortTable | None
     networks: Mapping[tuple[str, str], str]
-    plain: frozenset[tuple[str, str]]
-    """The ports without queues of the data path."""
+    plain: Mapping[tuple[str, str], int]
+    """The rates of ports without queues of the data path."""
 
 
 class LabReader:
@@ -89,7 +91,8 @@ class LabReader:
             table = tabulate_ports(lab.plan) if lab.plan.tables is not None else None
             networks = {(port.node, port.name): port.network for port in lab.plan.ports}
             queues = {(item.node, item.name) for item in lab.plan.installs}
-            plain = frozenset(place for place in networks if place not in queues)
+            rates = {(port.node, port.name): port.rate_bps for port in lab.plan.ports}
+            plain = {place: rate for place, rate in rates.items() if place not in queues}
             networks |= {(switch.node, ""): switch.network for switch in lab.plan.switches}
             known = self._known[name] = _Known(lab, record.created, table, networks, plain)
         return known
@@ -106,6 +109,7 @@ class LabReader:
             denied=lab.denied_counters(),
             apart=read_kept_apart(lab),
             networks=known.networks,
+            rates=known.plain,
             domains=read_domains(lab),
         )
         if known.table is None:

@@ -127,6 +127,7 @@ class LabCollector(Collector):
         )
         if self._histograms:
             yield _depths([(snapshot, labels) for _, snapshot, labels in with_maps])
+        yield _rates(readings)
         yield from _ports_and_buffers(with_maps)
         yield from _kernel_ports(readings)
         if any(reading.guards or reading.denied or reading.apart for reading in readings):
@@ -197,8 +198,20 @@ def _depths(with_maps: Sequence[tuple[Snapshot, _Labels]]) -> Metric:
     return family
 
 
+def _rates(readings: Sequence[LabReading]) -> Metric:
+    """Of all ports: those that have queues of the data path, and those that the kernel counts alone."""
+    family = GaugeMetricFamily("testbed_port_rate_bits_per_second", "Rate of the port in the lab.", labels=_PORT)
+    for reading in readings:
+        rates = dict(reading.rates)
+        if (table := reading.table) is not None:
+            places = list(zip(table.nodes, table.interfaces, strict=True))[1:]
+            rates = dict(zip(places, table.rate_bps.tolist()[1:], strict=True)) | rates
+        for (node, interface), bits in rates.items():
+            family.add_metric(_port(reading.lab, reading.networks, node, interface), bits)
+    return family
+
+
 def _ports_and_buffers(with_maps: Sequence[tuple[PortTable, Snapshot, _Labels]]) -> Iterator[Metric]:
-    rate = GaugeMetricFamily("testbed_port_rate_bits_per_second", "Rate of the port in the lab.", labels=_PORT)
     malformed = CounterMetricFamily(
         "testbed_port_malformed_frames", "MAC control frames that are no PFC frame.", labels=_PORT
     )
@@ -206,15 +219,13 @@ def _ports_and_buffers(with_maps: Sequence[tuple[PortTable, Snapshot, _Labels]])
     size = GaugeMetricFamily("testbed_buffer_size_bytes", "Shared buffer.", labels=("lab", "node"), unit="bytes")
     for table, snapshot, known in with_maps:
         bad = snapshot.ingress["malformed_frames"].sum(axis=1).tolist()
-        for port, bits in enumerate(table.rate_bps.tolist()):
-            if port:
-                labels = _port(table.lab, known.networks, table.nodes[port], table.interfaces[port])
-                rate.add_metric(labels, bits)
-                malformed.add_metric(labels, bad[port])
+        for port in range(1, len(bad)):
+            labels = _port(table.lab, known.networks, table.nodes[port], table.interfaces[port])
+            malformed.add_metric(labels, bad[port])
         for buffer in buffer_rows(table, snapshot):
             used.add_metric((table.lab, buffer.node), buffer.used_bytes)
             size.add_metric((table.lab, buffer.node), buffer.size_bytes)
-    yield from (rate, malformed, used, size)
+    yield from (malformed, used, size)
 
 
 def _guards(readings: Sequence[LabReading]) -> Iterator[Metric]:

@@ -224,11 +224,14 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
             f"a different lab named {lab.name} is deployed (from {running.record.source or 'an unnamed file'})",
             hint="deploy --reconfigure replaces it; -n gives the new one another name",
         )
-    broken = [node.name for node in running.status() if node.state != "running"]
+    states = {node.name: node.state for node in running.status()}
+    broken = [name for name, found in states.items() if found != "running"]
     dead = dead_domains(running.plan, state.run_directory(lab.name))
     if broken or dead:
         what = [*broken, *map(dead_line, dead)]
         hint = "deploy --reconfigure brings it up anew"
+        if off := [name for name, found in states.items() if found == "off"]:
+            hint = f"testbed power on {off[0]}; {hint}"
         raise LabExists(
             f"the lab {lab.name} is deployed but not whole: {', '.join(what[:5])}",
             hint=hint if broken else f"{revival_hint(dead[0])}; {hint}",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from testbed.datapath.pins import lab_directory
+from testbed.deploy.links.recorded import read_link_state
 from testbed.deploy.records.journal import Journal, LabState
 from testbed.deploy.records.lab_record import LabRecord, LabUnreadable
 from testbed.deploy.records.state import StateDirectory
@@ -58,7 +59,8 @@ class NoDataPath(TestbedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """State of a node: "running", "degraded" (a daemon is missing) or "gone" (no namespace, or no container).
+    """State of a node: "running", "degraded" (a daemon is missing), "off" (without power: it has taken down all its
+    links, of which it has several) or "gone" (no namespace, or no container).
 
     That of a container is also the engine's word where it does not run ("exited", "paused", ...), "unhealthy" by its
     health check, or "unknown" where the engine does not answer. `image` is "" for a namespace.
@@ -453,13 +455,14 @@ class RunningLab:
         loopbacks = {switch.node: str(switch.loopback) for switch in self.plan.switches}
         present = set(namespaces.published(namespace_name(self.name, node.name) for node in self.model.nodes))
         words = {node: word for runtime in self._runtimes.values() for node, word in runtime.states().items()}
+        off = self._without_power()
         found = []
         for node in self.model.nodes:
             running = by_identity.get(self.identities.get(node.name, 0), {})
             expected = self.daemons.get(node.name, ())
             lacking = tuple(daemon for daemon in expected if daemon not in running)
             gone = namespace_name(self.name, node.name) not in present
-            state = "gone" if gone else "degraded" if lacking else "running"
+            state = "gone" if gone else "off" if node.name in off else "degraded" if lacking else "running"
             if node.runtime != NETNS and not gone and words.get(node.name, "gone") != "running":
                 state = words.get(node.name, "gone")
             own = [loopbacks[node.name]] if node.name in loopbacks else addresses.get(node.name, [])
@@ -469,7 +472,7 @@ class RunningLab:
                     kind=node.kind.value,
                     role=node.role.value if node.role else "",
                     state=state,
-                    missing_daemons=() if gone else lacking,
+                    missing_daemons=() if gone or node.name in off else lacking,
                     pids={daemon: running[daemon] for daemon in expected if daemon in running},
                     addresses=tuple(own),
                     runtime=node.runtime,
@@ -477,6 +480,15 @@ class RunningLab:
                 )
             )
         return found
+
+    def _without_power(self) -> set[str]:
+        """Nodes all of whose links are taken down at their end, which `power off` does. A node with one link is not
+        among them: it may have lost that link alone."""
+        down = {port for port, change in read_link_state(self.state_directory).changes.items() if change.up is False}
+        ports: dict[str, list[bool]] = {}
+        for port in self.plan.ports if down else ():
+            ports.setdefault(port.node, []).append(f"{port.node}:{port.name}" in down)
+        return {node for node, lost in ports.items() if len(lost) > 1 and all(lost)}
 
     @property
     def hosts(self) -> tuple[str, ...]:

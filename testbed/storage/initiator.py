@@ -75,10 +75,11 @@ class Initiator:
         return volume
 
     def _wait_for_path(self) -> None:
+        """Wait until a path is live, all targets have refused us for good, or `give_up_ns` are over."""
         until = self._clock() + self._give_up_ns
         while not any(path.live for path in self.paths):
             now = self._clock()
-            if now >= until:
+            if now >= until or all(path.refused for path in self.paths):
                 words = "; ".join(f"{path.name}: {path.last_error or 'no answer'}" for path in self.paths)
                 raise StorageError(f"no path is live ({words})")
             self.poll((until - now) / _S)

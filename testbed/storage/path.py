@@ -72,6 +72,8 @@ class Path:
         """How often it has become live."""
         self.last_error: str = ""
         """Why it is not live, or was not before."""
+        self.refused: bool = False
+        """The target has said at the last attempt that another one is pointless (DNR)."""
         self._poll = poll
         self._clock = clock
         self._open_socket = open_socket
@@ -224,6 +226,7 @@ class Path:
     def _on_failed(self, controller: HostController) -> None:
         self._collect(controller)
         self.last_error = controller.reason
+        self.refused = any(queue.refused for queue in controller.queues.values())
         self.controller = None
         self._was_live = False
         for link in self._links.values():

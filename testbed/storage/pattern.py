@@ -41,6 +41,13 @@ class Pattern:
                 self._stamp(part, begin)
             at += length
 
+    def move(self, view: memoryview, offset: int) -> None:
+        """Make what `fill` wrote at the begin of a block into what belongs at `offset`, that of another one.
+
+        The stamps of its blocks alone are written, which takes a hundredth of the time of `fill`.
+        """
+        self._stamp(view, offset)
+
     def differences(self, view: memoryview, offset: int) -> list[tuple[int, int]]:
         """Where `view`, read at `offset`, is not what belongs there: ranges of offset and length, by blocks."""
         found: list[tuple[int, int]] = []

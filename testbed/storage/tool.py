@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from testbed.storage.initiator import Initiator, StorageError
-from testbed.storage.pattern import Pattern, merge_ranges
+from testbed.storage.pattern import BLOCK, Pattern, merge_ranges
 from testbed.storage.volume import Operation, Volume, VolumeRequest
 from testbed.transport.errors import UsageError
 from testbed.transport.nvme.codes import DISCOVERY_NQN
@@ -109,18 +109,25 @@ class _Run:
         self.error = self.error or f"ended by {signal.Signals(number).name}"
 
     def run(self) -> None:
-        """Read or write all of it, until something fails."""
-        begun = time.monotonic_ns()
+        """Read or write all of it, until something fails.
+
+        Buffers that hold whole blocks of the pattern are filled once, as those of fio are, before the time begins.
+        """
         bs, depth = self.options.bs, self.options.depth
         writes = self.options.operation == "write"
         operation = Operation.WRITE if writes else Operation.READ
-        free = [memoryview(bytearray(bs)) for _ in range(depth)]
+        free = [memoryview(bytearray(bs)) for _ in range(min(depth, -(-(self.end - self.options.offset) // bs)))]
+        whole = not (self.options.offset % BLOCK or bs % BLOCK)
+        put = self.pattern.move if whole else self.pattern.fill
+        for view in free if writes and whole else ():
+            self.pattern.fill(view, 0)
+        begun = time.monotonic_ns()
         at, outstanding = self.options.offset, 0
         while at < self.end or outstanding:
             while free and at < self.end and not self.error:
                 view = free.pop()[: min(bs, self.end - at)]
                 if writes:
-                    self.pattern.fill(view, at)
+                    put(view, at)
                 self.initiator.submit(self.volume, operation, at, view)
                 at += len(view)
                 outstanding += 1

@@ -120,9 +120,11 @@ def _print_outcome(
         console().print(f"{lab.name}: already deployed, nothing changed ({elapsed_s:.1f} s)", highlight=False)
         return
     routers = len(lab.switches)
+    ready = "routing converged" if waited and routers else "up"
+    if waited and plan.services:
+        ready += f" and {len(plan.services)} services on nodes answer"
     console().print(
-        f"{lab.name}: {len(lab.hosts)} hosts, {routers} switches, {len(lab.links)} links;"
-        f" {'routing converged' if waited and routers else 'up'} in {elapsed_s:.1f} s",
+        f"{lab.name}: {len(lab.hosts)} hosts, {routers} switches, {len(lab.links)} links; {ready} in {elapsed_s:.1f} s",
         highlight=False,
     )
     console().print(f"time scale k = {scale.k:g} ({scale.reason})", highlight=False)
@@ -147,4 +149,4 @@ def _bfd_text(lab: "Lab", of: str) -> str:
     choice = f"{bfd.interval} x {bfd.multiplier}" if bfd else "off"
     images = {switch.container.image if switch.container else "" for switch in lab.switches}
     why = ": its switches may run different releases of FRR" if len(images) > 1 else ""
-    return f"BFD auto: {choice} for {sessions} sessions{of}{why}"
+    return f"BFD auto: {choice} for {sessions} session{'' if sessions == 1 else 's'}{of}{why}"

@@ -9,7 +9,7 @@ from testbed.cli.counters.guard_rows import guard_rows
 from testbed.cli.lab_choice import check_network, open_lab
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.tenants_view import show_tenants, show_vteps
-from testbed.cli.labs.transport_scale import transport_rows
+from testbed.cli.labs.transport_scale import medium_rows, transport_rows
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.link_groups import read_link_groups
 from testbed.deploy.live import RunningLab
@@ -284,6 +284,7 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
                 ("RTT, GPU to GPU", scale_up.rtt, plan.rtt, "x k"),
             )
         ]
+    rows += medium_rows(lab.model, k)
     for network in lab.model.data_networks:
         if lab.model.carrier_of(network) != network:
             continue  # its switches are another one's

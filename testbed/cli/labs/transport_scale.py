@@ -1,4 +1,5 @@
-"""Both sides of what transports in user space scale: the base round trip, and times and rates of RoCE's controllers."""
+"""Both sides of what transports in user space scale: the base round trip, times and rates of RoCE's controllers, and
+the media of storage targets."""
 
 from __future__ import annotations
 
@@ -38,6 +39,16 @@ def transport_rows(lab: Lab, k: float) -> list[dict[str, str]]:
         for one in scaled_parameters(settings)
     ]
     return rows
+
+
+def medium_rows(lab: Lab, k: float) -> list[dict[str, str]]:
+    """Return the rows of the media that storage targets have, each kind once."""
+    media = [node.target.medium for node in lab.targets if node.target is not None]
+    rates = sorted({medium.rate.bps for medium in media if medium.rate is not None})
+    latencies = sorted({medium.latency.ns for medium in media if medium.latency is not None})
+    both = [("rate of a medium", str(Rate(bps)), str(Rate(bps).scaled(k)), "/ k") for bps in rates]
+    both += [("latency of a medium", str(Duration(ns)), str(Duration(ns).scaled(k)), "x k") for ns in latencies]
+    return [{"quantity": what, "fabric": real, "lab": scaled, "law": law} for what, real, scaled, law in both]
 
 
 def _text(dimension: Dimension, value: float) -> str:

@@ -71,7 +71,7 @@ class EventStream:
     def __init__(self, lab: RunningLab) -> None:
         self._lab = lab
         self._epoll = select.epoll()
-        self._daemons: dict[int, tuple[str, str, str]] = {}
+        self._daemons: dict[int, tuple[str, str, str, str]] = {}
         self._services: dict[Path, Place] = {}
         self._domains: dict[Path, DomainPlan] = {}
         """The scale-up domains by the run directories of their switches."""
@@ -156,14 +156,14 @@ class EventStream:
                 self._services[place.directory] = place
         running = running_programs(places, set(self._lab.identities.values()))
         for (service, node), pids in running.items():
-            for pid in pids.values():
-                self._watch_process(pid, node, "service-ended", service)
+            for program, pid in pids.items():
+                self._watch_process(pid, node, "service-ended", service, program)
 
-    def _watch_process(self, pid: int, node: str, kind: str, subject: str) -> None:
+    def _watch_process(self, pid: int, node: str, kind: str, subject: str, detail: str = "") -> None:
         """Have the end of a process told as an event of this kind."""
         with contextlib.suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
-            self._daemons[fd] = (node, kind, subject)
+            self._daemons[fd] = (node, kind, subject, detail)
             self._epoll.register(fd, select.EPOLLIN)
 
     def stop(self) -> None:
@@ -187,10 +187,10 @@ class EventStream:
                 if fd == self._stopped:
                     return
                 if fd in self._daemons:
-                    node, kind, subject = self._daemons.pop(fd)
+                    event = self._daemons.pop(fd)
                     self._epoll.unregister(fd)
                     os.close(fd)
-                    yield self._event(node, kind, subject)
+                    yield self._event(*event)
                 elif fd in self._links:
                     yield from self._link_events(*self._links[fd])
                 else:
@@ -272,8 +272,9 @@ class EventStream:
     def _service_events(self, place: Place, pid_file: Path) -> Iterator[LabEvent]:
         """A program of a service was started."""
         with contextlib.suppress(OSError, ValueError):
-            self._watch_process(int(pid_file.read_text()), place.node, "service-ended", place.service)
-            yield self._event(place.node, "service-started", place.service, pid_file.stem)
+            program = pid_file.stem
+            self._watch_process(int(pid_file.read_text()), place.node, "service-ended", place.service, program)
+            yield self._event(place.node, "service-started", place.service, program)
 
     def _added_lines(self, path: Path) -> list[str]:
         """The complete lines that a file has more than when it was last read."""

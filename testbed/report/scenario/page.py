@@ -258,9 +258,6 @@ def _views(record: Record, budget: int) -> list[PointView]:
         needed = sum(len(plot.drawing.svg) for plot in plots)
         cut = needed > budget
         budget -= 0 if cut else needed
-        expected = [item for item in record.expectations if item.point == point.name]
-        worst = (Outcome.INVALID, Outcome.FAIL, Outcome.PASS)
-        found = {item.outcome for item in expected}
         views.append(
             PointView(
                 point=point,
@@ -275,11 +272,19 @@ def _views(record: Record, budget: int) -> list[PointView]:
                 scale_up=[] if run is None else scale_up_rows(run),
                 scale_up_notes=[] if run is None else latency_notes(run),
                 figures=tenant_figures(point),
-                outcome=next((outcome.value for outcome in worst if outcome in found), ""),
+                outcome=_outcome(record, point),
                 opened=single or (point.name in failed and number < 3),
             )
         )
     return views
+
+
+def _outcome(record: Record, point: PointResult) -> str:
+    """The worst outcome of what is expected of a point, which its runs may be no proof of; "" where nothing is."""
+    found = {item.outcome for item in record.expectations if item.point == point.name}
+    if any(not check.ok for run in point.runs for check in run.checks):
+        found.add(Outcome.INVALID)
+    return next((one.value for one in (Outcome.INVALID, Outcome.FAIL, Outcome.PASS) if one in found), "")
 
 
 def _all_checks(record: Record) -> list[tuple[str, int, Check]]:

@@ -24,6 +24,7 @@ from typing import IO, Any, Self
 from testbed.errors import ScenarioError, TestbedError
 from testbed.interrupt import Interrupt
 from testbed.scenario.placed.lab import LiveLab
+from testbed.transport.nvme.codes import Status, status_name
 
 PATIENCE_S = 240.0
 """After so long without an answer a worker is taken to hang. One that dies is noticed at once; one that only begins
@@ -41,13 +42,18 @@ class WorkerFailed(ScenarioError):
     """Traffic cannot go on. `host` says where; `reason` is what the worker says of itself, or how it ended."""
 
     def __init__(self, host: str, reason: str, *, is_death: bool = False) -> None:
-        super().__init__(
-            f"{host}: {reason}", hint="`testbed check` tells whether every NIC reaches every other of its rail"
-        )
+        super().__init__(f"{host}: {reason}", hint=None if is_death else _hint(reason))
         self.host = host
         self.reason = reason
         self.is_death = is_death
         """Whether the worker's process has ended."""
+
+
+def _hint(reason: str) -> str:
+    """What to do about what a worker says of itself."""
+    if status_name(Status.CAPACITY_EXCEEDED) in reason:
+        return "a larger capacity of the target, or less to write"
+    return "`testbed check` tells whether every NIC reaches every other of its rail"
 
 
 class WorkerProcess:

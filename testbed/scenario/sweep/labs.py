@@ -19,6 +19,7 @@ from testbed.scenario.placed.traffic import lab_transports
 from testbed.scenario.sweep.points import topology_key
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.scales import ScenarioScales
+from testbed.scenario.transports.registry import transport_class
 
 
 def ignore_warning(_: str) -> None:
@@ -64,6 +65,7 @@ class ScenarioLabs:
         if self._lab is not None and key == self._key:
             return self._lab
         self._remove()
+        self._check_machine(key)
         model = self._load(topology)
         scale = self._scales(topology, model)
         if scale.warning and clock() == "virtual":
@@ -79,6 +81,13 @@ class ScenarioLabs:
             self._found.add(outcome.lab.name)
         self._warn_of_transports(outcome.lab)
         return outcome.lab
+
+    def _check_machine(self, key: str) -> None:
+        """Raise `CapabilityError` where a point on this lab has a transport whose programs are not there."""
+        for point in self._points:
+            if topology_key(point.topology) == key:
+                for transport in point.scenario.transports:
+                    transport_class(transport.kind).check_machine()
 
     def _warn_of_transports(self, lab: RunningLab) -> None:
         """Tell what the points on this lab may have and hardly mean, each sentence once."""

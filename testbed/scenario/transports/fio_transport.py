@@ -41,11 +41,12 @@ class FioTransport(StorageTransport):
     def make_settings(self, settings: FioSettings) -> Settings:
         """Return the settings of this protocol's workers that say the same."""
 
-    def check_machine(self) -> None:
-        missing = self._missing()
+    @classmethod
+    def check_machine(cls) -> None:
+        missing = cls._missing()
         if missing is not None:
             raise CapabilityError(
-                f"transport {self.transport.kind}: {missing.name} is not installed",
+                f"{cls.noun}: {missing.name} is not installed",
                 missing=missing.name,
                 hint=missing.installation,
             )
@@ -56,9 +57,10 @@ class FioTransport(StorageTransport):
             return []
         return [f"{missing.name} is not installed, and {self.transport.kind} needs it: {missing.installation}"]
 
-    def _missing(self) -> Program | None:
+    @classmethod
+    def _missing(cls) -> Program | None:
         """The first program that it needs and this machine does not have."""
-        return next(iter(missing_programs(self.programs, search_path())), None)
+        return next(iter(missing_programs(cls.programs, search_path())), None)
 
     @property
     def channel_rules(self) -> ChannelRules:

@@ -99,7 +99,8 @@ class LabTransport(ABC):
                     hint=f"did you mean {guess}?" if guess else None,
                 )
 
-    def check_machine(self) -> None:  # noqa: B027 - most need nothing but Python
+    @classmethod  # noqa: B027 - most need nothing but Python
+    def check_machine(cls) -> None:
         """Raise `CapabilityError` where this machine lacks a program that moves the bytes, before any does."""
 
     def warnings(self) -> list[str]:

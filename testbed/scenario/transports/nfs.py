@@ -29,11 +29,12 @@ class Nfs(FioTransport):
     def make_settings(self, settings: FioSettings) -> Settings:
         return NfsSettings(**{field.name: getattr(settings, field.name) for field in fields(settings)})
 
-    def check_machine(self) -> None:
+    @classmethod
+    def check_machine(cls) -> None:
         super().check_machine()
         if not _fio_speaks_nfs():
             raise CapabilityError(
-                "transport nfs: this fio was built without its engine nfs",
+                "NFS: this fio was built without its engine nfs",
                 missing="fio with libnfs",
                 hint="Debian 13's has it: apt-get install fio there; or protocol: nbd",
             )

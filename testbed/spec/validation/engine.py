@@ -193,7 +193,7 @@ class _Place:
                 return self._problem("not-built", f"'{key}': {model.LATER[key]}", "remove the key", key=True)
         known = _known_keys(self.around)
         meant = nearest(key, known) or nearest(key.lower(), known)
-        hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known)}"
+        hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known) or 'none'}"
         hint = next((model.ELSEWHERE[key] for model in self.around if key in model.ELSEWHERE), hint)
         if key == "<<":
             hint = "merge keys are not accepted; what nodes share belongs under topology.groups, kinds or defaults"

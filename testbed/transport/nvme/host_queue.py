@@ -99,6 +99,8 @@ class HostQueue(Connection):
         self.live: bool = False
         self.reason: str = ""
         """Why it has ended."""
+        self.refused: bool = False
+        """The controller has refused Connect, and would again (DNR)."""
         self.cntlid: int = association.cntlid
         self.in_capsule_bytes: int = _CONNECT_IN_CAPSULE
         self.ended: deque[HostRequest] = deque()
@@ -210,6 +212,7 @@ class HostQueue(Connection):
 
     def _on_connected(self, cqe: Cqe) -> None:
         if not cqe.good:
+            self.refused = cqe.final
             self.close(f"Connect: {cqe}")
             return
         if self.config.flow_control:

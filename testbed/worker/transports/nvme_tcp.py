@@ -369,10 +369,11 @@ class _HostEnd:
         self._under_way[self.initiator.submit(volume, operation, offset, buffer)] = io
 
     def _on_done(self, request: VolumeRequest) -> None:
-        io = self._under_way.pop(request)
+        io = self._under_way[request]
         step, listener = io.moving.step, self._traffic.listener
-        if request.error:
+        if request.error:  # it stays among those under way: what a target has refused is not safe
             raise StorageError(f"{request.operation.value} of step {step.number}, {io.length} bytes: {request.error}")
+        del self._under_way[request]
         if step.pulled:
             wrong = self._traffic.pattern.differences(request.view, request.offset)
             if wrong:
@@ -496,9 +497,10 @@ class _Served(Backend):
         return self.kept[number].place(at, length) if number in self.kept else memoryview(bytearray(length))
 
     def write(self, offset: int, data: memoryview) -> None:
-        if len(data) > self._room:
-            raise MediaError(Status.CAPACITY_EXCEEDED)
-        self._room -= len(data)
+        if (offset // STEP_BYTES, offset) not in self._done:
+            if len(data) > self._room:
+                raise MediaError(Status.CAPACITY_EXCEEDED)
+            self._room -= len(data)
         wrong = self._traffic.pattern.differences(data, offset)
         if wrong:
             count = sum(length for _, length in wrong)

@@ -78,7 +78,7 @@ def test_contents_are_verified(pair: Pair, tmp_path: Path) -> None:
         assert found["not_safe"] == [[512 << 30, 8 * MIB]]
         small = ["--nsid", "4", "--bs", "4K", "--depth", "32"]
         assert [run_tool(pair.near, step, *at(4420), *small)[0] for step in ("write", "verify")] == [0, 0]
-        stranger = ["--hostnqn", "nqn.stranger", "--give-up", "0.3"]
+        stranger = ["--hostnqn", "nqn.stranger", "--give-up", "600"]  # not waited for: it is refused for good
         assert run_tool(pair.near, "discover", "--path", FAR, *stranger) == (0, [])
         status, words = run_tool(pair.near, "read", *at(4420), *stranger)
         assert status == 2 and "Connect Invalid Host" in words

@@ -22,6 +22,7 @@ from dhcp_client import HOST_NAME, NTP, lease
 from waiting import until
 
 from testbed import services
+from testbed.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
 from testbed.deploy.power import NoPower, is_on, power_off, power_on
 from testbed.deploy.records.state import StateBusy
 from testbed.deploy.services import missing_services, read_services, restart_services, service_places
@@ -242,7 +243,16 @@ def test_a_node_without_power_is_silent_and_comes_back_whole(lab: Any) -> None:
     assert power_off(lab, SWITCH)
     assert not power_off(lab, SWITCH) and not is_on(lab, SWITCH)
     assert {status.state for status in read_services(lab) if status.node == SWITCH} == {"dead"}
+    assert {status.name: status.state for status in lab.status() if status.state != "running"} == {SWITCH: "off"}
     assert not processes_in({lab.identities[SWITCH]})
+    with pytest.raises(LabExists, match="is deployed but not whole") as caught:
+        deploy_lab(lab.model, lab.state, DeployOptions(k=lab.record.k))
+    assert (caught.value.hint or "").startswith(f"testbed power on {SWITCH}; ")
+    log_in = ssh(lab, SWITCH, "true")
+    assert log_in.returncode == 255
+    assert log_in.stderr.startswith(
+        (f"{address(lab, SWITCH)} port 22: timed out", f"{address(lab, SWITCH)} port 22: No route")
+    )
     with pytest.raises(DriverError, match=f"the management port of {SWITCH} is down"):
         restart_services(lab, "ssh", SWITCH)
     assert power_on(lab, SWITCH)
@@ -303,7 +313,7 @@ def test_a_dead_service_is_told_and_started_again(lab: Any) -> None:
         events = iter(stream)
         os.kill(dns.pids["dnsmasq"], signal.SIGKILL)
         ended = next(event for event in events if event.kind == "service-ended")
-        assert (ended.node, ended.subject) == (SERVER, "dns")
+        assert (ended.node, ended.subject, ended.detail) == (SERVER, "dns", "dnsmasq")
         assert missing_services(lab) == [f"dns of {SERVER} is dead: its log is {dns.log}"]
 
         def bound() -> socket.socket:

@@ -104,6 +104,7 @@ def test_a_target_that_is_killed_leaves_bytes_that_are_said_not_to_be_safe(lab: 
     assert killed and result.failure is not None
     message = result.failure.message
     assert "flash1: its worker was killed by signal SIGKILL; not safe are " in message
+    assert result.failure.hint is None, "nobody has to look for why"
     (told,) = re.findall(r"not safe are (\d+) bytes that were being written: (.*)", message)
     assert 0 < int(told[0]) < 3 * 3 * MB * (1 - killed[0]) + 3 * 2 * 2 * 65536, "what arrived before is safe"
     first, last = map(int, re.findall(r"(\d+) to (\d+) of the 1500000 of step", told[1])[0])
@@ -157,9 +158,14 @@ def test_the_medium_takes_its_time(lab: RunningLab) -> None:
 
 
 def test_a_full_target_ends_the_run_with_what_was_not_written(lab: RunningLab) -> None:
-    result = run(lab, checkpoint(5, size_bytes=5 * MB, storage=2), "flash*")
-    assert not result.complete
-    assert "Capacity Exceeded" in str(result.failure)
+    """One host writes 8 MB to a target of 6: commands that it refused are as little safe as those under way."""
+    result = run(lab, checkpoint(2, size_bytes=8 * MB), "flash1", hosts=1, io_bytes=1 << 20)
+    assert result.failure is not None
+    message = result.failure.message
+    assert "Capacity Exceeded; not safe are " in message
+    assert result.failure.hint == "a larger capacity of the target, or less to write"
+    ranges = re.findall(r"(\d+) to (\d+) of the 8000000 of step 0", message)
+    assert ranges == [(str(5 << 20), "7999999")], "5 MiB fit into 6 MB"
 
 
 def test_a_path_that_dies_loses_nothing(lab: RunningLab) -> None:

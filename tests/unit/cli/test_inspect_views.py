@@ -10,7 +10,7 @@ from fake_lab import small_lab
 
 from testbed.cli.labs.inspect_views import node_columns
 from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
-from testbed.cli.labs.transport_scale import transport_rows
+from testbed.cli.labs.transport_scale import medium_rows, transport_rows
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.fabric.sizing import measure_sizing
 from testbed.report.graph.management import pictured
@@ -34,6 +34,20 @@ def test_nodes_show_what_they_are_where_they_are_more_than_namespaces(
     rows: list[dict[str, Any]], more: list[str]
 ) -> None:
     assert node_columns(rows) == ["name", "kind", "role", *more, "state", "ipv4_address"]
+
+
+def test_both_sides_of_a_medium_are_shown() -> None:
+    targets = "flash: {count: 2, medium: {rate: 40G, latency: 80us}}, disk: {medium: {rate: 8G}}, array: {}"
+    text = f"""name: media
+fabric: {{design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1}}
+networks: {{storage: {{targets: {{{targets}}}}}}}
+"""
+    rows = [tuple(row.values()) for row in medium_rows(load_topology_text(text, file="media.yml"), 20_000)]
+    assert rows == [
+        ("rate of a medium", "8 Gbit/s", "400 kbit/s", "/ k"),
+        ("rate of a medium", "40 Gbit/s", "2 Mbit/s", "/ k"),
+        ("latency of a medium", "80 us", "1.6 s", "x k"),
+    ]
 
 
 def test_both_sides_of_what_transports_scale_are_shown() -> None:

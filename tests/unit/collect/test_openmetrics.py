@@ -103,10 +103,12 @@ def test_depths_are_a_histogram_of_whole_bytes(ports: FakePorts) -> None:
 def test_a_lab_without_qos_has_the_kernels_counters() -> None:
     counters = PortCounters(rx_bytes=7, tx_packets=3)
     places = {("h1", "eth1"): counters}
-    samples = scrape(LabReading(lab="plain", k=10, ports=places, networks=dict.fromkeys(places, "backend")))
+    networks, rates = dict.fromkeys(places, "backend"), dict.fromkeys(places, 40_000_000)
+    samples = scrape(LabReading(lab="plain", k=10, ports=places, networks=networks, rates=rates))
     port = {"lab": "plain", "node": "h1", "interface": "eth1", "network": "backend"}
     assert of(samples, "testbed_kernel_rx_bytes_total", **port) == 7
     assert of(samples, "testbed_kernel_tx_packets_total", **port) == 3
+    assert of(samples, "testbed_port_rate_bits_per_second", **port) == 40e6
 
 
 def test_ports_without_qos_in_a_lab_that_has_it_are_counted_by_the_kernel_under_their_network(ports: FakePorts) -> None:

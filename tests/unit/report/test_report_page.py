@@ -144,6 +144,21 @@ def test_says_what_matters(page: str, record: Record) -> None:
         assert text.replace("'", "&#39;") in page, text
 
 
+def test_a_point_whose_runs_prove_nothing_is_invalid() -> None:
+    record = load("permutation-lb")
+    assert "invalid" not in _points(record), "what is expected of them is met, or not"
+    first, *others = record.points
+    run = first.runs[0]
+    broken = dataclasses.replace(run, checks=[dataclasses.replace(run.checks[0], ok=False), *run.checks[1:]])
+    points = [dataclasses.replace(first, runs=[broken, *first.runs[1:]]), *others]
+    assert _points(dataclasses.replace(record, points=points))[0] == "invalid"
+
+
+def _points(record: Record) -> list[str]:
+    """The chips behind the points' names."""
+    return re.findall(r"<summary>.*?<span class=\"chip (\w+)\"", render_report(record))
+
+
 @pytest.mark.parametrize(
     ("name", "titles"),
     [

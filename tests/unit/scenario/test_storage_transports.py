@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from testbed.api.sweeps import read_sweep
+from testbed.deploy.records.state import StateDirectory
 from testbed.errors import CapabilityError, ScenarioError
 from testbed.model.scenario import Ranks, Transport, TransportKind
 from testbed.plan import plan_lab
 from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.placed.placement import place_ranks
+from testbed.scenario.sweep.labs import LabOptions, ScenarioLabs
 from testbed.scenario.transports.fio_transport import MOST_JOBS
 from testbed.scenario.transports.registry import transport_on
 from testbed.spec import load_topology_text
@@ -32,6 +36,18 @@ networks:
     targets:
       flash: {protocol: [nbd, nfs], capacity: 1MB}
       disk: {protocol: nfs, medium: {latency: 5us}}
+"""
+
+
+SCENARIO = """name: blocks
+topology:
+  inline:
+    name: blocks
+    scale: {time: 1000}
+    fabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}
+    networks: {storage: {targets: {flash: {protocol: nbd}}}}
+transport: {kind: nbd}
+workload: {kind: checkpoint, bytes: 1MB, storage: 1, ranks: {network: storage, targets: ["*"]}}
 """
 
 
@@ -55,6 +71,18 @@ def test_a_missing_program_is_refused_with_what_installs_it(
     with pytest.raises(CapabilityError, match=f"{program} is not installed") as caught:
         transport.check_machine()
     assert (caught.value.hint or "").startswith("apt-get install nbdkit" if kind == "nbd" else "apt-get install nfs-")
+
+
+def test_a_missing_program_is_refused_before_a_lab_comes_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name, path: None if name == "nbdkit" else f"/usr/bin/{name}")
+    monkeypatch.setattr("testbed.scenario.sweep.labs.deploy_lab", lambda *_: pytest.fail("a lab was deployed"))
+    sweep = read_sweep(SCENARIO)
+    state = StateDirectory(state=tmp_path / "state", run=tmp_path / "run")
+    with (
+        ScenarioLabs(sweep, state, LabOptions()) as labs,
+        pytest.raises(CapabilityError, match="nbdkit is not installed"),
+    ):
+        labs(sweep.points[0].topology)
 
 
 @pytest.mark.parametrize(

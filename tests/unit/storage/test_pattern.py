@@ -30,6 +30,17 @@ def test_no_block_is_another() -> None:
     assert len({whole[at : at + BLOCK] for at in range(0, len(whole), BLOCK)}) == 3 * MIB // BLOCK
 
 
+@pytest.mark.parametrize("length", [512, BLOCK, 9 * BLOCK + 512, (300 << 10) * 5])
+def test_what_was_filled_is_moved_to_another_place(length: int) -> None:
+    pattern = Pattern(7)
+    moved, filled = memoryview(bytearray(length)), memoryview(bytearray(length))
+    pattern.fill(moved, 0)
+    for offset in (BLOCK, 1 << 40, 0):
+        pattern.move(moved, offset)
+        pattern.fill(filled, offset)
+        assert moved == filled
+
+
 def test_each_changed_byte_is_found() -> None:
     source = Random(1)
     pattern = Pattern(9)
