@@ -247,6 +247,10 @@ def _check_scale_up(lab: RunningLab) -> CheckResult:
 def _check_planes(lab: RunningLab) -> CheckResult:
     """Data crosses every link of every domain, and all credits come back."""
     found = probe_planes(lab)
+    if not found.links:
+        return CheckResult(
+            name="scale-up planes", status=CheckStatus.UNKNOWN, count=0, detail="no switch runs, so no link was tested"
+        )
     what = "links of GPUs to planes up, their credits whole,"
     if found.busy:
         what = f"links up as their switches say ({', '.join(found.busy)}: in use, so nothing was sent),"

@@ -435,6 +435,10 @@ class _Run:
 
     def _collect(self) -> None:
         """Collects what the workers have measured, of all that are left."""
+        if self.interrupted and not self.begin_ns:
+            # Nothing has moved, and whoever fills its buffers hears nothing until they are full.
+            self._workers.discard(self._hosts)
+            return
         hosts = [host for host in self._hosts if host in self._workers.workers]
         self._workers.tell(dict.fromkeys(hosts, _STOP))
         answers = self._workers.wait(hosts, "report", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
