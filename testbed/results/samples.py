@@ -350,6 +350,7 @@ class PlaneLoad:
     leaked_credits: Count
     """Credits of lost frames that were given back."""
     downs: Count
+    """How often one of these links went down, as the switch saw it."""
     buffer_peak_bytes: Count
     """The deepest that an input buffer of the switch was, of one link and channel."""
     buffer_bytes: Count

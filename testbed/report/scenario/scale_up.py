@@ -31,7 +31,7 @@ def latency_notes(run: RunResult) -> list[str]:
 
 def _row(load: ScaleUpLoad, plane: PlaneLoad) -> tuple[Cell, ...]:
     lost = f"{plane.wire_losses:,} lost on wires" if plane.wire_losses else ""
-    down = f"down {plane.downs} times" if plane.downs else ""
+    down = f"{plane.downs} times a link down" if plane.downs else ""
     return (
         Cell(text=load.domain, remark=load.problem),
         Cell(text=str(plane.plane), remark=down),

@@ -171,7 +171,7 @@ def link_reading(lab: Lab, place: int, **counters: int) -> LinkReading:
 
 def report(**changes: Any) -> dict[str, Any]:
     vc = {"tx_frames": 30, "tx_bytes": 3000, "rx_frames": 0, "rx_bytes": 0, "dropped_frames": 0, "dropped_bytes": 0}
-    plane = {"retry": {"tx_replay": 2}, "vcs": [vc | {"tx_line_bytes": 3120, "xmit_wait_ns": 600_000_000}]}
+    plane = {"retry": {"tx_replay": 2}, "downs": 4, "vcs": [vc | {"tx_line_bytes": 3120, "xmit_wait_ns": 600_000_000}]}
     return {
         "domain": "p1-s1",
         "rtt_ns": 20_000_000,
@@ -192,7 +192,8 @@ def loads(lab: Lab, plan: LabPlan, reports: list[dict[str, Any]], **reading: Any
             self.plan = plan
 
     links = tuple(
-        link_reading(lab, n, sent_frames=10, dropped_frames=3, xoff_tx=1, xmit_wait_ns=n) for n in range(2 * GPUS)
+        link_reading(lab, n, sent_frames=10, dropped_frames=3, xoff_tx=1, xmit_wait_ns=n, downs=1)
+        for n in range(2 * GPUS)
     )
     seen = DomainReading(domain="p1-s1", lateness_p999_ns=500_000, links=links, **reading)
     return scale_up_loads(Whole(), [seen], reports)  # type: ignore[arg-type]  # of which it reads the plan alone
@@ -203,6 +204,7 @@ def test_loads_are_those_of_both_ends_by_plane(lab: Lab, plan: LabPlan) -> None:
     assert [plane.plane for plane in load.planes] == [1, 2]
     for plane in load.planes:
         assert plane.frames == GPUS * 10 + 30 and plane.drops == GPUS * 3 and plane.replays == 2
+        assert plane.downs == GPUS, "a link that goes down does so at both ends"
         assert plane.pauses == GPUS and 0 < plane.buffer_peak_bytes <= plane.buffer_bytes
     assert load.rtt_floor_s == pytest.approx(0.001) and load.rtt_floor_real_s == pytest.approx(0.001 / K)
     assert load.latency_p50_s == 0.02 and load.latency_p999_s == 0.06
