@@ -42,7 +42,8 @@ class WorkerFailed(ScenarioError):
 
     def __init__(self, host: str, reason: str, *, is_death: bool = False) -> None:
         super().__init__(
-            f"{host}: {reason}", hint="`testbed check` tells whether every NIC reaches every other of its rail"
+            f"{host}: {reason}",
+            hint="`testbed check` tells whether every NIC reaches every other of its rail, and every GPU its planes",
         )
         self.host = host
         self.reason = reason

@@ -222,6 +222,10 @@ def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: 
     rows = scale_up_rows(run)
     assert [[cell.text for cell in row[:3]] for row in rows] == [["p1-s1", "1", "70"], ["p1-s1", "2", "70"]]
     assert all(len(row) == len(SCALE_UP_COLUMNS) for row in rows)
+    dead = replace(run, scale_up=[replace(found[0], planes=[], problem="its switch does not run")])
+    ((domain, *others),) = scale_up_rows(dead)
+    assert (domain.text, domain.remark) == ("p1-s1", "its switch does not run")
+    assert {cell.text for cell in others} == {"–"} and len(others) == len(SCALE_UP_COLUMNS) - 1
     (note,) = latency_notes(run)
     assert "1.00 (P50) and 3.00 (P99.9) modelled round trips; rtt_floor_real 50 ns" in note
     assert "1 of 10 transfers failed, and nothing moved for 2" in note
