@@ -392,6 +392,8 @@ class _Run:
     def execute(self) -> None:
         try:
             if not self._note(self._workers.start(self._hosts, self._interrupt, self._seats)):
+                if self.interrupted:
+                    self._workers.discard(self._hosts)  # they may be busy with their own start
                 return
             commands = {
                 host: {"do": "prepare", "program": encode_program(program)} for host, program in self._programs.items()

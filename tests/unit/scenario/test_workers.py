@@ -201,3 +201,16 @@ def test_what_is_interrupted_before_it_begins_waits_for_nobody() -> None:
         result = runner.run(workload, ranks, WorkloadRunOptions(interrupt=interrupt))
         assert result.interrupted and result.failure is None and not result.begin_monotonic_ns
         assert None not in processes and [runner.pid(rank.node) for rank in ranks] == [None, None]
+
+
+def test_a_worker_that_is_not_there_yet_is_not_waited_for_after_an_interrupt() -> None:
+    """Its start would be waited for until the grace for those that end by themselves is over."""
+    model, plan = small_lab()
+    lab = FakeLab(model, plan, lambda node, argv: [sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    ranks = [host.nics[0] for host in plan.hosts[:2]]
+    with Interrupt() as interrupt, WorkloadRunner(lab, Transport(kind=TransportKind.TCP)) as runner:
+        interrupt.request()
+        result = runner.run(
+            generate_point_to_point(ranks=2, size_bytes=1000), ranks, WorkloadRunOptions(interrupt=interrupt)
+        )
+        assert result.interrupted and [runner.pid(rank.node) for rank in ranks] == [None, None]
