@@ -32,6 +32,7 @@ def host_gpus(plan: LabPlan, library: Path, run: Path) -> Iterator[tuple[str, Ho
             yield (
                 host,
                 HostGpus(
+                    host=host,
                     domain=domain.name,
                     library=library,
                     time_scale=link.k,

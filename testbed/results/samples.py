@@ -164,6 +164,8 @@ class CollectiveResult:
     wrong: Count | None
     """Elements that differ in any bit from what they should be; None: not checked."""
     label: str = ""
+    line_bps: Number | None = None
+    """What a GPU's scale-up links send, where they carried all of it; None: the line is that of a rank's NIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +352,7 @@ class PlaneLoad:
     leaked_credits: Count
     """Credits of lost frames that were given back."""
     downs: Count
+    """How often one of these links went down, as the switch saw it."""
     buffer_peak_bytes: Count
     """The deepest that an input buffer of the switch was, of one link and channel."""
     buffer_bytes: Count

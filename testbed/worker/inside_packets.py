@@ -339,6 +339,7 @@ class InsidePackets:
         if done.kind is Kind.ARRIVED:
             if (landed := self._landing.pop((endpoint.gpu, done.handle), None)) is not None:
                 landed.arrived = True
+                self.counts.ended += 1
                 self._recipient.on_arrived(landed.step, done.ended_ns, landed.landing)
             return
         if (ping := self._pings.pop((endpoint.gpu, done.handle), None)) is not None:
@@ -364,11 +365,12 @@ class InsidePackets:
         self._begun[step.begins_at] -= 1
         self._lent[_lender(step)] -= 1
         if transfer.error is None or (transfer.arrived and self._packets.counts_errors):
-            self.counts.ended += 1
             if not transfer.arrived:
+                self.counts.ended += 1
                 self._recipient.on_arrived(step, done.ended_ns, transfer.landing)
             self._recipient.on_sent(step, done.ended_ns)
         else:
+            self.counts.ended -= transfer.arrived
             self._fail(step, transfer.error, done.ended_ns)
         for rank in [rank for rank, queue in self._waiting.items() if queue]:
             self._begin_waiting(rank)

@@ -168,7 +168,7 @@ def scale_up_rows(lab: Lab, k: float | None) -> list[dict[str, str]]:
     return [
         *_shape_rows(scale_up, sizing, plan),
         *_link_rows(scale_up, sizing, plan),
-        _packets_row(packet_scale(lab), scale_up),
+        _packets_row(packet_scale(lab), scale_up, k),
     ]
 
 
@@ -239,18 +239,21 @@ def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | Non
     return rows
 
 
-def _packets_row(packets: PacketScale, scale_up: ScaleUp) -> dict[str, str]:
+def _packets_row(packets: PacketScale, scale_up: ScaleUp, k: float | None) -> dict[str, str]:
     """By what transfers are realised, and the time scale that packets would need."""
     note = (
-        f"{_needs(scale_up)} k = {packets.k:,.0f} ({packets.frames_per_s:.2g} / k frames/s and as many answers, in"
+        f"{_needs(packets, scale_up, k)} ({packets.frames_per_s:.2g} / k frames/s and as many answers, in"
         f" {packets.share:.0%} of the {CARRIED_FRAMES_PER_S:,} that two cores carry)"
     )
     return _row("transfers by", scale_up.by.value, note=note)
 
 
-def _needs(scale_up: ScaleUp) -> str:
-    """The beginning of what is said of a k."""
-    return "packets need" if scale_up.by is ScaleUpBy.PACKETS else "packets would need"
+def _needs(packets: PacketScale, scale_up: ScaleUp, k: float | None) -> str:
+    """Which time scale packets need, and whether that of the lab or file, `k`, is too small for those that it has."""
+    if scale_up.by is not ScaleUpBy.PACKETS:
+        return f"packets would need k = {packets.k:,.0f}"
+    short = f", more than {k:,.0f}" if k is not None and k < packets.k else ""
+    return f"packets need k = {packets.k:,.0f}{short}"
 
 
 def validated_rows(lab: Lab) -> list[dict[str, str]]:
@@ -258,7 +261,7 @@ def validated_rows(lab: Lab) -> list[dict[str, str]]:
     sizing = measure_scale_up(lab)
     if not lab.scale_up.stated or not sizing.domains:
         return []
-    scale_up, packets = lab.scale_up, packet_scale(lab)
+    scale_up, packets, k = lab.scale_up, packet_scale(lab), lab.scale.time
     planes = f"links of a GPU to {scale_up.planes} planes: {_folded(scale_up)}{_ports(scale_up, sizing.largest.gpus)}"
     return [
         {
@@ -274,7 +277,7 @@ def validated_rows(lab: Lab) -> list[dict[str, str]]:
         {
             "what": "scale-up BDP of a link",
             "value": str(ByteCount(sizing.link_bdp_bytes)),
-            "note": f"{scale_up.link_rate} x {scale_up.rtt}; by {scale_up.by}; {_needs(scale_up)} k = {packets.k:,.0f}",
+            "note": f"{scale_up.link_rate} x {scale_up.rtt}; by {scale_up.by}; {_needs(packets, scale_up, k)}",
         },
     ]
 

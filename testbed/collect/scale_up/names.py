@@ -92,7 +92,7 @@ _CBFC = tuple(
     for way in ("tx", "rx")
 )
 _LLR = (
-    _of_retry("tx_init_ctl_os", "LLR_INITs sent: LLR began anew", "RECOVERY_ERROR_COUNT_TOTAL"),
+    _of_retry("tx_init_ctl_os", "LLR_INITs sent, one after the other until one is answered"),
     _of_retry("tx_init_echo_ctl_os", "LLR_INIT_ECHOs sent"),
     _of_retry("tx_ack_ctl_os", "LLR_ACKs sent"),
     _of_retry("tx_nack_ctl_os", "LLR_NACKs sent"),

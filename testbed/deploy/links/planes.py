@@ -77,6 +77,7 @@ class PlaneControl:
         Raises `PlaneRefused` for what such a link does not have.
         """
         links = self._find(place)
+        self._check_burst(links, change)
         of_planes = {link.plane: self._resolve(link, change) for link in links}
         for domain, of_domain in _by_domain(links).items():
             switch = self._running(domain)
@@ -87,6 +88,19 @@ class PlaneControl:
                 switch.set_links([(link.gpu, link.plane - 1) for link in of_domain if link.plane in planes], changes)
                 for plane in planes:
                     del left[plane]
+
+    def _check_burst(self, links: Sequence[ScaleUpLink], change: LinkChange) -> None:
+        """Refuse to say in what runs a link loses frames that loses none. Raises `PlaneRefused`."""
+        if change.burst is None or change.burst <= 1 or change.loss:
+            return
+        for domain, of_domain in _by_domain(links).items():
+            errors = self._errors(domain) if change.loss is None else None
+            for link in of_domain:
+                if errors is None or not errors[link.gpu, link.plane].loss:
+                    raise PlaneRefused(
+                        f"{link.name}: a burst says how many frames it loses one after the other, and it loses none",
+                        hint="say with it which share of them is lost: --loss 0.1%",
+                    )
 
     def reset(self, place: str) -> None:
         """Bring links back to what the topology declares. A switch that does not run is started."""

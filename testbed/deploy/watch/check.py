@@ -22,7 +22,7 @@ from testbed.deploy.watch.sessions import missing_sessions
 from testbed.deploy.watch.tenants import probe_isolation, probe_tenants
 from testbed.drivers.netlink.routes import difference, key_text, route_key, wanted_routes
 from testbed.errors import TestbedError
-from testbed.model import BACKEND, OUT_OF_BAND, Tenant
+from testbed.model import BACKEND, OUT_OF_BAND, ScaleUpFlowControl, Tenant
 from testbed.plan.operations import PortPlan
 from testbed.switchd.errors import SwitchError
 
@@ -247,7 +247,12 @@ def _check_scale_up(lab: RunningLab) -> CheckResult:
 def _check_planes(lab: RunningLab) -> CheckResult:
     """Data crosses every link of every domain, and all credits come back."""
     found = probe_planes(lab)
-    what = "links of GPUs to planes up, their credits whole,"
+    if not found.links:
+        return CheckResult(
+            name="scale-up planes", status=CheckStatus.UNKNOWN, count=0, detail="no switch runs, so no link was tested"
+        )
+    with_credits = lab.model.scale_up is not None and lab.model.scale_up.flow_control is ScaleUpFlowControl.CREDITS
+    what = "links of GPUs to planes up, their credits whole," if with_credits else "links of GPUs to planes up"
     if found.busy:
         what = f"links up as their switches say ({', '.join(found.busy)}: in use, so nothing was sent),"
     return _result("scale-up planes", found.links, what, found.failures, {SCALE_UP: found.links})

@@ -76,9 +76,10 @@ def print_record(record: Record, console: Console) -> None:
         planes = [scale_up_rows(run) for _, run in domains]
         title = "Scale-up domains by packets, both ends of links, lab time"
         console.print(_loads_table(title, SCALE_UP_COLUMNS, [point for point, _ in domains], planes))
-        for _, run in domains[:MAX_NETWORK_POINTS]:
+        for point, run in domains[:MAX_NETWORK_POINTS]:
+            which = f"{point.name}, " if len(record.points) > 1 else ""
             for note in latency_notes(run):
-                console.print(_plain(note), soft_wrap=True)
+                console.print(_plain(which + note), soft_wrap=True)
     rows = [row for point in record.points for row in collective_rows(point)]
     if rows:
         console.print(_collective_table(rows))

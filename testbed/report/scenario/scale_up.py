@@ -20,8 +20,14 @@ SCALE_UP_COLUMNS = (
 
 
 def scale_up_rows(run: RunResult) -> list[tuple[Cell, ...]]:
-    """Return a line for each plane of each domain: a cell for each of `SCALE_UP_COLUMNS`."""
-    return [_row(load, plane) for load in run.scale_up for plane in load.planes]
+    """Return a line for each plane of each domain, and one for a domain whose switch could not be asked.
+
+    A line has a cell for each of `SCALE_UP_COLUMNS`.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for load in run.scale_up:
+        rows += [_row(load, plane) for plane in load.planes] or [_unknown(load)]
+    return rows
 
 
 def latency_notes(run: RunResult) -> list[str]:
@@ -29,9 +35,14 @@ def latency_notes(run: RunResult) -> list[str]:
     return [_latency(load) for load in run.scale_up]
 
 
+def _unknown(load: ScaleUpLoad) -> tuple[Cell, ...]:
+    """Return what is said of a domain of whose links nothing is known."""
+    return (Cell(text=load.domain, remark=load.problem), *[Cell(text=MISSING)] * (len(SCALE_UP_COLUMNS) - 1))
+
+
 def _row(load: ScaleUpLoad, plane: PlaneLoad) -> tuple[Cell, ...]:
     lost = f"{plane.wire_losses:,} lost on wires" if plane.wire_losses else ""
-    down = f"down {plane.downs} times" if plane.downs else ""
+    down = f"{plane.downs} times a link down" if plane.downs else ""
     return (
         Cell(text=load.domain, remark=load.problem),
         Cell(text=str(plane.plane), remark=down),

@@ -24,6 +24,8 @@ GPUS_VARIABLE: Final = "TESTBED_GPUS"
 class HostGpus:
     """The GPUs of a host and the domain that they are in."""
 
+    host: str
+    """Its name in the lab."""
     domain: str
     library: Path
     """The compiled library of endpoints: a host need not have a compiler."""
@@ -46,6 +48,10 @@ class HostGpus:
         if not 1 <= number <= len(self.gpus):
             raise UsageError(f"there is no GPU {number} in this host: it has 1 to {len(self.gpus)}")
         return self.gpus[number - 1]
+
+    def name(self, number: int) -> str:
+        """What the GPU of a local number is called in the lab, such as p1-s1-h1.gpu2."""
+        return f"{self.host}.gpu{number}"
 
     def to_json(self) -> str:
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}

@@ -13,8 +13,9 @@ from testbed.plan.operations import PortPlan
 from testbed.results import Channel, ChannelSamples, CollectiveResult, Transfers
 from testbed.scenario.placed.placed_workload import PlacedWorkload, datatype_of
 from testbed.scenario.placed.placement import flow_end
+from testbed.scenario.placed.scale_up import ScaleUpDomains
 from testbed.scenario.run.flow_rates import union_s
-from testbed.scenario.run.inside_flows import inside_flows
+from testbed.scenario.run.inside_flows import inside_flows, payload_bps
 from testbed.scenario.run.requests import RequestsMeasured, measure_requests
 from testbed.scenario.run.storage import computed_until_s, storage_samples
 from testbed.workload.collectives.operation import Kind
@@ -312,7 +313,7 @@ def _collectives(
                     wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
                     label=_shared_label(transfers[0].label, transfers[-1].label),
                     pairs=frozenset((step.source, step.destination) for step in transfers),
-                    inside=any(step.number not in placement.channels.of_step for step in transfers),
+                    inside=Counter(step.number not in placement.channels.of_step for step in transfers),
                 ),
             )
         )
@@ -327,7 +328,7 @@ def _shared_label(first: str, last: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
-    """This tells how one collective went. `inside`: some of its transfers stayed inside a host."""
+    """This tells how one collective went."""
 
     start_ns: int
     end_ns: int
@@ -335,7 +336,8 @@ class _Course:
     label: str
     pairs: frozenset[tuple[int, int]]
     """The ranks of its transfers: who sends to whom."""
-    inside: bool
+    inside: Counter[bool]
+    """How many of its transfers stayed inside scale-up domains (True), and how many did not."""
 
 
 def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, course: _Course) -> CollectiveResult:
@@ -343,6 +345,11 @@ def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, c
     seconds = (course.end_ns - course.start_ns) / _NS
     datatype = datatype_of(collective)
     nics = [placement.ranks[rank] for rank in collective.ranks]
+    line_bps, ideal_bps = None, None  # where some transfers are inside, neither has a rate that is the bound
+    if not course.inside[True]:
+        ideal_bps = _bound_bps(placement.ranks, nics, course.pairs, ideals)
+    elif not course.inside[False]:
+        line_bps, ideal_bps = placement.domains.links.rate_bps, _inside_bound_bps(placement.domains, nics)
     return CollectiveResult(
         kind=collective.kind,
         algorithm=collective.algorithm,
@@ -356,11 +363,19 @@ def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, c
         seconds=seconds,
         algbw_bps=8 * (algbw(collective.size_bytes, seconds) or 0.0),
         busbw_bps=8 * (busbw(collective.kind, ranks, collective.size_bytes, seconds) or 0.0),
-        # with transfers inside hosts, no NIC's rate is the bound
-        ideal_busbw_bps=None if course.inside else _bound_bps(placement.ranks, nics, course.pairs, ideals),
+        ideal_busbw_bps=ideal_bps,
         wrong=course.wrong,
         label=course.label,
+        line_bps=line_bps,
     )
+
+
+def _inside_bound_bps(domains: ScaleUpDomains, nics: Sequence[PortPlan]) -> float:
+    """Return the payload that the links of a GPU carry, each way: all that they could where transfers take time."""
+    rate_bps = domains.links.rate_bps
+    if domains.packets is None:
+        return rate_bps
+    return min(payload_bps(domains.packets, nic, rate_bps) for nic in nics)
 
 
 def _bound_bps(

@@ -236,7 +236,7 @@ def _of_collectives(run: RunData) -> Iterator[object]:
             ranks=one.ranks,
             size_bytes=size,
             mean_s=sum(seconds) / len(seconds),
-            nic_bps=run.nic_bps,
+            line_bps=one.line_bps or run.nic_bps,
         )
     checked = [item.wrong for item in run.collectives if item.wrong is not None]
     if checked:

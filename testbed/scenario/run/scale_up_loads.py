@@ -118,7 +118,7 @@ def _planes(
             wire_losses=sum(total[name] for name in _WIRE),
             pauses=total["xoff_tx"],
             leaked_credits=total["leaked_credits"],
-            downs=total["downs"],
+            downs=sum(one.counters["downs"] for one in mine),
             buffer_peak_bytes=max((_deepest(one) for one in mine), default=0) * link.unit,
             buffer_bytes=max(link.capacity) * link.unit,
             xmit_wait_s=max(_waits_ns(mine, [gpu["planes"][number - 1] for gpu in gpus]), default=0) / _NS,

@@ -53,7 +53,7 @@ def _hint(reason: str) -> str:
     """What to do about what a worker says of itself."""
     if status_name(Status.CAPACITY_EXCEEDED) in reason:
         return "a larger capacity of the target, or less to write"
-    return "`testbed check` tells whether every NIC reaches every other of its rail"
+    return "`testbed check` tells whether every NIC reaches every other of its rail, and every GPU its planes"
 
 
 class WorkerProcess:

@@ -392,6 +392,8 @@ class _Run:
     def execute(self) -> None:
         try:
             if not self._note(self._workers.start(self._hosts, self._interrupt, self._seats)):
+                if self.interrupted:
+                    self._workers.discard(self._hosts)  # they may be busy with their own start
                 return
             commands = {
                 host: {"do": "prepare", "program": encode_program(program)} for host, program in self._programs.items()
@@ -435,6 +437,10 @@ class _Run:
 
     def _collect(self) -> None:
         """Collects what the workers have measured, of all that are left."""
+        if self.interrupted and not self.begin_ns:
+            # Nothing has moved, and whoever fills its buffers hears nothing until they are full.
+            self._workers.discard(self._hosts)
+            return
         hosts = [host for host in self._hosts if host in self._workers.workers]
         self._workers.tell(dict.fromkeys(hosts, _STOP))
         answers = self._workers.wait(hosts, "report", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)

@@ -91,7 +91,9 @@ COLLECTIVES.add(
 
 
 def busbw_share(kind: str, ranks: int, size_bytes: float, time_s: float, rate_bps: float) -> float | None:
-    """busbw over the line rate of a rank's NIC. In-network reduction or scale-up links can take it above 1."""
+    """busbw over the line rate of a rank's NIC, or of a GPU's scale-up links where all of it stays inside domains.
+    Reduction in the network, or transfers of which a part stays inside, can take it above 1.
+    """
     speed = busbw(kind, ranks, size_bytes, time_s)
     return None if speed is None or rate_bps <= 0 else 8 * speed / rate_bps
 
@@ -103,7 +105,8 @@ COLLECTIVES.add(
         unit=MetricUnit.SHARE,
         better=Better.MORE,
         headline=True,
-        formula="8 * busbw / line rate of a rank's NIC",
+        formula="8 * busbw / line rate of a rank's NIC; of a GPU's scale-up links, each way, where nothing leaves its"
+        " domain",
         source=DRAFT,
         ideal=1.0,
         proves_scale=True,
@@ -296,4 +299,4 @@ def _measure_busbw(seen: CollectiveSpeed) -> float | None:
 
 
 def _measure_busbw_share(seen: CollectiveSpeed) -> float | None:
-    return busbw_share(seen.kind, seen.ranks, seen.size_bytes, seen.mean_s, seen.nic_bps)
+    return busbw_share(seen.kind, seen.ranks, seen.size_bytes, seen.mean_s, seen.line_bps)

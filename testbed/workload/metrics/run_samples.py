@@ -198,8 +198,8 @@ class CollectiveSpeed:
     ranks: int
     size_bytes: int
     mean_s: float
-    nic_bps: float
-    """The line rate of a rank's NIC."""
+    line_bps: float
+    """The line rate of a rank's NIC, or of a GPU's scale-up links where nothing left its domain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from testbed.datapath import scale_up_domain
 from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.deploy.live import RunningLab
 from testbed.deploy.scale_up import gpu_settings
+from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.deploy.watch.planes import probe_planes
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
@@ -217,6 +218,8 @@ def test_a_dead_switch_is_started_by_a_change_of_a_link(lab: RunningLab, control
     while not (problem := read_domains(lab)[0].problem) and time.monotonic() < deadline:
         time.sleep(0)
     assert problem == "its switch does not run"
+    test = next(result for result in check_lab(lab).results if result.name == "scale-up planes")
+    assert (test.status, test.count) == (CheckStatus.UNKNOWN, 0), "no link was tested"
     samples = {
         sample.name: sample.value for family in text_string_to_metric_families(scrape(lab)) for sample in family.samples
     }

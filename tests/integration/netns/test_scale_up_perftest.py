@@ -65,6 +65,7 @@ def measure(lab: DomainLab, directory: Path, tool: str, *argv: str) -> dict[str,
 def test_bandwidth(lab: DomainLab, tool: str, tmp_path: Path) -> None:
     document = measure(lab, tmp_path, tool, "-s", "64k", "-n", "40", "--report_gbits")
     assert document["test_info"]["Mtu"] == LINK.coarse * 256
+    assert document["test_info"]["Gpu"] == "h1.gpu1", "as --gpu and all commands count"
     results = document["results"]
     assert results["n_iterations"] == 40
     # at most the payload of a full frame; how near to it a busy machine comes is a figure of the benchmarks

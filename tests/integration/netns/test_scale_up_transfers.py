@@ -70,7 +70,14 @@ def test_an_all_reduce_is_right_and_takes_the_time_of_its_links(lab: RunningLab,
     for result in (by_packets, by_time):
         assert result.complete, result.failure
         assert result.collectives[0].wrong == 0
-    assert by_packets.scale_up and not by_time.scale_up
+        (collective,) = result.collectives
+        assert collective.line_bps == 3.6e12 / K, "a GPU's links, not its NIC"
+        assert collective.ideal_busbw_bps is not None
+        assert 0.6 < collective.busbw_bps / collective.ideal_busbw_bps <= 1
+    assert by_packets.collectives[0].ideal_busbw_bps == pytest.approx(3.6e12 / K * 4096 / 4134)
+    assert not by_time.scale_up
+    (report,) = by_packets.scale_up
+    assert report["ended"] == len(all_reduce().transfers), "also those of which the senders do not know yet"
     assert by_packets.collectives[0].seconds == pytest.approx(by_time.collectives[0].seconds, rel=0.12)
 
 

@@ -86,6 +86,7 @@ def host_gpus(lab: DomainLab, *, time_scale: float, rtt_ns: int) -> HostGpus:
     description = lab.description
     lab_bps = description.planes * description.link.rate_bps
     return HostGpus(
+        host="h1",
         domain="h1",
         library=lab.endpoints.library,
         time_scale=time_scale,

@@ -80,6 +80,10 @@ def test_validate_states_rho_the_direction_and_the_scale_that_packets_need() -> 
     assert "each direction; rho 9, over 800 Gbit/s of NICs a GPU, like for like" in said
     assert "packets would need k = 10,000,000" in said
     assert "72 of 72 ports of a switch used" in said
+    for k, words in ((50_000, "packets need k = 50,000"), (2_000, "packets need k = 50,000, more than 2,000")):
+        lab = load_topology(TOPOLOGIES / "scale-up-domain.yml", overrides={"scale.time": k})
+        assert validated_rows(lab)[-1]["note"].endswith(f"; by packets; {words}")
+        assert scale_up_rows(lab, k)[-1]["note"].startswith(f"{words} (")
 
 
 def test_the_verbs_print_it() -> None:

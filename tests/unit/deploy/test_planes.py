@@ -175,3 +175,15 @@ def test_one_control_for_ports_and_planes(switch: Switch) -> None:
         control.set("plane1", LinkChange(up=False), both=True)
         control.reset("plane1")
     assert switch.asked == 2 and set(switch.errors.values()) == {LinkErrors()}
+
+
+@pytest.mark.parametrize("change", [LinkChange(burst=3), LinkChange(loss=0.0, burst=3)])
+def test_a_burst_without_loss_is_refused(switch: Switch, control: PlaneControl, change: LinkChange) -> None:
+    """It would change nothing. Beside a loss that is there it is no mistake; a burst of one is none."""
+    with pytest.raises(planes.PlaneRefused, match=r"^p1-s1-h1.gpu1:plane2: a burst says"):
+        control.set("p1-s1-h1.gpu1:plane2", change)
+    assert not switch.asked
+    control.set("p1-s1-h1.gpu1:plane2", LinkChange(burst=1))
+    control.set("p1-s1-h1.gpu1:plane2", LinkChange(loss=1e-3))
+    control.set("p1-s1-h1.gpu1:plane2", LinkChange(burst=3))
+    assert switch.errors == {(0, 1): LinkErrors(loss=1e-3, burst=3)}

@@ -28,6 +28,7 @@ from testbed.results import (
     NetworkLoad,
     Outcome,
     Record,
+    ScaleUpLoad,
     TenantLoad,
     decode_record,
     encode_record,
@@ -344,6 +345,23 @@ def test_tenants_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
     (told,) = summary_json(changed)["points"][0]["networks"][0]
     assert [(one["tenant"], one["guarded"]) for one in told["tenants"]] == [("red", {"policy": 12}), (None, None)]
     assert decode_record(encode_record(changed)) == changed
+
+
+def test_each_line_about_a_scale_up_domain_names_its_point() -> None:
+    load_of_domain = ScaleUpLoad(
+        domain="p1-s1", gpus=8, planes=[], rtt_s=0.05, idle_rtt_s=None, rtt_floor_s=None, rtt_floor_real_s=None,
+        latency_p50_s=0.05, latency_p999_s=0.1, lateness_p999_s=0.0, credit_loop_s=0.01, transfers=1, failed=0,
+        request_drops=0, request_frames=1,
+    )  # fmt: skip
+    record = load("permutation-lb")
+    points = [
+        dataclasses.replace(point, runs=[dataclasses.replace(run, scale_up=[load_of_domain]) for run in point.runs])
+        for point in record.points
+    ]
+    output = io.StringIO()
+    print_record(dataclasses.replace(record, points=points), Console(file=output, width=200, color_system=None))
+    lines = [line for line in output.getvalue().splitlines() if "p1-s1: transactions took 1.00 (P50)" in line]
+    assert len(points) > 1 and [line.split(", p1-s1")[0] for line in lines] == [point.name for point in points]
 
 
 def test_tenants_of_a_workload_stand_side_by_side() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from testbed.collect.cpu import CpuUse
@@ -174,6 +176,10 @@ def test_collectives_have_the_mean_time_of_the_largest() -> None:
     assert found["algbw"] == pytest.approx(4000 / 2.0)
     assert found["busbw"] == pytest.approx(1.5 * 4000 / 2.0)
     assert found["wrong"] == 3
+    of_nics = compute_metrics(data(collectives=[collective(4000, 2.0, 0)]))["busbw_share"]
+    inside = replace(collective(4000, 2.0, 0), line_bps=96_000.0)
+    assert compute_metrics(data(collectives=[inside]))["busbw_share"] == pytest.approx(0.25)
+    assert of_nics == pytest.approx(1.5 * 4000 / 2.0 * 8 / data().nic_bps)
 
 
 def test_links_of_the_uplink_tier() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from testbed.scenario.placed.scale_up import ScaleUpDomains
 from testbed.scenario.run.measured import Ideals, put_together, settle_digests
 from testbed.worker.errors import ProgramError
 from testbed.worker.nvme.settings import MEDIUM, NvmeTcpSettings
-from testbed.worker.program import Program
+from testbed.worker.program import Program, ScaleUpLinks
 from testbed.worker.program_json import decode_program, encode_program
 from testbed.worker.schedule import Schedule
 from testbed.worker.transport_registry import encode_settings
@@ -276,7 +277,13 @@ def test_a_collective_that_was_not_checked_or_did_not_end() -> None:
 def test_inside_a_host_no_nic_is_the_bound() -> None:
     workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=4000), ranks=4)
     (result,) = put_together(place(workload, PAIRS[:4]), collective_reports(workload, 5), (), IDEALS).collectives
-    assert result.ideal_busbw_bps is None
+    assert result.ideal_busbw_bps is None and result.line_bps is None, "a part of it crosses the fabric"
+    workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=4000), ranks=2)
+    placed = place(workload, PAIRS[:2])
+    links = ScaleUpLinks(rate_bps=7_200_000, in_switch_bps=7_200_000, one_way_ns=0)
+    placement = replace(placed, domains=replace(placed.domains, links=links))
+    (result,) = put_together(placement, collective_reports(workload, 5), (), IDEALS).collectives
+    assert result.ideal_busbw_bps == result.line_bps == 7_200_000
 
 
 def test_digests_settle_who_has_what_was_checked() -> None:

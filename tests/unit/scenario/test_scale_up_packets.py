@@ -171,7 +171,7 @@ def link_reading(lab: Lab, place: int, **counters: int) -> LinkReading:
 
 def report(**changes: Any) -> dict[str, Any]:
     vc = {"tx_frames": 30, "tx_bytes": 3000, "rx_frames": 0, "rx_bytes": 0, "dropped_frames": 0, "dropped_bytes": 0}
-    plane = {"retry": {"tx_replay": 2}, "vcs": [vc | {"tx_line_bytes": 3120, "xmit_wait_ns": 600_000_000}]}
+    plane = {"retry": {"tx_replay": 2}, "downs": 4, "vcs": [vc | {"tx_line_bytes": 3120, "xmit_wait_ns": 600_000_000}]}
     return {
         "domain": "p1-s1",
         "rtt_ns": 20_000_000,
@@ -192,7 +192,8 @@ def loads(lab: Lab, plan: LabPlan, reports: list[dict[str, Any]], **reading: Any
             self.plan = plan
 
     links = tuple(
-        link_reading(lab, n, sent_frames=10, dropped_frames=3, xoff_tx=1, xmit_wait_ns=n) for n in range(2 * GPUS)
+        link_reading(lab, n, sent_frames=10, dropped_frames=3, xoff_tx=1, xmit_wait_ns=n, downs=1)
+        for n in range(2 * GPUS)
     )
     seen = DomainReading(domain="p1-s1", lateness_p999_ns=500_000, links=links, **reading)
     return scale_up_loads(Whole(), [seen], reports)  # type: ignore[arg-type]  # of which it reads the plan alone
@@ -203,6 +204,7 @@ def test_loads_are_those_of_both_ends_by_plane(lab: Lab, plan: LabPlan) -> None:
     assert [plane.plane for plane in load.planes] == [1, 2]
     for plane in load.planes:
         assert plane.frames == GPUS * 10 + 30 and plane.drops == GPUS * 3 and plane.replays == 2
+        assert plane.downs == GPUS, "a link that goes down does so at both ends"
         assert plane.pauses == GPUS and 0 < plane.buffer_peak_bytes <= plane.buffer_bytes
     assert load.rtt_floor_s == pytest.approx(0.001) and load.rtt_floor_real_s == pytest.approx(0.001 / K)
     assert load.latency_p50_s == 0.02 and load.latency_p999_s == 0.06
@@ -220,6 +222,10 @@ def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: 
     rows = scale_up_rows(run)
     assert [[cell.text for cell in row[:3]] for row in rows] == [["p1-s1", "1", "70"], ["p1-s1", "2", "70"]]
     assert all(len(row) == len(SCALE_UP_COLUMNS) for row in rows)
+    dead = replace(run, scale_up=[replace(found[0], planes=[], problem="its switch does not run")])
+    ((domain, *others),) = scale_up_rows(dead)
+    assert (domain.text, domain.remark) == ("p1-s1", "its switch does not run")
+    assert {cell.text for cell in others} == {"–"} and len(others) == len(SCALE_UP_COLUMNS) - 1
     (note,) = latency_notes(run)
     assert "1.00 (P50) and 3.00 (P99.9) modelled round trips; rtt_floor_real 50 ns" in note
     assert "1 of 10 transfers failed, and nothing moved for 2" in note

@@ -11,8 +11,11 @@ import pytest
 from fake_lab import FakeLab, small_lab
 
 from testbed.interrupt import Interrupt
+from testbed.model.scenario import Transport, TransportKind
 from testbed.scenario.run import workers as workers_module
 from testbed.scenario.run.workers import Answers, Workers
+from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.workload.patterns import generate_point_to_point
 
 HELLO = 'import sys\nprint(\'{"event": "hello"}\', flush=True)\n'
 ECHO = HELLO + "for line in sys.stdin: print(line, end='', flush=True)\n"
@@ -181,3 +184,33 @@ def test_who_keeps_talking_is_late_all_the_same() -> None:
         workers.close()
         os.close(ours)
         os.close(theirs)
+
+
+def test_what_is_interrupted_before_it_begins_waits_for_nobody() -> None:
+    """Hosts that fill their buffers for a long time would be heard much later, and have measured nothing."""
+    model, plan = small_lab()
+    lab = FakeLab(model, plan, lambda node, argv: [sys.executable, "-S", "-c", HELLO + "for line in sys.stdin: pass"])
+    ranks = [host.nics[0] for host in plan.hosts[:2]]
+    workload = generate_point_to_point(ranks=2, size_bytes=1000)
+    with (
+        Interrupt() as interrupt,
+        WorkloadRunner(lab, Transport(kind=TransportKind.TCP), [rank.node for rank in ranks]) as runner,
+    ):
+        processes = [runner.pid(rank.node) for rank in ranks]
+        interrupt.request()
+        result = runner.run(workload, ranks, WorkloadRunOptions(interrupt=interrupt))
+        assert result.interrupted and result.failure is None and not result.begin_monotonic_ns
+        assert None not in processes and [runner.pid(rank.node) for rank in ranks] == [None, None]
+
+
+def test_a_worker_that_is_not_there_yet_is_not_waited_for_after_an_interrupt() -> None:
+    """Its start would be waited for until the grace for those that end by themselves is over."""
+    model, plan = small_lab()
+    lab = FakeLab(model, plan, lambda node, argv: [sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    ranks = [host.nics[0] for host in plan.hosts[:2]]
+    with Interrupt() as interrupt, WorkloadRunner(lab, Transport(kind=TransportKind.TCP)) as runner:
+        interrupt.request()
+        result = runner.run(
+            generate_point_to_point(ranks=2, size_bytes=1000), ranks, WorkloadRunOptions(interrupt=interrupt)
+        )
+        assert result.interrupted and [runner.pid(rank.node) for rank in ranks] == [None, None]

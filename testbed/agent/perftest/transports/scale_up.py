@@ -59,6 +59,11 @@ class ScaleUpOptions(TransportOptions):
         return self.host.gpu(self.number)
 
     @property
+    def gpu_name(self) -> str:
+        """What this side's GPU is called in the lab."""
+        return self.host.name(self.number)
+
+    @property
     def connection_type(self) -> str:
         return "memory"
 
@@ -77,7 +82,7 @@ class ScaleUpOptions(TransportOptions):
         host = self.host
         return {
             "Domain": host.domain,
-            "Gpu": self.gpu.gpu,
+            "Gpu": self.gpu_name,
             "Planes": len(self.gpu.interfaces),
             "Link_retry": self.gpu.link.retry is not None,
             "Time_scale": host.time_scale,
@@ -162,9 +167,9 @@ class _Transport(MeasuredTransport):
         try:
             return ScaleUpEndpoint(options, agent, name, agent.open(name, given.gpu), memory)
         except OSError as error:
-            raise PerftestError(f"cannot open GPU {given.number}: {error.strerror or error}") from None
+            raise PerftestError(f"cannot open {given.gpu_name}: {error.strerror or error}") from None
         except UsageError as error:
-            raise PerftestError(f"cannot open GPU {given.number}: {error}") from None
+            raise PerftestError(f"cannot open {given.gpu_name}: {error}") from None
 
 
 class ScaleUpEndpoint(MeasuredEndpoint):
@@ -180,18 +185,20 @@ class ScaleUpEndpoint(MeasuredEndpoint):
         self._region = self._given.gpu.link.coarse * REGION_BYTES
         self._offset = 0
         self._peer = WindowReference(gpu=0, number=0, key=0, size=0)
+        self._peer_name = ""
         self._floor_ns: float | None = None
 
     @property
     def introduction(self) -> dict[str, Any]:
         reference = self._window.reference()
         window = {"number": reference.number, "key": reference.key, "size": reference.size}
-        return {"domain": self._given.host.domain, "gpu": reference.gpu, "window": window}
+        return {"domain": self._given.host.domain, "gpu": reference.gpu, "name": self._given.gpu_name, "window": window}
 
     def connect(self, peer: str, introduction: Mapping[str, Any]) -> None:
         gpu, window = told(introduction, "gpu", int), told(introduction, "window", dict)
         if gpu == self._endpoint.gpu:
-            raise MismatchError(f"both sides are GPU {gpu} of {self._given.host.domain}: name another one with --gpu")
+            raise MismatchError(f"both sides are {self._given.gpu_name}: name another GPU with --gpu")
+        self._peer_name = told(introduction, "name", str)
         self._peer = WindowReference(
             gpu=gpu, number=told(window, "number", int), key=told(window, "key", int), size=told(window, "size", int)
         )
@@ -202,10 +209,9 @@ class ScaleUpEndpoint(MeasuredEndpoint):
 
     @property
     def ends(self) -> tuple[Sequence[str], Sequence[str]]:
-        domain = self._given.host.domain
         here, there = (
-            f"{domain} GPU {item.gpu} window {item.number} key 0x{item.key:04x}"
-            for item in (self._window.reference(), self._peer)
+            f"{name} window {item.number} key 0x{item.key:04x}"
+            for name, item in ((self._given.gpu_name, self._window.reference()), (self._peer_name, self._peer))
         )
         return (here,), (there,)
 
@@ -299,7 +305,7 @@ class ScaleUpEndpoint(MeasuredEndpoint):
     def take(self, finished_ns: list[int]) -> int:
         for done in self._endpoint.completions():
             if done.error is not None:
-                raise PerftestError(f"a {done.kind.name.lower()} at GPU {self._peer.gpu} failed: {done.error}")
+                raise PerftestError(f"a {done.kind.name.lower()} at {self._peer_name} failed: {done.error}")
             finished_ns.append(done.ended_ns)
         return 0
 

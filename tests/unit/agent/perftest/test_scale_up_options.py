@@ -38,6 +38,7 @@ def _gpu(number: int) -> Gpu:
 
 
 HOST = HostGpus(
+    host="p1-s1-h3",
     domain="p1-s1",
     library=Path("/var/cache/domain.so"),
     time_scale=50_000,
