@@ -18,7 +18,6 @@ from testbed.collect.canary import Canary, Lateness
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 
 BULK, RDMA, CONTROL = 0, 3, 6
-AT_ONCE = 2
 DSCP = {BULK: 0, RDMA: 26, CONTROL: 48}
 ECT0 = 2
 HEAD = """
@@ -136,47 +135,34 @@ def test_strict_priority(tmp_path: Path) -> None:
 
 
 def test_marking_probability(tmp_path: Path) -> None:
-    """A queue in overload stands at its limit, so each port shows one depth of the curve.
-
-    Ports are independent of each other: `AT_ONCE` of them send at the same time, which takes less than one CPU.
-    """
+    """A queue in overload stands at its limit, so each port shows one depth of the curve."""
+    kmin, kmax, pmax, frame = 30_000, 90_000, 0.8, 1514
     depths = [25_000, 40_000, 50_000, 60_000, 75_000, 88_000, 110_000]
     with deployed(fan_out("benchmark", ["20M"] * len(depths), depths), tmp_path) as lab:
-        ports = [(f"h{number}", lab.number("s1", f"eth{number}"), depth) for number, depth in enumerate(depths, 1)]
-        for first in range(0, len(ports), AT_ONCE):
-            some = ports[first : first + AT_ONCE]
-            with lab.sink(*(node for node, _, _ in some)):
-                senders = [
-                    lab.send("h0", lab.address(node), dscp=DSCP[RDMA], rate_bps=26e6, seconds=6, ecn=ECT0)
-                    for node, _, _ in some
-                ]
+        for number, depth in enumerate(depths, 1):
+            node, port = f"h{number}", lab.number("s1", f"eth{number}")
+            with lab.sink(node):
+                sender = lab.send("h0", lab.address(node), dscp=DSCP[RDMA], rate_bps=26e6, seconds=6, ecn=ECT0)
                 time.sleep(1)
-                before = lab.queues[:, RDMA].copy()
+                before = lab.queues[port, RDMA].copy()
                 time.sleep(4)
-                after = lab.queues[:, RDMA].copy()
-                finish(senders)
-            for _, port, depth in some:
-                judge_marking(before[port], after[port], depth)
-
-
-def judge_marking(before: np.void, after: np.void, depth: int) -> None:
-    """Judge what a queue that stood at `depth` bytes marked, by its counters before and after."""
-    kmin, kmax, pmax, frame = 30_000, 90_000, 0.8, 1514
-    accepted = int(after["enqueued_packets"] - before["enqueued_packets"])
-    marked = int(after["ce_packets"] - before["ce_packets"])
-    assert int(after["tail_packets"] - before["tail_packets"]) > accepted / 10, "the queue was not full"
-    found = depth // frame * frame - frame  # what an accepted packet finds
-    wanted = 0.0 if found <= kmin else 1.0 if found >= kmax else pmax * (found - kmin) / (kmax - kmin)
-    exact = wanted in (0.0, 1.0)
-    judge(
-        Figure(
-            what=f"marking at {found} bytes, {wanted:.1%} by the curve: deviation",
-            measured=abs(marked / accepted - wanted) * 100,
-            limit=0 if exact else 3,
-            unit="pp",
-            ratio=True,
-        )
-    )
+                after = lab.queues[port, RDMA].copy()
+                finish([sender])
+            accepted = int(after["enqueued_packets"] - before["enqueued_packets"])
+            marked = int(after["ce_packets"] - before["ce_packets"])
+            assert int(after["tail_packets"] - before["tail_packets"]) > accepted / 10, "the queue was not full"
+            found = depth // frame * frame - frame  # what an accepted packet finds
+            wanted = 0.0 if found <= kmin else 1.0 if found >= kmax else pmax * (found - kmin) / (kmax - kmin)
+            exact = wanted in (0.0, 1.0)
+            judge(
+                Figure(
+                    what=f"marking at {found} bytes, {wanted:.1%} by the curve: deviation",
+                    measured=abs(marked / accepted - wanted) * 100,
+                    limit=0 if exact else 3,
+                    unit="pp",
+                    ratio=True,
+                )
+            )
 
 
 LOSSLESS = (
