@@ -73,7 +73,7 @@ def test_all_networks_have_a_row_each_and_one_together() -> None:
         sent_bytes={nic: 1_000, server: 30},
         dropped_packets={nic: 5},
         waiting_bytes={nic: 200, ("st-leaf1", "down1"): 300},
-        guarded_packets={server: 2},
+        guarded_packets={server: 2, ("fe-leaf1", "red:to50002"): 3},
     )
     rows = network_rows(model, live, {"backend": 2, "frontend": 8, "users": 0, "storage": 0, "management": 0})
     by_name = {row["network"]: row for row in rows}
@@ -85,6 +85,7 @@ def test_all_networks_have_a_row_each_and_one_together() -> None:
     assert (storage["sent_bytes"], storage["dropped_packets"]) == (1_000, 5)
     assert (storage["queue_bytes"], storage["queue_port"]) == (300, "st-leaf1:down1")
     assert (management["services_up"], management["services"], management["guarded_packets"]) == (1, 2, 2)
+    assert (by_name["frontend"]["guarded_packets"], users["guarded_packets"]) == (3, 0), "policies are the carrier's"
     assert by_name["frontend"]["tenants"] == 1 and by_name["frontend"]["sessions_up"] == 7
     assert not users["tenants"] and by_name["backend"]["queue_port"] == ""
     total = total_row(model, rows)
