@@ -50,6 +50,8 @@ IPV6 = {
     "BGP to the IPv6 gateway",
 }
 """What subnets of tenants alone have."""
+ON_LINK = {"ND: I am an IPv6 neighbour", "ND: the address is taken"}
+"""Those that need another host on the same leaf."""
 SIGNED = {"BGP to the gateway", "BGP to the loopback"}
 """What a password stops without any guard."""
 OFF = {
@@ -237,7 +239,10 @@ def test_ports_of_tenants_are_guarded_in_their_vrfs(sandbox: Any, guards: str) -
     leaked = found.pop("unauthorised route target")
     assert (leaked.ports, leaked.succeeded, leaked.stopped) == ((1, 1, 0) if guards == "off" else (1, 0, 1))
     nobodys = 12 - 5
-    assert all(found[name].ports == (5 if name.startswith("BGP") else 4) for name in IPV6), "red has a NIC alone"
+    of_one_leaf = {"MAC of a neighbour", "ARP: I am a neighbour", "spanning tree root", *ON_LINK}
+    assert all(found[name].ports == (4 if name in ON_LINK else 5) for name in IPV6), "red has a NIC alone on a leaf"
+    assert found["ARP: I am the gateway"].ports - found["ARP: I am a neighbour"].ports == 1, "it lies across the fabric"
+    assert all(found[name].not_tried["no other host of the segment is on the switch"] == 1 for name in of_one_leaf)
     assert [name for name, item in found.items() if not item.ports] == ["VXLAN to the loopback"], "VTEPs say nothing"
     for item in found.values():
         assert item.ports >= 4 or item.attack == "VXLAN to the loopback", item
