@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from typing import Any
 
 import pytest
 from fake_lab import small_lab
 
-from testbed.cli.labs.inspect_views import node_columns
+from testbed.cli.labs.inspect import inspect as show
+from testbed.cli.labs.inspect_views import node_columns, show_view
 from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
+from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.transport_scale import transport_rows
+from testbed.cli.output import Format
+from testbed.errors import TestbedError
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.fabric.sizing import measure_sizing
 from testbed.report.graph.management import pictured
@@ -45,6 +50,14 @@ def test_both_sides_of_what_transports_scale_are_shown() -> None:
     assert rows["roce, dcqcn paper: additive_bps"] == ("40 Mbit/s", "40 kbit/s", "/ k")
     assert rows["roce, dcqcn paper: counter_bytes"] == ("10000000 B", "10000000 B", "unchanged")
     assert rows["roce, swift paper: target_rtts"][1] == str(rtt.scaled(1250.0))
+
+
+def test_help_names_every_view() -> None:
+    with pytest.raises(TestbedError) as refused:
+        show_view("nosuch", None, None, None, NodeFilter.parse(None), Format.TABLE)
+    what = inspect.signature(show).parameters["what"].annotation.__metadata__[0]
+    assert refused.value.hint is not None and what.metavar is not None
+    assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.metavar.strip("[]").split("|"))
 
 
 def test_nodes_show_daemons_that_are_missing() -> None:
