@@ -16,6 +16,7 @@ from testbed.deploy.isolation.check import AttackResult, IsolationReport, check_
 from testbed.deploy.isolation.reachability import Matrix, Protocol, intended_matrix, reached, service_matrices
 from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.deploy.watch.guards import read_dropped
 from testbed.drivers.netlink.guards import GuardCounter, guard_messages, read_guards
 from testbed.drivers.netlink.nftables import NetfilterSocket, remove_table
 from testbed.drivers.netlink.policies import TABLE, DeniedCounter, policy_messages, read_denied
@@ -234,7 +235,9 @@ def test_ports_of_tenants_are_guarded_in_their_vrfs(sandbox: Any, guards: str) -
     """From the ports of two tenants on one leaf, of one on the other leaf, and of nobody: all, or all but none."""
     text = TENANTS.format(name=sandbox.name(), guards=guards, filtered=str(guards == "on").lower())
     model = load_topology_text(text, file="tenants.yml")
-    report = check_isolation(sandbox.deploy(model).lab)
+    lab = sandbox.deploy(model).lab
+    assert [counts for counts in read_dropped(lab).values() if counts != (0, 0)] == [], "hosts have not misbehaved yet"
+    report = check_isolation(lab)
     found = {item.attack: item for item in report.attacks}
     leaked = found.pop("unauthorised route target")
     assert (leaked.ports, leaked.succeeded, leaked.stopped) == ((1, 1, 0) if guards == "off" else (1, 0, 1))
