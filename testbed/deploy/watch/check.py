@@ -19,7 +19,7 @@ from testbed.deploy.watch.overlay import missing_lines
 from testbed.deploy.watch.planes import probe_planes
 from testbed.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.deploy.watch.sessions import missing_sessions
-from testbed.deploy.watch.tenants import probe_isolation, probe_tenants
+from testbed.deploy.watch.tenants import ISOLATION_TIMEOUT_S, probe_isolation, probe_tenants
 from testbed.drivers.netlink.routes import difference, key_text, route_key, wanted_routes
 from testbed.errors import TestbedError
 from testbed.model import BACKEND, OUT_OF_BAND, Tenant
@@ -389,7 +389,7 @@ def _check_apart(lab: RunningLab) -> CheckResult:
         and (target := _elsewhere(source, [nic for nic in nics if nic.network == network])) is not None
     ]
     with closing(Prober(lab.name, nics)) as prober:
-        lost = prober.lost(probes)
+        lost = prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S)
     arrived = [probe for probe in probes if probe not in lost]
     by_network = Counter(probe.source.network for probe in probes)
     failures = [f"{line} arrived" for line in pairs_text(arrived)]

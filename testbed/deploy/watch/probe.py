@@ -121,9 +121,13 @@ class Prober:
         quiet_until = time.monotonic() + timeout_s
         while len(waiting) > until:
             found = False
-            for number, _ in self._sockets.arrivals(max(0.0, quiet_until - time.monotonic())):
-                if number is not None and number.stream == self._asked:
-                    found |= waiting.pop(number.sequence, None) is not None
+            for number, _, end in self._sockets.arrivals(max(0.0, quiet_until - time.monotonic())):
+                if number is None or number.stream != self._asked:
+                    continue
+                probe = waiting.get(number.sequence)
+                if probe is not None and self._target(probe) == end:  # another NIC may have the same address
+                    del waiting[number.sequence]
+                    found = True
             now = time.monotonic()
             if found:
                 quiet_until = now + timeout_s

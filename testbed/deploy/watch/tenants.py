@@ -89,18 +89,17 @@ def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
     every = [nic for nics in groups.values() for nic in nics]
     dual = [nic for nic in every if nic.address6 is not None]
     for nics, ipv6, over in ((every, False, ""), (dual, True, " over IPv6")):
+        probes = [
+            Probe(source=a, target=b)
+            for group in (groups if nics else ())
+            for a, b in _pairs_between(groups, group)
+            if (not ipv6 or (a.address6 is not None and b.address6 is not None))
+            and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
+        ]
         with closing(Prober(plan.lab, nics, ipv6=ipv6)) as prober:
-            for group in groups if nics else ():
-                probes = [
-                    Probe(source=a, target=b)
-                    for a, b in _pairs_between(groups, group)
-                    if (not ipv6 or (a.address6 is not None and b.address6 is not None))
-                    and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
-                ]
-                lost = set(prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S))
-                count += len(probes)
-                arrived = (probe for probe in probes if probe not in lost)
-                failures += [f"{line} arrived{over}" for line in pairs_text(arrived)]
+            lost = set(prober.lost(probes, rounds=1, timeout_s=ISOLATION_TIMEOUT_S))
+        count += len(probes)
+        failures += [f"{line} arrived{over}" for line in pairs_text(probe for probe in probes if probe not in lost)]
     return count, failures
 
 

@@ -78,10 +78,12 @@ class Sent(Enum):
 
 
 class Arrival(NamedTuple):
-    """A datagram that arrived. `number` is None for what is no probe of this prober; times are CLOCK_MONOTONIC."""
+    """A datagram that arrived at `end`. `number` is None for what is no probe of this prober; times are
+    CLOCK_MONOTONIC."""
 
     number: ProbeNumber | None
     at_ns: int
+    end: ProbeEnd
 
 
 class UdpProber:
@@ -100,7 +102,7 @@ class UdpProber:
         self._sockets: dict[ProbeEnd, socket.socket] = {}
         self._addresses: dict[ProbeEnd, tuple[str, int]] = {}
         """Of IPv6 ones the first two of what Python has: address and port."""
-        self._listening: dict[int, socket.socket] = {}
+        self._listening: dict[int, ProbeEnd] = {}
         self._clock_offset_ns = 0
         """What CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
         wanted = list(dict.fromkeys(ends))
@@ -168,7 +170,7 @@ class UdpProber:
         """Have `arrivals` tell of what comes to these ends, and to no others."""
         for descriptor in self._listening:
             self._epoll.unregister(descriptor)
-        self._listening = {self._sockets[end].fileno(): self._sockets[end] for end in ends}
+        self._listening = {self._sockets[end].fileno(): end for end in ends}
         for descriptor in self._listening:
             self._epoll.register(descriptor, select.EPOLLIN)
 
@@ -185,13 +187,14 @@ class UdpProber:
         waiting = select.poll()
         waiting.register(item.fileno(), select.POLLIN)
         while True:
-            if any(arrival.number == number for arrival in self._taken(item)):
+            if any(arrival.number == number for arrival in self._taken(end)):
                 return True
             left_ns = deadline_ns - time.monotonic_ns()
             if left_ns <= 0 or not waiting.poll(left_ns / 1e6):
                 return False
 
-    def _taken(self, item: socket.socket) -> Iterator[Arrival]:
+    def _taken(self, end: ProbeEnd) -> Iterator[Arrival]:
+        item = self._sockets[end]
         for _ in range(MOST_AT_ONCE):
             try:
                 if self._timestamps:
@@ -202,7 +205,7 @@ class UdpProber:
                 return
             except OSError:
                 continue  # an ICMP error of a probe that was sent from this socket
-            yield Arrival(decode_probe(self._key, payload[:PAYLOAD_BYTES]), self._stamp_ns(control))
+            yield Arrival(decode_probe(self._key, payload[:PAYLOAD_BYTES]), self._stamp_ns(control), end)
 
     def _stamp_ns(self, control: Sequence[tuple[int, int, bytes]]) -> int:
         """Return when the kernel had it; now, where it does not say."""
