@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fake_lab import small_lab
 
+from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
 from testbed.cli.labs.inspect_views import node_columns, show_view
 from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
@@ -50,6 +51,14 @@ def test_both_sides_of_what_transports_scale_are_shown() -> None:
     assert rows["roce, dcqcn paper: additive_bps"] == ("40 Mbit/s", "40 kbit/s", "/ k")
     assert rows["roce, dcqcn paper: counter_bytes"] == ("10000000 B", "10000000 B", "unchanged")
     assert rows["roce, swift paper: target_rtts"][1] == str(rtt.scaled(1250.0))
+
+
+def test_a_network_without_sessions_has_no_words_about_bfd() -> None:
+    model = load_topology_text(NETWORKS, file="views.yml")
+    assert [_bfd_text(model.of_network(name), "") for name in ("backend", "storage")] == [
+        "BFD auto: 300 ms x 3 for 1 session",
+        "",
+    ]
 
 
 def test_help_names_every_view() -> None:
