@@ -237,13 +237,15 @@ def warm_up(lab: RunningLab, sites: Sequence[Site]) -> None:
 
 def untried_lines(attacks: Sequence[AttackResult]) -> list[str]:
     """Lines that say which attacks were not tried at how many ports, those of one network and reason together."""
-    names: dict[tuple[str, str], list[str]] = {}
+    names: dict[tuple[str, str, str], list[str]] = {}
     for attack in attacks:
         total = attack.ports + sum(attack.not_tried.values())
         for reason, ports in attack.not_tried.items():
-            where = f" ({ports} of {total} ports)" if ports < total else ""
-            names.setdefault((attack.network, reason), []).append(f"{attack.attack}{where}")
-    return [f"not tried, {network}, as {reason}: {', '.join(them)}" for (network, reason), them in names.items()]
+            where = f" at {ports} of {total} ports" if ports < total else ""
+            names.setdefault((attack.network, where, reason), []).append(attack.attack)
+    return [
+        f"not tried, {network}{where}, as {why}: {', '.join(them)}" for (network, where, why), them in names.items()
+    ]
 
 
 def _summary(

@@ -86,8 +86,9 @@ def test_what_was_not_tried_is_said_with_the_reason(sites: list[Site]) -> None:
     never = check._summary("frontend", MacFlood(), [], sites, {"it is alone": 2, "it is in no bridge": 1})
     assert (partly.why_not_tried, never.why_not_tried) == ("", "it is alone; it is in no bridge")
     assert check.untried_lines([partly, never]) == [
-        "not tried, frontend, as it is alone: ARP: I am the gateway (1 of 3 ports), MAC flood (2 of 3 ports)",
-        "not tried, frontend, as it is in no bridge: MAC flood (1 of 3 ports)",
+        "not tried, frontend at 1 of 3 ports, as it is alone: ARP: I am the gateway",
+        "not tried, frontend at 2 of 3 ports, as it is alone: MAC flood",
+        "not tried, frontend at 1 of 3 ports, as it is in no bridge: MAC flood",
     ]
 
 
