@@ -359,9 +359,22 @@ class RunningLab:
         return syscalls.in_thread(read)
 
     def denied_counters(self) -> Mapping[tuple[str, str], list[DeniedCounter]]:
-        """What policies and borders have not let into VRFs since the deploy, by switch and tenant."""
-        filters = [item for item in self.plan.operations if isinstance(item, SetPolicy | SetBorder)]
-        switches = {vrf.place: vrf.switch for vrf in (self.plan.overlay.vrfs if self.plan.overlay else ())}
+        """What policies and borders have not let into VRFs since the deploy, by switch and tenant.
+
+        Seen in some networks, those of the tenants that have NICs there.
+        """
+        tenants = {nic.tenant for host in self.plan.hosts for nic in host.nics}
+        overlay = self.plan.overlay
+        switches = {
+            (vrf.place, vrf.tenant): vrf.switch
+            for vrf in (() if overlay is None else overlay.vrfs)
+            if vrf.tenant in tenants
+        }
+        filters = [
+            item
+            for item in self.plan.operations
+            if isinstance(item, SetPolicy | SetBorder) and (item.node, item.tenant) in switches
+        ]
 
         def read() -> dict[tuple[str, str], list[DeniedCounter]]:
             found: dict[tuple[str, str], list[DeniedCounter]] = {}
@@ -369,7 +382,7 @@ class RunningLab:
                 enter_namespace(namespace_name(self.name, item.node))
                 with closing(NetfilterSocket()) as socket:
                     denied = read_denied(socket, item.tenant if item.shared else "")
-                found[switches[item.node], item.tenant] = denied
+                found[switches[item.node, item.tenant], item.tenant] = denied
             return found
 
         return syscalls.in_thread(read)

@@ -31,14 +31,22 @@ def check(
     from testbed.cli.lab_choice import check_network, open_lab
     from testbed.deploy.watch.check import check_lab
     from testbed.deploy.watch.rtt import measure_rtt
+    from testbed.errors import TestbedError
 
+    if rtt and isolation:
+        raise TestbedError("--rtt and --isolation are two checks", hint="one after the other")
     form = parse_format(format)
     lab = open_lab(name, topology)
     check_network(lab.model, network)
     if isolation:
-        from testbed.deploy.isolation.check import check_isolation
+        from testbed.cli.output import Format
+        from testbed.deploy.isolation.check import check_isolation, untried_lines
 
-        raise typer.Exit(_print_tests(check_isolation(lab, network), form))
+        attacked = check_isolation(lab, network)
+        code = _print_tests(attacked, form)
+        for line in untried_lines(attacked.attacks) if form is Format.TABLE else ():
+            print(f"  {line}")
+        raise typer.Exit(code)
     lab = lab if network is None else lab.of_network(network)
     raise typer.Exit(_print_rtt(measure_rtt(lab), form) if rtt else _print_tests(check_lab(lab), form))
 

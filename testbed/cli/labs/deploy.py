@@ -146,6 +146,8 @@ def _bfd_text(lab: "Lab", of: str) -> str:
     if not lab.routing.bfd_auto or not lab.switches:
         return ""
     sessions = sum(link.kind == "fabric" for link in lab.links)
+    if not sessions:
+        return ""
     choice = f"{bfd.interval} x {bfd.multiplier}" if bfd else "off"
     images = {switch.container.image if switch.container else "" for switch in lab.switches}
     why = ": its switches may run different releases of FRR" if len(images) > 1 else ""

@@ -18,7 +18,7 @@ def inspect(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[nodes|links|routes|bgp|guards|scale|scale-up|services|sizing|qos|tenants|vteps]",
+            metavar="[nodes|links|routes|bgp|guards|link-groups|scale|scale-up|services|sizing|qos|tenants|vteps]",
             help="What to show.",
         ),
     ] = "nodes",

@@ -62,7 +62,7 @@ def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     ]
     emit_rows(rows, ["switch", "port", "host", "guard", "dropped", "bytes"], form, title=f"{lab.name}: guards")
     if form is Format.TABLE and not rows:
-        print("  nothing was dropped" if dropped else "  no network of this lab has guards")
+        print("  nothing was dropped" if dropped else "  there are no guards here: `guards: on` of a network has them")
 
 
 def _link_groups(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:

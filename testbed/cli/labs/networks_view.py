@@ -39,7 +39,8 @@ class LiveNetworks:
     """What a lab says of its networks at one moment.
 
     `sessions` has, by network, how many BGP sessions are up with their BFD peers; `sent_bytes`, `dropped_packets` (by
-    queues and wires) and `waiting_bytes` are of each port, `guarded_packets` what guards and policies dropped there.
+    queues and wires) and `waiting_bytes` are of each port, `guarded_packets` what guards and policies dropped there,
+    and at the wires between tenants, whose ports are named TENANT:WIRE.
     `services` says of each service on each node whether it answers.
     """
 
@@ -170,20 +171,23 @@ def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> li
     tenants = () if lab.overlay is None else lab.overlay.tenants
     rows = []
     for name in lab.network_names:
+        carrier = lab.carrier_of(name)
         links = [link for link in lab.links if link.network == name]
         ports = [end for link in links for end in (link.a, link.b)]
         switching = {
             node.name
             for node in lab.nodes
-            if node.kind in (NodeKind.SWITCH, NodeKind.BRIDGE) and node.network == lab.carrier_of(name)
+            if node.kind in (NodeKind.SWITCH, NodeKind.BRIDGE) and node.network == carrier
         }
         managed = lab.management is not None and lab.management.name == name
         ends = [port for port in ports if port.node not in switching]
         services = live.services if managed else ()
         places = [(port.node, port.interface) for port in ports]
+        wires = [
+            place for place in live.guarded_packets if place[0] in switching and ":" in place[1] and carrier == name
+        ]
         fullest = max(places, key=lambda place: live.waiting_bytes.get(place, 0))
         queue_bytes = live.waiting_bytes.get(fullest, 0)
-        carrier = lab.carrier_of(name)
         rows.append(
             {
                 "network": name,
@@ -206,7 +210,7 @@ def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> li
                 "services_up": sum(services),
                 "sent_bytes": sum(live.sent_bytes.get(place, 0) for place in places),
                 "dropped_packets": sum(live.dropped_packets.get(place, 0) for place in places),
-                "guarded_packets": sum(live.guarded_packets.get(place, 0) for place in places),
+                "guarded_packets": sum(live.guarded_packets.get(place, 0) for place in (*places, *wires)),
                 "queue_bytes": queue_bytes,
                 "queue_port": ":".join(fullest) if queue_bytes else "",
             }

@@ -13,7 +13,7 @@ import socket
 import struct
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
@@ -25,6 +25,7 @@ from testbed.deploy.isolation.attacks import (
     SeenAttack,
     StationAttack,
     SwitchAttack,
+    TableAttack,
 )
 from testbed.deploy.isolation.sites import Site
 from testbed.drivers.netlink.guards import read_guards
@@ -129,10 +130,17 @@ class Arena:
         for count in self._unsigned.values():
             count.close()
 
-    def carry_out(self, attack: Attack, number: int, sites: Sequence[Site]) -> list[Outcome]:
-        """Try an attack from all `sites`, and undo what it has done to tables."""
+    def carry_out(
+        self, attack: Attack, number: int, sites: Sequence[Site], warm_up: Callable[[], None] | None = None
+    ) -> list[Outcome]:
+        """Try an attack from all `sites`, and undo what it has done to tables.
+
+        `warm_up` has all of them know each other: it is called before whatever lies about that.
+        """
         outcomes: list[Outcome] = []
         for together in _rounds(attack, sites):
+            if warm_up is not None and (isinstance(attack, TableAttack) or not outcomes):
+                warm_up()
             self._raw.forget()
             before = self._dropped(together)
             unsigned = {place: count.read() for place, count in self._unsigned.items()}
@@ -330,17 +338,24 @@ class Arena:
 
 
 def _rounds(attack: Attack, sites: Sequence[Site]) -> list[list[Site]]:
-    if not attack.alone:
-        return [list(sites)] if sites else []
+    """Those that can attack at once: of several that lie about one entry of a table only the last would be believed."""
     rounds: list[list[Site]] = []
-    turn: dict[str, int] = defaultdict(int)
+    turn: dict[object, int] = defaultdict(int)
     for site in sites:
-        index = turn[site.port.place]
-        turn[site.port.place] += 1
+        keys = _in_the_way(attack, site)
+        index = max((turn[key] for key in keys), default=0)
+        turn.update(dict.fromkeys(keys, index + 1))
         if index == len(rounds):
             rounds.append([])
         rounds[index].append(site)
     return rounds
+
+
+def _in_the_way(attack: Attack, site: Site) -> Sequence[object]:
+    """What an attack from a port needs for itself."""
+    if attack.alone:
+        return [site.port.place]
+    return attack.entries(site) if isinstance(attack, NeighbourAttack) else []
 
 
 def _answered(attack: SwitchAttack, attempt: _Attempt) -> bool:

@@ -23,6 +23,7 @@ _DISCARD = (40000, 9)
 FLOODED_MACS = 64
 _STORM_FRAMES = 400
 _MOST_STORM_FRAMES = 8000
+_ALONE, _ALONE_ON_SWITCH = "no other host is on the segment", "no other host of the segment is on the switch"
 _NO_ROUTE = "the tenant's VRF has no route to the underlay"
 BGP, VTY, VXLAN = 179, 2605, 4789
 
@@ -55,7 +56,7 @@ class SeenAttack(Attack):
         return site.victim_place
 
     def misfit(self, site: Site) -> str:
-        return "" if site.victim is not None else "no other host is on the segment"
+        return "" if site.victim is not None else _ALONE
 
     def enough(self, site: Site, seconds: float) -> int:
         """How many arrivals are a success."""
@@ -74,14 +75,14 @@ class NeighbourAttack(TableAttack):
         """Node, interface index and address of the neighbour that would be a lie, wherever it may be believed."""
 
     def misfit(self, site: Site) -> str:
-        return "" if site.victim is not None else "no other host is on the segment"
+        return "" if site.victim is not None else _ALONE
 
 
 class StationAttack(TableAttack):
     """One that has a bridge learn other MACs at the attacker's port."""
 
     def misfit(self, site: Site) -> str:
-        return "" if site.victim is not None else "the port is in no bridge"
+        return "" if site.bridge else "the port is in no bridge"
 
 
 class ForeignSource(SeenAttack):
@@ -113,6 +114,9 @@ class StolenMac(StationAttack):
     name = "MAC of a neighbour"
     guard = Guard.MAC
 
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_near(site)
+
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.udp(site.gateway_mac, site.victim_mac, (site.address, NOWHERE), _DISCARD, token)]
 
@@ -143,6 +147,9 @@ class GatewayArp(NeighbourAttack):
 class NeighbourArp(NeighbourAttack):
     name = "ARP: I am a neighbour"
     guard = Guard.ARP
+
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_near(site)
 
     def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
         return [(place, site.gateway_interface, site.victim_address) for place in site.places]
@@ -218,6 +225,9 @@ class NeighbourNd(GatewayNd):
 
     name = "ND: I am an IPv6 neighbour"
 
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_near(site)
+
     def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
         return [(place, site.gateway_interface, site.victim_address6) for place in site.places]
 
@@ -230,6 +240,9 @@ class TakenAddress(NeighbourSource6):
 
     name = "ND: the address is taken"
     guard = Guard.ARP
+
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_near(site)  # a VTEP floods no such question: it answers for the others
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.duplicate_address(site.mac, site.victim_address6, token)]
@@ -275,6 +288,9 @@ class DoubleTag(SeenAttack):
 class SpanningTree(SeenAttack):
     name = "spanning tree root"
     guard = Guard.CONTROL
+
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or _without_near(site)
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.bridge_frame(site.mac, token)]
@@ -423,6 +439,11 @@ def _without_ipv6(site: Site, other: PortPlan | None = None) -> str:
     if site.third6 is None or (other is not None and other.address6 is None):
         return "the subnet has no IPv6"
     return ""
+
+
+def _without_near(site: Site) -> str:
+    """Why what concerns the tables, or the links, of one switch cannot be tried at a port; "" where it can."""
+    return _ALONE_ON_SWITCH if site.victim is None or site.stretched else ""
 
 
 def _far(site: Site) -> PortPlan:

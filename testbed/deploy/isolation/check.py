@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from testbed.deploy.isolation import leaked_targets
 from testbed.deploy.isolation.arena import Arena, Fate, Outcome
@@ -51,6 +52,9 @@ class AttackResult:
     """At how many ports it was the password of BGP that stopped it."""
     not_stopped_at: tuple[str, ...] = ()
     why_not_tried: str = ""
+    """Where it was tried nowhere."""
+    not_tried: Mapping[str, int] = field(default_factory=dict)
+    """At how many ports it was not tried, by the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,12 +187,12 @@ def _attack(lab: RunningLab, network: str) -> tuple[list[CheckResult], list[Atta
     with closing(Arena(lab.name, sites)) as arena:
         for number, attack in enumerate(ATTACKS):
             fit = [site for site in sites if not attack.misfit(site)]
+            misfits = Counter(reason for site in sites if (reason := attack.misfit(site)))
             if not fit:
-                attacks.append(_summary(network, attack, [], sites, attack.misfit(sites[0])))
+                attacks.append(_summary(network, attack, [], sites, misfits))
                 continue
-            warm_up(lab, fit)
-            outcomes = arena.carry_out(attack, number, fit)
-            attacks.append(_summary(network, attack, outcomes, fit))
+            outcomes = arena.carry_out(attack, number, fit, partial(warm_up, lab, fit))
+            attacks.append(_summary(network, attack, outcomes, fit, misfits))
             results.append(_result(network, attack, outcomes))
     return results, attacks
 
@@ -213,7 +217,7 @@ def _leak(lab: RunningLab, network: str, *, guarded: bool) -> tuple[CheckResult,
         why_not_tried="" if tried else "no leaf lacks the VRF of a tenant that others have",
     )
     guard = leaked_targets.GUARD if guarded else f"no {leaked_targets.GUARD}"
-    what = f"stopped at {len(tried)} leaves"
+    what = f"stopped at {len(tried)} {'leaf' if len(tried) == 1 else 'leaves'}"
     status = CheckStatus.PASS
     if count[Fate.UNSEEN]:
         what = f"neither taken up nor stopped at {count[Fate.UNSEEN]} of {len(tried)} leaves"
@@ -239,8 +243,21 @@ def warm_up(lab: RunningLab, sites: Sequence[Site]) -> None:
         silent_gateways(lab.name, dual, ipv6=True)
 
 
+def untried_lines(attacks: Sequence[AttackResult]) -> list[str]:
+    """Lines that say which attacks were not tried at how many ports, those of one network and reason together."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for attack in attacks:
+        total = attack.ports + sum(attack.not_tried.values())
+        for reason, ports in attack.not_tried.items():
+            where = f" at {ports} of {total} ports" if ports < total else ""
+            names.setdefault((attack.network, where, reason), []).append(attack.attack)
+    return [
+        f"not tried, {network}{where}, as {why}: {', '.join(them)}" for (network, where, why), them in names.items()
+    ]
+
+
 def _summary(
-    network: str, attack: Attack, outcomes: Sequence[Outcome], sites: Sequence[Site], why: str = ""
+    network: str, attack: Attack, outcomes: Sequence[Outcome], sites: Sequence[Site], misfits: Mapping[str, int]
 ) -> AttackResult:
     fates = Counter(outcome.fate for outcome in outcomes)
     return AttackResult(
@@ -255,7 +272,8 @@ def _summary(
         dropped=sum(outcome.dropped for outcome in outcomes),
         by_password=sum(outcome.by_password for outcome in outcomes),
         not_stopped_at=tuple(str(outcome.site) for outcome in outcomes if outcome.fate is not Fate.STOPPED),
-        why_not_tried=why,
+        why_not_tried="" if outcomes else "; ".join(misfits),
+        not_tried=dict(misfits),
     )
 
 

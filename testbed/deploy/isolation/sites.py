@@ -36,10 +36,10 @@ class Site:
 
     `ports` has that end, or both ends of a link group's links, and `members` the attacker's ends of the same links:
     what is sent as a whole frame leaves by each of them.
-    `victim` is a NIC in the same segment (a bridge), None where there is none; `far` one behind another switch, or
-    `victim`. `bridge` is the bridge's interface index, 0 on a routed port. `third` is an address of the subnet that
-    is neither's, and `third6` one of its prefix of IPv6, None where it has none. `tunnel` is into a subnet of another
-    tenant on the switch, None where there is none.
+    `victim` is a NIC in the same segment, on the same bridge or else `stretched`, behind another VTEP; None where there
+    is none. `far` is one in another subnet, or `victim`. `bridge` is the bridge's interface index, 0 on a routed port.
+    `third` is an address of the subnet that is neither's, and `third6` one of its prefix of IPv6, None where it has
+    none. `tunnel` is into a subnet of another tenant on the switch, None where there is none.
     """
 
     number: int
@@ -47,6 +47,7 @@ class Site:
     members: tuple[PortPlan, ...]
     ports: tuple[PortPlan, ...]
     victim: PortPlan | None
+    stretched: bool
     far: PortPlan | None
     bridge: int
     gateway: IPv4Address
@@ -166,7 +167,8 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
         segment = by_subnet[nic.tenant, nic.address.network]
         master = masters.get((port.place, port.ifindex), 0)
         here = [item for item in segment if ends(item)[0].place == port.place]
-        victim = _next(nic, here) if master else None
+        near = _next(nic, here) if master else None
+        victim = near or (_next(nic, segment) if master and nic.tenant else None)
         mine = [item for item in nics if item.tenant == nic.tenant and item not in segment]
         elsewhere = [] if isolated and not nic.tenant else mine
         taken = {item.address.ip for item in segment if item.address is not None} | {nic.gateway}
@@ -179,6 +181,7 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
                 members=members[nic.node, nic.name],
                 ports=ends(nic),
                 victim=victim,
+                stretched=near is None and victim is not None,
                 far=_next(nic, elsewhere) or victim,
                 bridge=master,
                 gateway=nic.gateway,

@@ -14,7 +14,6 @@ Dropped = Mapping[tuple[str, str, str], tuple[int, int]]
 def read_dropped(lab: RunningLab) -> Dropped:
     """Read the counters of the guards in the network that the lab is seen in; empty where it has none."""
     ports = {(port.node, port.name) for port in lab.plan.ports}
-    switches = {switch.node for switch in lab.plan.switches}
     dropped = {
         (node, counter.interface, counter.guard.value): (counter.packets, counter.bytes)
         for node, counters in lab.guard_counters().items()
@@ -22,7 +21,7 @@ def read_dropped(lab: RunningLab) -> Dropped:
         if (node, counter.interface) in ports
     }
     for (switch, tenant), denied in lab.denied_counters().items():
-        for counter in denied if switch in switches else ():
+        for counter in denied:
             dropped[switch, counter.port(tenant), counter.by.value] = (counter.packets, counter.bytes)
     for (node, port), apart in read_kept_apart(lab).items():
         for side in apart:

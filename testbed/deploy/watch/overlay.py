@@ -30,7 +30,7 @@ from testbed.drivers.netlink.routes import bgp_routes
 from testbed.drivers.netlink.rtnetlink import RouteSocket, failure_error
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.drivers.nodes.udp_prober import send_datagram
+from testbed.drivers.nodes.udp_prober import send_echo_request
 from testbed.drivers.routing import vty
 from testbed.errors import DriverError
 from testbed.names import namespace_name
@@ -202,7 +202,8 @@ def _forget(socket: RouteSocket, requests: Sequence[bytes], node: str) -> None:
 def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
     """Have NICs send an ARP request for their gateway, from which their switches learn MAC and address.
 
-    In IPv6 that is a neighbour solicitation, which has the NIC's address only where a packet from it waits.
+    In IPv6 that is a neighbour solicitation, which has the NIC's address only where a packet from it waits: an echo
+    request, which guards of access ports let pass.
     """
     by_node: dict[str, list[HeardNic]] = {}
     for nic in nics:
@@ -223,7 +224,7 @@ def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
                 socket.close()
             for nic in here:
                 if nic.gateway.version == 6:
-                    send_datagram(str(nic.address), str(nic.gateway))
+                    send_echo_request(str(nic.address), str(nic.gateway))
 
     if by_node:
         syscalls.in_thread(ask)

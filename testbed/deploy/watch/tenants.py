@@ -82,16 +82,16 @@ def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
     every = [nic for nics in groups.values() for nic in nics]
     dual = [nic for nic in every if nic.address6 is not None]
     for nics, ipv6, over in ((every, False, ""), (dual, True, " over IPv6")):
+        probes = [
+            Probe(source=a, target=b)
+            for group in (groups if nics else ())
+            for a, b in _pairs_between(groups, group)
+            if (not ipv6 or (a.address6 is not None and b.address6 is not None))
+            and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
+        ]
         with closing(Prober(plan.lab, nics, ipv6=ipv6)) as prober:
-            probes = [
-                Probe(source=a, target=b)
-                for group in (groups if nics else ())
-                for a, b in _pairs_between(groups, group)
-                if (not ipv6 or (a.address6 is not None and b.address6 is not None))
-                and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
-            ]
-            count += len(probes)
             failures += [f"{line} arrived{over}" for line in pairs_text(prober.arrived(probes))]
+        count += len(probes)
     return count, failures
 
 

@@ -38,7 +38,7 @@ _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _SPARE_DESCRIPTORS = 256
-_DISCARD = 9
+_ECHO6_REQUEST = 128
 _LONGEST = 256
 """Of a datagram, what is looked at: the rest of a long probe is padding."""
 
@@ -78,7 +78,8 @@ class Sent(Enum):
 
 
 class Arrival(NamedTuple):
-    """A datagram that arrived. `number` is None for what is no probe of this prober; times are CLOCK_MONOTONIC."""
+    """A datagram that arrived at `end`. `number` is None for what is no probe of this prober; times are
+    CLOCK_MONOTONIC."""
 
     number: ProbeNumber | None
     at_ns: int
@@ -215,14 +216,15 @@ class UdpProber:
         return time.monotonic_ns()
 
 
-def send_datagram(source: str, target: str) -> None:
-    """Send an empty datagram of UDP over IPv6 from an address of the calling thread's namespace; it may be lost.
+def send_echo_request(source: str, target: str) -> None:
+    """Send an echo request of ICMPv6 (RFC 4443, section 4.1) from an address of the calling thread's namespace.
 
-    It goes to the port of the discard service (RFC 863), which nobody listens at.
+    It may be lost, and nobody waits for the answer. The kernel adds the checksum.
     """
-    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as item, suppress(OSError):
+    kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+    with socket.socket(socket.AF_INET6, kind, socket.IPPROTO_ICMPV6) as item, suppress(OSError):
         item.bind((source, 0))
-        item.sendto(b"", (target, _DISCARD))
+        item.sendto(struct.pack("!BBHHH", _ECHO6_REQUEST, 0, 0, 0, 0), (target, 0))
 
 
 def make_room(sockets: int) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -333,8 +334,7 @@ def test_each_leaf_of_a_pair_guards_its_own_member(lab: Any) -> None:
 
     def fates(attack: Attack, number: int, among: list[Site]) -> set[Fate]:
         fit = [site for site in among if not attack.misfit(site)]
-        warm_up(lab, fit)
-        return {outcome.fate for outcome in arena.carry_out(attack, number, fit)}
+        return {outcome.fate for outcome in arena.carry_out(attack, number, fit, partial(warm_up, lab, fit))}
 
     seen_by_one = {one.name for one in (ForeignSource, GatewayAdvertisement, GatewaySource6, MacFlood, GatewayArp)}
     with closing(Arena(lab.name, sites)) as arena:

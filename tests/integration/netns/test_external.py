@@ -46,6 +46,7 @@ networks:
   frontend:
     {{leaves: 2, spines: 1, nic: {{ports: 1}}, overlay: {{evpn: {{vrf_by: namespace}}}}, guards: {{control: false}},
      routing: {{password: true, ttl_security: true}}}}
+  users: {{on: frontend, hosts: [p1-s1-h3]}}
 tenants:
   red:
     external: {{leaf: fe-leaf1, asn: 64999, prefixes: [198.51.100.0/24, 203.0.113.7/32], rate: 10G}}
@@ -188,6 +189,17 @@ def test_what_is_missing_is_named_and_comes_back(lab: RunningLab) -> None:
     assert start_routing(lab, ROUTER)
     until(lambda: missing_lines(lab.plan, run) == [], "the overlay is whole")
     assert _pings(lab, "p1-s1-h4", OUTSIDE)
+
+
+def test_what_its_border_and_policies_dropped_is_seen_in_its_own_network_alone(lab: RunningLab) -> None:
+    def seen(network: str) -> set[str]:
+        view = lab.of_network(network)
+        return {f"{row['port']} {row['guard']}" for row in guard_rows(view, read_dropped(view))}
+
+    denied = {"ext50001 border", "hub:to50001 policy", "red:to50002 policy"}
+    assert seen("frontend") > denied
+    assert seen("users") and not seen("users") & denied
+    assert seen("backend") == set()
 
 
 def test_it_sends_from_its_prefixes_to_its_tenant_alone(lab: RunningLab) -> None:

@@ -16,6 +16,7 @@ from testbed.deploy.isolation.check import AttackResult, IsolationReport, check_
 from testbed.deploy.isolation.reachability import Matrix, Protocol, intended_matrix, reached, service_matrices
 from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.watch.check import CheckStatus, check_lab
+from testbed.deploy.watch.guards import read_dropped
 from testbed.drivers.netlink.guards import GuardCounter, guard_messages, read_guards
 from testbed.drivers.netlink.nftables import NetfilterSocket, remove_table
 from testbed.drivers.netlink.policies import TABLE, DeniedCounter, policy_messages, read_denied
@@ -50,6 +51,8 @@ IPV6 = {
     "BGP to the IPv6 gateway",
 }
 """What subnets of tenants alone have."""
+ON_LINK = {"ND: I am an IPv6 neighbour", "ND: the address is taken"}
+"""Those that need another host on the same leaf."""
 SIGNED = {"BGP to the gateway", "BGP to the loopback"}
 """What a password stops without any guard."""
 OFF = {
@@ -232,12 +235,17 @@ def test_ports_of_tenants_are_guarded_in_their_vrfs(sandbox: Any, guards: str) -
     """From the ports of two tenants on one leaf, of one on the other leaf, and of nobody: all, or all but none."""
     text = TENANTS.format(name=sandbox.name(), guards=guards, filtered=str(guards == "on").lower())
     model = load_topology_text(text, file="tenants.yml")
-    report = check_isolation(sandbox.deploy(model).lab)
+    lab = sandbox.deploy(model).lab
+    assert [counts for counts in read_dropped(lab).values() if counts != (0, 0)] == [], "hosts have not misbehaved yet"
+    report = check_isolation(lab)
     found = {item.attack: item for item in report.attacks}
     leaked = found.pop("unauthorised route target")
     assert (leaked.ports, leaked.succeeded, leaked.stopped) == ((1, 1, 0) if guards == "off" else (1, 0, 1))
     nobodys = 12 - 5
-    assert all(found[name].ports == (5 if name.startswith("BGP") else 4) for name in IPV6), "red has a NIC alone"
+    of_one_leaf = {"MAC of a neighbour", "ARP: I am a neighbour", "spanning tree root", *ON_LINK}
+    assert all(found[name].ports == (4 if name in ON_LINK else 5) for name in IPV6), "red has a NIC alone on a leaf"
+    assert found["ARP: I am the gateway"].ports - found["ARP: I am a neighbour"].ports == 1, "it lies across the fabric"
+    assert all(found[name].not_tried["no other host of the segment is on the switch"] == 1 for name in of_one_leaf)
     assert [name for name, item in found.items() if not item.ports] == ["VXLAN to the loopback"], "VTEPs say nothing"
     for item in found.values():
         assert item.ports >= 4 or item.attack == "VXLAN to the loopback", item

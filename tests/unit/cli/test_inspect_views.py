@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from typing import Any
 
 import pytest
 from fake_lab import small_lab
 
-from testbed.cli.labs.inspect_views import node_columns
+from testbed.cli.labs.deploy import _bfd_text
+from testbed.cli.labs.inspect import inspect as show
+from testbed.cli.labs.inspect_views import node_columns, show_view
 from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
+from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
+from testbed.cli.output import Format
+from testbed.errors import TestbedError
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.fabric.sizing import measure_sizing
 from testbed.report.graph.management import pictured
@@ -61,6 +67,22 @@ def test_both_sides_of_what_transports_scale_are_shown() -> None:
     assert rows["roce, swift paper: target_rtts"][1] == str(rtt.scaled(1250.0))
 
 
+def test_a_network_without_sessions_has_no_words_about_bfd() -> None:
+    model = load_topology_text(NETWORKS, file="views.yml")
+    assert [_bfd_text(model.of_network(name), "") for name in ("backend", "storage")] == [
+        "BFD auto: 300 ms x 3 for 1 session",
+        "",
+    ]
+
+
+def test_help_names_every_view() -> None:
+    with pytest.raises(TestbedError) as refused:
+        show_view("nosuch", None, None, None, NodeFilter.parse(None), Format.TABLE)
+    what = inspect.signature(show).parameters["what"].annotation.__metadata__[0]
+    assert refused.value.hint is not None and what.metavar is not None
+    assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.metavar.strip("[]").split("|"))
+
+
 def test_nodes_show_daemons_that_are_missing() -> None:
     assert node_columns([row(), row(missing=("bgpd",))])[-1] == "missing"
 
@@ -87,7 +109,7 @@ def test_all_networks_have_a_row_each_and_one_together() -> None:
         sent_bytes={nic: 1_000, server: 30},
         dropped_packets={nic: 5},
         waiting_bytes={nic: 200, ("st-leaf1", "down1"): 300},
-        guarded_packets={server: 2},
+        guarded_packets={server: 2, ("fe-leaf1", "red:to50002"): 3},
     )
     rows = network_rows(model, live, {"backend": 2, "frontend": 8, "users": 0, "storage": 0, "management": 0})
     by_name = {row["network"]: row for row in rows}
@@ -99,6 +121,7 @@ def test_all_networks_have_a_row_each_and_one_together() -> None:
     assert (storage["sent_bytes"], storage["dropped_packets"]) == (1_000, 5)
     assert (storage["queue_bytes"], storage["queue_port"]) == (300, "st-leaf1:down1")
     assert (management["services_up"], management["services"], management["guarded_packets"]) == (1, 2, 2)
+    assert (by_name["frontend"]["guarded_packets"], users["guarded_packets"]) == (3, 0), "policies are the carrier's"
     assert by_name["frontend"]["tenants"] == 1 and by_name["frontend"]["sessions_up"] == 7
     assert not users["tenants"] and by_name["backend"]["queue_port"] == ""
     total = total_row(model, rows)

@@ -79,7 +79,7 @@ class TenantResolver:
                     "no-overlay",
                     ("tenants",),
                     "there are tenants, but no overlay",
-                    "add fabric: {overlay: evpn}",
+                    "add overlay: evpn to fabric: or to the network in networks: that their NICs are in",
                     key=True,
                 )
             return self.lab

@@ -7,9 +7,11 @@ from ipaddress import IPv6Address
 
 import pytest
 
+from testbed.deploy.isolation import arena
 from testbed.deploy.isolation.attacks import (
     ATTACKS,
     BgpToLoopback,
+    GatewayArp,
     MacFlood,
     NeighbourArp,
     Storm,
@@ -94,6 +96,29 @@ tenants: {red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:rail1"]}}}
         assert VxlanInjection().misfit(site) != VxlanToLoopback().misfit(site)
     tunnel = next(site.tunnel for site in found if site.tunnel is not None)
     assert (tunnel.nic.node, tunnel.nic.name, tunnel.vni) == ("p1-s1-h1", "rail1", 10101)
+
+
+def test_the_neighbour_of_who_is_alone_on_a_leaf_is_behind_another_vtep() -> None:
+    """What concerns one switch's tables is not tried then; what crosses the fabric, or needs no neighbour, is."""
+    lab = load_topology_text(
+        """name: dc
+fabric: {design: single-switch, hosts: 4, gpus: 1}
+networks: {frontend: {leaves: 2, spines: 1, nic: {rate: 100G}, overlay: evpn}}
+tenants:
+  red: {subnets: {web: {prefix: 10.1.0.0/24, nics: ["p1-s1-h1:fe1", "p1-s1-h2:fe1", "p1-s1-h3:fe1"]}}}
+""",
+        file="dc.yml",
+    )
+    first, second, third, nobodys = sites(lab, "frontend")
+    assert [site.stretched for site in (first, second, third, nobodys)] == [False, False, True, False]
+    assert third.victim_place == ("p1-s1-h1", "fe1") and third.far is third.victim
+    assert nobodys.victim is None, "the underlay has a subnet for each leaf"
+    untried = {attack.name for attack in ATTACKS if attack.misfit(third) and not attack.misfit(first)}
+    assert untried == {"MAC of a neighbour", "ARP: I am a neighbour", "spanning tree root"}
+    assert not MacFlood().misfit(third)
+    rounds = arena._rounds(GatewayArp(), [first, second, third])
+    assert rounds == [[first, second], [third]], "the first is the victim of both others"
+    assert arena._rounds(MacFlood(), [first, second, third]) == [[first, second, third]]
 
 
 def test_both_ports_of_a_link_group_are_one_site() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.deploy.isolation import check
 from testbed.deploy.isolation.arena import Fate, Outcome
-from testbed.deploy.isolation.attacks import GatewayArp
+from testbed.deploy.isolation.attacks import GatewayArp, MacFlood
 from testbed.deploy.isolation.reachability import MOST_PAIRS, Matrix, Protocol, intended_matrix
 from testbed.deploy.isolation.sites import Site, find_sites
 from testbed.deploy.live import RunningLab
@@ -73,10 +73,23 @@ def test_one_port_that_is_not_stopped_is_enough(
 
 
 def test_a_summary_says_where_an_attack_was_not_stopped(sites: list[Site]) -> None:
-    found = check._summary("frontend", GatewayArp(), outcomes(sites, Fate.STOPPED, Fate.SUCCEEDED), sites)
+    found = check._summary("frontend", GatewayArp(), outcomes(sites, Fate.STOPPED, Fate.SUCCEEDED), sites, {})
     assert (found.ports, found.stopped, found.succeeded, found.unseen, found.dropped) == (2, 1, 1, 0, 2)
     assert found.not_stopped_at == (str(sites[1]),)
     assert found.guarded and found.guard == "arp"
+    assert check.untried_lines([found]) == []
+
+
+def test_what_was_not_tried_is_said_with_the_reason(sites: list[Site]) -> None:
+    tried = outcomes(sites, Fate.STOPPED, Fate.STOPPED)
+    partly = check._summary("frontend", GatewayArp(), tried, sites, {"it is alone": 1})
+    never = check._summary("frontend", MacFlood(), [], sites, {"it is alone": 2, "it is in no bridge": 1})
+    assert (partly.why_not_tried, never.why_not_tried) == ("", "it is alone; it is in no bridge")
+    assert check.untried_lines([partly, never]) == [
+        "not tried, frontend at 1 of 3 ports, as it is alone: ARP: I am the gateway",
+        "not tried, frontend at 2 of 3 ports, as it is alone: MAC flood",
+        "not tried, frontend at 1 of 3 ports, as it is in no bridge: MAC flood",
+    ]
 
 
 def test_pairs_of_one_network_reach_each_other_and_no_others() -> None:
