@@ -24,8 +24,7 @@ AGENT_MODULE = "testbed.portd"
 START_TIMEOUT_S = 60.0
 """For one that hangs, and long enough for an emulated machine; one that fails says so at once."""
 ANSWER_TIMEOUT_S = 10.0
-END_TIMEOUT_S = 60.0
-"""Python alone takes an emulated machine beside other work many seconds to end."""
+END_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

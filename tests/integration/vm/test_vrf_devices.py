@@ -149,7 +149,7 @@ def test_a_tenant_does_not_reach_its_switch_and_it_is_the_order_of_tables_that_s
 
 def test_daemons_that_are_started_anew_bring_everything_back(machine: LabVm, devices: Seen) -> None:
     assert devices.vteps
-    assert machine.check(".venv/bin/python", "-c", _RESTART).strip() == ""
+    assert machine.check("sh", "-c", 'exec .venv/bin/python -c "$0"', _RESTART).strip() == ""
 
 
 def test_destroy_leaves_nothing(machine: LabVm, devices: Seen) -> None:

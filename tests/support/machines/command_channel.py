@@ -19,31 +19,20 @@ LOADED = (
     "testbed.cli.counters.stats",
     "testbed.cli.counters.watch",
     "testbed.cli.lab_choice",
-    "testbed.cli.labs.check",
-    "testbed.cli.labs.deploy",
-    "testbed.cli.labs.destroy",
     "testbed.cli.labs.inspect",
     "testbed.cli.labs.inspect_views",
     "testbed.cli.labs.tenants_view",
     "testbed.cli.machine.doctor",
     "testbed.cli.machine.doctor_report",
-    "testbed.cli.nodes.execute",
-    "testbed.cli.nodes.link",
-    "testbed.cli.nodes.link_changes",
-    "testbed.cli.nodes.plane_changes",
-    "testbed.cli.progress",
     "testbed.collect.perftest_pair",
-    "testbed.deploy.isolation.check",
-    "testbed.deploy.lifecycle",
     "testbed.deploy.scale",
     "testbed.deploy.watch.check",
-    "testbed.deploy.watch.rtt",
     "testbed.drivers.probing.calibration",
     "testbed.drivers.probing.doctor",
     "testbed.spec.topology.load",
     "testbed.transport.roce.qp",
 )
-"""What the verbs and programs of tests import, also in their functions: loaded once, when the server starts."""
+"""What verbs that read, and programs of tests, import also in their functions: loaded once, when the server starts."""
 
 
 class CommandChannel:

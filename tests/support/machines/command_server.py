@@ -1,7 +1,7 @@
 """Runs the commands of tests in the lab VM, one after another, by a process that has Python and our modules loaded.
 
-A start of our command line takes an emulated machine seconds of its CPU, nearly all of it for imports. Here a command
-that is Python is a fork of this process, and every other one is started as ever. A command has a session of its own,
+A start of our command line takes an emulated machine seconds of its CPU, nearly all of it for imports. Here a verb that
+reads, or a script, is a fork of this process; every other command is started as ever. Each has a session of its own,
 pipes for its output, an input that is at its end, and the signals of a program that has just begun; nothing of this
 process's connection is open in it.
 
@@ -44,10 +44,14 @@ def frame(kind: bytes, content: bytes) -> bytes:
     return HEADER.pack(kind, len(content)) + content
 
 
+READING_VERBS = frozenset({"doctor", "inspect", "list", "stats", "validate"})
+"""Verbs that are forks. Those that start processes of a lab, or end them, are begun as a user begins them."""
+
+
 def python_words(command: Sequence[str]) -> list[str] | None:
-    """What the checkout's Python is told to run by a command; None for a command that is something else."""
+    """What the checkout's Python is told to run by a command; None for one that is a program of its own."""
     program, *words = command
-    if program == ".venv/bin/testbed":
+    if program == ".venv/bin/testbed" and words and words[0] in READING_VERBS:
         return [program, *words]
     if program == ".venv/bin/python" and words and (words[0] == "-c" or not words[0].startswith("-")):
         return words

@@ -85,7 +85,7 @@ class LabVm:
         self.machine.down()
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the checkout in there; one that is Python is a fork of the command server."""
+        """Run a command in the checkout in there; one that only reads is a fork of the command server."""
         if self._commands is None or self._commands.closed:
             self._commands = CommandChannel(self._session, GUEST_CHECKOUT)
         return self._commands.run(argv)
