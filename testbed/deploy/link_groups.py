@@ -35,8 +35,6 @@ DIRECTORY_NAME = ".link-groups"
 """In the lab's run directory; no node can have this name."""
 CONFIGURATION = "configuration.json"
 LOG = "processes.log"
-START_TIMEOUT_S = 240.0
-"""One that fails is noticed at once; in an emulated machine beside other work Python alone takes a minute to start."""
 _FIRST_PORT = {True: 0x100, False: 0x200}
 """Ports of the two leaves of a pair have numbers of their own, for they are one system."""
 _SECRET_BYTES = 32
@@ -65,7 +63,7 @@ def start_link_groups(plan: LabPlan, run: Path, only: Collection[str] = ()) -> N
             (directory / f"{node}.json").unlink(missing_ok=True)
     except OSError as error:
         raise DriverError(f"link groups do not start: {error}", operation="link groups") from error
-    launch_servers("testbed.lag", [str(path), *only], directory / LOG, what="link groups do", timeout_s=START_TIMEOUT_S)
+    launch_servers("testbed.lag", [str(path), *only], directory / LOG, what="link groups do")
 
 
 def _configuration(plan: LabPlan, directory: Path) -> LagConfiguration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -494,14 +495,16 @@ class RunningLab:
             )
         return found
 
-    def _without_power(self) -> set[str]:
-        """Nodes all of whose links are taken down at their end, which `power off` does. A node with one link is not
-        among them: it may have lost that link alone."""
+    def nodes_without_links(self) -> set[str]:
+        """Return the nodes that have taken all their links down, at their end: those without power have."""
         down = {port for port, change in read_link_state(self.state_directory).changes.items() if change.up is False}
-        ports: dict[str, list[bool]] = {}
-        for port in self.plan.ports if down else ():
-            ports.setdefault(port.node, []).append(f"{port.node}:{port.name}" in down)
-        return {node for node, lost in ports.items() if len(lost) > 1 and all(lost)}
+        linked = {port.node for port in self.plan.ports if f"{port.node}:{port.name}" not in down}
+        return {node.name for node in self.model.nodes} - linked
+
+    def _without_power(self) -> set[str]:
+        """Nodes without links, but for those that have one: they may have lost that link alone."""
+        links = Counter(port.node for port in self.plan.ports)
+        return {node for node in self.nodes_without_links() if links[node] > 1}
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -25,8 +25,7 @@ class NoPower(TestbedError):
 
 def is_on(lab: RunningLab, node: str) -> bool:
     """Tell whether a node has power: one without has taken all its links down. Raises `NoSuchNode`."""
-    with LinkControl(lab) as links:
-        return any(links.show(port).change.up is not False for port in _ports(lab, node))
+    return lab.node(node).name not in lab.nodes_without_links()
 
 
 def power_off(lab: RunningLab, node: str) -> bool:

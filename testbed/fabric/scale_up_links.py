@@ -48,8 +48,13 @@ class ScaleUpLink:
     local_gpu: int
 
     @property
+    def gpu_name(self) -> str:
+        """What its GPU is called."""
+        return f"{self.host}.gpu{self.local_gpu}"
+
+    @property
     def name(self) -> str:
-        return f"{self.host}.gpu{self.local_gpu}:plane{self.plane}"
+        return f"{self.gpu_name}:plane{self.plane}"
 
     @property
     def interface(self) -> str:

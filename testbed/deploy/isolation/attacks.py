@@ -49,6 +49,13 @@ class Attack(ABC):
         return sent
 
 
+class NearAttack(Attack):
+    """One that concerns the tables, or the links, of one switch: its victim must be there, too."""
+
+    def misfit(self, site: Site) -> str:
+        return super().misfit(site) or (_ALONE_ON_SWITCH if site.victim is None or site.stretched else "")
+
+
 class SeenAttack(Attack):
     """An attack that has succeeded when frames arrive at `where`."""
 
@@ -110,12 +117,9 @@ class NeighbourSource(SeenAttack):
         return [frames.udp(site.victim_mac, site.mac, (site.third, site.victim_address), _DISCARD, token)]
 
 
-class StolenMac(StationAttack):
+class StolenMac(NearAttack, StationAttack):
     name = "MAC of a neighbour"
     guard = Guard.MAC
-
-    def misfit(self, site: Site) -> str:
-        return super().misfit(site) or _without_near(site)
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.udp(site.gateway_mac, site.victim_mac, (site.address, NOWHERE), _DISCARD, token)]
@@ -144,12 +148,9 @@ class GatewayArp(NeighbourAttack):
         return [frames.gratuitous_arp(site.victim_mac, site.mac, site.gateway, token)]
 
 
-class NeighbourArp(NeighbourAttack):
+class NeighbourArp(NearAttack, NeighbourAttack):
     name = "ARP: I am a neighbour"
     guard = Guard.ARP
-
-    def misfit(self, site: Site) -> str:
-        return super().misfit(site) or _without_near(site)
 
     def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
         return [(place, site.gateway_interface, site.victim_address) for place in site.places]
@@ -220,13 +221,10 @@ class GatewayNd(GatewayArp):
         return [frames.neighbour_advertisement(site.mac, site.victim_mac, site.gateway6.packed, token)]
 
 
-class NeighbourNd(GatewayNd):
+class NeighbourNd(NearAttack, GatewayNd):
     """The switch's table has the attacker's MAC for a neighbour's global address."""
 
     name = "ND: I am an IPv6 neighbour"
-
-    def misfit(self, site: Site) -> str:
-        return super().misfit(site) or _without_near(site)
 
     def entries(self, site: Site) -> Sequence[tuple[str, int, IPv4Address | IPv6Address]]:
         return [(place, site.gateway_interface, site.victim_address6) for place in site.places]
@@ -235,14 +233,14 @@ class NeighbourNd(GatewayNd):
         return [frames.neighbour_advertisement(site.mac, site.gateway_mac, site.victim_address6.packed, token)]
 
 
-class TakenAddress(NeighbourSource6):
-    """Who is about to take the address, and is asked by somebody who says the same, lets it be (RFC 4862, 5.4.3)."""
+class TakenAddress(NearAttack, NeighbourSource6):
+    """Who is about to take the address, and is asked by somebody who says the same, lets it be (RFC 4862, 5.4.3).
+
+    A VTEP floods no such question: it answers for the others.
+    """
 
     name = "ND: the address is taken"
     guard = Guard.ARP
-
-    def misfit(self, site: Site) -> str:
-        return super().misfit(site) or _without_near(site)  # a VTEP floods no such question: it answers for the others
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.duplicate_address(site.mac, site.victim_address6, token)]
@@ -285,12 +283,9 @@ class DoubleTag(SeenAttack):
         return [frames.tagged(inner, 1), frames.tagged(inner, 1, service=True)]
 
 
-class SpanningTree(SeenAttack):
+class SpanningTree(NearAttack, SeenAttack):
     name = "spanning tree root"
     guard = Guard.CONTROL
-
-    def misfit(self, site: Site) -> str:
-        return super().misfit(site) or _without_near(site)
 
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
         return [frames.bridge_frame(site.mac, token)]
@@ -439,11 +434,6 @@ def _without_ipv6(site: Site, other: PortPlan | None = None) -> str:
     if site.third6 is None or (other is not None and other.address6 is None):
         return "the subnet has no IPv6"
     return ""
-
-
-def _without_near(site: Site) -> str:
-    """Why what concerns the tables, or the links, of one switch cannot be tried at a port; "" where it can."""
-    return _ALONE_ON_SWITCH if site.victim is None or site.stretched else ""
 
 
 def _far(site: Site) -> PortPlan:

@@ -186,8 +186,9 @@ def _attack(lab: RunningLab, network: str) -> tuple[list[CheckResult], list[Atta
     attacks: list[AttackResult] = []
     with closing(Arena(lab.name, sites)) as arena:
         for number, attack in enumerate(ATTACKS):
-            fit = [site for site in sites if not attack.misfit(site)]
-            misfits = Counter(reason for site in sites if (reason := attack.misfit(site)))
+            reasons = [attack.misfit(site) for site in sites]
+            fit = [site for site, reason in zip(sites, reasons, strict=True) if not reason]
+            misfits = Counter(filter(None, reasons))
             if not fit:
                 attacks.append(_summary(network, attack, [], sites, misfits))
                 continue

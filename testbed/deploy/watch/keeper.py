@@ -22,8 +22,6 @@ EVENTS_FILE = "overlay-events.jsonl"
 """In the lab's state directory: what the keeper did, a `LabEvent` for each line."""
 CONFIGURATION = "configuration.json"
 LOG = "keeper.log"
-START_TIMEOUT_S = 240.0
-"""One that fails is noticed at once; in an emulated machine beside other work Python alone takes a minute to start."""
 
 
 def keeper_configuration(plan: LabPlan, run: Path, events: Path) -> KeeperConfiguration | None:
@@ -76,7 +74,7 @@ def start_keeper(plan: LabPlan, state: StateDirectory) -> None:
     except OSError as error:
         raise DriverError(f"the keeper of the overlay does not start: {error}", operation="keeper") from error
     what = "the keeper of the overlay does"
-    launch_servers("testbed.keeper", [str(path)], directory / LOG, what=what, timeout_s=START_TIMEOUT_S)
+    launch_servers("testbed.keeper", [str(path)], directory / LOG, what=what)
 
 
 def keeper_runs(plan: LabPlan, state: StateDirectory) -> bool:

@@ -152,12 +152,11 @@ class _Domain:
             except (ScaleUpError, TimeoutError) as error:
                 if any(place[0] in (gpu.gpu, (gpu.gpu + 1) % count) for place in known):
                     continue  # one of the two has a link that is known to be down
-                host = self._links[gpu.gpu, 1]
-                bad.setdefault((gpu.gpu, 0), f"{host.host}.gpu{host.local_gpu}: cannot write to the next GPU: {error}")
+                name = self._links[gpu.gpu, 1].gpu_name
+                bad.setdefault((gpu.gpu, 0), f"{name}: cannot write to the next GPU: {error}")
             else:
                 if memory[(number + 1) % count] != data[number]:
-                    host = self._links[gpu.gpu, 1]
-                    bad[gpu.gpu, 0] = f"{host.host}.gpu{host.local_gpu}: other bytes arrive than it writes"
+                    bad[gpu.gpu, 0] = f"{self._links[gpu.gpu, 1].gpu_name}: other bytes arrive than it writes"
         return bad
 
     def _silent(self, known: set[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -22,6 +22,9 @@ from testbed.drivers.nodes.namespaces import enter_namespace, identities_of
 from testbed.errors import DriverError
 
 KILL_TIMEOUT_S = 60.0
+SERVERS_TIMEOUT_S = 240.0
+"""For servers to start. One that fails is noticed at once; in an emulated machine beside other work Python alone
+takes a minute to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,9 @@ def launch(
         return spawn(namespace, argv, **options) if namespace else subprocess.Popen(argv, **options)
 
 
-def launch_servers(module: str, arguments: Sequence[str], log: Path, *, what: str, timeout_s: float) -> None:
+def launch_servers(
+    module: str, arguments: Sequence[str], log: Path, *, what: str, timeout_s: float = SERVERS_TIMEOUT_S
+) -> None:
     """Start a module of ours that leaves processes at work and ends once they are.
 
     Raises `DriverError` with the last line of `log` where it ends otherwise; `what` is said to not start.
