@@ -20,7 +20,9 @@ import hypothesis
 import pytest
 from golden_files import OPTION as REGENERATE_GOLDENS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
+from outcomes import leave_out_passed, note_outcomes
 from side_by_side import SideBySide, begun_first
+from started_processes import StartedProcesses
 
 from testbed.compiled.finder import is_compiled
 from testbed.drivers.probing.kernel_probe import probe_kernel
@@ -45,6 +47,9 @@ TOOLS = {
 ENGINE = ("dockerd", "containerd", "runc")
 """What tests of containers start an engine of their own with."""
 
+STARTERS = ("process", *PRIVILEGED, "vm", "labvm", "bench", "soak", "scenarios")
+"""Markers of tests that may start processes."""
+_started = StartedProcesses()
 _privileged_ran = pytest.StashKey[bool]()
 _runners = pytest.StashKey[str]()
 """The directory of `RUNNERS`, of the run that made it: a run inside a test inherits the variable of the one outside."""
@@ -62,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         mark_this_run()
         os.environ[RUNNERS] = config.stash[_runners] = tempfile.mkdtemp(prefix="testbed-runners-")
+    note_outcomes(config)
     config.addinivalue_line("markers", "interpreted: replaces what a compiled module does not look up (TESTBED_PURE=1)")
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
     for marker, (program, _) in TOOLS.items():
@@ -97,6 +103,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if why := missing(capability):
             pytest.skip(f"{capability}: {why}")
         item.config.stash[_privileged_ran] = True
+    _started.begin()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test that has started a process, it or a fixture, and has no marker of those that do."""
+    try:
+        yield
+    finally:
+        started = _started.end()
+    if started and not any(item.get_closest_marker(name) for name in STARTERS):
+        pytest.fail(f"a test that starts processes ({', '.join(started)}) has the marker process", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -114,8 +132,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 # --- tests side by side ------------------------------------------------------------------------------
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes longest begins first."""
+    leave_out_passed(config, items)
     items[:] = [items[place] for place in begun_first([item.nodeid.partition("::")[0] for item in items])]
 
 

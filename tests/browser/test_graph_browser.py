@@ -29,6 +29,7 @@ networks:
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.process,
     pytest.mark.may_skip,
     pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium-headless-shell"),
 ]

@@ -26,6 +26,7 @@ document.title = "measured " + document.documentElement.scrollWidth + " " + inne
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.process,
     pytest.mark.may_skip,
     pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium-headless-shell"),
 ]

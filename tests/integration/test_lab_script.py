@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -19,31 +18,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from checks import commands
+
+pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parents[2]
 SCRIPT_TOOLS = (
     *("bash", "env", "dirname", "uname", "cut", "sha256sum", "stat", "flock", "mkdir", "tail", "grep", "rm", "cat"),
-    *("find", "sort", "mktemp", "tee", "sed", "timeout", "sh", "iperf3", "ip", "tcpdump", "ps"),
+    *("find", "sort", "sed", "sh", "iperf3", "ip", "tcpdump", "ps"),
 )
-
-ASKED = "args: -m pytest --color=no --durations=10 --durations-min=5 -m"
-"""What each tier begins with, as `pytest_that_says` shows it."""
-PLACES = {
-    "labs": ("patient", {"contract", "golden", "integration"}),
-    "netns": ("netns|frr", {"bench", "contract", "golden", "integration"}),
-    "vm": ("vm", {"integration"}),
-    "docker": ("docker", {"bench", "integration"}),
-    "soak": ("soak", {"fuzz", "integration", "property"}),
-    "scenarios": ("scenarios", {"integration"}),
-    "bench": ("bench", {"bench"}),
-    "labvm": ("labvm", {"integration"}),
-}
-"""The marks of a tier, and the directories below tests/ that may have tests of it."""
-TESTED_TWICE = (
-    "--ignore=tests/unit/transport/simulation tests/unit/transport tests/unit/worker "
-    "tests/property/roce tests/property/uet tests/property/worker"
-)
-"""What is tested compiled and interpreted."""
 
 
 def program(path: Path, text: str) -> None:
@@ -84,13 +67,6 @@ def run(
         text=True,
         timeout=60,
         check=False,
-    )
-
-
-def pytest_that_says(checkout: Path, last_line: str, code: int) -> None:
-    program(
-        checkout / ".venv/bin/python",
-        f'#!/bin/sh\n[ "$2" = pytest ] || exit 0\necho "args: $*"\necho "{last_line}"\nexit {code}\n',
     )
 
 
@@ -237,27 +213,7 @@ def test_what_deploys_labs_needs_root(open_copy: Path, arguments: list[str], wor
     assert f"sudo ./lab {word}" in done.stderr
 
 
-def test_tests_without_root_are_those_that_need_none(open_copy: Path) -> None:
-    pytest_that_says(open_copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)
-    done = without_root(open_copy, "test")
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line.startswith("args:")] == [
-        f"{ASKED} not (docker or vm or labvm or soak or bench or scenarios or netns or frr) and not thorough"
-        f" -n {os.cpu_count()} --dist loadfile{once_more}"
-        for once_more in ("", f" {TESTED_TWICE}")
-    ]
-    for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok"):
-        assert check in done.stderr
-    assert "left out, for they need root: labs and netns (labs in network namespaces): sudo ./lab test\n" in done.stdout
-    assert (
-        "vm, docker, scenarios, bench: sudo ./lab test --all; soak, labvm and what is thorough:\n"
-        "    sudo ./lab test --everything\n" in done.stdout
-    )
-    assert done.stdout.splitlines()[-1] == "82 passed, 0 failed, 4 skipped"
-
-
 def test_tests_without_root_ask_for_no_packages(open_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest_that_says(open_copy, "1 passed in 0.01s", 0)
     path = open_copy.parent / "bin"
     tools = tools_only(path, "iperf3", "tcpdump")
     program(
@@ -275,11 +231,11 @@ def test_tests_without_root_ask_for_no_packages(open_copy: Path, monkeypatch: py
 def test_hooks_of_a_commit_are_the_checks_of_the_tests() -> None:
     """Each hook runs a tool of .venv, and what it runs `./lab test` runs, too."""
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    script = (ROOT / "lab").read_text()
+    checks = commands(ROOT)
     for hook in hooks:
         tool = hook["entry"].split()[0]
         assert hook["language"] == "system" and tool.startswith(".venv/bin/")
-        assert f'begin "{hook["name"]}" "$VENV/bin/{Path(tool).name}"' in script
+        assert checks[hook["name"]][0] == str(ROOT / tool)
     assert {hook["name"] for hook in hooks} == {"ruff", "ruff format", "mypy", "lint-imports"}
 
 
@@ -382,75 +338,12 @@ def test_docs_need_no_root(copy: Path) -> None:
     assert done.stdout.endswith("build/docs/index.html (open it in a browser)\n")
 
 
-def test_every_tier_looks_where_its_tests_are() -> None:
-    files = [path for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__)]
-    script = (ROOT / "lab").read_text()
-    for tier, (marks, places) in PLACES.items():
-        having = [path for path in files if re.search(rf"\bmark\.({marks})\b", path.read_text())]
-        assert {path.relative_to(ROOT / "tests").parts[0] for path in having} <= places, tier
-        (line,) = re.findall(rf"^ *tier {tier} .*$", script, re.MULTILINE)
-        line = line.replace("$labs", *re.findall(r'local labs="(.*)"', script))
-        # What is in tests/bench is a benchmark, whatever else it needs.
-        assert set(re.findall(r"tests/(\w+)", line)) | ({"bench"} & places) == places, line
-    assert all("mark.bench" in path.read_text() for path in files if path.parent.name == "bench")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="without root there are fewer tiers")
 class TestOfTests:
-    def test_checks_then_four_tiers(self, copy: Path) -> None:
-        pytest_that_says(copy, "===== 41 passed, 2 skipped in 3.21s =====", 0)
-        done = run(copy, "test")
-        assert done.returncode == 0, done.stderr
-        slow = "docker or vm or labvm or soak or bench or scenarios"
-        assert f"{ASKED} not ({slow} or netns or frr) and not thorough -n " in done.stdout
-        labs = "tests/contract tests/golden tests/integration"
-        kernel = f"{ASKED} (netns or frr) and"
-        assert f"{kernel} patient and not ({slow}) and not thorough -n 2 --dist loadgroup {labs}\n" in done.stdout
-        assert f"{kernel} not (patient or {slow}) and not thorough {labs}\n" in done.stdout
-        assert f"--dist loadfile {TESTED_TWICE}\n" in done.stdout
-        for check in ("ruff: ok", "ruff format: ok", "mypy: ok", "lint-imports: ok", "docs: ok"):
-            assert check in done.stderr
-        assert done.stdout.splitlines()[-1] == "164 passed, 0 failed, 8 skipped"
+    """What is run is told by tests/support/gate: here it is what is installed, and what is asked for."""
 
-    def test_arguments_go_to_pytest_and_leave_the_checks_out(self, copy: Path) -> None:
-        pytest_that_says(copy, "1 passed in 0.01s", 0)
-        done = run(copy, "test", "tests/unit", "-k", "a b")
-        assert "tests/unit -k a b" in done.stdout
-        assert "ruff" not in done.stderr
-
-    def test_failures_and_errors_are_counted_and_decide(self, copy: Path) -> None:
-        pytest_that_says(copy, "=== 3 failed, 40 passed, 1 error in 63.21s (0:01:03) ===", 1)
-        done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "160 passed, 16 failed, 0 skipped"
-        assert done.returncode == 1
-
-    def test_a_crash_of_pytest_is_a_failure(self, copy: Path) -> None:
-        pytest_that_says(copy, "INTERNALERROR", 3)
-        done = run(copy, "test")
-        assert done.stdout.splitlines()[-1] == "0 passed, 4 failed, 0 skipped"
+    @pytest.mark.parametrize("words", [[], ["tests/unit", "-k", "a b"]])
+    def test_arguments_go_to_the_gate(self, copy: Path, words: list[str]) -> None:
+        program(copy / ".venv/bin/python", '#!/bin/sh\n[ "$1" = -m ] || printf "%s|" "$@"\nexit 3\n')
+        done = run(copy, "test", *words)
+        assert done.stdout.rstrip("|").split("|") == [f"{copy}/tests/support/gate/gate.py", *words]
         assert done.returncode == 3
-
-    def test_a_check_that_fails_is_shown_and_counted(self, copy: Path) -> None:
-        pytest_that_says(copy, "1 passed in 0.01s", 0)
-        program(copy / ".venv/bin/mypy", '#!/bin/sh\necho "x.py:1: error: no"; exit 1\n')
-        done = run(copy, "test")
-        assert "x.py:1: error: no" in done.stderr
-        assert done.stdout.splitlines()[-1] == "4 passed, 1 failed, 0 skipped"
-        assert done.returncode == 1
-
-    @pytest.mark.parametrize(("option", "more"), [("--all", []), ("--everything", ["soak", "labvm"])])
-    def test_more_tiers_with_their_budgets(self, copy: Path, option: str, more: list[str]) -> None:
-        pytest_that_says(copy, "2 passed, 9 deselected in 0.01s", 0)
-        done = run(copy, "test", option, "tests/x")
-        if done.returncode == 2:
-            pytest.skip(f"a package of the slow tiers is missing: {done.stderr.splitlines()[-1]}")
-        rows = {line.split()[0]: line for line in done.stdout.splitlines() if " min" in line and "passed" in line}
-        assert list(rows) == ["unit", "labs", "netns", "vm", "docker", "scenarios", "bench", *more]
-        assert all("2 passed, 0 failed" in row for row in rows.values())
-        assert done.stdout.splitlines()[-1] == f"{2 * len(rows)} passed, 0 failed, 0 skipped"
-
-    def test_a_tier_without_tests_passes(self, copy: Path) -> None:
-        pytest_that_says(copy, "9 deselected in 0.01s", 5)
-        done = run(copy, "test", "tests/x")
-        assert done.stdout.splitlines()[-1] == "0 passed, 0 failed, 0 skipped"
-        assert done.returncode == 0

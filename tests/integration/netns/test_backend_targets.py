@@ -14,7 +14,7 @@ from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOpti
 from testbed.spec import load_topology_text
 from testbed.workload.storage import Checkpoint, generate_checkpoint
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 2000}}

@@ -22,7 +22,7 @@ from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOpti
 from testbed.spec import load_topology_text
 from testbed.workload.patterns import generate_permutation
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 fabric: {{design: single-switch, hosts: 3, gpus: 1}}

@@ -22,7 +22,7 @@ from testbed.model import Protocol
 from testbed.render import SwitchConfig, render_switch
 from testbed.units import Duration
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 REFUSALS = ("on config line", "No such command", "Unknown command", "failed to open", "ermission denied", "\n% ")
 SAID_OTHERWISE = ("frr version", "frr defaults", "log file", "exit", "!")

@@ -15,7 +15,7 @@ from testbed.model import Lab, Protocol
 from testbed.plan import plan_lab
 from testbed.spec import load_topology
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TOPOLOGIES = sorted((Path(__file__).parents[3] / "topologies").glob("*.yml"))
 LARGEST = 100

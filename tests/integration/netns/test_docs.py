@@ -16,6 +16,7 @@ ALONE = ("perftest-tools.md",)
 THOROUGH = (
     *("ci-with-pytest.md", "mininet.md", "networks.md", "perftest-tools.md", "qos.md", "roce.md", "scenarios.md"),
     *("convergence.md", "pfc-agent.md", "port-data-path.md", "topology-file.md", "trust.md"),
+    *("isolation.md", "nvme-tcp.md", "scale-up.md", "scale-up-links.md", "scale-up-scenarios.md"),
 )
 """Long pages whose verbs and files other tests use, too."""
 
@@ -26,7 +27,7 @@ def _pages() -> list[Any]:
             page,
             id=name_of(page),
             marks=[
-                *([] if page.name in ALONE else [pytest.mark.patient]),
+                *([pytest.mark.timed] if page.name in ALONE else []),
                 *([pytest.mark.thorough] if page.name in THOROUGH else []),
             ],
         )

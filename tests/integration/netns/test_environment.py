@@ -19,7 +19,7 @@ from testbed.drivers.nodes import syscalls
 from testbed.drivers.probing.machine import find_frr
 from testbed.errors import CapabilityError, TestbedError
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 PAGE_BYTES = 4096
 

@@ -36,7 +36,7 @@ from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOpti
 from testbed.spec import load_topology_text
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TOPOLOGY = """
 name: {name}

@@ -19,7 +19,7 @@ from testbed.transport.roce.memory import ALL_ACCESS
 from testbed.transport.roce.packets.opcodes import UDP_PORT
 from testbed.transport.roce.work import RemoteBuffer
 
-pytestmark = [pytest.mark.netns, pytest.mark.patient]
+pytestmark = [pytest.mark.netns]
 
 Opener = Callable[..., SocketGroup]
 UDP_NO_CHECK6_TX = 101

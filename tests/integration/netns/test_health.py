@@ -30,7 +30,7 @@ from testbed.drivers.routing import vty
 from testbed.drivers.routing.frr import DaemonLauncher, DaemonSet
 from testbed.errors import ConvergenceError, DriverError
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 EVENT_TIMEOUT_S = 30.0
 

@@ -21,7 +21,7 @@ from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.plan.management.management_plan import GuardManagement
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 1000}}

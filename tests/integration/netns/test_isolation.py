@@ -29,7 +29,7 @@ from testbed.plan.operations import AddRule, GuardedPort, GuardSwitch
 from testbed.plan.overlay.policy_operations import SetPolicy
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 1000}}

@@ -24,7 +24,7 @@ from testbed.errors import LabNotFound, NameInUse
 from testbed.names import namespace_name
 from testbed.spec import load_topology
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 

@@ -35,7 +35,7 @@ from testbed.scenario.faults.registry import fault_findings, lab_fault
 from testbed.spec import load_topology_text
 from testbed.units import Duration
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 1000}}

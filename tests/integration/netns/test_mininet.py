@@ -35,7 +35,6 @@ from testbed.workload.collectives.operation import CollectiveOperation
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
-    pytest.mark.patient,
     pytest.mark.skipif(bool(find_mininet()), reason="Mininet is not installed: pip install mininet"),
 ]
 

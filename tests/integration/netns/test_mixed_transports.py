@@ -22,7 +22,7 @@ from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, generate_checkpoint
 from testbed.workload.tenants import Tenant, mix_tenants
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 TEXT = """name: {name}
 scale: {{time: 2000}}

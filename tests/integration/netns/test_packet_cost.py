@@ -11,7 +11,7 @@ from testbed.deploy.packet_costs import FILE
 from testbed.model.scenario import Transport, TransportKind
 from testbed.scenario.sweep.packet_cost import packet_cost
 
-pytestmark = pytest.mark.netns
+pytestmark = [pytest.mark.netns, pytest.mark.timed]
 
 
 def test_a_packet_of_uet_is_measured_once(sandbox: Any) -> None:

@@ -17,7 +17,7 @@ from pfc_frames import MAX_QUANTA, decode_pfc, encode_pfc
 from switch_ports import BULK, CONTROL, FRAME, OTHER, RDMA, Packet, PortLab, port_lab, received, send, send_until
 from waiting import until
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 # The narrow place is s2:eth1; the link between the switches carries more than either sender offers.
 TOPOLOGY = """

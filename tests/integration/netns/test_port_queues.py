@@ -26,7 +26,7 @@ from waiting import until
 
 from testbed.datapath.abi import CURVE_BINS_TO_KMAX, TRIMMED_DSCP
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 SHARED_BYTES = 400_000
 TRIMMED_FRAME = 64 + 14

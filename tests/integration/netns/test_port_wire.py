@@ -15,7 +15,7 @@ from waiting import WAIT_S
 
 from testbed.deploy.links.changes import LinkChange, LinkControl
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 TOPOLOGY = """
 name: {name}

@@ -25,7 +25,7 @@ from testbed.plan.operations import PortPlan
 from testbed.scenario.trust.probes import check_order
 from testbed.units import Rate
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 RATE_PPS = 100.0
 SILENCE_S = 1.0

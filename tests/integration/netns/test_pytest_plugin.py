@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 pytest_plugins = ["pytester"]
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TOPOLOGY = """
 name: plugin

@@ -25,7 +25,7 @@ from testbed.deploy.watch.tenants import probe_tenants
 from testbed.drivers.nodes.processes import kill_processes
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 TOPOLOGY = """
 name: {name}

@@ -25,7 +25,7 @@ from tshark_output import run_tshark
 
 from testbed.transport.roce.packets.opcodes import Opcode
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(120), pytest.mark.timed]
 
 LAB_RATE = "20M"
 FABRIC = ("--rate", LAB_RATE, "--base-rtt", "10ms", "--time-scale", "20000", "-m", "1024", "-u", "1")

@@ -39,7 +39,7 @@ from testbed.scale_up.domain.endpoint import Endpoint, Endpoints
 from testbed.scenario.faults.timeline import FaultTimeline
 from testbed.units import Duration
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 K = 20_000.0
 """GPUs of 180 Mbit/s each way over planes of 50, 40, 40 and 50, and a round trip of 20 ms."""

@@ -21,7 +21,7 @@ from testbed.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.scale_up.retry import RetryConfig
 from testbed.workload.oracles import scale_up_links as oracle
 
-pytestmark = [pytest.mark.netns]
+pytestmark = [pytest.mark.netns, pytest.mark.timed]
 more = pytest.mark.thorough
 
 COARSE = 16

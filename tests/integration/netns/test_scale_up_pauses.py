@@ -10,7 +10,7 @@ from paused_incast import IDEAL_S, Thresholds, differences, through_domain, thro
 
 from testbed.scale_up.domain.link import FlowControl
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 
 def test_pauses_of_both_switches_do_the_same(sandbox: Any, tmp_path: Path) -> None:

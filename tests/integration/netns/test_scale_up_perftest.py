@@ -18,7 +18,7 @@ from testbed.api import Lab
 from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE
 from testbed.scale_up.domain.link import LinkSettings
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(60), pytest.mark.timed]
 
 PATIENCE_S = 30
 PLANES = 2

@@ -44,7 +44,6 @@ from testbed.spec import load_topology_text
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
-    pytest.mark.patient,
     pytest.mark.skipif(
         any(map(missing_programs, REGISTRY)), reason="a package of a service is missing: `testbed doctor` says which"
     ),

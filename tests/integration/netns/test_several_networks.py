@@ -21,7 +21,7 @@ from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.deploy.watch.check import CheckStatus, check_lab
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 1000}}

@@ -36,7 +36,6 @@ from testbed.spec import load_topology_text
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
-    pytest.mark.patient,
     pytest.mark.skipif(bool(missing_programs("slurm")), reason="Slurm is not installed: `testbed doctor` says so"),
 ]
 

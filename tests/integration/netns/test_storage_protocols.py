@@ -28,7 +28,7 @@ from testbed.worker.transports.nbd import NbdEnds, NbdSettings
 from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, FioJobs, generate_checkpoint, generate_fio_jobs
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 2000}}

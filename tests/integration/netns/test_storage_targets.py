@@ -21,7 +21,7 @@ from testbed.workload.reads import with_requests
 from testbed.workload.steps import Compute, Workload
 from testbed.workload.storage import Checkpoint, DatasetStreaming, generate_checkpoint, generate_dataset_streaming
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 2000}}

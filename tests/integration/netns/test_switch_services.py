@@ -25,7 +25,6 @@ WANTED = ("ssh", "bmp", "aaa")
 pytestmark = [
     pytest.mark.netns,
     pytest.mark.frr,
-    pytest.mark.patient,
     pytest.mark.skipif(
         any(map(missing_programs, WANTED)), reason="a package of a service is missing: `testbed doctor` says which"
     ),

@@ -23,7 +23,7 @@ from testbed.collect.reconcile import Balance, reconcile
 from testbed.collect.sampler import Sampler
 from testbed.collect.telemetry import queue_rows, spray_rows, take_snapshot, utilisation
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(120), pytest.mark.timed]
 
 TOPOLOGY = """
 name: telemetry

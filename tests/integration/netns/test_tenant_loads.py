@@ -13,7 +13,7 @@ from testbed.deploy.watch.guards import read_dropped
 from testbed.results import Outcome
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 TOPOLOGY = """name: {name}
 scale: {{time: 2000}}

@@ -20,7 +20,7 @@ from waiting import until
 from testbed.names import namespace_name
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr]
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 TOPOLOGY = """
 name: {name}

@@ -32,7 +32,7 @@ from testbed.keeper.configuration import PROCESS_NAME
 from testbed.names import namespace_name
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TOPOLOGY = """
 name: {name}

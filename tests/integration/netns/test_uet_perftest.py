@@ -24,7 +24,7 @@ from perftest_sides import (
 
 from testbed.transport.uet.packets.codes import PdsType
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(120), pytest.mark.timed]
 
 DISSECTOR = DISSECTORS / "uet.lua"
 LAB_RATE = "20M"

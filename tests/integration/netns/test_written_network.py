@@ -16,7 +16,7 @@ from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOpti
 from testbed.spec import load_topology_text
 from testbed.workload.patterns import generate_point_to_point
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 TEXT = """name: {name}
 scale: {{time: 1000}}

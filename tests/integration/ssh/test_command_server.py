@@ -17,6 +17,8 @@ from ssh_server import SshServer
 from testbed.vm.remote import tethered_command as errand
 from testbed.vm.remote.ssh import SshSession
 
+pytestmark = pytest.mark.process
+
 ERRAND = str(errand.__file__)
 ENDED_WITHIN_S = 20.0
 STATE = """

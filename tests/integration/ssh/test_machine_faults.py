@@ -33,6 +33,8 @@ from testbed.vm.remote import target as remote
 from testbed.vm.remote import tethered_command as errand
 from testbed.vm.virtual import machine as virtual
 
+pytestmark = pytest.mark.process
+
 ERRAND = str(errand.__file__)
 PROGRAM = (sys.executable, str(fake_qemu.__file__))
 TIMEOUT_S = 60.0

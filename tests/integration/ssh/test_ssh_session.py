@@ -24,6 +24,8 @@ from testbed.vm.remote.recorded_command import VARIABLE, asked_command
 from testbed.vm.remote.ssh import SshSession
 from testbed.vm.remote.target import Target, run_there
 
+pytestmark = pytest.mark.process
+
 ERRAND = str(errand.__file__)
 ENDED_WITHIN_S = 20.0
 

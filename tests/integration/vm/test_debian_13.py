@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from foreign_root import ForeignRoot
 
-pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.vm, pytest.mark.thorough, pytest.mark.netns, pytest.mark.timeout(1800)]
 
 NOTICED_WITHIN_S = 2.0
 STARTING_S = 3.0
@@ -49,7 +49,6 @@ def test_the_scenario_of_the_demo(debian: ForeignRoot) -> None:
     assert left_behind(debian) == []
 
 
-@pytest.mark.thorough
 def test_transports_are_compiled(debian: ForeignRoot) -> None:
     """By its compiler, for its Python."""
     debian.check("env", "--unset=TESTBED_PURE", ".venv/bin/python", "-m", "testbed.compiled", timeout_s=1500)

@@ -9,9 +9,9 @@ import pytest
 from lab_vm import LabVm
 from storage_sides import NQN
 
-pytestmark = [pytest.mark.vm, pytest.mark.netns, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.vm, pytest.mark.thorough, pytest.mark.netns, pytest.mark.timeout(1200)]
 
-DIGESTS = [("--digests",), pytest.param((), marks=pytest.mark.thorough)]
+DIGESTS = [("--digests",), ()]
 
 PROGRAM = "tests/support/nvme/guest_interop.py"
 MIB = 1 << 20
@@ -53,7 +53,6 @@ def test_we_use_the_target_of_linux(lab_vm: LabVm, digests: tuple[str, ...]) -> 
     }
 
 
-@pytest.mark.thorough
 def test_we_keep_two_paths_to_the_target_of_linux(lab_vm: LabVm) -> None:
     """Two controllers of one namespace; aborts are answered, paths are kept alive, cut and come back, and all that was
     said to be written is on the medium."""
@@ -68,7 +67,6 @@ def test_we_keep_two_paths_to_the_target_of_linux(lab_vm: LabVm) -> None:
     }
 
 
-@pytest.mark.thorough
 def test_linux_serves_the_targets_of_a_lab(lab_vm: LabVm) -> None:
     """From the topology file: each in the namespace of its node, checked on its medium, and nothing of it stays."""
     status, uses = lab_vm.feature("NVMe/TCP targets")
@@ -97,7 +95,6 @@ def test_linux_serves_the_targets_of_a_lab(lab_vm: LabVm) -> None:
     }
 
 
-@pytest.mark.thorough
 def test_nvme_over_rdma_listens_in_the_machines_namespace_alone(lab_vm: LabVm) -> None:
     """Which is why nodes, which are namespaces, have no NVMe/RDMA: what listens outside of one is refused inside."""
     found: dict[str, str] = json.loads(lab_vm.check(".venv/bin/python", "tests/support/nvme/guest_rdma.py"))

@@ -15,8 +15,7 @@ from lab_vm import CHECKOUT, LabVm, run_scenario
 from testbed.model.scenario import TransportKind
 from testbed.spec.scenario.file import load_scenario
 
-pytestmark = [pytest.mark.netns, pytest.mark.timeout(2700)]
-in_ci, beside_ci = pytest.mark.vm, pytest.mark.labvm
+pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(2700)]
 
 SHIPPED = [
     path
@@ -62,7 +61,6 @@ matrix:
 """
 
 
-@beside_ci
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_ones_pass(lab_vm: LabVm, path: Path, tmp_path: Path) -> None:
     _, record, _ = run_scenario(lab_vm, path, tmp_path, timeout_s=RUN_TIMEOUT_S)
@@ -79,7 +77,6 @@ def written(text: str, directory: Path) -> Path:
     return file
 
 
-@beside_ci
 @pytest.mark.parametrize("verb", VERBS)
 def test_latency_of_every_verb(lab_vm: LabVm, verb: str, tmp_path: Path) -> None:
     done, record, _ = run_scenario(lab_vm, written(LATENCY.format(verb=verb), tmp_path), tmp_path / "results")
@@ -94,7 +91,6 @@ def test_latency_of_every_verb(lab_vm: LabVm, verb: str, tmp_path: Path) -> None
     assert "P99.9" in done.stdout, "the table of pairs"
 
 
-@beside_ci
 def test_atomics_for_a_duration(lab_vm: LabVm, tmp_path: Path) -> None:
     _, record, _ = run_scenario(lab_vm, written(ATOMICS, tmp_path), tmp_path / "results")
     for point in record["points"]:
@@ -103,7 +99,6 @@ def test_atomics_for_a_duration(lab_vm: LabVm, tmp_path: Path) -> None:
         assert channel["retransmits"] == 0
 
 
-@in_ci
 def test_collectives_carry_data_over_verbs(lab_vm: LabVm, tmp_path: Path) -> None:
     _, record, _ = run_scenario(lab_vm, written(ALL_REDUCE, tmp_path), tmp_path / "results")
     (measured,) = record["points"][0]["runs"]

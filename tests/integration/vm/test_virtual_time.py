@@ -28,9 +28,7 @@ TIMEOUT_S = 1500.0
 WALL_CLOCK = "wall_s"
 """The one figure that speaks of this machine's time: it is kept beside the record."""
 
-pytestmark = pytest.mark.timeout(1800)
-in_ci = pytest.mark.vm
-beside_ci = pytest.mark.labvm
+pytestmark = [pytest.mark.labvm, pytest.mark.timeout(1800)]
 
 
 def virtual(*arguments: str, cwd: Path = HERE) -> subprocess.CompletedProcess[str]:
@@ -106,7 +104,6 @@ def image() -> None:
     skip_without_tools()
 
 
-@in_ci
 def test_two_machines_side_by_side_beside_other_work_write_the_same(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "testbed", "vm", "build"], capture_output=True, text=True, check=False
@@ -120,7 +117,6 @@ def test_two_machines_side_by_side_beside_other_work_write_the_same(tmp_path: Pa
     assert_same(first, second)
 
 
-@beside_ci
 @pytest.mark.parametrize("scenario", ["two-tier-permutation.yml", "two-tier-spraying.yml"])
 def test_the_same_on_an_idle_and_on_a_busy_machine(scenario: str, tmp_path: Path) -> None:
     idle = run_record(scenario, tmp_path / "idle")
@@ -129,7 +125,6 @@ def test_the_same_on_an_idle_and_on_a_busy_machine(scenario: str, tmp_path: Path
     assert_same(idle, busy)
 
 
-@beside_ci
 def test_the_same_pair_on_the_wall_clock_for_contrast(lab_vm: LabVm, tmp_path: Path) -> None:
     """Nothing is promised there; how far the two are apart is shown."""
     idle = wall_clock_metrics(lab_vm, tmp_path / "idle")
@@ -163,14 +158,12 @@ def wall_clock_metrics(machine: LabVm, results: Path) -> dict[str, float | None]
     }
 
 
-@beside_ci
 def test_a_verb_that_cannot_run_there_is_refused() -> None:
     done = virtual("deploy", "-t", "two-tier.yml")
     assert done.returncode == 1
     assert "cannot run in virtual time" in done.stderr
 
 
-@beside_ci
 def test_a_mistake_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "bad.yml").write_text("name: bad\nfabrik: {}\n")
     done = virtual("validate", "-t", "bad.yml", cwd=tmp_path)

@@ -236,6 +236,7 @@ def test_wrong_options_are_named(capture: str, tmp_path: Path) -> None:
         print_packets(str(tmp_path), Format.TABLE)
 
 
+@pytest.mark.process
 def test_the_command(capture: str) -> None:
     """As a user runs it: options, exit codes, and a hint."""
     argv = [sys.executable, "-m", "testbed", "decode"]

@@ -193,6 +193,7 @@ def test_durations_for_people() -> None:
     assert [duration(seconds) for seconds in (0.4, 59.6, 119, 180)] == ["0 s", "60 s", "119 s", "3 min"]
 
 
+@pytest.mark.process
 def test_a_simulation_leaves_a_record_and_a_report_without_any_lab(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

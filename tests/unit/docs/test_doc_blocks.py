@@ -9,13 +9,25 @@ import pytest
 from doc_blocks import ROOT, Block, DocError, name_of, pages, pages_of, read_blocks
 from doc_runner import PageRun, is_run, merge_yaml
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_every_block_has_an_executor(page: Path) -> None:
     read_blocks(page)
 
 
-@pytest.mark.parametrize("page", pages_of("unit"), ids=name_of)
+LONG = ("ci-with-pytest.md", "inference-requests.md", "networks.md", "storage.md")
+"""Pages whose simulations and runs of pytest take long, and whose verbs other pages have, too."""
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=[pytest.mark.thorough] if page.name in LONG else [])
+        for page in pages_of("unit")
+    ],
+)
 def test_blocks_that_need_no_root(page: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "TESTBED_STATE_DIR": str(tmp_path / "state"), "TESTBED_RUN_DIR": str(tmp_path / "run")}
     work = tmp_path / "work"

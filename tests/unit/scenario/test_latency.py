@@ -30,6 +30,8 @@ from testbed.scenario.transports.programs.latency_ideals import ideal_latency_s
 from testbed.scenario.transports.registry import transport_on
 from testbed.units import ByteCount, Duration
 
+pytestmark = pytest.mark.process
+
 TRAFFIC = "testbed.scenario.transports.programs.perftest_traffic"
 DATA = Path(__file__).parents[2] / "data/perftest"
 STAYS = ["tail", "-f", "/dev/null"]

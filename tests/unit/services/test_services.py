@@ -130,6 +130,7 @@ def test_a_program_is_started_as_its_user_with_its_capabilities(monkeypatch: pyt
     assert root == ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all", "--", "/usr/sbin/d"]
 
 
+@pytest.mark.process
 def test_whatever_listens_has_the_address_of_its_node_alone() -> None:
     for at in places():
         text = text_of(at) + " ".join(word for item in REGISTRY[at.service].programs(at) for word in item.arguments)

@@ -24,6 +24,8 @@ from testbed.agent.perftest.transport import Memory
 from testbed.agent.perftest.transports.roce import RoceEndpoint, RoceOptions
 from testbed.transport.roce.rnic import Rnic
 
+pytestmark = pytest.mark.process
+
 _networks = count(os.getpid() % 200 * 60)
 PATIENCE_S = 30
 ENDS = ("local", "remote")

@@ -209,6 +209,7 @@ def program(directory: Path, name: str, says: str) -> Path:
     return path
 
 
+@pytest.mark.process
 def test_a_program_is_asked_once_for_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     wanted = (

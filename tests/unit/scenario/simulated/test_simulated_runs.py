@@ -20,6 +20,8 @@ from testbed.scenario.simulated.sweep import run_simulated
 from testbed.scenario.sweep.prepared import Sweep
 from testbed.scenario.sweep.recorded import RecordOptions
 
+pytestmark = pytest.mark.process
+
 SCENARIOS = Path(__file__).parents[4] / "scenarios"
 SMALL = """
 name: small

@@ -585,6 +585,7 @@ def test_domain_parameters_out_of_range_are_usage_errors(build: Callable[[], Sec
         build()
 
 
+@pytest.mark.process
 def test_cipher_library_is_loaded_only_when_a_packet_is_sealed() -> None:
     script = (
         "import sys\n"

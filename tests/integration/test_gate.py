@@ -1,0 +1,232 @@
+"""`./lab test` as a program: outcomes, what is run again, what an interrupted run goes on with, and tests of all marks.
+
+The tests that it runs here are made for that: a checkout in small, whose files say by a flag how often they were run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from _pytest.mark.expression import Expression
+from gate import Asked, main
+from progress import Progress
+from summary import Row
+from tier_run import TierRunner
+from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, Tier
+
+pytestmark = pytest.mark.process
+
+GATE_DIRECTORY = Path(__file__).parents[1] / "support/gate"
+CONFTEST = f"""
+import sys
+sys.path.insert(0, {str(GATE_DIRECTORY)!r})
+from outcomes import leave_out_passed, note_outcomes
+
+def pytest_configure(config):
+    note_outcomes(config)
+
+def pytest_collection_modifyitems(config, items):
+    leave_out_passed(config, items)
+"""
+COUNTED = """
+from pathlib import Path
+
+def runs(name):
+    path = Path(__file__).parent / name
+    path.write_text(path.read_text() + "x" if path.exists() else "x")
+    return len(path.read_text())
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Row]]:
+    """Run a tier whose one file has these tests, in a small checkout; what was run before counts if `keep`."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a start of pytest is most of a test here
+    deaf = signal.signal(signal.SIGINT, signal.default_int_handler)  # as `gate.py` does for what it starts
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
+    (tmp_path / ".gitignore").write_text("build/\n__pycache__/\n*.count\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+
+    def run(tests: str, *, keep: bool = False, runner: type[TierRunner] = TierRunner, **settings: object) -> Row:
+        (tmp_path / "test_it.py").write_text(COUNTED + tests)
+        commit = ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "x"]
+        for words in (["add", "-A"], commit):
+            if not keep:
+                subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+        tier = Tier(**{"name": "it", "summary": "", "marks": "", "minutes": 1, "places": ("test_it.py",), **settings})
+        return runner(tmp_path, Progress(tmp_path / "build/tests", tmp_path, keep=keep), hangs_after=1e9).run(tier)
+
+    yield run
+    signal.signal(signal.SIGINT, deaf)
+
+
+def test_outcomes_are_counted(run: Callable[..., Row]) -> None:
+    row = run(
+        "import pytest\n"
+        "def test_a(): pass\n"
+        "def test_b(): assert False\n"
+        "def test_c(): pytest.skip('why')\n"
+        "@pytest.fixture\n"
+        "def broken():\n    yield\n    assert False\n"
+        "def test_d(broken): pass\n"
+    )
+    assert (row.passed, row.failed, row.skipped) == (1, 2, 1)
+    assert row.outcome == "FAILED"
+
+
+def test_what_fails_once_is_run_again_and_named(run: Callable[..., Row], capfd: pytest.CaptureFixture[str]) -> None:
+    row = run("def test_a(): assert runs('a.count') > 1\ndef test_b(): assert runs('b.count') == 1\n")
+    assert (row.passed, row.failed, row.repeated) == (2, 0, ("test_it.py::test_a",))
+    assert row.outcome == "ok"
+    assert "1 that failed once more" in capfd.readouterr().err
+
+
+def test_what_fails_twice_fails(run: Callable[..., Row]) -> None:
+    row = run("def test_a(): assert runs('a.count') > 2\n")
+    assert (row.passed, row.failed, row.repeated) == (0, 1, ())
+
+
+def test_what_needs_nothing_of_the_machine_has_one_chance(run: Callable[..., Row]) -> None:
+    row = run("def test_a(): assert runs('a.count') > 1\n", repeated=False)
+    assert (row.passed, row.failed, row.repeated) == (0, 1, ())
+
+
+def test_many_failures_are_not_run_again(run: Callable[..., Row]) -> None:
+    many = "import pytest\n@pytest.mark.parametrize('n', range(11))\n"
+    row = run(many + "def test_a(n): assert runs(f'{n}.count') > 1\n")
+    assert (row.passed, row.failed) == (0, 11)
+
+
+@pytest.mark.parametrize("tests", ["import nowhere_to_be_found\n", "import os\ndef test_a(): os._exit(7)\n"])
+def test_a_file_that_cannot_be_read_and_a_process_that_ends_are_failures(run: Callable[..., Row], tests: str) -> None:
+    assert run(tests).failed == 1
+
+
+def test_a_tier_without_tests_passes(run: Callable[..., Row]) -> None:
+    row = run("")
+    assert (row.passed, row.failed, row.outcome) == (0, 0, "ok")
+
+
+def test_a_tier_that_takes_too_long_is_a_warning(run: Callable[..., Row]) -> None:
+    row = run("def test_a(): pass\n", minutes=1e-3)
+    assert (row.outcome, row.failed) == ("ok, over its budget", 0)
+
+
+def test_a_tier_that_hangs_is_interrupted_and_cleans_up(run: Callable[..., Row], tmp_path: Path) -> None:
+    class Impatient(TierRunner):
+        def _wait(self, process: subprocess.Popen[bytes], limit_s: float) -> int:
+            while not (tmp_path / "here.count").exists() and process.poll() is None:
+                time.sleep(0.01)
+            return super()._wait(process, 0.0)
+
+    row = run(
+        "import pytest, threading\n"
+        "@pytest.fixture\n"
+        "def thing():\n    yield\n    runs('undone.count')\n"
+        "def test_a(thing):\n    runs('here.count')\n    threading.Event().wait(60)\n",
+        runner=Impatient,
+        repeated=False,
+    )
+    assert row.failed
+    assert (tmp_path / "undone.count").exists()
+
+
+def test_a_run_goes_on_where_it_was_interrupted(run: Callable[..., Row], tmp_path: Path) -> None:
+    tests = "def test_a(): runs('a.count')\ndef test_b():\n    if runs('b.count') == 1: raise KeyboardInterrupt\n"
+    broken_off = run(tests)
+    assert (broken_off.passed, broken_off.failed) == (1, 1)
+    rest = run(tests, keep=True)
+    assert (rest.passed, rest.failed, rest.earlier) == (1, 0, 1)
+    assert (tmp_path / "a.count").read_text() == "x"
+    (tmp_path / "test_other.py").write_text("x = 1\n")
+    assert run(tests, keep=True).earlier == 0, "other sources: nothing of what passed before counts"
+
+
+def test_ctrl_c_ends_it_with_a_table(tmp_path: Path) -> None:
+    """As a terminal does: the signal goes to the whole group."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    waits = "import threading\ndef test_a():\n    print('here')\n    threading.Event().wait(60)\n"
+    (tmp_path / "test_it.py").write_text(waits)
+    command = [sys.executable, str(GATE_DIRECTORY / "gate.py"), "-s", str(tmp_path / "test_it.py")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
+    ) as gate:
+        assert gate.stdout
+        said = "".join(iter(lambda: gate.stdout.readline() if gate.stdout else "", "here\n"))
+        os.killpg(gate.pid, signal.SIGINT)
+        said += gate.stdout.read()
+    assert gate.returncode == 130, said
+    assert "0 passed" in said
+
+
+# --- what is asked for -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "tiers"),
+    [
+        ([], FIRST),
+        (["--all"], GATE),
+        (["--everything"], (*GATE, *PARTS)),
+        (["--part", "vm", "--part", "soak"], (BY_NAME["vm"], BY_NAME["soak"])),
+    ],
+)
+def test_tiers_that_are_asked_for(words: list[str], tiers: tuple[Tier, ...]) -> None:
+    asked = Asked(words)
+    assert (tuple(asked.tiers), asked.pytest) == (tiers, [])
+    assert asked.checked is (words[:1] != ["--part"])
+
+
+def test_other_words_go_to_pytest_and_leave_the_checks_out() -> None:
+    asked = Asked(["tests/unit", "-k", "a b"])
+    assert (asked.pytest, asked.checked) == (["tests/unit", "-k", "a b"], False)
+
+
+def test_a_tier_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="no tier 'vmm': pure, process"):
+        main(["--part", "vmm"])
+    assert main(["--parts"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in BY_NAME)
+
+
+# --- which tier has which tests ----------------------------------------------------------------------
+
+MARKS = ("process", "netns", "timed", "vm", "labvm", "docker", "bench", "soak", "scenarios", "thorough")
+
+
+def test_every_test_is_in_one_tier_whatever_its_marks() -> None:
+    """But for those that are run compiled and interpreted, and long tests of a part that has no short ones."""
+    for count in range(3):
+        for marks in itertools.combinations(MARKS, count):
+            having = [tier.name for tier in (*GATE, *PARTS) if tier is not INTERPRETED and _has(tier, set(marks))]
+            apart = {"vm", "labvm", "docker", "bench", "soak", "scenarios"} & set(marks)
+            assert len(having) == 1 or (len(apart) == 2 and having), (marks, having)
+
+
+def test_every_tier_looks_where_its_tests_are() -> None:
+    """A file that has a mark by which a tier is chosen lies in one of its directories."""
+    root = Path(__file__).parents[2]
+    files = {path: path.read_text() for path in (root / "tests").rglob("test_*.py") if path != Path(__file__)}
+    for mark in ("netns", "frr", "vm", "labvm", "docker", "bench", "soak", "scenarios"):
+        tiers = [tier for tier in (*GATE, *PARTS) if _has(tier, {mark}) or _has(tier, {mark, "thorough"})]
+        places = {place for tier in tiers for place in tier.places}
+        for path, text in files.items():
+            if f"mark.{mark}\n" in text or f"mark.{mark}," in text or f"mark.{mark}]" in text:
+                lies_in = path.relative_to(root).as_posix()
+                apart = lies_in.startswith(("tests/bench", "tests/integration/docker", "tests/integration/vm"))
+                assert any(lies_in.startswith(place) for place in places) or apart, (mark, lies_in)
+
+
+def _has(tier: Tier, marks: set[str]) -> bool:
+    """Whether a test with these marks is one of the tier's."""
+    return Expression.compile(tier.marks).evaluate(lambda name, **_: name in marks)

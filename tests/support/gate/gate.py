@@ -1,0 +1,107 @@
+"""`./lab test`: checks of the sources side by side, then one tier of tests after another, and a table of the outcomes.
+
+    gate.py [--all | --everything [--anew]] [--part NAME ...] [PYTEST ARGUMENTS...]
+
+The exit code is 0 where all passed, 1 where something failed, 2 for a mistake in the arguments, 130 after Ctrl-C.
+`--everything` takes hours. What of it has passed is kept in build/tests for as long as the sources stay as they are, so
+that the next one goes on where this one was interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from checks import run_checks
+from progress import Progress
+from summary import Row, print_table
+from tier_run import TierRunner
+from tiers import BY_NAME, FIRST, GATE, PARTS, WITHOUT_ROOT, Tier
+
+ROOT = Path(__file__).parents[3]
+USAGE = """./lab test [--all | --everything [--anew]] [--part NAME ...] [PYTEST ARGUMENTS...]
+
+  (nothing)      checks of the sources and the tiers that a change should pass before it is shown to anybody
+  --all          the gate: what CI runs
+  --everything   all tiers, hours; goes on where it was interrupted, --anew begins again
+  --part NAME    this tier alone; may be given several times
+  --parts        this list
+  other words    go to pytest: a file, a directory, -k EXPRESSION
+
+tiers:
+"""
+
+
+class Asked:
+    """What the arguments ask for."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.pytest: list[str] = []
+        self.tiers: list[Tier] = []
+        self.anew = self.everything = self.all = False
+        words = iter(arguments)
+        for word in words:
+            match word:
+                case "--all":
+                    self.all = True
+                case "--everything":
+                    self.everything = True
+                case "--anew":
+                    self.anew = True
+                case "--part":
+                    name = next(words, "")
+                    if name not in BY_NAME:
+                        raise SystemExit(f"lab: there is no tier {name!r}: {', '.join(BY_NAME)}")
+                    self.tiers.append(BY_NAME[name])
+                case _:
+                    self.pytest.append(word)
+        self.checked = not (self.tiers or self.pytest)
+        """Whether the sources are checked, too."""
+        if not self.tiers:
+            self.tiers = [*GATE, *PARTS] if self.everything else [*GATE] if self.all else [*FIRST]
+
+
+def tier_of_arguments(tiers: Sequence[Tier], arguments: Sequence[str]) -> Tier:
+    """Return the one run of what somebody asks for by name: of these tiers, what the arguments select."""
+    marks = " or ".join(f"({tier.marks})" for tier in tiers)
+    return Tier(name="asked", summary="", marks=marks, minutes=60, places=tuple(arguments), repeated=False)
+
+
+def usage() -> str:
+    """Return what can be asked for."""
+    rows = [f"  {tier.name:14} {tier.minutes:4g} min  {tier.summary}" for tier in (*GATE, *PARTS)]
+    return USAGE + "\n".join(rows)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is asked for."""
+    if "--parts" in arguments:
+        print(usage())
+        return 0
+    asked = Asked(arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs deaf to it
+    os.environ["TESTBED_TEST_ALONE"] = "1"  # what is left behind is ours (tests/conftest.py)
+    rows: list[Row] = run_checks(ROOT) if asked.checked else []
+    tiers = [tier_of_arguments(asked.tiers, asked.pytest)] if asked.pytest else asked.tiers
+    left_out = [] if asked.pytest or os.geteuid() == 0 else [tier for tier in tiers if tier.name not in WITHOUT_ROOT]
+    progress = Progress(ROOT / "build/tests", ROOT, keep=asked.everything and not asked.anew)
+    runner = TierRunner(ROOT, progress)
+    for tier in tiers:
+        if tier in left_out:
+            continue
+        rows.append(runner.run(tier))
+        if runner.interrupted:
+            break
+    print_table(rows)
+    if left_out:
+        print(f"left out, for they need root: {', '.join(tier.name for tier in left_out)}: sudo ./lab test")
+    if runner.interrupted:
+        return 130
+    return 1 if any(row.failed for row in rows) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

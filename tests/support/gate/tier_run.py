@@ -1,0 +1,88 @@
+"""Runs a tier: pytest as a program of its own, and again for what failed where a busy machine may be to blame."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from outcomes import OUTCOMES, PASSED, read_outcomes
+from progress import Progress
+from summary import Row
+from tiers import Tier
+
+HANGS_AFTER = 4.0
+"""Times its budget after which a tier is interrupted: it hangs."""
+MOST_REPEATED = 10
+"""More failures than that are no matter of a busy machine."""
+CLEAN_UP_S = 180.0
+"""For fixtures to undo what they have made, after an interrupt."""
+SAID_BY_TESTS = (0, 1, 5)
+"""Exit codes of pytest that outcomes of tests explain: all passed, some failed, there were none."""
+
+
+class TierRunner:
+    """Runs one tier after another. After Ctrl-C `interrupted` is true, and nothing more should be run."""
+
+    def __init__(self, root: Path, progress: Progress, hangs_after: float = HANGS_AFTER) -> None:
+        self.interrupted = False
+        self._hangs_after = hangs_after
+        self._root = root
+        self._progress = progress
+
+    def run(self, tier: Tier) -> Row:
+        """Run a tier, and return its row of the table."""
+        began = time.monotonic()
+        print(f"--- tests: {tier.name} (budget {tier.minutes:g} min)", file=sys.stderr, flush=True)
+        before = self._progress.passed_before(tier.name)
+        code, outcomes = self._pytest(tier, [*tier.arguments(), *tier.places], passed=before)
+        failed = [test for test, outcome in outcomes.items() if outcome == "failed"]
+        broken = code not in SAID_BY_TESTS or (code == 1 and not failed)
+        again: dict[str, str] = {}
+        if tier.repeated and 0 < len(failed) <= MOST_REPEATED and not broken:
+            print(f"--- tests: {tier.name}: {len(failed)} that failed once more, alone", file=sys.stderr, flush=True)
+            _, again = self._pytest(tier, ["-m", tier.marks, *failed])
+        repeated = [test for test in failed if again.get(test) == "passed"]
+        counts = [*(outcomes | again).values()]
+        return Row(
+            name=tier.name,
+            passed=counts.count("passed"),
+            failed=counts.count("failed") + broken,
+            skipped=counts.count("skipped"),
+            repeated=tuple(repeated),
+            took_s=time.monotonic() - began,
+            minutes=tier.minutes,
+            earlier=len(before.read_text().splitlines()),
+        )
+
+    def _pytest(self, tier: Tier, told: Sequence[str], passed: Path | None = None) -> tuple[int, dict[str, str]]:
+        """Run pytest, and return its exit code and the outcome of each test."""
+        journal = self._progress.outcomes(tier.name)
+        known = len(read_outcomes(journal))
+        environment = {**os.environ, **tier.environment, OUTCOMES: str(journal)}
+        if passed:
+            environment[PASSED] = str(passed)
+        colour = "yes" if sys.stdout.isatty() else "no"
+        command = [sys.executable, "-m", "pytest", f"--color={colour}", "--durations=10", "--durations-min=5", *told]
+        process = subprocess.Popen(command, cwd=self._root, env=environment, stdin=subprocess.DEVNULL)
+        code = self._wait(process, tier.minutes * 60 * self._hangs_after)
+        return code, {done.test: done.outcome for done in read_outcomes(journal)[known:]}
+
+    def _wait(self, process: subprocess.Popen[bytes], limit_s: float) -> int:
+        """Wait for the end. An interrupt lets fixtures clean up: that of Ctrl-C reaches pytest by itself."""
+        try:
+            return process.wait(limit_s)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except subprocess.TimeoutExpired:
+            print(f"lab: interrupted after {limit_s / 60:.0f} min: it hangs", file=sys.stderr, flush=True)
+            process.send_signal(signal.SIGINT)
+        try:
+            return process.wait(CLEAN_UP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
