@@ -154,16 +154,16 @@ def test_a_run_goes_on_where_it_was_interrupted(run: Callable[..., Row], tmp_pat
 def test_ctrl_c_ends_it_with_a_table(tmp_path: Path) -> None:
     """As a terminal does: the signal goes to the whole group."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    waits = "import threading\ndef test_a():\n    print('here')\n    threading.Event().wait(60)\n"
+    waits = "import threading\ndef test_a():\n    print('here', flush=True)\n    threading.Event().wait(60)\n"
     (tmp_path / "test_it.py").write_text(waits)
     command = [sys.executable, str(GATE_DIRECTORY / "gate.py"), "-s", str(tmp_path / "test_it.py")]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
-    ) as gate:
-        assert gate.stdout
-        said = "".join(iter(lambda: gate.stdout.readline() if gate.stdout else "", "here\n"))
-        os.killpg(gate.pid, signal.SIGINT)
-        said += gate.stdout.read()
+    said = ""
+    pipe, streams = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, stdout=pipe, stderr=streams, text=True, process_group=0) as gate:
+        for line in gate.stdout or ():
+            said += line
+            if line.endswith("here\n"):
+                os.killpg(gate.pid, signal.SIGINT)
     assert gate.returncode == 130, said
     assert "0 passed" in said
 

@@ -65,7 +65,7 @@ def run(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
 
@@ -188,7 +188,7 @@ def without_root(
         subprocess.run(["chown", "-R", "65534:65534", str(checkout)], check=True)
         argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *argv]
     return subprocess.run(
-        argv, cwd=checkout, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        argv, cwd=checkout, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200, check=False
     )
 
 
@@ -331,7 +331,7 @@ def test_docs_need_no_root(copy: Path) -> None:
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,7 @@ def project(pytester: pytest.Pytester, sandbox: Any, monkeypatch: pytest.MonkeyP
 
 def _run(project: pytest.Pytester, source: str, *arguments: str) -> pytest.RunResult:
     project.makepyfile(source)
-    return project.runpytest_subprocess("-p", "no:cacheprovider", "-q", *arguments, timeout=120)
+    return project.runpytest_subprocess("-p", "no:cacheprovider", "-q", *arguments, timeout=280)
 
 
 def test_a_lab_is_there_for_a_test_and_gone_after_it(project: pytest.Pytester, sandbox: Any) -> None:

@@ -199,7 +199,7 @@ class PageRun:
                 assert output, f"{block.place}: {line}: ended without {wanted!r}\n{said}"
                 said += output
             os.killpg(process.pid, signal.SIGINT)
-            rest, _ = process.communicate(timeout=30)
+            rest, _ = process.communicate(timeout=self.timeout_s)
         assert process.returncode == 0, f"{block.place}: {line}: exit code {process.returncode}\n{said}{rest}"
 
 

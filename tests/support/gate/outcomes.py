@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,19 +50,10 @@ class OutcomePlugin:
             outcome = report.outcome
         self._open[report.nodeid] = (outcome, took_s + report.duration)
         if report.when == "teardown":
-            self._note(report.nodeid)
-
-    def _note(self, test: str) -> None:
-        outcome, took_s = self._open.pop(test)
-        with self._path.open("a") as file:
-            file.write(json.dumps({"test": test, "outcome": outcome, "took_s": round(took_s, 3)}) + "\n")
-
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_sessionfinish(self) -> Iterator[None]:
-        yield
-        for test in list(self._open):  # its process ended in the middle of it
-            self._open[test] = ("failed", self._open[test][1])
-            self._note(test)
+            outcome, took_s = self._open.pop(report.nodeid)
+            noted = {"test": report.nodeid, "outcome": outcome, "took_s": round(took_s, 3)}
+            with self._path.open("a") as file:
+                file.write(json.dumps(noted) + "\n")
 
 
 def note_outcomes(config: pytest.Config) -> None:

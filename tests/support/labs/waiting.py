@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:

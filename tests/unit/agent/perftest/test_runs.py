@@ -27,7 +27,7 @@ from testbed.transport.roce.rnic import Rnic
 pytestmark = pytest.mark.process
 
 _networks = count(os.getpid() % 200 * 60)
-PATIENCE_S = 30
+PATIENCE_S = 100
 ENDS = ("local", "remote")
 WELL_UNDER_WAY = 4000
 """Datagrams, far more than those of the warm-up."""
