@@ -249,11 +249,11 @@ def test_the_kernel_says_when_datagrams_arrived(open_group: Opener) -> None:
     before = time.monotonic_ns()
     for number in range(3):
         sender.send([datagram(receiver.address, number)])
-    between = time.monotonic_ns()
-    time.sleep(0.05)
+    time.sleep(0.2)
+    read = time.monotonic_ns()
     assert len(receiver.receive(receiver.receivers[0])) == 3
     assert len(receiver.arrivals) == 3
-    assert before - SKEW_NS <= receiver.arrivals[0] <= receiver.arrivals[2] <= between + SKEW_NS
+    assert before - SKEW_NS <= receiver.arrivals[0] <= receiver.arrivals[2] <= read - 100_000_000, "not when it is read"
     other = open_group()
     sender.send([datagram(other.address)])
     assert len(other.receive(other.receivers[0])) == 1

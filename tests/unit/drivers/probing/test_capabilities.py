@@ -227,6 +227,7 @@ def test_a_program_is_asked_once_for_each_file(tmp_path: Path, monkeypatch: pyte
     assert find_programs(first, wanted)["wxprogram"].version == "1.10.0"
 
 
+@pytest.mark.process
 def test_a_program_that_does_not_run_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "wxbroken").write_bytes(b"\x7fELF nonsense")
