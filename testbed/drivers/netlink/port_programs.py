@@ -38,8 +38,6 @@ _CAP_TOLERANCE = 1.01
 _CAP_BURST_NS = 50_000_000
 """What may come at once is what a cap lets through in this time (lab time), and a packet: packets that waited for a
 busy CPU come so."""
-_OWN_SHARE = 1000
-"""A class owns this small part of the line; the rest is borrowed, so that order and weights decide."""
 
 
 def check_ports(operations: Sequence[InstallPort]) -> None:
@@ -88,7 +86,6 @@ class PortInstaller:
                 traffic.new_htb_traffic_class(
                     ifindex,
                     item.priority,
-                    rate_bps=max(8, operation.rate_bps // _OWN_SHARE),
                     line_rate_bps=operation.rate_bps,
                     burst_bytes=operation.burst_bytes,
                     quantum_bytes=item.quantum_bytes,

@@ -25,6 +25,7 @@ from switch_ports import (
 from waiting import until
 
 from testbed.datapath.abi import CURVE_BINS_TO_KMAX, TRIMMED_DSCP
+from testbed.plan.qos.shaping import SHAPER_WINDOW_S
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -87,6 +88,31 @@ def lab(shared_sandbox: Any) -> Iterator[PortLab]:
     with port_lab(shared_sandbox, TOPOLOGY) as lab:
         yield lab
         lab.reconciles()
+
+
+# --- the rate --------------------------------------------------------------------------------------------
+
+AHEAD_TRIES, LATENESS_S = 5, 0.2e-3
+
+
+def test_an_idle_port_is_no_more_ahead_of_its_rate_than_the_shapers_window(lab: PortLab) -> None:
+    """Of 10 Mbit/s, where a frame takes 1.2 ms: frames of two classes come one by one, whatever was saved up.
+
+    A frame may arrive late, and if it is the first one, the others seem early: the best of a few tries counts.
+    """
+    frame_s = FRAME * 8 / 10e6
+    aheads: list[float] = []
+    with lab.sink("b1"), lab.sender("g0", "b1", RDMA) as rdma, lab.sender("g0", "b1", BULK) as bulk:
+        for _ in range(AHEAD_TRIES):
+            with lab.tap("b1", "eth1") as tap:
+                for _ in range(4):
+                    send(rdma, 1)
+                    send(bulk, 1)
+                lab.still()
+                arrived = sorted(packet.ns for packet in tap.udp())
+            assert len(arrived) == 8
+            aheads.append(max(n * frame_s - (ns - arrived[0]) / 1e9 for n, ns in enumerate(arrived)))
+    assert min(aheads[1:]) <= SHAPER_WINDOW_S + LATENESS_S, "the first frame of a class may have gone for nothing"
 
 
 # --- trimming --------------------------------------------------------------------------------------------
