@@ -107,6 +107,9 @@ def test_uet_holds_datagrams_for_what_endpoints_delay() -> None:
     assert found.config["base_rtt_ns"] == model_base_rtt(where.model).scaled(K).ns
     here, there = (str(nic.address.ip) for nic in ranks)
     assert found.delays_ns == {here: {there: 2 * 500 * 1000}}  # two links of 500 ns between the segments
+    sent_ns = sum(8 * (4096 + 98) * 10**9 // rate for rate in settings(UET, where).path(*ranks).rates_bps)
+    answer_ns = sum(8 * 64 * 10**9 // rate for rate in settings(UET, where).path(*ranks).rates_bps)
+    assert found.least_rtts_ns == {here: {there: 2 * 2 * 500 * 1000 + sent_ns + answer_ns}}, "an idle fabric's"
     by_kernel = tuple(replace(port, delay_by=DelayBy.KERNEL) for port in where.plan.ports)
     where = lab(ports=by_kernel)
     assert uet_of_first_host(settings(UET, where), where)[1].delays_ns == {}
