@@ -142,9 +142,7 @@ class Uet(UserSpaceTransport):
             security_key=key,
         )
 
-    def _least_rtts_ns(
-        self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan
-    ) -> dict[str, dict[str, int]]:
+    def _least_rtts_ns(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> dict[str, dict[str, int]]:
         """What a full packet and its answer take through the idle fabric, by own address and the peer's."""
         found: dict[str, dict[str, int]] = {}
         for channel in channels.channels:

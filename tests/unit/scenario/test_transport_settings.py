@@ -128,6 +128,23 @@ def test_a_declared_round_trip_is_made_up_by_the_endpoints() -> None:
     assert held == pytest.approx(2 * 500 * 1000 + subject.pipeline_ns, abs=2)
 
 
+def test_a_declared_round_trip_holds_where_links_take_longer() -> None:
+    where = lab_with_classes(BULK)
+    modelled = model_base_rtt(where.model)
+    less = Duration(modelled.ns - 1000)
+    declared = SimpleNamespace(profiles=(SimpleNamespace(base_rtt=less), SimpleNamespace(base_rtt=None)))
+    where.model = SimpleNamespace(qos=declared, **{name: getattr(where.model, name) for name in ("nodes", "links")})
+    for kind in (UET, ROCE):
+        subject = settings(kind, where)
+        assert (subject.base_rtt_ns, subject.pipeline_ns) == (less.scaled(K).ns, 0)
+        assert any("1 ms (lab time) less than the longest path takes" in line for line in subject.approximations())
+    _, found = uet_of_first_host(settings(UET, where), where)
+    assert UetConfig(**found.config).nscc().max_wnd_bytes == pytest.approx(
+        1.5 * less.scaled(K).ns * found.config["link_rate_bps"] / 8e9
+    )
+    assert settings(TCP, where).base_rtt_ns == modelled.scaled(K).ns, "whose endpoints hold nothing"
+
+
 def test_packets_fit_into_the_mtu() -> None:
     small = tuple(replace(port, mtu_bytes=1500) for port in lab().plan.ports)
     hosts = tuple(
