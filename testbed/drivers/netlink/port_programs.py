@@ -15,7 +15,6 @@ from testbed.datapath.abi import (
     MAX_PORTS,
     QUEUE_MAPS,
     TAG_BITS,
-    TRIMMED_DSCP,
     ClassFlag,
     PortFlag,
 )
@@ -26,6 +25,7 @@ from testbed.model.markers import MARKERS
 from testbed.model.qos import HashEngine
 from testbed.plan.operations import InstallPort
 from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.transport.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
@@ -125,14 +125,16 @@ def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) 
     for operation in operations:
         profile = qos.profiles[operation.profile]
         buffer = qos.buffers[operation.buffer]
-        flags = (PortFlag.SWITCH if operation.switch else PortFlag(0)) | (
-            PortFlag.TRIM if profile.trimming else PortFlag(0)
-        )
+        told = {
+            PortFlag.SWITCH: operation.switch,
+            PortFlag.TRIM: profile.trimming,
+            PortFlag.LAST_HOP: operation.last_hop,
+        }
         record = maps.ports[operation.port]
         record["ifindex"] = operation.ifindex
         record["profile"] = operation.profile
         record["buffer"] = operation.buffer
-        record["flags"] = flags
+        record["flags"] = sum(flag for flag, holds in told.items() if holds)
         record["balancing"] = _balancing(buffer)
         record["seed"] = operation.seed
         record["peer"] = operation.peer
@@ -156,9 +158,10 @@ def _fill_profile(maps: LabMaps, index: int, profile: PortProfile) -> None:
     record["class_of_dscp"] = profile.class_of_dscp
     record["control_class"] = profile.control_class
     record["trimmed_class"] = profile.trimmed_class
-    record["trimmed_dscp"] = TRIMMED_DSCP
+    record["trimmed_dscp"] = DSCP_TRIMMED
+    record["trimmed_last_hop_dscp"] = DSCP_TRIMMED_LASTHOP
     if profile.trimming:
-        record["class_of_dscp"][TRIMMED_DSCP] = profile.trimmed_class
+        record["class_of_dscp"][DSCP_TRIMMED] = profile.trimmed_class
     for item in profile.classes:
         _fill_class(record["classes"][item.priority], item, count_marks=profile.marks_account)
 

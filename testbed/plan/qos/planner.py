@@ -236,6 +236,7 @@ class QosPlanner:
                     profile=self._profile_of_port[number],
                     buffer=buffer,
                     switch=buffer != 0,
+                    last_hop=buffer != 0 and ports[number ^ 1].node not in self._switches,
                     seed=seeds[node],
                     grouped=self._lab.links[number // 2].kind in (LinkKind.MEMBER, LinkKind.PEER),
                 )
