@@ -18,7 +18,7 @@ ANSWER_BYTES = 64
 
 
 def declared_base_rtt(lab: Lab) -> Duration | None:
-    """Return the base RTT that `qos.base_rtt` says, in real time: the longest, where parts of a fabric have their own."""
+    """Return what `qos.base_rtt` says, in real time: the longest, where parts of a fabric have their own."""
     declared = [profile.base_rtt for profile in lab.qos.profiles if profile.base_rtt] if lab.qos is not None else []
     return max(declared, key=lambda item: item.ns, default=None)
 

@@ -80,8 +80,8 @@ class UserSpaceTransport(LabTransport):
     def approximations(self) -> list[str]:
         if self._undeclared_ns > 0:
             return [
-                f"The declared base RTT is {self._undeclared_ns / 1e6:.3g} ms (lab time) less than the longest path takes"
-                " by its links alone. Transports go by the declared one."
+                f"The declared base RTT is {self._undeclared_ns / 1e6:.3g} ms (lab time) less than the longest path"
+                " takes by its links alone. Transports go by the declared one."
             ]
         if not self.pipeline_ns:
             return []

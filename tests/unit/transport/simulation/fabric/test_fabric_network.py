@@ -132,7 +132,7 @@ def test_a_packet_knows_whether_its_last_switch_has_cut_it(narrow: str) -> None:
     for name in ("left", "right"):
         network.add_fabric_switch(name, SwitchSettings())
     trims = replace(port(limit_bytes=4000), trimming=True)
-    ends = {"a": (A, "left"), "left:right": ("left", "right"), "right:b": ("right", B)}
+    ends = {"a": (A, "left"), "left:right": ("left", "right"), "right:b": ("right", B), "b": (B, "right")}
     for name, (source, target) in ends.items():
         network.connect(name, source, target, LINK if name == narrow else FAST, out=trims, into=port())
     network.route("left", B, ["left:right"])
