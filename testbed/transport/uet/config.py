@@ -54,8 +54,8 @@ class UetConfig:
     """Entropy values (UDP source ports) to spray over. A switch hashes them to its paths: of 64 over 4, one path has a
     fifth more than its share easily, which cost a tenth of a permutation's tail where 256 cost nothing."""
     packets_per_entropy: int = 4
-    """Fresh packets that leave in one burst share an entropy value up to this number: what one ACK covers. The kernel
-    sends and receives them as one; a packet that leaves alone chooses for itself."""
+    """Fresh packets that leave in one burst share an entropy value up to this number, or an eighth of the window: what
+    one ACK covers. The kernel sends and receives them as one; a packet that leaves alone chooses for itself."""
     recycled_entropy_uses: int = 1
     """How often REPS chooses an entropy value that came back without a mark; each choice may be for a burst
     (`packets_per_entropy`). Once, as in its paper. As often as one ACK covers packets (4), fewer choices are left to
@@ -137,6 +137,11 @@ class UetConfig:
     def packet_bytes(self) -> int:
         """Nominal size of a full packet: PDS and standard SES header, UDP header, and 40 (section 3.6.12)."""
         return self.payload_bytes + 12 + 44 + UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
+
+    @property
+    def packets_per_ack(self) -> int:
+        """Return how many full packets an ACK covers at least, where nothing asks for an earlier one."""
+        return max(1, self.ack_trigger_bytes // self.packet_bytes)
 
     def nscc(self, remote: str = "") -> NsccConfig:
         """Parameters of congestion control, towards one peer or any."""

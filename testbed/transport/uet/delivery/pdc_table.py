@@ -122,7 +122,14 @@ class PdcTable:
         config = self._config
         kind = PathKind.SINGLE if establishment.mode == Mode.ROD else PathKind(config.paths)
         congestion = make_context(config.cc, self._nscc.get(establishment.remote, self._nscc[""]), now)
-        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.recycled_entropy_uses)
+        paths = make_paths(
+            kind,
+            config.entropies,
+            self._random,
+            config.base_rtt_ns,
+            config.recycled_entropy_uses,
+            config.packets_per_ack,
+        )
         pdc = self.by_pdcid[establishment.local_pdcid] = Pdc(self._owner, establishment, congestion, paths, now)
         return pdc
 
