@@ -135,8 +135,8 @@ class PathSelector(ABC):
 
     @abstractmethod
     def feedback(self, entropy: int, verdict: PathFeedback, now: int, packets: int = 1) -> None:
-        """Learn what became of a packet that had this EV. EVs not of this selector are of no account. `packets`: how many
-        were acknowledged with it.
+        """Learn what became of a packet that had this EV, with which so many `packets` were acknowledged. EVs not of
+        this selector are of no account.
         """
 
     def on_idle(self, now: int) -> None:

@@ -1,8 +1,8 @@
 """Which entropy value a packet leaves with: fresh packets of one burst may share one, which the kernel then sends and
 receives as one.
 
-Bursts are no longer than a part of the window allows. With a window of a few packets, one value would otherwise have all
-of it, come back with each acknowledgement, and be chosen again.
+Bursts are no longer than a part of the window allows. With a window of a few packets, one value would otherwise have
+all of it, come back with each acknowledgement, and be chosen again.
 """
 
 from __future__ import annotations

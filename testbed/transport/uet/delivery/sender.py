@@ -298,9 +298,8 @@ class Sender:
         probe = bool(ack.flags & _ACK_PROBE)
         trigger = cack if probe else (cack + ack.ack_psn_offset) & 0xFFFF_FFFF
         marked = bool(ack.flags & _ACK_MARKED)
-        rtt = -1
         packet = window.get(trigger)
-        acked_bytes = acked_packets = 0
+        rtt, acked_bytes, acked_packets = -1, 0, 0
         if probe:
             elapsed = self.probing.answered(ack.probe_opaque, now)
             if elapsed >= 0:
