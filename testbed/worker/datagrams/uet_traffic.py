@@ -103,7 +103,7 @@ class UetTraffic(DatagramTraffic):
         if source_port:
             own["entropies"] = (source_port,)
         try:
-            config = UetConfig(**settings.config, **own)
+            config = UetConfig(**settings.config, **own)  # type: ignore[arg-type]
             fep = self._open_fep(address, config, self._security())
             endpoint = fep.endpoint(job_id=settings.job_id, resource_index=RESOURCE_INDEX)
         except (OSError, ValueError, TypeError, UsageError, ImportError) as error:
