@@ -23,7 +23,7 @@ from testbed.agent.mmsg import REMEMBERED, ReceiveRing, SendBatch, packed_addres
 from testbed.agent.trimmed import TrimmedReceiver
 from testbed.agent.with_header import HeaderReceiver
 from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.uet.packets.codes import UDP_PORT
+from testbed.transport.uet.packets.codes import DSCP_TRIMMED_LASTHOP, UDP_PORT
 
 try:
     from testbed.agent import mover
@@ -61,7 +61,7 @@ class Marking:
     control: int = 48
     notification: int = 48
     """Of CNPs."""
-    trimmed_last_hop: int | None = None
+    trimmed_last_hop: int | None = DSCP_TRIMMED_LASTHOP
     """DSCP_TRIMMED_LASTHOP, where the fabric has one."""
 
     def tos(self, priority: Priority) -> int:

@@ -53,6 +53,8 @@ MARK_AT_FLAGS: Mapping[MarkAt, int] = MappingProxyType(
 class PortFlag(enum.IntFlag):
     SWITCH = 1
     TRIM = 2
+    LAST_HOP = 4
+    """A host's NIC is at the other end."""
 
 
 class EventKind(enum.IntEnum):
@@ -60,9 +62,6 @@ class EventKind(enum.IntEnum):
     XON = 2
     PFC = 3
 
-
-TRIMMED_DSCP = 45
-"""DSCP_TRIMMED: the operator's choice in the UE specification (section 4.1); this one no standard PHB uses."""
 
 MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves")
 QUEUE_MAPS = frozenset({"queues", "ingress", "pauses", "curves"})

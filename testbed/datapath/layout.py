@@ -26,7 +26,8 @@ PROFILE = np.dtype(
         ("control_class", "u1"),
         ("trimmed_class", "u1"),
         ("trimmed_dscp", "u1"),
-        ("pad", "u1", (5,)),
+        ("trimmed_last_hop_dscp", "u1"),
+        ("pad", "u1", (4,)),
         ("classes", CLASS_CONFIG, (CLASSES,)),
     ]
 )

@@ -1,7 +1,7 @@
 """Generators: a design such as "rail-optimized" becomes nodes and links; sizing of any lab."""
 
 from testbed.errors import FabricError
-from testbed.fabric.base_rtt import model_base_rtt
+from testbed.fabric.base_rtt import declared_base_rtt, model_base_rtt
 from testbed.fabric.bfd import resolve_bfd
 from testbed.fabric.bisection import Bisection, measure_bisection
 from testbed.fabric.designs import DESIGNS, Design
@@ -40,6 +40,7 @@ __all__ = [
     "UplinkParams",
     "check_params",
     "check_sizing",
+    "declared_base_rtt",
     "equal_cost_paths",
     "generate_fabric",
     "measure_bisection",

@@ -17,6 +17,12 @@ ANSWER_BYTES = 64
 """An acknowledgement: the smallest Ethernet frame (IEEE 802.3 clause 4.4.2, minFrameSize)."""
 
 
+def declared_base_rtt(lab: Lab) -> Duration | None:
+    """Return what `qos.base_rtt` says, in real time: the longest, where parts of a fabric have their own."""
+    declared = [profile.base_rtt for profile in lab.qos.profiles if profile.base_rtt] if lab.qos is not None else []
+    return max(declared, key=lambda item: item.ns, default=None)
+
+
 def model_base_rtt(lab: Lab) -> Duration:
     """Return the base RTT in real time. NICs send over a way with the fewest hops, the slowest of them where there are
     several.

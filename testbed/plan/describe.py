@@ -119,7 +119,7 @@ def _qos_line(qos: QosPlan) -> str:
     lossless = any(item.lossless for profile in switch_ports for item in profile.classes)
     return (
         f"qos: {count} profile{'' if count == 1 else 's'} of switch ports, {'with' if lossless else 'without'} lossless"
-        f" classes; base RTT {Duration(qos.base_rtt_ns)} (real time)"
+        f" classes; modelled base RTT {Duration(qos.base_rtt_ns)} (real time)"
     )
 
 

@@ -138,6 +138,7 @@ class InstallPort:
     `QosTables.profiles`), a gate (TBF) in each lossless class, and the eBPF programs. `port` is the port's
     number in the lab, `peer` that of the other end; `buffer` is an index of `QosTables.buffers`. What comes in above
     `cap_bps` (lab rate; 0: no cap) is dropped. `grouped` ports have a hook for the programs of a link group, too.
+    `last_hop`: it is a switch's, and a host's NIC is at the other end.
     """
 
     node: str
@@ -155,6 +156,7 @@ class InstallPort:
     vrf: str = ""
     cap_bps: int = 0
     grouped: bool = False
+    last_hop: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,6 +190,10 @@ class Series:
     unit: str
     at_s: list[Number]
     values: list[Number | None]
+    least: list[Number] = field(default_factory=list)
+    """Where each value is the mean of an interval's samples, the smallest of them; `most` is the largest. Queues of
+    older records have neither: their values are the largest."""
+    most: list[Number] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

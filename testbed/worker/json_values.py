@@ -71,7 +71,7 @@ def check_keys(values: dict[str, Json], path: str, expected: Sequence[str]) -> N
 
 
 def read_delays(value: Json, path: str) -> dict[str, dict[str, int]]:
-    """Read what datagrams are held for (ns), by own address and the peer's. Raises `ProgramError`."""
+    """Read times of paths (ns), by own address and the peer's. Raises `ProgramError`."""
     found: dict[str, dict[str, int]] = {}
     for own, peers in read_object(value, path).items():
         below = f"{path}.{own}"

@@ -3,7 +3,7 @@ the media of storage targets."""
 
 from __future__ import annotations
 
-from testbed.fabric.base_rtt import model_base_rtt
+from testbed.fabric.base_rtt import declared_base_rtt, model_base_rtt
 from testbed.model import Lab
 from testbed.transport.congestion.controller import FlowSettings
 from testbed.transport.congestion.scaled_parameters import Dimension, scaled_parameters
@@ -20,7 +20,7 @@ def transport_rows(lab: Lab, k: float) -> list[dict[str, str]]:
     rates = [link.rate.bps for link in lab.links if link.a.node in hosts or link.b.node in hosts]
     if not rates:
         return []
-    base_rtt = model_base_rtt(lab)
+    base_rtt = declared_base_rtt(lab) or model_base_rtt(lab)
     config = RoceConfig()
     settings = FlowSettings(
         link_rate_bps=max(1, round(max(rates) / k)),

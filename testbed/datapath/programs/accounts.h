@@ -65,12 +65,12 @@ static __always_inline void leave(const struct queued *queued, struct queue *que
 
 enum verdict { ADMIT, DROP_TAIL, DROP_BUFFER, DROP_HEADROOM };
 
-/* `margin`: bytes that must stay free beyond the packet, for packets that other CPUs are admitting meanwhile. */
+/* `slack`: bytes that a queue may exceed its thresholds by. */
 static __always_inline enum verdict admission(const struct class_config *class, const struct queue *queue,
 					      const struct buffer *buffer, const struct ingress *account, __u32 length,
-					      __u32 margin)
+					      __u32 slack)
 {
-	__u64 bytes = queue->bytes + length + margin;
+	__u64 held = queue->bytes + length, bytes = held > slack ? held - slack : 0;
 
 	if (class->flags & CLASS_LOSSLESS && account)
 		return account->bytes + length > account->limit_bytes ? DROP_HEADROOM : ADMIT;

@@ -30,7 +30,11 @@ enum class_flags {
 	CLASS_COUNT_MARKS = 1 << 17,     /* packets that may be marked are counted by depth */
 };
 
-enum port_flags { PORT_SWITCH = 1, PORT_TRIM = 2 };
+enum port_flags {
+	PORT_SWITCH = 1,
+	PORT_TRIM = 2,
+	PORT_LAST_HOP = 4, /* a NIC is at the other end */
+};
 
 struct class_config {
 	__u32 flags;
@@ -50,7 +54,8 @@ struct profile {
 	__u8 control_class;     /* priority of ARP, neighbour discovery and other link-local control */
 	__u8 trimmed_class;
 	__u8 trimmed_dscp;
-	__u8 pad[5];
+	__u8 trimmed_last_hop_dscp; /* where the port is PORT_LAST_HOP */
+	__u8 pad[4];
 	struct class_config classes[CLASSES];
 };
 

@@ -319,6 +319,14 @@ static __always_inline int shorten(struct __sk_buff *skb, const struct headers *
 	return 0;
 }
 
+/* Whether a packet of this class is cut rather than dropped. */
+static __always_inline int is_trimmed(const struct port_config *config, const struct class_config *class,
+				      const struct headers *headers, __u32 length)
+{
+	return config->flags & PORT_TRIM && !(class->flags & (CLASS_LOSSLESS | CLASS_STRICT)) &&
+	       headers->next == IPPROTO_UDP && length > ETH_HLEN + TRIMMED_BYTES;
+}
+
 /* A packet that its queue would refuse is cut and sent on in the trimmed class (UE specification section 4.1).
  * It is handed to the interface once more, since HTB charges the length that a packet had before its filter ran. */
 SEC("tc")
@@ -332,9 +340,7 @@ int port_egress(struct __sk_buff *skb)
 	struct buffer *buffer;
 	struct queue *queue;
 
-	if (!config || skb->mark & MARK_TRIMMED || length <= ETH_HLEN + TRIMMED_BYTES)
-		return TC_ACT_UNSPEC;
-	if (!parse(skb, &headers, 0) || headers.next != IPPROTO_UDP)
+	if (!config || skb->mark & MARK_TRIMMED || !parse(skb, &headers, 0))
 		return TC_ACT_UNSPEC;
 	index = config->profile;
 	profile = bpf_map_lookup_elem(&profiles, &index);
@@ -342,15 +348,15 @@ int port_egress(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	class = class_of(profile, &headers, 1);
 	settings = &profile->classes[class];
-	if (settings->flags & (CLASS_LOSSLESS | CLASS_STRICT))
+	if (!is_trimmed(config, settings, &headers, length))
 		return TC_ACT_UNSPEC;
 	index = port * CLASSES + class;
 	queue = bpf_map_lookup_elem(&queues, &index);
 	index = config->buffer;
 	buffer = bpf_map_lookup_elem(&buffers, &index);
-	if (!queue || admission(settings, queue, buffer, NULL, length, settings->reserved_bytes) == ADMIT)
+	if (!queue || admission(settings, queue, buffer, NULL, length, 0) == ADMIT)
 		return TC_ACT_UNSPEC;
-	if (shorten(skb, &headers, profile->trimmed_dscp))
+	if (shorten(skb, &headers, config->flags & PORT_LAST_HOP ? profile->trimmed_last_hop_dscp : profile->trimmed_dscp))
 		return TC_ACT_SHOT;
 	__sync_fetch_and_add(&queue->trimmed_packets, 1);
 	__sync_fetch_and_add(&queue->trimmed_bytes, length - ETH_HLEN - TRIMMED_BYTES);
@@ -365,7 +371,7 @@ int port_enqueue(struct __sk_buff *skb)
 {
 	/* A packet still to be segmented (UDP_SEGMENT) counts as what it will be on the wire. */
 	__u32 packets = skb->gso_segs > 1 ? skb->gso_segs : 1, length = skb->wire_len;
-	__u32 port = skb->tc_classid & 0xffff, index, class, mark = skb->mark, zero = 0, bin = 0;
+	__u32 port = skb->tc_classid & 0xffff, index, class, mark = skb->mark, zero = 0, bin = 0, slack;
 	struct port_config *config = bpf_map_lookup_elem(&ports, &port);
 	struct lab_config *tag = bpf_map_lookup_elem(&lab, &zero);
 	struct class_config *settings;
@@ -407,7 +413,9 @@ int port_enqueue(struct __sk_buff *skb)
 		queue->forwarded_packets += packets;
 		queue->forwarded_bytes += length;
 	}
-	switch (admission(settings, queue, buffer, account, length, 0)) {
+	/* What port_egress found room for may have been overtaken by what other CPUs brought since. */
+	slack = is_ip && is_trimmed(config, settings, &headers, length) ? settings->reserved_bytes : 0;
+	switch (admission(settings, queue, buffer, account, length, slack)) {
 	case DROP_TAIL:
 		queue->tail_packets += packets;
 		queue->tail_bytes += length;

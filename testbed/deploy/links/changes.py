@@ -33,7 +33,6 @@ from testbed.model import DelayBy
 from testbed.plan.guards import guards_by_port
 from testbed.plan.link_delays import WirePaths, delay_operation
 from testbed.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
-from testbed.plan.qos.shaping import burst_bytes
 from testbed.units import Duration, Rate
 
 if TYPE_CHECKING:
@@ -402,8 +401,7 @@ class LinkControl:
     ) -> None:
         port = self._ports[key]
         if new.rate_bps != old.rate_bps:
-            burst = burst_bytes(new.rate_bps, port.mtu_bytes)
-            batch = wire.change_rate(port.ifindex, originals, new.rate_bps, port.rate_bps, burst)
+            batch = wire.change_rate(port.ifindex, originals, new.rate_bps, port.rate_bps)
             self._route(port).expect(batch, [f"rate of {key}"] * len(batch))
         losses = ("loss", "loss_every", "corruption", "silent")
         if any(getattr(new, name) != getattr(old, name) for name in losses):

@@ -47,6 +47,7 @@ from testbed.plan.operations import (
 )
 from testbed.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS
 from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.plan.qos.shaping import burst_bytes
 from testbed.portd.attachment import LabAttachment, PortAttachment
 from testbed.portd.client import PauseAgent
 
@@ -66,7 +67,6 @@ PRIORITY = 3
 _RECORD = "measuring"
 """Directory of the journal in the state directory; it is there while something of a measurement is."""
 _RUN_PREFIX = "testbed-"
-_BURST_BYTES = 12_500
 _SINK = ("10.0.1.1", 9)
 _PORTS = (("a", 2, "10.0.0.1"), ("s", 2, "10.0.0.2"), ("s", 3, "10.0.1.2"), ("b", 2, "10.0.1.1"))
 """Node, ifindex and address of ports 1 to 4; 1 and 2 are a link, 3 and 4 another."""
@@ -185,7 +185,7 @@ def _slow_down(kernel: NetnsKernel) -> None:
         syscalls.setns(kernel.namespace("s").fd, syscalls.CLONE_NEWNET)
         with closing(RouteSocket()) as route:
             classes = wire.read_classes(route, ifindex)
-            batch = wire.change_rate(ifindex, classes, SLOWER_BPS, SLOWEST_BPS, _BURST_BYTES)
+            batch = wire.change_rate(ifindex, classes, SLOWER_BPS, SLOWEST_BPS)
             route.expect(batch, ["rate while the pause reaction is measured"] * len(batch))
 
     syscalls.in_thread(change)
@@ -232,14 +232,15 @@ def _qos() -> QosTables:
 
 def _install(number: int) -> InstallPort:
     node, ifindex, _ = _PORTS[number - 1]
+    rate_bps = SLOWEST_BPS if number == 3 else FASTEST_BPS
     return InstallPort(
         node=node,
         name=f"e{ifindex}",
         ifindex=ifindex,
         port=number,
         peer=number + 1 if number % 2 else number - 1,
-        rate_bps=SLOWEST_BPS if number == 3 else FASTEST_BPS,
-        burst_bytes=_BURST_BYTES,
+        rate_bps=rate_bps,
+        burst_bytes=burst_bytes(rate_bps),
         mtu_bytes=MTU_BYTES,
         profile=0,
         buffer=0,

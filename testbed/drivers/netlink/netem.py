@@ -154,16 +154,9 @@ class HtbClass:
     quantum: int
     rank: int
 
-    def scaled(self, factor: float, burst_bytes: int) -> HtbClass:
-        """The class with rate and ceiling multiplied, holding `burst_bytes` at either."""
-        rate, ceil = max(1, round(self.rate * factor)), max(1, round(self.ceil * factor))
-        return replace(
-            self,
-            rate=rate,
-            ceil=ceil,
-            buffer=_ticks(burst_bytes * 1_000_000_000 // rate),
-            cbuffer=_ticks(burst_bytes * 1_000_000_000 // ceil),
-        )
+    def scaled(self, factor: float) -> HtbClass:
+        """The class with rate and ceiling multiplied, and as far ahead of them in time as before."""
+        return replace(self, rate=max(1, round(self.rate * factor)), ceil=max(1, round(self.ceil * factor)))
 
 
 def read_classes(route: RouteSocket, ifindex: int) -> list[HtbClass]:
@@ -214,11 +207,9 @@ def change_class(ifindex: int, item: HtbClass) -> bytes:
     return message(RTM_NEWTCLASS, 0, body)
 
 
-def change_rate(
-    ifindex: int, originals: Sequence[HtbClass], rate_bps: int, declared_bps: int, burst_bytes: int
-) -> list[bytes]:
+def change_rate(ifindex: int, originals: Sequence[HtbClass], rate_bps: int, declared_bps: int) -> list[bytes]:
     """Bring a port whose classes at `declared_bps` are `originals` to `rate_bps`. Equal rates restore it exactly."""
     if rate_bps == declared_bps:
         return [change_class(ifindex, item) for item in originals]
     factor = rate_bps / declared_bps
-    return [change_class(ifindex, item.scaled(factor, burst_bytes)) for item in originals]
+    return [change_class(ifindex, item.scaled(factor)) for item in originals]

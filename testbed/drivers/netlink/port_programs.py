@@ -15,7 +15,6 @@ from testbed.datapath.abi import (
     MAX_PORTS,
     QUEUE_MAPS,
     TAG_BITS,
-    TRIMMED_DSCP,
     ClassFlag,
     PortFlag,
 )
@@ -26,6 +25,7 @@ from testbed.model.markers import MARKERS
 from testbed.model.qos import HashEngine
 from testbed.plan.operations import InstallPort
 from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.transport.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 
 if TYPE_CHECKING:
     from testbed.datapath.maps import LabMaps
@@ -38,8 +38,6 @@ _CAP_TOLERANCE = 1.01
 _CAP_BURST_NS = 50_000_000
 """What may come at once is what a cap lets through in this time (lab time), and a packet: packets that waited for a
 busy CPU come so."""
-_OWN_SHARE = 1000
-"""A class owns this small part of the line; the rest is borrowed, so that order and weights decide."""
 
 
 def check_ports(operations: Sequence[InstallPort]) -> None:
@@ -88,7 +86,6 @@ class PortInstaller:
                 traffic.new_htb_traffic_class(
                     ifindex,
                     item.priority,
-                    rate_bps=max(8, operation.rate_bps // _OWN_SHARE),
                     line_rate_bps=operation.rate_bps,
                     burst_bytes=operation.burst_bytes,
                     quantum_bytes=item.quantum_bytes,
@@ -128,14 +125,16 @@ def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) 
     for operation in operations:
         profile = qos.profiles[operation.profile]
         buffer = qos.buffers[operation.buffer]
-        flags = (PortFlag.SWITCH if operation.switch else PortFlag(0)) | (
-            PortFlag.TRIM if profile.trimming else PortFlag(0)
-        )
+        told = {
+            PortFlag.SWITCH: operation.switch,
+            PortFlag.TRIM: profile.trimming,
+            PortFlag.LAST_HOP: operation.last_hop,
+        }
         record = maps.ports[operation.port]
         record["ifindex"] = operation.ifindex
         record["profile"] = operation.profile
         record["buffer"] = operation.buffer
-        record["flags"] = flags
+        record["flags"] = sum(flag for flag, holds in told.items() if holds)
         record["balancing"] = _balancing(buffer)
         record["seed"] = operation.seed
         record["peer"] = operation.peer
@@ -159,9 +158,10 @@ def _fill_profile(maps: LabMaps, index: int, profile: PortProfile) -> None:
     record["class_of_dscp"] = profile.class_of_dscp
     record["control_class"] = profile.control_class
     record["trimmed_class"] = profile.trimmed_class
-    record["trimmed_dscp"] = TRIMMED_DSCP
+    record["trimmed_dscp"] = DSCP_TRIMMED
+    record["trimmed_last_hop_dscp"] = DSCP_TRIMMED_LASTHOP
     if profile.trimming:
-        record["class_of_dscp"][TRIMMED_DSCP] = profile.trimmed_class
+        record["class_of_dscp"][DSCP_TRIMMED] = profile.trimmed_class
     for item in profile.classes:
         _fill_class(record["classes"][item.priority], item, count_marks=profile.marks_account)
 

@@ -45,6 +45,9 @@ NSEC_PER_TICK_SHIFT = 6
 """psched ticks are 64 ns (include/net/pkt_sched.h, PSCHED_SHIFT)."""
 ETHERNET_HEADER_BYTES = 14
 
+OWN_BYTES_PER_S = 1
+"""Of a traffic class: HTB needs a rate, and sends of it without asking the line for tokens. At this one, without a
+burst, that is a frame a minute, for so far back HTB keeps debts (net/sched/sch_htb.c, mbuffer)."""
 OPEN_GATE_BYTES_PER_S = 12_500_000_000
 OPEN_GATE_BURST_BYTES = 1 << 20
 CLOSED_GATE_WINDOW_S = 4.0
@@ -83,12 +86,14 @@ def _ratespec(rate_bytes_per_s: int) -> bytes:
 
 
 @functools.cache
-def _htb_class_options(rate: int, ceil: int, burst_bytes: int, quantum_bytes: int, priority: int) -> bytes:
+def _htb_class_options(
+    rate: int, ceil: int, burst_bytes: int, ceil_burst_bytes: int, quantum_bytes: int, priority: int
+) -> bytes:
     """Rates in byte/s. The options of equal classes are packed once."""
     parameters = (
         _ratespec(rate)
         + _ratespec(ceil)
-        + struct.pack("=IIIII", _ticks(burst_bytes, rate), _ticks(burst_bytes, ceil), quantum_bytes, 0, priority)
+        + struct.pack("=IIIII", _ticks(burst_bytes, rate), _ticks(ceil_burst_bytes, ceil), quantum_bytes, 0, priority)
     )
     inner = b""
     if rate > 0xFFFFFFFF:
@@ -102,19 +107,20 @@ def _htb_class_options(rate: int, ceil: int, burst_bytes: int, quantum_bytes: in
 def new_htb_line_class(ifindex: int, rate_bps: int, burst_bytes: int, mtu_bytes: int, *, change: bool = False) -> bytes:
     """The class 1:1 at line rate; `burst_bytes` is burst and cburst."""
     rate = max(1, rate_bps // 8)
-    options = _htb_class_options(rate, rate, burst_bytes, max(mtu_bytes + ETHERNET_HEADER_BYTES, 1000), 0)
+    options = _htb_class_options(rate, rate, burst_bytes, burst_bytes, max(mtu_bytes + ETHERNET_HEADER_BYTES, 1000), 0)
     body = TCMSG.pack(0, ifindex, LINE_CLASS, HTB_ROOT_HANDLE, 0) + options
     return message(RTM_NEWTCLASS, 0 if change else NLM_F_CREATE | NLM_F_EXCL, body)
 
 
 def new_htb_traffic_class(
-    ifindex: int, priority: int, *, rate_bps: int, line_rate_bps: int, burst_bytes: int, quantum_bytes: int, rank: int
+    ifindex: int, priority: int, *, line_rate_bps: int, burst_bytes: int, quantum_bytes: int, rank: int
 ) -> bytes:
-    """A traffic class in the line class: `rate_bps` of its own, the rest borrowed up to the line rate.
+    """A traffic class in the line class, which it borrows all of its rate from, with the line's burst.
 
     Classes borrow in order of `rank` (0 first), those of equal rank in turns of `quantum_bytes`.
     """
-    options = _htb_class_options(max(1, rate_bps // 8), max(1, line_rate_bps // 8), burst_bytes, quantum_bytes, rank)
+    line = max(1, line_rate_bps // 8)
+    options = _htb_class_options(OWN_BYTES_PER_S, line, 0, burst_bytes, quantum_bytes, rank)
     body = TCMSG.pack(0, ifindex, class_handle(priority), LINE_CLASS, 0) + options
     return message(RTM_NEWTCLASS, NLM_F_CREATE | NLM_F_EXCL, body)
 

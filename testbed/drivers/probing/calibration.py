@@ -29,13 +29,12 @@ from testbed.plan.operations import (
     ShapePort,
     VethEnd,
 )
+from testbed.plan.qos.shaping import burst_bytes
 
 ROWS = 2
 HOPS = 2
 """Switches on the way through a row."""
 RATE_BPS = 300_000_000
-BURST_BYTES = 18_750
-"""What the rate sends in 500 us, as in a plan."""
 MTU_BYTES = 4500
 WARM_UP_S = 0.1
 BACKGROUND_S = 0.2
@@ -82,7 +81,7 @@ def _row(row: int) -> list[Operation]:
     for node, ifindex, address in ports:
         name = f"e{ifindex}"
         operations += [
-            ShapePort(node=node, name=name, ifindex=ifindex, rate_bps=RATE_BPS, burst_bytes=BURST_BYTES),
+            ShapePort(node=node, name=name, ifindex=ifindex, rate_bps=RATE_BPS, burst_bytes=burst_bytes(RATE_BPS)),
             SetUp(node=node, name=name, ifindex=ifindex),
             AddAddress(node=node, name=name, ifindex=ifindex, address=IPv4Interface(address)),
         ]

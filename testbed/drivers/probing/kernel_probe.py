@@ -241,7 +241,7 @@ def _qdiscs(route: RouteSocket, port: int, other: int) -> Answers:
     line = traffic.new_htb_line_class(port, 100_000_000, 20_000, 1500)
     answers["qdisc.htb"] = _asked(route, traffic.new_htb_qdisc(port), line)
     share = traffic.new_htb_traffic_class(
-        port, 3, rate_bps=1_000_000, line_rate_bps=100_000_000, burst_bytes=20_000, quantum_bytes=1514, rank=0
+        port, 3, line_rate_bps=100_000_000, burst_bytes=20_000, quantum_bytes=1514, rank=0
     )
     answers["qdisc.tbf"] = answers["qdisc.htb"] or _asked(route, share, traffic.new_gate(port, 3, 1500))
     answers["qdisc.clsact"] = _asked(route, traffic.new_clsact(port))

@@ -216,13 +216,9 @@ class QosPlanner:
 
     def install(self, ports: Sequence[PortPlan]) -> list[InstallPort]:
         """The operations for `ports`, which are those of the lab's links in order, both ends of each."""
-        bursts: dict[tuple[int, int], int] = {}
         seeds: dict[str, int] = {}
         operations = []
         for number, port in enumerate(ports):
-            size = (port.rate_bps, port.mtu_bytes)
-            if size not in bursts:
-                bursts[size] = burst_bytes(*size)
             node = port.node
             buffer = self._buffer_of_node.get(node, 0)
             if node not in seeds:
@@ -235,11 +231,12 @@ class QosPlanner:
                     port=number + 1,
                     peer=(number ^ 1) + 1,
                     rate_bps=port.rate_bps,
-                    burst_bytes=bursts[size],
+                    burst_bytes=burst_bytes(port.rate_bps),
                     mtu_bytes=port.mtu_bytes,
                     profile=self._profile_of_port[number],
                     buffer=buffer,
                     switch=buffer != 0,
+                    last_hop=buffer != 0 and ports[number ^ 1].node not in self._switches,
                     seed=seeds[node],
                     grouped=self._lab.links[number // 2].kind in (LinkKind.MEMBER, LinkKind.PEER),
                 )
@@ -322,7 +319,7 @@ def _shaping(ports: Sequence[PortPlan]) -> list[ShapePort]:
             name=port.name,
             ifindex=port.ifindex,
             rate_bps=port.rate_bps,
-            burst_bytes=burst_bytes(port.rate_bps, port.mtu_bytes),
+            burst_bytes=burst_bytes(port.rate_bps),
         )
         for port in ports
     ]

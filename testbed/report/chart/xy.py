@@ -62,6 +62,13 @@ class XYChart:
         if label and listed:
             self._list(cls, label)
 
+    def band(self, lower: Sequence[Point], upper: Sequence[Point], *, series: int = 0) -> None:
+        """The area between two lines over the same places, behind the line of the same `series`."""
+        if len(lower) < 2 or len(upper) < 2:
+            return
+        edge = [self._at(point) for point in (*thin(lower, self._most), *reversed(thin(upper, self._most)))]
+        self._painted.append(element("path", d=path(edge) + "Z", cls=f"area {tone(series)}"))
+
     def steps(self, points: Sequence[Point], *, series: int = 0, label: str = "", weight: str = "") -> None:
         """A line that keeps each value until the next one; its corners take more points than a plain line's."""
         if not points:

@@ -130,14 +130,17 @@ class Observation:
         for port, priority in fullest:
             place, name = table.place(port), table.class_name(port, priority)
             keep = _thinned(len(at_s))
-            peaks = np.maximum.reduceat(depths[port, priority], keep)
+            samples = depths[port, priority].astype(np.float64)
+            means = np.add.reduceat(samples, keep) / np.diff([*keep, len(samples)])
             found.append(
                 Series(
                     name=f"queue:{place}:{name}",
                     title=f"Queue of {place}, class {name}",
                     unit="byte",
                     at_s=_rounded(at_s[keep]),
-                    values=[float(value) for value in peaks],
+                    values=[round(float(value), 1) for value in means],
+                    least=np.minimum.reduceat(samples, keep).tolist(),
+                    most=np.maximum.reduceat(samples, keep).tolist(),
                 )
             )
         return found + self._utilisations(at_s)

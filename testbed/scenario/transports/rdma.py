@@ -74,9 +74,9 @@ class Rdma(LabTransport):
             shaped = [item for item in self.lab.plan.operations if isinstance(item, ShapePort | InstallPort)]
             burst = max((item.burst_bytes for item in shaped), default=0)
             found.append(
-                f"A shaped port that is idle sends up to {burst:,} bytes at once and waits afterwards (token bucket): a"
-                " message that is alone has its links' delays, but lacks as much of the time of being sent at each"
-                " port. The machine's own time at every hop is in it instead, and is not scaled."
+                f"A shaped port that is idle sends a packet and up to {burst:,} bytes at once and waits afterwards"
+                " (token bucket): a message that is alone has its links' delays, but lacks as much of the time of being"
+                " sent at each port. The machine's own time at every hop is in it instead, and is not scaled."
             )
         return found
 

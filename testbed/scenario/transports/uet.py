@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 
 from testbed.errors import ScenarioError
+from testbed.fabric.base_rtt import ANSWER_BYTES
 from testbed.model.scenario import Scalar, Transport
 from testbed.names import nearest
 from testbed.plan.operations import PortPlan
@@ -18,6 +19,7 @@ from testbed.scenario.transports.lab_transport import (
     IPV4_BYTES,
     UDP_BYTES,
     PathChoice,
+    address_of,
 )
 from testbed.scenario.transports.user_space import UserSpaceTransport
 from testbed.transport.errors import UsageError
@@ -41,7 +43,7 @@ _MAX_RTO_RETX = 12
 the run's own time limit is there, and with time-outs that double this is half a minute."""
 _JOBS = 1 << 24
 _OWN_OPTIONS = {"mode", "tss"}
-_SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "time_scale", "entropies", "cc", "paths"}
+_SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "least_rtts_ns", "time_scale", "entropies", "cc", "paths"}
 
 
 class Uet(UserSpaceTransport):
@@ -134,10 +136,26 @@ class Uet(UserSpaceTransport):
             dscp=self.dscp,
             control_dscp=self.control_dscp,
             delays_ns=delays,
+            least_rtts_ns=self._least_rtts_ns(host, ranks, channels),
             tick_ns=self.tick_ns,
             job_id=job_id,
             security_key=key,
         )
+
+    def _least_rtts_ns(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> dict[str, dict[str, int]]:
+        """What a full packet and its answer take through the idle fabric, by own address and the peer's."""
+        found: dict[str, dict[str, int]] = {}
+        for channel in channels.channels:
+            for near, far in ((channel.source, channel.destination), (channel.destination, channel.source)):
+                a, b = ranks[near], ranks[far]
+                if a.node == host:
+                    there, back = self.path(a, b), self.path(b, a)
+                    delays_ns = there.least_ns + back.least_ns + 2 * self.pipeline_ns
+                    framing = self.framing(a)
+                    sent_ns = there.serialisation_ns(framing.payload_bytes + framing.overhead_bytes)
+                    answered_ns = back.serialisation_ns(ANSWER_BYTES)
+                    found.setdefault(address_of(a), {})[address_of(b)] = delays_ns + sent_ns + answered_ns
+        return found
 
     def _config(self, nic: PortPlan) -> dict[str, Scalar]:
         given = {name: value for name, value in self.transport.options.items() if name not in _OWN_OPTIONS}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
-from testbed.fabric.base_rtt import model_base_rtt
+from testbed.fabric.base_rtt import declared_base_rtt, model_base_rtt
 from testbed.plan.link_delays import PathModel
 from testbed.plan.operations import PortPlan
 from testbed.scenario.placed.channels import ChannelPlan
@@ -32,11 +32,21 @@ class UserSpaceTransport(LabTransport):
         return tick_ns if tick_ns >= LEAST_TICK_NS else 0
 
     @cached_property
+    def base_rtt_ns(self) -> int:
+        declared = declared_base_rtt(self.lab.model)
+        return super().base_rtt_ns if declared is None else max(1000, declared.scaled(self.lab.plan.k).ns)
+
+    @cached_property
     def pipeline_ns(self) -> int:
-        if self.lab.model.qos is None:
+        return max(0, -self._undeclared_ns // 2)
+
+    @cached_property
+    def _undeclared_ns(self) -> int:
+        """What the links of the longest path take more than the declared base RTT, in lab time; less where negative."""
+        declared = declared_base_rtt(self.lab.model)
+        if declared is None:
             return 0
-        declared_ns = max((item.base_rtt.ns for item in self.lab.model.qos.profiles if item.base_rtt), default=0)
-        return max(0, round((declared_ns - model_base_rtt(self.lab.model).ns) * self.lab.plan.k / 2))
+        return round((model_base_rtt(self.lab.model).ns - declared.ns) * self.lab.plan.k)
 
     def held_ns(self, path: PathModel) -> int:
         return path.endpoint_ns + self.pipeline_ns
@@ -68,6 +78,11 @@ class UserSpaceTransport(LabTransport):
         return CONTROL_DSCP if CONTROL_DSCP in found or not found else found[0]
 
     def approximations(self) -> list[str]:
+        if self._undeclared_ns > 0:
+            return [
+                f"The declared base RTT is {self._undeclared_ns / 1e6:.3g} ms (lab time) less than the longest path"
+                " takes by its links alone. Transports go by the declared one."
+            ]
         if not self.pipeline_ns:
             return []
         return [

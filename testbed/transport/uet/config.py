@@ -7,7 +7,8 @@ leaves to implementations are marked so.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from testbed.transport.errors import UsageError
@@ -33,6 +34,9 @@ class UetConfig:
     """Of this endpoint's port, in the lab."""
     base_rtt_ns: int = 1 * _MS
     """Round trip of a full packet through the empty fabric, in the lab (Config_Base_RTT)."""
+    least_rtts_ns: Mapping[str, int] = field(default_factory=dict)
+    """By a peer's address: the round trip of a full packet through the idle fabric to it and back, below which no
+    measured one is believed to be that of a full packet."""
     time_scale: float | None = None
     """By how much this fabric is slower than the one it models (rates divided, delays multiplied): 1 is real time.
     It sets the one time of table 3-76 that does not follow from the base RTT; None: see `NsccConfig`."""
@@ -50,8 +54,8 @@ class UetConfig:
     """Entropy values (UDP source ports) to spray over. A switch hashes them to its paths: of 64 over 4, one path has a
     fifth more than its share easily, which cost a tenth of a permutation's tail where 256 cost nothing."""
     packets_per_entropy: int = 4
-    """Fresh packets that leave in one burst share an entropy value up to this number: what one ACK covers. The kernel
-    sends and receives them as one; a packet that leaves alone chooses for itself."""
+    """Fresh packets that leave in one burst share an entropy value up to this number, or an eighth of the window: what
+    one ACK covers. The kernel sends and receives them as one; a packet that leaves alone chooses for itself."""
     recycled_entropy_uses: int = 1
     """How often REPS chooses an entropy value that came back without a mark; each choice may be for a burst
     (`packets_per_entropy`). Once, as in its paper. As often as one ACK covers packets (4), fewer choices are left to
@@ -134,11 +138,17 @@ class UetConfig:
         """Nominal size of a full packet: PDS and standard SES header, UDP header, and 40 (section 3.6.12)."""
         return self.payload_bytes + 12 + 44 + UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES
 
-    def nscc(self) -> NsccConfig:
-        """Parameters of congestion control."""
+    @property
+    def packets_per_ack(self) -> int:
+        """Return how many full packets an ACK covers at least, where nothing asks for an earlier one."""
+        return max(1, self.ack_trigger_bytes // self.packet_bytes)
+
+    def nscc(self, remote: str = "") -> NsccConfig:
+        """Parameters of congestion control, towards one peer or any."""
         return NsccConfig(
             link_rate_bps=self.link_rate_bps,
             base_rtt_ns=self.base_rtt_ns,
+            least_rtt_ns=self.least_rtts_ns.get(remote, 0),
             mtu_bytes=self.packet_bytes,
             trimming=self.trimming,
             time_scale=self.time_scale,

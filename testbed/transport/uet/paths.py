@@ -134,8 +134,10 @@ class PathSelector(ABC):
         """The EV of the next packet."""
 
     @abstractmethod
-    def feedback(self, entropy: int, verdict: PathFeedback, now: int) -> None:
-        """Learn what became of a packet that had this EV. EVs not of this selector are of no account."""
+    def feedback(self, entropy: int, verdict: PathFeedback, now: int, packets: int = 1) -> None:
+        """Learn what became of a packet that had this EV, with which so many `packets` were acknowledged. EVs not of
+        this selector are of no account.
+        """
 
     def on_idle(self, now: int) -> None:
         """Learn that nothing is to be sent or unacknowledged: order survives a change of path (section 3.5.7). Only
@@ -177,7 +179,7 @@ class SinglePath(PathSelector):
             self._change(now)
         return self._entropy
 
-    def feedback(self, entropy: int, verdict: PathFeedback, now: int) -> None:
+    def feedback(self, entropy: int, verdict: PathFeedback, now: int, packets: int = 1) -> None:
         if verdict is PathFeedback.TIMEOUT and entropy in self._known:
             self._dead.add(entropy, now)
             self._failed = self._failed or entropy == self._entropy
@@ -209,7 +211,7 @@ class ObliviousPaths(PathSelector):
             entropy = self._next_of_permutation()
         return entropy
 
-    def feedback(self, entropy: int, verdict: PathFeedback, now: int) -> None:
+    def feedback(self, entropy: int, verdict: PathFeedback, now: int, packets: int = 1) -> None:
         if verdict is PathFeedback.TIMEOUT and entropy in self._known:
             self._dead.add(entropy, now)
 
@@ -249,7 +251,7 @@ class BitmapPaths(ObliviousPaths):
             entropy = self._next_of_permutation()
         return entropy
 
-    def feedback(self, entropy: int, verdict: PathFeedback, now: int) -> None:
+    def feedback(self, entropy: int, verdict: PathFeedback, now: int, packets: int = 1) -> None:
         if verdict is PathFeedback.GOOD or entropy not in self._known:
             return
         if verdict is PathFeedback.TIMEOUT:
@@ -285,6 +287,10 @@ class RepsPaths(PathSelector):
     has the length of the freeze and of the exploration as parameters (one BDP of packets for the latter, 16 in the
     simulator).
 
+    Of values that come back, one is kept for every `packets_per_return` packets, by chance: as many as an ACK covers
+    where windows are large. With a window of a few packets each of them is acknowledged by itself, and if every value
+    were used again, those that were drawn first would have the flow for ever.
+
     To the paper's algorithm the specification's rules are added: neither a random nor a recycled EV is one that met
     congestion within the last RTT (unless more than half did), or that timed out.
     """
@@ -297,16 +303,20 @@ class RepsPaths(PathSelector):
         "_fresh",
         "_frozen_until",
         "_head",
+        "_packets_per_return",
         "_ring",
         "_uses",
         "_uses_left",
     )
 
-    def __init__(self, entropies: Sequence[int], random: Random, base_rtt_ns: int, uses: int = 1) -> None:
+    def __init__(
+        self, entropies: Sequence[int], random: Random, base_rtt_ns: int, uses: int = 1, packets_per_return: int = 1
+    ) -> None:
         super().__init__(entropies, random, base_rtt_ns)
         if uses < 1:
             raise UsageError(f"an entropy value must be good for at least one packet, not {uses}")
         self._uses = uses
+        self._packets_per_return = packets_per_return
         self._congested = Quarantine(CONGESTED_RTTS * base_rtt_ns, len(self._entropies))
         self._ring: list[int] = [0] * REPS_RING
         self._uses_left: list[int] = [0] * REPS_RING
@@ -350,10 +360,13 @@ class RepsPaths(PathSelector):
                     return entropy
         return self._explore_path(now)
 
-    def feedback(self, entropy: int, verdict: PathFeedback, now: int) -> None:
+    def feedback(self, entropy: int, verdict: PathFeedback, now: int, packets: int = 1) -> None:
         if entropy not in self._known:
             return
         if verdict is PathFeedback.GOOD:
+            most = self._packets_per_return
+            if packets < most and self._random.random() * most >= packets:
+                return
             head = self._head
             self._ring[head] = entropy
             self._uses_left[head] = self._uses
@@ -389,13 +402,18 @@ class RepsPaths(PathSelector):
 
 
 def make_paths(
-    kind: PathKind, entropies: Sequence[int], random: Random, base_rtt_ns: int, uses: int = 1
+    kind: PathKind,
+    entropies: Sequence[int],
+    random: Random,
+    base_rtt_ns: int,
+    uses: int = 1,
+    packets_per_return: int = 1,
 ) -> PathSelector:
-    """A selector of this kind; `uses` matters to REPS (see there)."""
+    """A selector of this kind; `uses` and `packets_per_return` matter to REPS (see there)."""
     if kind is PathKind.SINGLE:
         return SinglePath(entropies, random, base_rtt_ns)
     if kind is PathKind.OBLIVIOUS:
         return ObliviousPaths(entropies, random, base_rtt_ns)
     if kind is PathKind.BITMAP:
         return BitmapPaths(entropies, random, base_rtt_ns)
-    return RepsPaths(entropies, random, base_rtt_ns, uses)
+    return RepsPaths(entropies, random, base_rtt_ns, uses, packets_per_return)

@@ -99,9 +99,11 @@ class UetTraffic(DatagramTraffic):
 
     def _open(self, address: str, source_port: int, to_post: deque[Step]) -> NicEndpoint:
         settings = self._settings
-        entropies = {"entropies": (source_port,)} if source_port else {}
+        own: dict[str, Any] = {"least_rtts_ns": settings.least_rtts_ns.get(address, {})}
+        if source_port:
+            own["entropies"] = (source_port,)
         try:
-            config = UetConfig(**settings.config, **entropies)  # type: ignore[arg-type]
+            config = UetConfig(**settings.config, **own)  # type: ignore[arg-type]
             fep = self._open_fep(address, config, self._security())
             endpoint = fep.endpoint(job_id=settings.job_id, resource_index=RESOURCE_INDEX)
         except (OSError, ValueError, TypeError, UsageError, ImportError) as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UetSettings(Settings):
-    """`config` has fields of `transport.uet.config.UetConfig` other than `entropies`."""
+    """`config` has fields of `transport.uet.config.UetConfig` other than `entropies` and `least_rtts_ns`."""
 
     kind: ClassVar[str] = "uet"
     config: Mapping[str, bool | int | float | str] = field(default_factory=dict)
@@ -34,6 +34,8 @@ class UetSettings(Settings):
     control_dscp: int = 48
     delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By own address: what datagrams from a peer's address are held for."""
+    least_rtts_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By own address: the round trip of a full packet to a peer's address and back while nothing else is sent."""
     tick_ns: int = 0
     """How often the worker looks for what has come and is due, at most; 0: at once."""
     job_id: int = 1
@@ -77,6 +79,7 @@ def _decode(values: dict[str, Json]) -> UetSettings:
         dscp=read_whole(values["dscp"], "transport.dscp", 64),
         control_dscp=read_whole(values["control_dscp"], "transport.control_dscp", 64),
         delays_ns=read_delays(values["delays_ns"], "transport.delays_ns"),
+        least_rtts_ns=read_delays(values["least_rtts_ns"], "transport.least_rtts_ns"),
         tick_ns=read_whole(values["tick_ns"], "transport.tick_ns", LONGEST_DELAY_NS),
         job_id=read_whole(values["job_id"], "transport.job_id", 1 << 24),
         security_key=read_text(values["security_key"], "transport.security_key"),

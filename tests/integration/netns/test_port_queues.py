@@ -24,12 +24,15 @@ from switch_ports import (
 )
 from waiting import until
 
-from testbed.datapath.abi import CURVE_BINS_TO_KMAX, TRIMMED_DSCP
+from testbed.datapath.abi import CURVE_BINS_TO_KMAX
+from testbed.plan.qos.shaping import SHAPER_WINDOW_S
+from testbed.transport.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 
 SHARED_BYTES = 400_000
 TRIMMED_FRAME = 64 + 14
+TRIM_LIMIT = 30_000
 ECT1, ECT0, CE = 1, 2, 3
 
 # Trimming on the way h0 - s1 - s2 - s3 - h1, where s1 is the narrow place. The rest is at s3: g0 sends to `keep` and
@@ -55,6 +58,7 @@ qos:
       classes: {rdma: {limit: 100kB, ecn: {kmin: 5kB, kmax: 15kB, pmax: 1.0, non_ect: drop}}}
     "s3:eth6": {classes: {rdma: {limit: 200kB, ecn: {kmin: 15kB, kmax: 15kB, mark_at: dequeue}}}}
     "s1:eth1": {classes: {rdma: {limit: 30kB}}}
+    "s3:eth1": {trimming: true, classes: {rdma: {limit: 30kB}}}
 topology:
   nodes:
     s1: {kind: switch, role: rail}
@@ -89,6 +93,31 @@ def lab(shared_sandbox: Any) -> Iterator[PortLab]:
         lab.reconciles()
 
 
+# --- the rate --------------------------------------------------------------------------------------------
+
+AHEAD_TRIES, LATENESS_S = 5, 0.2e-3
+
+
+def test_an_idle_port_is_no_more_ahead_of_its_rate_than_the_shapers_window(lab: PortLab) -> None:
+    """Of 10 Mbit/s, where a frame takes 1.2 ms: frames of two classes come one by one, whatever was saved up.
+
+    A frame may arrive late, and if it is the first one, the others seem early: the best of a few tries counts.
+    """
+    frame_s = FRAME * 8 / 10e6
+    aheads: list[float] = []
+    with lab.sink("b1"), lab.sender("g0", "b1", RDMA) as rdma, lab.sender("g0", "b1", BULK) as bulk:
+        for _ in range(AHEAD_TRIES):
+            with lab.tap("b1", "eth1") as tap:
+                for _ in range(4):
+                    send(rdma, 1)
+                    send(bulk, 1)
+                lab.still()
+                arrived = sorted(packet.ns for packet in tap.udp())
+            assert len(arrived) == 8
+            aheads.append(max(n * frame_s - (ns - arrived[0]) / 1e9 for n, ns in enumerate(arrived)))
+    assert min(aheads[1:]) <= SHAPER_WINDOW_S + LATENESS_S, "the first frame of a class may have gone for nothing"
+
+
 # --- trimming --------------------------------------------------------------------------------------------
 
 
@@ -100,14 +129,16 @@ def test_an_overloaded_queue_trims_what_it_would_drop(lab: PortLab, priority: in
     before_next = {p: int(item["forwarded_packets"]) for p, item in next_hop.items()}
     high_before = high.copy()
     htb_before = htb_bytes(lab, "s1", "eth1")
+    lab.reset_maxima()
     with lab.sink("h1"), lab.tap("h1", "eth1") as tap, lab.sender("h0", "h1", priority) as item:
         sent = send_until(item, lambda: queue["trimmed_packets"] - before["trimmed_packets"] >= 300, "300 trimmed")
         lab.still()
         packets = tap.udp()
-    trimmed = [packet for packet in packets if packet.dscp == TRIMMED_DSCP]
+    trimmed = [packet for packet in packets if packet.dscp == DSCP_TRIMMED]
     whole = [packet for packet in packets if packet.dscp == DSCP[priority]]
 
     assert len(packets) == sent, "trimming loses no packet"
+    assert TRIM_LIMIT - FRAME < queue["max_bytes"] <= TRIM_LIMIT, "it begins where the next packet would not fit"
     assert len(trimmed) >= 300
     assert len(whole) == sent - len(trimmed)
     assert {(packet.length, packet.udp_length, len(packet.frame)) for packet in trimmed} == {
@@ -128,6 +159,21 @@ def test_an_overloaded_queue_trims_what_it_would_drop(lab: PortLab, priority: in
     htb = {key: value - htb_before[key] for key, value in htb_bytes(lab, "s1", "eth1").items()}
     assert htb[f"1:{0x10 + priority:x}"] == len(whole) * FRAME
     assert len(trimmed) * TRIMMED_FRAME <= htb[f"1:{0x10 + CONTROL:x}"] < len(trimmed) * TRIMMED_FRAME + 20_000
+
+
+def test_what_the_last_switch_trims_says_so(lab: PortLab) -> None:
+    """The DSCP of trimmed packets at a port towards a NIC is another one (UE Specification 1.0, section 4.1)."""
+    queue = lab.queue("s3", "eth1", RDMA)
+    before = int(queue["trimmed_packets"])
+    with lab.sink("h1"), lab.tap("h1", "eth1") as tap, lab.sender("g0", "h1", RDMA) as item:
+        sent = send_until(item, lambda: queue["trimmed_packets"] - before >= 20, "20 trimmed")
+        lab.still()
+        packets = tap.udp()
+    assert len(packets) == sent
+    trimmed = [packet for packet in packets if packet.length == 64]
+    assert len(trimmed) == queue["trimmed_packets"] - before
+    assert {packet.dscp for packet in trimmed} == {DSCP_TRIMMED_LASTHOP}
+    assert {packet.dscp for packet in packets} == {DSCP_TRIMMED_LASTHOP, DSCP[RDMA]}
 
 
 def test_what_is_too_short_to_trim_is_dropped(lab: PortLab) -> None:

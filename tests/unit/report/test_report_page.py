@@ -394,3 +394,21 @@ def test_a_page_of_a_large_sweep_is_still_a_page() -> None:
     structure(page)
     assert len(page) < 2_000_000
     assert "faster flows are in the record alone" in page
+
+
+def test_a_queue_is_its_mean_in_a_band_and_an_older_records_queue_its_peaks() -> None:
+    record = load("permutation-lb")
+    older = render_report(record)
+    assert "each sample is the deepest of its interval" in older and 'class="area' not in older
+    point = record.points[0]
+    run = point.runs[0]
+    series = [
+        dataclasses.replace(item, least=[0.0] * len(item.at_s), most=[2 * (value or 0) for value in item.values])
+        for item in run.series
+    ]
+    changed = dataclasses.replace(run, series=series)
+    runs = [changed, *point.runs[1:]]
+    page = render_report(
+        dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs), *record.points[1:]])
+    )
+    assert "the mean of each interval, in a band from its smallest to its largest" in page and 'class="area' in page

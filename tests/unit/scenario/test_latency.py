@@ -115,7 +115,7 @@ def test_every_message_of_every_pair_is_kept() -> None:
     assert "start-skew" not in [check.name for check in measured.checks], "they take turns"
     assert decode_record(encode_record(record)) == record
     said = " ".join(record.environment.approximations)
-    assert re.search(r"sends up to [\d,]+ bytes at once and waits afterwards", said)
+    assert re.search(r"sends a packet and up to [\d,]+ bytes at once and waits afterwards", said)
 
 
 def test_perftest_that_knew_no_clock_is_run_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -200,3 +201,20 @@ def test_queues_at_a_tenants_ports_are_its_own(lab: LiveLab) -> None:
     assert (red.queue_max_bytes, red.queue_port, red.queue_class) == (30_000, "fe-leaf1:down1", "rdma")
     assert (none.queue_max_bytes, none.queue_port) == (0, "")
     assert (frontend.queue_max_bytes, frontend.drops, red.drops) == (80_000, {"tail": 4}, {"tail": 2})
+
+
+def test_a_series_of_a_queue_is_no_series_of_peaks(lab: LiveLab) -> None:
+    """A queue that is full one sample in five, sampled 2,000 times: 400 points, of five samples each."""
+    seen = observed(lab)
+    assert seen.port_samples is not None
+    depths = np.tile(np.array([[0, 0], [0, 100], [0, 200], [0, 300], [0, 9_400]], np.uint64), (400, 1))
+    seen.table = tabulate_ports(lab.plan)
+    seen.samples = replace(
+        seen.port_samples,
+        times_ns=np.arange(2_000, dtype=np.int64) * 1_000_000,
+        columns={"queues.bytes": depths, "queues.out_bytes": depths},
+    )
+    (queue,) = [item for item in seen.series() if item.name.startswith("queue:")]
+    assert queue.name == "queue:st-leaf1:down3:rdma" and queue.at_s[:2] == [0.0, 0.005]
+    assert len(queue.values) == len(queue.at_s) == 400
+    assert (set(queue.least), set(queue.values), set(queue.most)) == ({0.0}, {2_000.0}, {9_400.0})

@@ -107,6 +107,9 @@ def test_uet_holds_datagrams_for_what_endpoints_delay() -> None:
     assert found.config["base_rtt_ns"] == model_base_rtt(where.model).scaled(K).ns
     here, there = (str(nic.address.ip) for nic in ranks)
     assert found.delays_ns == {here: {there: 2 * 500 * 1000}}  # two links of 500 ns between the segments
+    sent_ns = sum(8 * (4096 + 98) * 10**9 // rate for rate in settings(UET, where).path(*ranks).rates_bps)
+    answer_ns = sum(8 * 64 * 10**9 // rate for rate in settings(UET, where).path(*ranks).rates_bps)
+    assert found.least_rtts_ns == {here: {there: 2 * 2 * 500 * 1000 + sent_ns + answer_ns}}, "an idle fabric's"
     by_kernel = tuple(replace(port, delay_by=DelayBy.KERNEL) for port in where.plan.ports)
     where = lab(ports=by_kernel)
     assert uet_of_first_host(settings(UET, where), where)[1].delays_ns == {}
@@ -123,6 +126,23 @@ def test_a_declared_round_trip_is_made_up_by_the_endpoints() -> None:
     ranks, found = uet_of_first_host(subject, where)
     ((_, held),) = found.delays_ns[str(ranks[0].address.ip)].items()
     assert held == pytest.approx(2 * 500 * 1000 + subject.pipeline_ns, abs=2)
+
+
+def test_a_declared_round_trip_holds_where_links_take_longer() -> None:
+    where = lab_with_classes(BULK)
+    modelled = model_base_rtt(where.model)
+    less = Duration(modelled.ns - 1000)
+    declared = SimpleNamespace(profiles=(SimpleNamespace(base_rtt=less), SimpleNamespace(base_rtt=None)))
+    where.model = SimpleNamespace(qos=declared, **{name: getattr(where.model, name) for name in ("nodes", "links")})
+    for kind in (UET, ROCE):
+        subject = settings(kind, where)
+        assert (subject.base_rtt_ns, subject.pipeline_ns) == (less.scaled(K).ns, 0)
+        assert any("1 ms (lab time) less than the longest path" in line for line in subject.approximations())
+    _, found = uet_of_first_host(settings(UET, where), where)
+    assert UetConfig(**found.config).nscc().max_wnd_bytes == pytest.approx(
+        1.5 * less.scaled(K).ns * found.config["link_rate_bps"] / 8e9
+    )
+    assert settings(TCP, where).base_rtt_ns == modelled.scaled(K).ns, "whose endpoints hold nothing"
 
 
 def test_packets_fit_into_the_mtu() -> None:

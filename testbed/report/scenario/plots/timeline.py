@@ -124,13 +124,15 @@ def _sampled(run: RunResult) -> list[Plot]:
     for number, ((kind, unit), items) in enumerate(kinds.items()):
         if number >= MAX_OTHER + 1:
             break
-        top = sorted(items, key=lambda item: -max(value for _, value in _points(item)))[:MAX_QUEUES]
+        top = sorted(items, key=lambda item: -_highest(item))[:MAX_QUEUES]
         title = _NAMES.get(kind, top[0].title if len(items) == 1 else kind.capitalize())
         values = [value for item in top for _, value in _points(item)]
         chart = XYChart(
             x=linear_axis("time (lab)", "s", [at for item in top for at, _ in _points(item)], tight=True),
-            y=linear_axis(title, unit, values, least=1.0 if kind == "utilisation" else None),
+            y=linear_axis(title, unit, [*values, *map(_highest, top)], least=1.0 if kind == "utilisation" else None),
         )
+        for series, item in enumerate(top):
+            chart.band(_edge(item, item.least), _edge(item, item.most), series=series)
         for series, item in enumerate(top):
             chart.line(_points(item), series=series, label=_line_name(item, kind))
         _mark(chart, run.events)
@@ -139,7 +141,7 @@ def _sampled(run: RunResult) -> list[Plot]:
             Plot(
                 name=f"sampled-{number}",
                 title=title,
-                caption=f"{_explained(kind)}{more}",
+                caption=f"{_explained(kind, means=any(item.most for item in top))}{more}",
                 drawing=chart.draw(f"{title} over time"),
             )
         )
@@ -150,8 +152,10 @@ def _line_name(item: Series, kind: str) -> str:
     return item.name.removeprefix(f"{kind}:") if ":" in item.name else item.title
 
 
-def _explained(kind: str) -> str:
+def _explained(kind: str, *, means: bool) -> str:
     match kind:
+        case "queue" if means:
+            return "Bytes waiting in a queue: the mean of each interval, in a band from its smallest to its largest."
         case "queue":
             return "Bytes waiting in a queue; each sample is the deepest of its interval."
         case "ttft":
@@ -205,6 +209,15 @@ def _middle(lines: Sequence[Sequence[Point]], most: int = 80) -> list[Point]:
         for at, value in points:
             values[min(bins - 1, max(0, int(at / end * bins)))].append(value)
     return [((index + 0.5) * end / bins, statistics.median(found)) for index, found in enumerate(values) if found]
+
+
+def _highest(item: Series) -> float:
+    return max([*item.most, *(value for _, value in _points(item))])
+
+
+def _edge(item: Series, values: Sequence[float]) -> list[Point]:
+    """An edge of the band that a series' means lie in; nothing where it has none."""
+    return list(zip(item.at_s, values, strict=False))
 
 
 def _points(item: Series) -> list[Point]:

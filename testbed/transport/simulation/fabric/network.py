@@ -82,7 +82,13 @@ class FabricNetwork(Network):
         switch = self.fabric_switches.get(source)
         buffer = None if switch is None else switch.buffer
         port = OutputPort(
-            line, out, self.events, Random(f"{self.seed} {name} ecn"), buffer, overhead_bytes=self.overhead_bytes
+            line,
+            out,
+            self.events,
+            Random(f"{self.seed} {name} ecn"),
+            buffer,
+            overhead_bytes=self.overhead_bytes,
+            last_hop=target in self.nics,
         )
         if switch is None:
             nic = self.nics.get(source)

@@ -164,6 +164,7 @@ class OutputPort(Actor):
         "draining",
         "free",
         "host",
+        "last_hop",
         "line",
         "name",
         "overhead_bytes",
@@ -181,11 +182,14 @@ class OutputPort(Actor):
         buffer: SharedBuffer | None,
         *,
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
+        last_hop: bool = False,
     ) -> None:
         self.name = line.name
         self.line = line
         self.buffer = buffer
         """The memory of its switch; None: it is a NIC's, or its switch has no bound."""
+        self.last_hop = last_hop
+        """A NIC is at the line's end."""
         self.host: NicHost | None = None
         self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)
         self.trim_bytes: i64 = settings.trim_bytes
@@ -221,13 +225,9 @@ class OutputPort(Actor):
         """Send, queue, mark, cut or drop a packet that came in at `source`; None: the host's own."""
         queue = self._by_kind[frame.kind]
         size = frame.wire_bytes
-        if (
-            queue.trims
-            and len(frame.data) > self.trim_bytes
-            and self._admission(queue, size, queue.reserved_bytes, None) != ADMIT
-        ):
+        if queue.trims and len(frame.data) > self.trim_bytes and self._admission(queue, size, None) != ADMIT:
             queue.trimmed_packets += 1
-            frame.trim(self.trim_bytes, False)
+            frame.trim(self.trim_bytes, self.last_hop)
             frame.wire_bytes = self.trim_bytes + self.overhead_bytes
             frame.kind = TRIMMED
             queue.trimmed_bytes += size - frame.wire_bytes
@@ -240,7 +240,7 @@ class OutputPort(Actor):
             account = source.accounts[queue.priority]
             queue.forwarded_packets += 1
             queue.forwarded_bytes += size
-        verdict = self._admission(queue, size, 0, account)
+        verdict = self._admission(queue, size, account)
         if verdict != ADMIT:
             queue.drops_packets[verdict] += 1
             queue.drops_bytes[verdict] += size
@@ -272,11 +272,11 @@ class OutputPort(Actor):
             self.draining = True
             self._events.put(self.free, self, None)
 
-    def _admission(self, queue: ClassQueue, size: i64, margin: i64, account: HeldAccount | None) -> i64:
-        """Decide whether a packet may wait. `margin` are bytes that must stay free beyond it."""
+    def _admission(self, queue: ClassQueue, size: i64, account: HeldAccount | None) -> i64:
+        """Decide whether a packet may wait."""
         if queue.lossless and account is not None:
             return DROP_HEADROOM if account.bytes + size > account.hold_bytes else ADMIT
-        held = queue.bytes + size + margin
+        held = queue.bytes + size
         if held <= queue.reserved_bytes:
             return ADMIT
         if held > queue.limit_bytes:

@@ -24,7 +24,7 @@ ZERO_DELAY_PARTS: Final = 12
 UNMARKED_SAMPLE_RTTS: Final = 0.25
 """What an unmarked delay above the target adds to the average instead of itself, in base RTTs (simulator)."""
 LEAST_BASE_RTT: Final = 1 / 8
-"""The least share of config_base_rtt that base_rtt can shrink to."""
+"""The least share of config_base_rtt that a round trip is taken to last."""
 PEND_SHIFT: Final = 7
 """Rcv_Cwnd_Pend counts 1/128 (table 3-74)."""
 
@@ -44,6 +44,8 @@ class NsccConfig:
     """Of the slower of the two ends."""
     base_rtt_ns: int
     """config_base_rtt: the longest round trip between idle ends of this fabric."""
+    least_rtt_ns: int = 0
+    """What a full packet to this destination and its answer take through an idle fabric, where that is known."""
     mtu_bytes: int
     """Nominal size of a full packet."""
     trimming: bool
@@ -85,6 +87,16 @@ class NsccConfig:
     @property
     def bdp_bytes(self) -> float:
         return self.link_rate_bps * self.base_rtt_ns / 8e9
+
+    @property
+    def least_base_rtt_ns(self) -> int:
+        """Return what base_rtt cannot shrink below: the round trip of a full packet, which is at least sent whole once.
+
+        A shorter measured one is that of a smaller packet, or of ports that pass an idle link's first packet on before
+        the time of sending it is over: no reason for a window that holds less than the path.
+        """
+        alone_ns = -(-self.mtu_bytes * 8_000_000_000 // self.link_rate_bps)
+        return min(self.base_rtt_ns, max(self.least_rtt_ns, alone_ns))
 
     @property
     def max_wnd_bytes(self) -> float:
@@ -166,6 +178,7 @@ class Nscc(Window):
         "_fi_count",
         "_fi_scale",
         "_gain",
+        "_idle_rtt",
         "_inc_bytes",
         "_increase",
         "_last_adjust_time",
@@ -186,6 +199,9 @@ class Nscc(Window):
         super().__init__(config.max_wnd_bytes, config.mtu_bytes)
         self.config = config
         self.base_rtt: int = config.base_rtt_ns
+        """What windows and periods follow: never below what a full packet takes."""
+        self._idle_rtt: int = config.base_rtt_ns
+        """The shortest round trip so far, which queueing delay is measured from."""
         self.avg_delay: float = 0.0
         self._target: float = config.target_qdelay_ns
         self._zero_delay: float = config.zero_delay_ns
@@ -233,9 +249,9 @@ class Nscc(Window):
             self._apply_cwnd_penalty(pend, acked_bytes)
         if rtt_ns <= 0:
             return
-        if rtt_ns < self.base_rtt:
+        if rtt_ns < self._idle_rtt:
             self._update_base_rtt(rtt_ns)
-        delay = max(rtt_ns - self.base_rtt, 0)  # base_rtt has a floor
+        delay = max(rtt_ns - self._idle_rtt, 0)  # it has a floor
         target = self._target
         sample = UNMARKED_SAMPLE_RTTS * self.base_rtt if not marked and delay > target else delay
         self.avg_delay += self._gain * (sample - self.avg_delay)
@@ -261,7 +277,7 @@ class Nscc(Window):
         leave open whether NACKs for other reasons count as ignored bytes; here they do not.
         """
         self.inflight -= size
-        if 0 < rtt_ns < self.base_rtt:
+        if 0 < rtt_ns < self._idle_rtt:
             self._update_base_rtt(rtt_ns)
         if code in (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP):
             self.avg_delay += self._gain * (self.config.base_rtt_ns - self.avg_delay)
@@ -279,19 +295,21 @@ class Nscc(Window):
 
     def on_probe_ack(self, rtt_ns: int) -> None:
         """The round trip of a probe on the control class."""
-        if 0 < rtt_ns < self.base_rtt:
+        if 0 < rtt_ns < self._idle_rtt:
             self._update_base_rtt(rtt_ns)
 
     def _shrink(self, size: int) -> None:
         self.window_bytes = max(self.window_bytes - size, float(self._mtu))
 
     def _update_base_rtt(self, rtt_ns: int) -> None:
-        """A shorter round trip than all before: the window's bound follows it, down to a share of the configured one.
+        """A shorter round trip than all before: the window's bound follows it, down to what a full packet takes.
 
-        The floor is ours: without it one sample that a stalled clock made tiny would hold the window at one packet.
+        The floors are ours: without them one sample that a stalled clock made tiny would be taken for queueing ever
+        after, and hold the window at one packet.
         """
         config = self.config
-        rtt_ns = max(rtt_ns, int(config.base_rtt_ns * LEAST_BASE_RTT))
+        self._idle_rtt = max(rtt_ns, int(config.base_rtt_ns * LEAST_BASE_RTT))
+        rtt_ns = max(self._idle_rtt, config.least_base_rtt_ns)
         if rtt_ns >= self.base_rtt:
             return
         self.base_rtt = rtt_ns

@@ -64,7 +64,8 @@ class PdcTable:
         self._owner = owner
         self._config = config
         self._random = random
-        self._nscc = config.nscc()  # one for all PDCs
+        self._nscc = {remote: config.nscc(remote) for remote in ("", *config.least_rtts_ns)}
+        """Parameters of congestion control by the peer; "" for those of which nothing is known."""
         self.by_pdcid: dict[int, Pdc] = {}
         self.targets = TargetTable(config)
         self._demands = StartPsnDemands(secret, config.syn_memory_ns)
@@ -120,8 +121,15 @@ class PdcTable:
     def _add(self, establishment: Establishment, now: int) -> Pdc:
         config = self._config
         kind = PathKind.SINGLE if establishment.mode == Mode.ROD else PathKind(config.paths)
-        congestion = make_context(config.cc, self._nscc, now)
-        paths = make_paths(kind, config.entropies, self._random, config.base_rtt_ns, config.recycled_entropy_uses)
+        congestion = make_context(config.cc, self._nscc.get(establishment.remote, self._nscc[""]), now)
+        paths = make_paths(
+            kind,
+            config.entropies,
+            self._random,
+            config.base_rtt_ns,
+            config.recycled_entropy_uses,
+            config.packets_per_ack,
+        )
         pdc = self.by_pdcid[establishment.local_pdcid] = Pdc(self._owner, establishment, congestion, paths, now)
         return pdc
 

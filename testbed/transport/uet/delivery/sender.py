@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.transport.datagram import Outgoing, Priority
 from testbed.transport.uet.congestion.context import CongestionContext
+from testbed.transport.uet.delivery.bursts import Bursts
 from testbed.transport.uet.delivery.clearing import Clearing
 from testbed.transport.uet.delivery.demand import CreditDemand
 from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, TRIMMING, NackAction
@@ -77,9 +78,7 @@ class Sender:
 
     __slots__ = (
         "_again",
-        "_burst",
-        "_burst_at",
-        "_burst_entropy",
+        "_bursts",
         "_demand",
         "_inferred_to",
         "_last_bitmap",
@@ -125,10 +124,7 @@ class Sender:
         self._rewound_at = -1
         self.clearing = Clearing(pdc, self.window)
         self._probing: Probing | None = None
-        self._burst = 0
-        """Packets more that may go out at `_burst_at` with `_burst_entropy`."""
-        self._burst_at = -1
-        self._burst_entropy = 0
+        self._bursts = Bursts(pdc.config, congestion, paths)
         self._unasked = False
         """The latest packet did not ask for an ACK."""
         with_credit = congestion.rccc_enabled
@@ -229,11 +225,6 @@ class Sender:
             self.probing.send(now)
         return True
 
-    def _begin_burst(self, now: int) -> None:
-        self._burst_entropy = self.paths.next_entropy(now)
-        self._burst_at = now
-        self._burst = self._pdc.config.packets_per_entropy - 1
-
     def _send(self, packet: TxPacket, now: int, out: list[Outgoing], flags: int) -> None:
         pdc = self._pdc
         window = self.window
@@ -271,11 +262,7 @@ class Sender:
                 self._demand.tell()
                 header += _CC_STATE.pack(self.congestion.credit_target() & 0xFF_FFFF)
             header += packet.body
-        if self._burst > 0 and self._burst_at == now and not again:
-            self._burst -= 1
-        else:
-            self._begin_burst(now)
-        packet.entropy = entropy = self._burst_entropy
+        packet.entropy = entropy = self._bursts.choose(now, again)
         packet.sent_at = now
         packet.transmissions += 1
         packet.state = _IN_FLIGHT
@@ -311,9 +298,8 @@ class Sender:
         probe = bool(ack.flags & _ACK_PROBE)
         trigger = cack if probe else (cack + ack.ack_psn_offset) & 0xFFFF_FFFF
         marked = bool(ack.flags & _ACK_MARKED)
-        rtt = -1
         packet = window.get(trigger)
-        acked_bytes = 0
+        rtt, acked_bytes, acked_packets = -1, 0, 0
         if probe:
             elapsed = self.probing.answered(ack.probe_opaque, now)
             if elapsed >= 0:
@@ -329,12 +315,13 @@ class Sender:
                 if service == 0 or service < elapsed:  # else it claims to have kept the packet longer than it had it
                     rtt = max(elapsed - service, 1)
                     self._round_trips.take(rtt)
-            acked_bytes = packet.size
+            acked_bytes, acked_packets = packet.size, 1
             self._found(packet)
             packet.state = _DONE
             self._done(packet, ack.next_header, response, now)
         for acked in window.cumulative(cack):
             acked_bytes += acked.size
+            acked_packets += 1
             self._found(acked)
             acked.state = _DONE
             self._done(acked, NextHeader.NONE, b"", now)
@@ -347,7 +334,7 @@ class Sender:
         newly = self._newly_received(ack, acked_bytes, now)
         self.congestion.on_ack(now, newly, marked, rtt)
         if not probe:
-            self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now)
+            self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now, acked_packets)
         if ack.flags & _ACK_REQ_CLEAR:
             self.clearing.keep(trigger, now)
         if self.clearing.pinned:

@@ -106,12 +106,13 @@ def test_classes_read_back_as_they_were_made() -> None:
     item = wire.parse_class(
         body_of(
             traffic.new_htb_traffic_class(
-                9, 3, rate_bps=400_000, line_rate_bps=400_000_000, burst_bytes=25_000, quantum_bytes=4000, rank=1
+                9, 3, line_rate_bps=400_000_000, burst_bytes=25_000, quantum_bytes=4000, rank=1
             )
         )
     )
     assert item is not None
-    assert (item.handle, item.rate, item.ceil, item.quantum, item.rank) == (0x10013, 50_000, 50_000_000, 4000, 1)
+    assert (item.handle, item.rate, item.ceil, item.quantum, item.rank) == (0x10013, 1, 50_000_000, 4000, 1)
+    assert (item.buffer, item.cbuffer) == (0, 500_000 >> 6), "it saves up nothing that the line has no tokens for"
 
 
 def test_a_changed_class_is_written_as_read() -> None:
@@ -134,14 +135,14 @@ def test_equal_rates_restore_the_originals_and_others_scale_all_classes() -> Non
         HtbClass(handle=0x10001, parent=0x10000, rate=1000, ceil=1000, buffer=9, cbuffer=9, quantum=1, rank=0),
         HtbClass(handle=0x10010, parent=0x10001, rate=10, ceil=1000, buffer=7, cbuffer=8, quantum=2, rank=1),
     ]
-    restored = [wire.parse_class(body_of(data)) for data in wire.change_rate(9, originals, 8000, 8000, 64)]
+    restored = [wire.parse_class(body_of(data)) for data in wire.change_rate(9, originals, 8000, 8000)]
     assert restored == originals
-    half = [wire.parse_class(body_of(data)) for data in wire.change_rate(9, originals, 4000, 8000, 64)]
+    half = [wire.parse_class(body_of(data)) for data in wire.change_rate(9, originals, 4000, 8000)]
     assert [(item.rate, item.ceil) for item in half if item] == [(500, 500), (5, 500)]
-    assert {item.cbuffer for item in half if item} == {64 * 10**9 // 500 >> 6}
+    assert [(item.buffer, item.cbuffer) for item in half if item] == [(9, 9), (7, 8)], "as far ahead, in time"
     assert [item.quantum for item in half if item] == [1, 2], "shares stay"
 
 
 def test_no_rate_is_ever_zero() -> None:
-    tiny = HtbClass(handle=1, parent=0, rate=1, ceil=1, buffer=1, cbuffer=1, quantum=1, rank=0).scaled(0.001, 3000)
+    tiny = HtbClass(handle=1, parent=0, rate=1, ceil=1, buffer=1, cbuffer=1, quantum=1, rank=0).scaled(0.001)
     assert (tiny.rate, tiny.ceil) == (1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address
 from random import Random
 
@@ -122,6 +123,24 @@ def test_a_flow_takes_another_way_only_after_a_gap() -> None:
         network.run()
         assert sorted(ways[-1]) == [0, 5], "no flowlet is torn apart"
     assert 8 < Counter(ways)[5, 0] < 32
+
+
+@pytest.mark.parametrize("narrow", ["left:right", "right:b"])
+def test_a_packet_knows_whether_its_last_switch_has_cut_it(narrow: str) -> None:
+    a, b = Talker(A), Talker(B)
+    network = FabricNetwork([a, b], seed=1, overhead_bytes=42)
+    for name in ("left", "right"):
+        network.add_fabric_switch(name, SwitchSettings())
+    trims = replace(port(limit_bytes=4000), trimming=True)
+    ends = {"a": (A, "left"), "left:right": ("left", "right"), "right:b": ("right", B), "b": (B, "right")}
+    for name, (source, target) in ends.items():
+        network.connect(name, source, target, LINK if name == narrow else FAST, out=trims, into=port())
+    network.route("left", B, ["left:right"])
+    network.route("right", B, ["right:b"])
+    a.give(B, 40)
+    network.run()
+    cut = [item.last_hop for item in b.got if item.trimmed]
+    assert cut and set(cut) == {narrow == "right:b"}
 
 
 def incast(*, lossless: bool) -> tuple[FabricNetwork, list[Talker]]:

@@ -168,6 +168,12 @@ def test_what_would_be_refused_is_cut_and_goes_on_in_the_class_of_trimmed_packet
     assert queue.in_packets == 3 and bench.port.queue_of(CONTROL).in_packets == 2
 
 
+def test_cutting_begins_at_the_limit_whatever_is_reserved() -> None:
+    bench = Bench(replace(with_data(limit_bytes=4 * WIRE, reserved_bytes=2 * WIRE), trimming=True))
+    frames = bench.offer(count=7)
+    assert [frame.trimmed for frame in frames] == [False] * 5 + [True] * 2, "one is being sent, and four wait"
+
+
 def test_a_short_packet_is_dropped_rather_than_cut() -> None:
     bench = Bench(replace(with_data(limit_bytes=0), trimming=True))
     bench.offer(wire_bytes=WIRE)

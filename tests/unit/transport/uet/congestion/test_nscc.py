@@ -231,6 +231,22 @@ def test_an_rtt_below_the_floor_of_the_base_is_no_negative_delay() -> None:
     assert nscc.avg_delay == 0
 
 
+def test_a_base_rtt_is_no_less_than_a_full_packet_takes() -> None:
+    """At 2 Mbit/s a packet of 4,200 bytes takes 16.8 ms, and a shaper lets the first one of an idle port go at once."""
+    slow = NsccConfig(link_rate_bps=2_000_000, base_rtt_ns=67_200_000, mtu_bytes=4200, trimming=True)
+    nscc = Nscc(slow, 0)
+    nscc.on_ack(1, 4200, False, 200_000)
+    assert nscc.base_rtt == 16_800_000 and nscc.max_wnd == 1.5 * 4200
+    path = Nscc(replace(slow, least_rtt_ns=33_600_000), 0)
+    path.on_ack(1, 4200, False, 200_000)
+    assert path.base_rtt == 33_600_000 and path.max_wnd == 3 * 4200, "of two hops, whatever was measured"
+    path.on_ack(2, 4200, True, 60_000_000)
+    assert path.avg_delay == pytest.approx(0.0125 * (60_000_000 - 67_200_000 // 8)), "a queue is what exceeds the least"
+    bounded = Nscc(replace(slow, least_rtt_ns=10**9), 0)
+    bounded.on_ack(1, 4200, False, 200_000)
+    assert bounded.base_rtt == slow.base_rtt_ns
+
+
 def test_one_decrease_in_a_base_rtt() -> None:
     nscc = source()
     nscc.avg_delay = 20_000

@@ -1,0 +1,52 @@
+"""Which entropy value a packet leaves with: fresh packets of one burst may share one, which the kernel then sends and
+receives as one.
+
+Bursts are no longer than a part of the window allows. With a window of a few packets, one value would otherwise have
+all of it, come back with each acknowledgement, and be chosen again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from testbed.transport.uet.paths import REPS_RING
+
+if TYPE_CHECKING:
+    from testbed.transport.uet.config import UetConfig
+    from testbed.transport.uet.congestion.context import CongestionContext
+    from testbed.transport.uet.paths import PathSelector
+
+BURSTS_OF_WINDOW: Final = REPS_RING
+"""A window holds at least so many bursts, or single packets: as many values as REPS remembers."""
+
+
+class Bursts:
+    """The bursts of one sender."""
+
+    __slots__ = ("_at", "_congestion", "_entropy", "_left", "_longest", "_packet_bytes", "_paths")
+
+    def __init__(self, config: UetConfig, congestion: CongestionContext, paths: PathSelector) -> None:
+        self._longest: int = config.packets_per_entropy
+        self._packet_bytes: int = config.packet_bytes
+        self._congestion = congestion
+        self._paths = paths
+        self._left: int = 0
+        """Packets more that may go out at `_at` with `_entropy`."""
+        self._at: int = -1
+        self._entropy: int = 0
+
+    def choose(self, now: int, again: bool) -> int:
+        """Return the entropy value of the next packet; one that is sent `again` begins a burst."""
+        if self._left > 0 and self._at == now and not again:
+            self._left -= 1
+            return self._entropy
+        self._entropy = self._paths.next_entropy(now)
+        self._at = now
+        self._left = self._length() - 1
+        return self._entropy
+
+    def _length(self) -> int:
+        if self._longest == 1:
+            return 1
+        packets = int(self._congestion.cwnd_bytes) // self._packet_bytes
+        return max(1, min(self._longest, packets // BURSTS_OF_WINDOW))
