@@ -33,6 +33,7 @@ from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
 from testbed.scenario.trust.evidence import Evidence, PortReading, read_ports
 from testbed.scenario.trust.machine import check_idle_rtt
+from testbed.scenario.trust.ordering import channels_in_order
 from testbed.scenario.trust.pauses import reset_reactions
 from testbed.scenario.trust.registry import judge_run
 
@@ -136,7 +137,7 @@ class PointRunner:
         identity = RunIdentity(
             index=index, started=stamp(started), complete=measured.failure is None and not measured.interrupted
         )
-        checks = judge_run(self._evidence(measured))
+        checks = judge_run(self._evidence(traffic, measured))
         result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals, checks)
         return result, measured.failure, measured.interrupted
 
@@ -228,7 +229,7 @@ class PointRunner:
             raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
         self.workload_runners(self.lab, self.scenario).kill(host)
 
-    def _evidence(self, measured: _Measured) -> Evidence:
+    def _evidence(self, traffic: RunTraffic, measured: _Measured) -> Evidence:
         """Return what the trust checks look at; the base round trip is the shortest of transports in user space."""
         transports = lab_transports(self.scenario, self.lab)
         held = [one for one in transports if one.in_user_space]
@@ -246,6 +247,9 @@ class PointRunner:
             base_rtt_ns=min(one.base_rtt_ns for one in held or transports),
             ports=measured.ports,
             probes=measured.probes,
+            in_order=channels_in_order(
+                self.scenario, self.lab, traffic, measured.channels, lost=measured.observation.lost_packets
+            ),
             events=measured.events,
             faults=measured.faults,
             scale_up=scale_up_loads(self.whole, measured.observation.scale_up, measured.scale_up),

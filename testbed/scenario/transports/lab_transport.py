@@ -62,6 +62,8 @@ class LabTransport(ABC):
     """Workers must see only their host's devices in /sys."""
     shares_workers: ClassVar[bool] = True
     """One process can work for many hosts, by sockets that it opens in the network of each."""
+    counts_gaps: ClassVar[bool] = True
+    """Its count of packets out of order has those that follow a lost one, too."""
     by_default_lossless: ClassVar[bool] = True
     """Without a `traffic_class`, packets are of the lossless class, or the first with ECN, rather than the default."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from typing import ClassVar
 
 from testbed.errors import ScenarioError
 from testbed.model.scenario import Scalar, Transport
@@ -46,6 +47,8 @@ _SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "time_scale", "entropies", "cc", 
 
 class Uet(UserSpaceTransport):
     """Options are those of `UetConfig` that the lab does not set, `mode` and `tss`."""
+
+    counts_gaps: ClassVar[bool] = False
 
     def __init__(self, lab: LiveLab, transport: Transport) -> None:
         self._runs = 0
