@@ -12,6 +12,7 @@ from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts, read_softnet
 from testbed.collect.probe_traffic import THRESHOLD_S, ProbeTraffic
 from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
 from testbed.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.errors import DriverError, ScenarioError, TestbedError
 from testbed.interrupt import Interrupt
@@ -36,6 +37,7 @@ from testbed.scenario.trust.machine import check_idle_rtt
 from testbed.scenario.trust.ordering import channels_in_order
 from testbed.scenario.trust.pauses import reset_reactions
 from testbed.scenario.trust.registry import judge_run
+from testbed.workload.steps import fabric_pairs
 
 IDLE_PROBES = 10
 """How many probes measure the idle round trip of each path, before and after the runs of a point."""
@@ -50,6 +52,8 @@ class _Measured(MeasuredTraffic):
     flow_starts_s: list[float] | None = None
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    unresolved: list[NextHop] | None = None
+    """The neighbours that did not answer before the traffic; None where there is no real lab."""
     polling_s: float = 0.0
     """CPU time of programs that wait for work without sleeping, and give way to all others."""
     interrupted: bool = False
@@ -184,10 +188,15 @@ class PointRunner:
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
-        """Observes the lab, sends probes and does the scenario's faults while traffic runs.
+        """Resolves the neighbours of the traffic; then, while it runs, observes the lab, sends probes and does the
+        scenario's faults.
 
         Raises `LabLeftChanged` where a fault could not be undone.
         """
+        if isinstance(self.lab, RunningLab):
+            nics = traffic.placement.nics
+            pairs = ((nics[a], nics[b]) for a, b in fabric_pairs(traffic.workload))
+            measured.unresolved = resolve_next_hops(self.lab.name, next_hops(self.lab.whole.plan, pairs))
         timeline = self._timeline()
         with contextlib.ExitStack() as stack:
             if timeline is not None:
@@ -252,6 +261,9 @@ class PointRunner:
             ),
             events=measured.events,
             faults=measured.faults,
+            unresolved=None
+            if measured.unresolved is None
+            else [f"{hop.place}: {hop.of}" for hop in measured.unresolved],
             scale_up=scale_up_loads(self.whole, measured.observation.scale_up, measured.scale_up),
         )
 

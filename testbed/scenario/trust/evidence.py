@@ -58,6 +58,8 @@ class Evidence:
     events: Sequence[RunEvent] = field(default_factory=list)
     faults: FaultOutcome | None = None
     """None for a scenario without faults."""
+    unresolved: Sequence[str] | None = None
+    """The neighbours that did not answer before the traffic began; None for a lab that is not really there."""
     scale_up: Sequence[ScaleUpLoad] = ()
     """The scale-up domains whose transfers were frames."""
 

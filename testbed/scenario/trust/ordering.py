@@ -83,6 +83,22 @@ def check_order(report: ProbeReport | None, channels: Sequence[Channel], events:
     ]
 
 
+def check_neighbours(unresolved: Sequence[str]) -> list[Check]:
+    """Judge whether every neighbour of the traffic had answered before it began."""
+    named = ", ".join(unresolved[:MOST_NAMED]) + (", ..." if len(unresolved) > MOST_NAMED else "")
+    return [
+        Check.at_most(
+            name="neighbours",
+            title="Neighbours were resolved before traffic began",
+            value=len(unresolved),
+            limit=0,
+            message=f"{len(unresolved)} neighbours did not answer: {named}"
+            if unresolved
+            else "every neighbour of the traffic had answered before it began",
+        )
+    ]
+
+
 def _worst(counted: dict[str, int]) -> str:
     """Name the flows with the most, and how many have any."""
     worst = sorted((item for item in counted.items() if item[1]), key=lambda item: -item[1])

@@ -16,7 +16,7 @@ from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.trust.evidence import Evidence
-from testbed.scenario.trust.ordering import channels_in_order, check_order
+from testbed.scenario.trust.ordering import channels_in_order, check_neighbours, check_order
 from testbed.scenario.trust.registry import judge_run
 from testbed.spec import load_topology
 from testbed.workload.patterns import generate_point_to_point
@@ -104,3 +104,14 @@ def test_a_run_whose_packets_were_overtaken_is_not_trusted(mode: str, expected: 
         scenario=asked(ROCE), lab=planned(mode), observation=Observation(), in_order=[channel(1, out_of_order=7)]
     )
     assert [check.ok for check in judge_run(run) if check.name == "ordering"] == expected
+
+
+def test_neighbours_that_do_not_answer_are_named() -> None:
+    (fine,) = check_neighbours([])
+    assert fine.ok
+    (broken,) = check_neighbours([f"h{number}: the gateway" for number in range(5)])
+    assert (
+        not broken.ok
+        and broken.value == 5
+        and "h0: the gateway, h1: the gateway, h2: the gateway, ..." in broken.message
+    )
