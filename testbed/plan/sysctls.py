@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from testbed.model import BACKEND, HashEngine, LoadBalancing
 from testbed.plan.operations import PortPlan, SetSysctl
-from testbed.plan.stable import stable_hash
+from testbed.plan.stable import seed_of_run, stable_hash
 
 _HOST = (
     # The kernel uses max(all, interface) for each of these (ip-sysctl.rst).
@@ -82,6 +82,9 @@ _EBPF_HASH = (
     ("net/ipv6/fib_multipath_hash_policy", "1"),
 )
 
+HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
+"""What the kernel's own hash begins with, in a namespace. Linux 6.11 or newer."""
+
 ACCESS_WITHOUT_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "1")
 """In force while bridges and access ports are created: thousands of them would run DAD and MLD."""
 FABRIC_WITH_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "0")
@@ -132,12 +135,19 @@ def management_port_sysctls(node: str, port: str) -> tuple[SetSysctl, ...]:
     return (SetSysctl(node=node, key=f"net/ipv4/conf/{port}/forwarding", value="0"),)
 
 
-def hash_seed(node: str, *, polarised: bool = False) -> int:
+def hash_seed(node: str, *, polarised: bool = False, run: int | None = None) -> int:
     """Return what a switch's ECMP hash begins with, 32 bits.
 
     Each switch has its own, or every tier makes the same choice (polarisation); `polarised`: the same everywhere.
+    `run` is the run whose seeds are wanted, None for the one of seed 1.
     """
-    return stable_hash("seed" if polarised else f"seed {node}", 32) or 1
+    seed = stable_hash("seed" if polarised else f"seed {node}", 32) or 1
+    return seed if run is None else seed_of_run(seed, run)
+
+
+def planned_seed(node: str, balancing: LoadBalancing) -> int:
+    """Return what a switch's hash begins with where nothing else is said: that of the run which the file names."""
+    return hash_seed(node, polarised=balancing.polarised, run=balancing.seed)
 
 
 def failover_sysctls(nics: Sequence[PortPlan]) -> list[SetSysctl]:
@@ -159,11 +169,10 @@ def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None 
     if balancing is not None and balancing.hash is HashEngine.EBPF:
         hashing = tuple(SetSysctl(node=node, key=name, value=setting) for name, setting in _EBPF_HASH)
     else:
-        seed = hash_seed(node, polarised=balancing is not None and balancing.polarised)
+        seed = hash_seed(node) if balancing is None else planned_seed(node, balancing)
         hashing = (
             *(SetSysctl(node=node, key=name, value=setting) for name, setting in _KERNEL_HASH),
-            # Linux 6.11 or newer.
-            SetSysctl(node=node, key="net/ipv4/fib_multipath_hash_seed", value=str(seed), optional=True),
+            SetSysctl(node=node, key=HASH_SEED, value=str(seed), optional=True),
         )
     return (
         # First: changing ip_forward resets other IPv4 settings to the defaults of a router or a host (ip-sysctl.rst).

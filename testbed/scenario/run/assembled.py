@@ -174,6 +174,7 @@ def _predict(
         Carried(
             workload=one.workload,
             placement=one.placement,
+            seed=one.seed,
             channels=[channel for channel in run.channels if not channel.inside],
             channel_of={
                 number: run.channels[index]

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts, read_softnet
 from testbed.collect.probe_traffic import THRESHOLD_S, ProbeTraffic
+from testbed.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
 from testbed.deploy.watch.rtt import RttReport, measure_rtt
@@ -102,12 +103,16 @@ class PointRunner:
         interrupted = False
         idle = self._idle_rtt()
         for index, one in enumerate(traffic, start=1):
+            if isinstance(self.lab, RunningLab):
+                set_hash_seeds(self.lab, one.seed)
             result, failure, interrupted = self._measure(index, one, ideals)
             if result is not None:
                 runs.append(result)
             self._tell(Phase.RUN, index, index, len(traffic))
             if failure is not None or interrupted:
                 break
+        if isinstance(self.lab, RunningLab):
+            set_hash_seeds(self.lab, DEPLOYED)
         if idle is not None and runs and failure is None and not interrupted:
             after = self._idle_rtt()
             assert after is not None
