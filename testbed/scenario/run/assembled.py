@@ -31,6 +31,7 @@ from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.selected_metrics import network_metrics, tenant_metrics
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.steps import Transfer, fabric_bytes
 
 if TYPE_CHECKING:
@@ -158,13 +159,20 @@ def assemble_point(
         name=point.name,
         values=dict(point.values),
         lab=lab_summary(lab),
-        transport=transport_as_run(point.scenario),
+        transport=_transport_as_run(point, lab),
         workload=workload_as_run(point.scenario),
         runs=list(runs),
         metrics=summarise(runs, ideals),
         predictions=_predict(point, lab, traffic, runs, ideals),
         notes=sorted({note for one in traffic for note in one.workload.notes}),
     )
+
+
+def _transport_as_run(point: Point, lab: LiveLab) -> dict[str, Any]:
+    """Return the transport with what the lab decided of it; of several, their kinds."""
+    if point.scenario.tenant_transports:
+        return transport_as_run(point.scenario)
+    return transport_on(lab, point.scenario.transport).as_run()
 
 
 def _predict(

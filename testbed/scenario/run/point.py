@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts, read_softnet
 from testbed.collect.probe_traffic import THRESHOLD_S, ProbeTraffic
+from testbed.deploy.congestion_control import read_congestion_controls
 from testbed.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
@@ -32,6 +33,7 @@ from testbed.scenario.run.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.scenario.sweep.points import Point
+from testbed.scenario.transports.lab_transport import TCP_PROTOCOL
 from testbed.scenario.transports.registry import transport_on
 from testbed.scenario.trust.evidence import Evidence, PortReading, read_ports
 from testbed.scenario.trust.machine import check_idle_rtt
@@ -266,11 +268,22 @@ class PointRunner:
             ),
             events=measured.events,
             faults=measured.faults,
+            congestion_controls=self._congestion_controls(traffic),
             unresolved=None
             if measured.unresolved is None
             else [f"{hop.place}: {hop.of}" for hop in measured.unresolved],
             scale_up=scale_up_loads(self.whole, measured.observation.scale_up, measured.scale_up),
         )
+
+    def _congestion_controls(self, traffic: RunTraffic) -> dict[str, str] | None:
+        """What TCP has in the hosts of the traffic; None where none is the kernel's, or the scenario says it."""
+        some = [transport_on(part.view(self.lab), part.transport) for part in traffic.parts]
+        some = some or [transport_on(self.lab, self.scenario.transport)]
+        if not isinstance(self.lab, RunningLab) or not any(
+            one.protocol == TCP_PROTOCOL and one.transport.cc is None for one in some
+        ):
+            return None
+        return read_congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
 
     def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:
         """The probes of a run, in the traffic's own class; None where the run has none or the lab no wires."""

@@ -58,6 +58,8 @@ class Evidence:
     events: Sequence[RunEvent] = field(default_factory=list)
     faults: FaultOutcome | None = None
     """None for a scenario without faults."""
+    congestion_controls: Mapping[str, str] | None = None
+    """What TCP has where nothing is said, by host; None where no transport is the kernel's, or the scenario says it."""
     unresolved: Sequence[str] | None = None
     """The neighbours that did not answer before the traffic began; None for a lab that is not really there."""
     scale_up: Sequence[ScaleUpLoad] = ()
