@@ -100,7 +100,7 @@ def assemble_run(
         window_s=measured.window_s,
         probes=measured.probes,
         pattern_ideal_s=None if moved is None else ideals.pattern_ideal_s(moved),
-        roofline_s=None if moved is None else ideals.roofline_s(moved),
+        roofline_s=None if moved is None else ideals.roofline_s(moved, since_first_transfer=True),
         fabric_bytes=fabric_bytes((moved or traffic).workload),
         requests=measured.requests,
         computed_until_s=measured.computed_until_s,
