@@ -230,7 +230,10 @@ class Loop:
         return self.serve() or found
 
     def take_events(self, until: int | None = 0) -> bool:
-        """The first half of `run_once`: endpoints receive. Whether there were events."""
+        """The first half of `run_once`: endpoints receive, and do what is due. Whether there were events.
+
+        Whatever an endpoint learns, it learns here: who asks it between the two halves hears of all.
+        """
         now = time.monotonic_ns()
         if self._tick_ns and until != 0:
             now = self._put_off(now)
@@ -248,6 +251,10 @@ class Loop:
             self._turned_at = time.monotonic_ns()
         for fd, mask in events:
             self._dispatch(fd, mask)
+        now = time.monotonic_ns()
+        for port in self._ports:
+            if port.touched or (port.wake_at is not None and port.wake_at <= now):
+                port.touched = _do_due(port, now) or port.touched
         return bool(events)
 
     def _put_off(self, now: int) -> int:
@@ -261,7 +268,7 @@ class Loop:
         return now
 
     def serve(self) -> bool:
-        """The second half of `run_once`: endpoints send, and do what is due. Whether one had to be asked."""
+        """The second half of `run_once`: endpoints send. Whether one had to be asked."""
         served = False
         for port in self._ports:
             now = time.monotonic_ns()
@@ -316,17 +323,8 @@ class Loop:
         self.touch()
 
     def _serve(self, port: _Port, now: int) -> None:
-        """Give the endpoint what is due, and send what it has to send."""
-        endpoint = port.endpoint
+        """Send what the endpoint has to send, and note when it is to be asked again."""
         sockets = port.sockets
-        if port.delay is not None:
-            due = port.delay.take(now)
-            if due:
-                endpoint.receive(due, now)
-        if port.wake_at is not None and port.wake_at <= now:  # as of the last turn: what was set since is seen below
-            timer = endpoint.next_timer()
-            if timer is not None and timer <= now:
-                endpoint.handle_timer(now)
         if sockets.retry_at and sockets.retry_at <= now:
             sockets.flush()
         port.touched = port.more = False
@@ -334,7 +332,7 @@ class Loop:
             port.more = _pull(port, now)
         elif not sockets.blocked:
             _pull_paced(port, port.pacer, now)
-        elif sockets.passes and endpoint.urgent:
+        elif sockets.passes and port.endpoint.urgent:
             _pull_urgent(port, port.pacer, now)
         if sockets.blocked_fd != port.waiting_fd:
             self._stop_waiting(port)
@@ -385,6 +383,19 @@ class Loop:
         self._epoll.close()
         self._timer.close()
         os.close(self._wakeup)
+
+
+def _do_due(port: _Port, now: int) -> bool:
+    """Give the endpoint what has waited for its path's delay, and its timer; whether there was any."""
+    due = [] if port.delay is None else port.delay.take(now)
+    if due:
+        port.endpoint.receive(due, now)
+    if port.wake_at is not None and port.wake_at <= now:  # as of the last turn: what was set since is seen by the next
+        timer = port.endpoint.next_timer()
+        if timer is not None and timer <= now:
+            port.endpoint.handle_timer(now)
+            return True
+    return bool(due)
 
 
 def _pull(port: _Port, now: int) -> bool:

@@ -1,4 +1,8 @@
-"""Room for neighbours: the kernel's tables of them count over all namespaces together, and so do their limits.
+"""Settings of the machine that labs need otherwise: room for neighbours, and TCP's congestion control for namespaces.
+
+The kernel's tables of neighbours count over all namespaces together, and so do their limits. And a namespace may be
+given those congestion controls alone that the machine allows to everybody (`tcp_set_default_congestion_control` in
+net/ipv4/tcp_cong.c).
 
 State directories may be several, tests beside a lab, while the limits are the machine's. So what each needs, and what
 the limits were before any did, is kept in one place: who comes second does not take raised limits for the machine's
@@ -13,10 +17,14 @@ from pathlib import Path
 
 from testbed.deploy.records.files import locked, write_state
 from testbed.files import remains_of
+from testbed.model.transports import DEFAULT_TCP_CC
+from testbed.worker.streams.tcp_socket import has_congestion_control
 
 LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
 """Of /proc/sys/net/ipv4/neigh/default, and of ipv6. Source: Linux, networking/ip-sysctl.rst."""
 FACTORS = (1, 2, 4)
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+"""It is there in the machine's first network namespace alone."""
 PLACE = Path("/run/testbed-neighbours.json")
 
 
@@ -24,12 +32,13 @@ PLACE = Path("/run/testbed-neighbours.json")
 class _Record:
     """`before` are values by the path of their limit, `needs` entries by state directory."""
 
-    before: dict[str, int] = field(default_factory=dict)
+    before: dict[str, int | str] = field(default_factory=dict)
     needs: dict[str, int] = field(default_factory=dict)
 
 
 def raise_limits(state: Path, entries: int) -> None:
-    """Make room for `entries` neighbours of the labs of this state directory, beside those of others. Idempotent."""
+    """Make room for `entries` neighbours of the labs of this state directory, beside those of others, and allow TCP's
+    default. Idempotent."""
     with locked(_lock(), wait=True):
         record = _read()
         record.needs[str(state)] = entries
@@ -37,11 +46,17 @@ def raise_limits(state: Path, entries: int) -> None:
         wanted = {path: total * factor for path, factor in _limits().items()}
         current = {path: int(path.read_text()) for path in wanted}
         low = [path for path in wanted if current[path] < wanted[path]]
-        for path in low:
-            record.before.setdefault(str(path), current[path])
+        changes: dict[Path, int | str] = {path: wanted[path] for path in low}
+        before: dict[Path, int | str] = {path: current[path] for path in low}
+        if ALLOWED.exists() and has_congestion_control(DEFAULT_TCP_CC):
+            allowed = ALLOWED.read_text().split()
+            if DEFAULT_TCP_CC not in allowed:
+                before[ALLOWED], changes[ALLOWED] = " ".join(allowed), " ".join([*allowed, DEFAULT_TCP_CC])
+        for path, value in before.items():
+            record.before.setdefault(str(path), value)
         write_state(PLACE, json.dumps(asdict(record)))
-        for path in low:
-            path.write_text(str(wanted[path]))
+        for path, value in changes.items():
+            path.write_text(str(value))
 
 
 def release_limits(state: Path) -> None:

@@ -107,12 +107,16 @@ class HashEngine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBalancing:
-    """`gap` is the flowlet gap in real time. `polarised`: the same hash seed in every switch, for teaching."""
+    """`gap` is the flowlet gap in real time. `polarised`: the same hash seed in every switch, for teaching.
+
+    `seed` is the run whose hash seeds every run has; None: each has its own (`plan.stable.seed_of_run`).
+    """
 
     mode: BalancingMode = BalancingMode.FLOW
     gap: Duration = field(default_factory=lambda: Duration(50_000))
     hash: HashEngine = HashEngine.EBPF
     polarised: bool = False
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

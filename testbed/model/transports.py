@@ -160,6 +160,11 @@ _SCALE_UP_BY_TIME = choice(
 
 # --- TCP -------------------------------------------------------------------------------------------------
 
+DEFAULT_TCP_CC = "cubic"
+"""The congestion control of TCP in a lab, whatever the machine's own is (RFC 9438)."""
+FALLBACK_TCP_CC = "reno"
+"""That of a lab on a kernel without the default; every kernel has it (net/ipv4/tcp_cong.c)."""
+
 
 def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:
     if values.get("cc") == "dctcp":
@@ -177,7 +182,7 @@ _TCP = TransportDeclaration(
     routed_by_kernel=True,
     description="The kernel's TCP moves the bytes; what is sent for a duration is sent by iperf3.",
     parameters=(
-        _text("cc", "Names the congestion control as the kernel does, such as cubic; the default is the machine's."),
+        _text("cc", f"Names the congestion control as the kernel does, such as bbr; the default is {DEFAULT_TCP_CC}."),
         _TRAFFIC_CLASS,
         *_SCALE_UP,
     ),
@@ -488,7 +493,7 @@ _NVME_TCP = TransportDeclaration(
     routed_by_kernel=True,
     description="Hosts write to storage targets and read from them by NVMe/TCP, in user space over the kernel's TCP.",
     parameters=(
-        _text("cc", "Names TCP's congestion control as the kernel does; the default is the machine's."),
+        _text("cc", f"Names TCP's congestion control as the kernel does; the default is {DEFAULT_TCP_CC}."),
         _TRAFFIC_CLASS,
         whole(
             "depth", None, "Says how many commands of a host and target are under way; the default is 16.", high=1024

@@ -47,7 +47,7 @@ class StartContainer:
 class SetSysctl:
     """Write `value` to `/proc/sys/<key>` (key with slashes) inside the node.
 
-    `optional`: a key that this kernel does not have is passed over.
+    `optional`: a key that this kernel does not have is passed over, and so is a value that it lacks or lets nobody set.
     """
 
     node: str

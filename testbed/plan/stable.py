@@ -13,6 +13,9 @@ from testbed.errors import PlanError
 SLOTS = 512
 """Labs that one machine can hold apart (AS numbers, MACs)."""
 
+_SEED_STEP = 0x9E37_79B1
+"""Between the hash seeds of runs: odd, so that no two of them have the same, and far from small multiples."""
+
 
 def stable_hash(text: str, bits: int = 64) -> int:
     """A number of `bits` bits (at most 64) that depends on `text` alone (BLAKE2b, RFC 7693)."""
@@ -41,3 +44,11 @@ def probe_numbers(keys: Iterable[str], *, size: int, taken: Iterable[int] = (), 
         used.add(number)
         numbers[key] = number
     return numbers
+
+
+def seed_of_run(planned: int, run: int) -> int:
+    """Return what a switch's hash begins with in the run of a seed (`repeat.seed` and its number), by the planned one.
+
+    Each run has another one, so that runs spread as the placements of flows do; that of the seed 1 has the planned one.
+    """
+    return (planned + (run - 1) * _SEED_STEP) % (1 << 32) or 1

@@ -11,8 +11,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 from testbed.model import BACKEND, HashEngine, LoadBalancing
+from testbed.model.transports import DEFAULT_TCP_CC, FALLBACK_TCP_CC
 from testbed.plan.operations import PortPlan, SetSysctl
-from testbed.plan.stable import stable_hash
+from testbed.plan.stable import seed_of_run, stable_hash
+
+_TCP_CC = "net/ipv4/tcp_congestion_control"
+_TCP = (
+    # A connection begins without what an earlier one to the same host has learnt (ssthresh, RTT): runs are alike.
+    ("net/ipv4/tcp_no_metrics_save", "1", False),
+    # Not the machine's own, which a namespace begins with. The second stays where the kernel lacks the third.
+    (_TCP_CC, FALLBACK_TCP_CC, False),
+    (_TCP_CC, DEFAULT_TCP_CC, True),
+)
+"""Of what opens connections that are measured, with whether it may be lacking."""
 
 _HOST = (
     # The kernel uses max(all, interface) for each of these (ip-sysctl.rst).
@@ -21,8 +32,6 @@ _HOST = (
     ("net/ipv4/conf/all/arp_ignore", "1"),  # a NIC answers for its own address only: rails stay apart
     ("net/ipv4/conf/all/arp_announce", "2"),
     ("net/ipv6/conf/all/disable_ipv6", "1"),  # sets `default` and what exists too (addrconf_disable_ipv6)
-    # A connection begins without what an earlier one to the same host has learnt (ssthresh, RTT): runs are alike.
-    ("net/ipv4/tcp_no_metrics_save", "1"),
 )
 
 _SWITCH = (
@@ -37,9 +46,6 @@ _SWITCH = (
     ("net/ipv4/tcp_orphan_retries", "1"),
     ("net/ipv4/icmp_ratelimit", "0"),  # traceroute and path MTU checks see every hop
 )
-
-_OUTSIDE = (("net/ipv4/tcp_no_metrics_save", "1"),)
-"""Of a router outside, from which users' connections come: what a host has for the same reason."""
 
 _HOMED = (
     ("net/ipv6/conf/default/accept_dad", "0"),
@@ -82,6 +88,9 @@ _EBPF_HASH = (
     ("net/ipv6/fib_multipath_hash_policy", "1"),
 )
 
+HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
+"""What the kernel's own hash begins with, in a namespace. Linux 6.11 or newer."""
+
 ACCESS_WITHOUT_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "1")
 """In force while bridges and access ports are created: thousands of them would run DAD and MLD."""
 FABRIC_WITH_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "0")
@@ -89,12 +98,16 @@ FABRIC_WITH_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "0")
 
 
 def host_sysctls(node: str) -> tuple[SetSysctl, ...]:
-    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in _HOST)
+    return (*(SetSysctl(node=node, key=key, value=value) for key, value in _HOST), *_tcp_sysctls(node))
+
+
+def _tcp_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    return tuple(SetSysctl(node=node, key=key, value=value, optional=optional) for key, value, optional in _TCP)
 
 
 def outside_sysctls(node: str) -> tuple[SetSysctl, ...]:
-    """Return what a router outside has beside the settings of a switch."""
-    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in _OUTSIDE)
+    """Return what a router outside, from which users' connections come, has beside the settings of a switch."""
+    return _tcp_sysctls(node)
 
 
 def homed_sysctls(node: str) -> tuple[SetSysctl, ...]:
@@ -110,7 +123,7 @@ def open_homed(node: str) -> tuple[SetSysctl, ...]:
 
 def server_sysctls(node: str) -> tuple[SetSysctl, ...]:
     """Return the settings of the server of the out-of-band network."""
-    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in (*_SERVER, *_HOST))
+    return (*(SetSysctl(node=node, key=key, value=value) for key, value in _SERVER), *host_sysctls(node))
 
 
 def bridge_sysctls(node: str) -> tuple[SetSysctl, ...]:
@@ -132,12 +145,19 @@ def management_port_sysctls(node: str, port: str) -> tuple[SetSysctl, ...]:
     return (SetSysctl(node=node, key=f"net/ipv4/conf/{port}/forwarding", value="0"),)
 
 
-def hash_seed(node: str, *, polarised: bool = False) -> int:
+def hash_seed(node: str, *, polarised: bool = False, run: int | None = None) -> int:
     """Return what a switch's ECMP hash begins with, 32 bits.
 
     Each switch has its own, or every tier makes the same choice (polarisation); `polarised`: the same everywhere.
+    `run` is the run whose seeds are wanted, None for the one of seed 1.
     """
-    return stable_hash("seed" if polarised else f"seed {node}", 32) or 1
+    seed = stable_hash("seed" if polarised else f"seed {node}", 32) or 1
+    return seed if run is None else seed_of_run(seed, run)
+
+
+def planned_seed(node: str, balancing: LoadBalancing) -> int:
+    """Return what a switch's hash begins with where nothing else is said: that of the run which the file names."""
+    return hash_seed(node, polarised=balancing.polarised, run=balancing.seed)
 
 
 def failover_sysctls(nics: Sequence[PortPlan]) -> list[SetSysctl]:
@@ -159,11 +179,10 @@ def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None 
     if balancing is not None and balancing.hash is HashEngine.EBPF:
         hashing = tuple(SetSysctl(node=node, key=name, value=setting) for name, setting in _EBPF_HASH)
     else:
-        seed = hash_seed(node, polarised=balancing is not None and balancing.polarised)
+        seed = hash_seed(node) if balancing is None else planned_seed(node, balancing)
         hashing = (
             *(SetSysctl(node=node, key=name, value=setting) for name, setting in _KERNEL_HASH),
-            # Linux 6.11 or newer.
-            SetSysctl(node=node, key="net/ipv4/fib_multipath_hash_seed", value=str(seed), optional=True),
+            SetSysctl(node=node, key=HASH_SEED, value=str(seed), optional=True),
         )
     return (
         # First: changing ip_forward resets other IPv4 settings to the defaults of a router or a host (ip-sysctl.rst).

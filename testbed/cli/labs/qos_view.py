@@ -159,6 +159,7 @@ def _switch_document(written: QosProfile, qos: QosPlan, k: float, ports: list[In
             "mode": balancing.mode.value,
             "hash": balancing.hash.value,
             "polarised": balancing.polarised,
+            "seed": balancing.seed,
             "gap_ns": balancing.gap.ns if first.gap_ns else None,
             "lab_gap_ns": balancing.gap.scaled(k).ns if first.gap_ns else None,
         },
@@ -300,6 +301,8 @@ def _describe_switch(profile: Mapping[str, Any]) -> Iterator[str]:
     if balancing["gap_ns"] is not None:
         gap = f" after a gap of {Duration(balancing['gap_ns'])} (lab: {Duration(balancing['lab_gap_ns'])})"
     seed = "the same seed in every switch (polarised)" if balancing["polarised"] else "a seed for each switch"
+    if balancing["seed"] is not None:
+        seed += f", in every run that of the run with seed {balancing['seed']}"
     yield f"  load balancing by {balancing['mode']}{gap}, hash by {balancing['hash']}, {seed}"
     if watchdog is None:
         yield "  watchdog off"

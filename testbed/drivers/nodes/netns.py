@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -376,6 +377,8 @@ def _write_sysctl(item: SetSysctl) -> None:
     try:
         os.write(fd, item.value.encode())
     except OSError as error:
+        if item.optional and error.errno in (errno.ENOENT, errno.EPERM):
+            return
         raise DriverError(
             f"{item.node}: sysctl {item.key}={item.value}: {error.strerror}", operation="sysctl", errno=error.errno or 0
         ) from error

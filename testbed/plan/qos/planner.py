@@ -48,7 +48,7 @@ from testbed.plan.operations import (
 )
 from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan, QosTables
 from testbed.plan.qos.shaping import burst_bytes
-from testbed.plan.sysctls import hash_seed
+from testbed.plan.sysctls import planned_seed
 from testbed.units import ByteCount, Duration, Rate
 
 DEFAULT_REACTION_NS = 2_000_000
@@ -374,7 +374,8 @@ def _buffer(node: str, profile: QosProfile, headroom: int, k: float) -> BufferPl
         mode=balancing.mode,
         hash=balancing.hash,
         gap_ns=balancing.gap.scaled(k).ns if balancing.mode is BalancingMode.FLOWLET else 0,
-        seed=hash_seed(node, polarised=balancing.polarised),
+        seed=planned_seed(node, balancing),
+        fixed_seed=balancing.seed is not None,
         watchdog_detect_ns=0 if watchdog is None else watchdog.detect.ns,
         watchdog_restore_ns=0 if watchdog is None else watchdog.restore.ns,
     )

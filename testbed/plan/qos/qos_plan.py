@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.model import BalancingMode, HashEngine, MarkAt, MarkBy
+from testbed.plan.stable import seed_of_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ class PortProfile:
 class BufferPlan:
     """A switch's shared buffer, and how it balances load. `gap_ns` is in lab time.
 
+    `seed` is what its hash begins with, in every run where it is `fixed_seed`, else by `plan.stable.seed_of_run`.
+
     `shared_bytes` is the whole; `headroom_bytes` of it is set aside for its lossless ingress queues.
     """
 
@@ -76,6 +79,11 @@ class BufferPlan:
     watchdog_detect_ns: int = 0
     watchdog_restore_ns: int = 0
     """0: no watchdog."""
+    fixed_seed: bool = False
+
+    def seed_in(self, run: int) -> int:
+        """Return what its hash begins with in the run of this seed."""
+        return self.seed if self.fixed_seed else seed_of_run(self.seed, run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

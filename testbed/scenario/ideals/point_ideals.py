@@ -28,6 +28,7 @@ from testbed.workload.oracles.serialisation import Framing, pattern_ideal_s
 from testbed.workload.steps import Workload, fabric_pairs
 
 _FRAME_BYTES = 78
+_PathKey = tuple[str, str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class PointIdeals:
     """Of the slowest NIC that sends, among those in collectives where there are any."""
     base_rtt_s: float
     """The longest between two ranks that talk, modelled."""
+    one_way_s: Callable[[PortPlan, PortPlan], float]
+    """Half the shortest base RTT between two NICs, modelled."""
     k: float
     tiers: Mapping[str, str]
     """What a port's link is to the fabric, by "node:interface"."""
@@ -67,6 +70,7 @@ class PointIdeals:
             dscp=transport.dscp,
             nic_bps=slowest_bps(first),
             base_rtt_s=_base_rtt_s(lab, traffic) + 2 * transport.pipeline_ns / 1e9,
+            one_way_s=_OneWay(lab, transport.pipeline_ns),
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
             domains=scale_up_domains(lab.model, lab.plan.k),
@@ -92,6 +96,7 @@ class PointIdeals:
             dscp=first.dscp,
             nic_bps=min(one.nic_bps for one in collective or every),
             base_rtt_s=max(one.base_rtt_s for one in every),
+            one_way_s=first.one_way_s,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
             domains=first.domains,
@@ -111,6 +116,7 @@ class PointIdeals:
         """Return the time until the last byte has arrived, half a base RTT after it was sent, if all begins at once and
         the fabric between the NICs is no limit.
         """
+        nics = traffic.placement.nics
         if self.parts:
             each = [ideals.pattern_ideal_s(part) for part, ideals in self.parts[traffic.seed]]
             known = [one for one in each if one is not None]
@@ -119,25 +125,33 @@ class PointIdeals:
             return None
         return pattern_ideal_s(
             ((step.source, step.destination, step.size_bytes) for step in traffic.workload.transfers),
-            {rank: self.endpoint_bps(nic) for rank, nic in enumerate(traffic.placement.nics)},
-            base_rtt_s=self.base_rtt_s / 2,
+            {rank: self.endpoint_bps(nic) for rank, nic in enumerate(nics)},
+            latency_s=lambda source, destination: self.one_way_s(nics[source], nics[destination]),
             framing=self.framing,
         )
 
-    def roofline_s(self, traffic: RunTraffic) -> float | None:
-        """Return what the slowest rank needs at least for what it sends, receives and computes; None for nothing."""
+    def roofline_s(self, traffic: RunTraffic, *, since_first_transfer: bool = False) -> float | None:
+        """Return what the slowest rank needs at least for what it sends, receives and computes; None for nothing.
+
+        `since_first_transfer`: from when the first can begin, as the time of a job counts.
+        """
+        nics = traffic.placement.nics
         if self.parts:
-            each = [ideals.roofline_s(part) for part, ideals in self.parts[traffic.seed]]
+            each = [
+                ideals.roofline_s(part, since_first_transfer=since_first_transfer)
+                for part, ideals in self.parts[traffic.seed]
+            ]
             return max((one for one in each if one is not None), default=None)
         bound = workload_roofline_s(
             traffic.workload,
-            rate_bps=lambda rank: self.endpoint_bps(traffic.placement.nics[rank]),
+            rate_bps=lambda rank: self.endpoint_bps(nics[rank]),
             scale_up_bps=self.domains.links.rate_bps,
             in_switch_bps=self.domains.links.in_switch_bps,
             scale_up_latency_s=self.domains.latency_s,
-            latency_s=self.base_rtt_s / 2,
+            latency_s=lambda source, destination: self.one_way_s(nics[source], nics[destination]),
             wire_bytes=self.framing.wire_bytes,
             scale=self.k,
+            since_first_transfer=since_first_transfer,
         )
         return bound or None
 
@@ -203,21 +217,44 @@ def _summary(name: str, definition: Metric, summary: RunSummary, ideal: float | 
     )
 
 
+class _OneWay:
+    """How long a short frame needs from one NIC to another by the shortest of its ways, idle; within a host nothing."""
+
+    def __init__(self, lab: LiveLab, pipeline_ns: int) -> None:
+        self._paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
+        self._pipeline_ns = pipeline_ns
+        self._known: dict[_PathKey, float] = {}
+
+    def __call__(self, a: PortPlan, b: PortPlan) -> float:
+        if a.node == b.node:
+            return 0.0
+        key = _path_key(a, b)
+        if key not in self._known:
+            path = self._paths.path(a.wire, b.wire)
+            self._known[key] = (path.least_ns + path.serialisation_ns(_FRAME_BYTES) + self._pipeline_ns) / 1e9
+        return self._known[key]
+
+
 def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
     paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
-    seen: dict[tuple[str, str, str, int, int], float] = {}
+    seen: dict[_PathKey, float] = {}
     longest = 0.0
     for one in traffic:
         for source, destination in fabric_pairs(one.workload):
             a, b = one.placement.nics[source], one.placement.nics[destination]
             if a.node == b.node:
                 continue
-            key = (_leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps)
+            key = _path_key(a, b)
             if key not in seen:
                 path = paths.path(a.wire, b.wire)
                 seen[key] = path.base_rtt_ns(_FRAME_BYTES) / 1e9
             longest = max(longest, seen[key])
     return longest
+
+
+def _path_key(a: PortPlan, b: PortPlan) -> _PathKey:
+    """What two pairs of NICs have in common whose paths are alike."""
+    return _leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps
 
 
 def _leaf(nic: PortPlan) -> str:

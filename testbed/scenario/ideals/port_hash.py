@@ -37,8 +37,8 @@ def port_hash(five: FiveTuple, seed: int) -> int:
     return _mix((flow + (ports << 8 | five.protocol) + seed) & _WORD) >> 32
 
 
-def lab_hash(plan: LabPlan, flows: Sequence[FiveTuple]) -> Callable[[int, str], int]:
-    """(number of a flow, switch) -> its hash there, for `oracles.ecmp.hashed_choice`.
+def lab_hash(plan: LabPlan, flows: Sequence[FiveTuple], *, run: int) -> Callable[[int, str], int]:
+    """(number of a flow, switch) -> its hash there in the run of this seed, for `oracles.ecmp.hashed_choice`.
 
     Raises `ScenarioError` where a switch leaves hashing to the kernel, or does not balance whole flows.
     """
@@ -50,7 +50,7 @@ def lab_hash(plan: LabPlan, flows: Sequence[FiveTuple]) -> Callable[[int, str], 
             raise ScenarioError(
                 f"{buffer.node} balances by {buffer.mode} with the hash of {buffer.hash}: not predicted"
             )
-    seeds = {buffer.node: buffer.seed for buffer in switches}
+    seeds = {buffer.node: buffer.seed_in(run) for buffer in switches}
     return lambda number, switch: port_hash(flows[number], seeds[switch])
 
 

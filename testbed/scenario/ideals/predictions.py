@@ -63,6 +63,8 @@ class Carried:
 
     workload: Workload
     placement: RankPlacement
+    seed: int = 1
+    """Of the run."""
     channels: Sequence[Channel] = ()
     channel_of: Mapping[int, Channel] = field(default_factory=dict)
 
@@ -214,7 +216,7 @@ def _own_routes(
         if len(fives) < len(some):
             return None
         try:
-            hash_of = lab_hash(lab.plan, fives)
+            hash_of = lab_hash(lab.plan, fives, run=run.seed)
         except ScenarioError:
             return None
         found.append(place_flows(graph, some, hashed_choice(hash_of)))

@@ -31,6 +31,7 @@ from testbed.scenario.run.requests import RequestsMeasured
 from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.selected_metrics import network_metrics, tenant_metrics
 from testbed.scenario.sweep.as_run import lab_summary, transport_as_run, workload_as_run
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.steps import Transfer, fabric_bytes
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def assemble_run(
         window_s=measured.window_s,
         probes=measured.probes,
         pattern_ideal_s=None if moved is None else ideals.pattern_ideal_s(moved),
-        roofline_s=None if moved is None else ideals.roofline_s(moved),
+        roofline_s=None if moved is None else ideals.roofline_s(moved, since_first_transfer=True),
         fabric_bytes=fabric_bytes((moved or traffic).workload),
         requests=measured.requests,
         computed_until_s=measured.computed_until_s,
@@ -158,13 +159,20 @@ def assemble_point(
         name=point.name,
         values=dict(point.values),
         lab=lab_summary(lab),
-        transport=transport_as_run(point.scenario),
+        transport=_transport_as_run(point, lab),
         workload=workload_as_run(point.scenario),
         runs=list(runs),
         metrics=summarise(runs, ideals),
         predictions=_predict(point, lab, traffic, runs, ideals),
         notes=sorted({note for one in traffic for note in one.workload.notes}),
     )
+
+
+def _transport_as_run(point: Point, lab: LiveLab) -> dict[str, Any]:
+    """Return the transport with what the lab decided of it; of several, their kinds."""
+    if point.scenario.tenant_transports:
+        return transport_as_run(point.scenario)
+    return transport_on(lab, point.scenario.transport).as_run()
 
 
 def _predict(
@@ -174,6 +182,7 @@ def _predict(
         Carried(
             workload=one.workload,
             placement=one.placement,
+            seed=one.seed,
             channels=[channel for channel in run.channels if not channel.inside],
             channel_of={
                 number: run.channels[index]

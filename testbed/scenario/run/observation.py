@@ -69,6 +69,15 @@ class Observation:
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 
+    @property
+    def lost_packets(self) -> int:
+        """Return the packets that are known to have been lost meanwhile, at queues and on wires.
+
+        What guards stop is not among them: it is no part of a flow that they let pass.
+        """
+        lost = sum(sent.tx_dropped for sent in self.sent.values()) + sum(self.dropped.values())
+        return lost + (0 if self.growth is None else int(self.growth.dropped().sum()))
+
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
         """Return what every port of the fabric carried; `tiers` says what its link is to the fabric, by
         "node:interface".

@@ -11,7 +11,10 @@ from datetime import UTC, datetime
 from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts, read_softnet
 from testbed.collect.probe_traffic import THRESHOLD_S, ProbeTraffic
+from testbed.deploy.congestion_control import read_congestion_controls
+from testbed.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
 from testbed.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.errors import DriverError, ScenarioError, TestbedError
 from testbed.interrupt import Interrupt
@@ -30,11 +33,14 @@ from testbed.scenario.run.progress import Phase, Progress, ProgressListener
 from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.scenario.sweep.points import Point
+from testbed.scenario.transports.lab_transport import TCP_PROTOCOL
 from testbed.scenario.transports.registry import transport_on
 from testbed.scenario.trust.evidence import Evidence, PortReading, read_ports
 from testbed.scenario.trust.machine import check_idle_rtt
+from testbed.scenario.trust.ordering import channels_in_order
 from testbed.scenario.trust.pauses import reset_reactions
 from testbed.scenario.trust.registry import judge_run
+from testbed.workload.steps import fabric_pairs
 
 IDLE_PROBES = 10
 """How many probes measure the idle round trip of each path, before and after the runs of a point."""
@@ -49,6 +55,8 @@ class _Measured(MeasuredTraffic):
     flow_starts_s: list[float] | None = None
     lateness: Lateness | None = None
     softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    unresolved: list[NextHop] | None = None
+    """The neighbours that did not answer before the traffic; None where there is no real lab."""
     polling_s: float = 0.0
     """CPU time of programs that wait for work without sleeping, and give way to all others."""
     interrupted: bool = False
@@ -97,12 +105,16 @@ class PointRunner:
         interrupted = False
         idle = self._idle_rtt()
         for index, one in enumerate(traffic, start=1):
+            if isinstance(self.lab, RunningLab):
+                set_hash_seeds(self.lab, one.seed)
             result, failure, interrupted = self._measure(index, one, ideals)
             if result is not None:
                 runs.append(result)
             self._tell(Phase.RUN, index, index, len(traffic))
             if failure is not None or interrupted:
                 break
+        if isinstance(self.lab, RunningLab):
+            set_hash_seeds(self.lab, DEPLOYED)
         if idle is not None and runs and failure is None and not interrupted:
             after = self._idle_rtt()
             assert after is not None
@@ -136,7 +148,7 @@ class PointRunner:
         identity = RunIdentity(
             index=index, started=stamp(started), complete=measured.failure is None and not measured.interrupted
         )
-        checks = judge_run(self._evidence(measured))
+        checks = judge_run(self._evidence(traffic, measured))
         result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals, checks)
         return result, measured.failure, measured.interrupted
 
@@ -183,10 +195,15 @@ class PointRunner:
 
     @contextlib.contextmanager
     def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
-        """Observes the lab, sends probes and does the scenario's faults while traffic runs.
+        """Resolves the neighbours of the traffic; then, while it runs, observes the lab, sends probes and does the
+        scenario's faults.
 
         Raises `LabLeftChanged` where a fault could not be undone.
         """
+        if isinstance(self.lab, RunningLab):
+            nics = traffic.placement.nics
+            pairs = ((nics[a], nics[b]) for a, b in fabric_pairs(traffic.workload))
+            measured.unresolved = resolve_next_hops(self.lab.name, next_hops(self.lab.whole.plan, pairs))
         timeline = self._timeline()
         with contextlib.ExitStack() as stack:
             if timeline is not None:
@@ -228,7 +245,7 @@ class PointRunner:
             raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
         self.workload_runners(self.lab, self.scenario).kill(host)
 
-    def _evidence(self, measured: _Measured) -> Evidence:
+    def _evidence(self, traffic: RunTraffic, measured: _Measured) -> Evidence:
         """Return what the trust checks look at; the base round trip is the shortest of transports in user space."""
         transports = lab_transports(self.scenario, self.lab)
         held = [one for one in transports if one.in_user_space]
@@ -246,10 +263,27 @@ class PointRunner:
             base_rtt_ns=min(one.base_rtt_ns for one in held or transports),
             ports=measured.ports,
             probes=measured.probes,
+            in_order=channels_in_order(
+                self.scenario, self.lab, traffic, measured.channels, lost=measured.observation.lost_packets
+            ),
             events=measured.events,
             faults=measured.faults,
+            congestion_controls=self._congestion_controls(traffic),
+            unresolved=None
+            if measured.unresolved is None
+            else [f"{hop.place}: {hop.of}" for hop in measured.unresolved],
             scale_up=scale_up_loads(self.whole, measured.observation.scale_up, measured.scale_up),
         )
+
+    def _congestion_controls(self, traffic: RunTraffic) -> dict[str, str] | None:
+        """What TCP has in the hosts of the traffic; None where none is the kernel's, or the scenario says it."""
+        some = [transport_on(part.view(self.lab), part.transport) for part in traffic.parts]
+        some = some or [transport_on(self.lab, self.scenario.transport)]
+        if not isinstance(self.lab, RunningLab) or not any(
+            one.protocol == TCP_PROTOCOL and one.transport.cc is None for one in some
+        ):
+            return None
+        return read_congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
 
     def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:
         """The probes of a run, in the traffic's own class; None where the run has none or the lab no wires."""

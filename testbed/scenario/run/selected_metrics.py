@@ -74,7 +74,7 @@ def tenant_metrics(
             observation=Observation(cpu=None),
             nic_bps=slowest_bps(alone),
             pattern_ideal_s=own.pattern_ideal_s(alone),
-            roofline_s=own.roofline_s(alone),
+            roofline_s=own.roofline_s(alone, since_first_transfer=True),
             fabric_bytes=fabric_bytes(alone.workload),
             window_s=run.window_s,
             requests=rest.requests,

@@ -150,7 +150,7 @@ class WorkloadRunner:
             lab, transport=transport.kind.value, own_sysfs=own_sysfs, shared=shared if shares else None, alone=alone
         )
         if not self._of_tenants:
-            transport_on(lab, transport).check_machine()  # refuses what cannot be, before a worker is started
+            transport_on(lab, transport).check_machine(transport)  # refuses what cannot be, before a worker is started
         self._hosts = tuple(hosts)
         self._interrupt = interrupt
 
@@ -211,7 +211,7 @@ class WorkloadRunner:
             if (known.transport, known.networks) == (part.transport, part.networks):
                 return transport
         made = transport_on(part.view(self._lab), part.transport)
-        made.check_machine()
+        made.check_machine(part.transport)
         self._transports.append((part, made))
         return made
 

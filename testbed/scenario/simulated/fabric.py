@@ -62,28 +62,28 @@ def build_fabric(
 ) -> SimulatedFabric:
     """Build the network between these endpoints, each of which has the address of a NIC of the lab.
 
-    `pipeline_ns` is what NICs and switches add to every path, each way; it is added behind all queues, as an emulated
-    lab's endpoints do.
+    `seed` is that of the run, which switches' hashes follow, too. `pipeline_ns` is what NICs and switches add to every
+    path, each way; it is added behind all queues, as an emulated lab's endpoints do.
     """
     network = FabricNetwork(
         endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, destination_port=hosts.port, host=hosts.make
     )
     fabric = SimulatedFabric(network=network)
-    _Builder(lab, fabric, hosts.marking, pipeline_ns).build()
+    _Builder(lab, fabric, hosts.marking, pipeline_ns=pipeline_ns, run=seed).build()
     return fabric
 
 
 class _Builder:
     """The tables that a fabric is built from."""
 
-    def __init__(self, lab: LiveLab, fabric: SimulatedFabric, marking: Marking, pipeline_ns: int) -> None:
+    def __init__(self, lab: LiveLab, fabric: SimulatedFabric, marking: Marking, *, pipeline_ns: int, run: int) -> None:
         self._lab = lab
         self._fabric = fabric
         self._network = fabric.network
         self._pipeline_ns = pipeline_ns
         self._graph = fabric_graph(lab.model, lab.plan)
         self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
-        self._classes = _PortClasses(lab, marking)
+        self._classes = _PortClasses(lab, marking, run)
         self._nics = {
             name: str(port.address.ip)
             for name, port in self._ports.items()
@@ -140,8 +140,9 @@ class _Builder:
 class _PortClasses:
     """The settings of each port and switch, those of equal profiles made once."""
 
-    def __init__(self, lab: LiveLab, marking: Marking) -> None:
+    def __init__(self, lab: LiveLab, marking: Marking, run: int) -> None:
         self._marking = marking
+        self._run = run
         self._qos = lab.plan.tables
         self._installs: Mapping[tuple[str, str], InstallPort] = {
             (item.node, item.name): item for item in lab.plan.installs
@@ -153,10 +154,10 @@ class _PortClasses:
     def switch(self, node: str) -> SwitchSettings:
         buffer = self._buffers.get(node)
         if buffer is None:
-            return SwitchSettings(seed=hash_seed(node, polarised=False))
+            return SwitchSettings(seed=hash_seed(node, run=self._run))
         return SwitchSettings(
             balancing=BALANCINGS[buffer.mode],
-            seed=buffer.seed,
+            seed=buffer.seed_in(self._run),
             gap_ns=buffer.gap_ns,
             buffer_bytes=max(0, buffer.shared_bytes - buffer.headroom_bytes),
         )

@@ -52,8 +52,11 @@ def approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
     found += dict.fromkeys(said for one in lab_transports(scenario, lab) for said in one.approximations())
     if qos is None or any(buffer.node and buffer.hash is HashEngine.KERNEL for buffer in qos.buffers):
         found.append(
-            "ECMP picks by the kernel's flow hash, not by a switch ASIC's; its seed differs from boot to boot."
+            "ECMP picks by the kernel's flow hash, not by a switch ASIC's; before Linux 6.11 its seed differs from boot"
+            " to boot, and is the same in all runs."
         )
     else:
-        found.append("ECMP picks by a seeded hash of our own, not by a switch ASIC's.")
+        fixed = qos is not None and any(buffer.fixed_seed for buffer in qos.buffers)
+        seeded = "as the topology says" if fixed else "anew for each run, by the run's seed"
+        found.append(f"ECMP picks by a hash of our own, not by a switch ASIC's, which is seeded {seeded}.")
     return found

@@ -87,7 +87,7 @@ class ScenarioLabs:
         for point in self._points:
             if topology_key(point.topology) == key:
                 for transport in point.scenario.transports:
-                    transport_class(transport.kind).check_machine()
+                    transport_class(transport.kind).check_machine(transport)
 
     def _warn_of_transports(self, lab: RunningLab) -> None:
         """Tell what the points on this lab may have and hardly mean, each sentence once."""

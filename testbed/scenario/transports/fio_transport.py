@@ -11,6 +11,7 @@ from typing import ClassVar
 from testbed.drivers.nodes.processes import search_path
 from testbed.drivers.probing.tools import Program, missing_programs
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.model.scenario import Transport
 from testbed.model.storage import ServedBy
 from testbed.plan.operations import PortPlan
 from testbed.scenario.placed.channels import ChannelPlan, ChannelRules
@@ -42,7 +43,7 @@ class FioTransport(StorageTransport):
         """Return the settings of this protocol's workers that say the same."""
 
     @classmethod
-    def check_machine(cls) -> None:
+    def check_machine(cls, transport: Transport) -> None:
         missing = cls._missing()
         if missing is not None:
             raise CapabilityError(

@@ -12,11 +12,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from testbed.errors import ScenarioError
+from testbed.deploy.congestion_control import read_congestion_controls
+from testbed.deploy.live import RunningLab
+from testbed.errors import CapabilityError, ScenarioError
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.model.overlay import VXLAN_BYTES
 from testbed.model.scenario import Transport
-from testbed.model.transports import TRANSPORTS
+from testbed.model.transports import DEFAULT_TCP_CC, TRANSPORTS
 from testbed.names import nearest
 from testbed.plan.link_delays import PathModel, WirePaths
 from testbed.plan.operations import PortPlan
@@ -26,6 +28,7 @@ from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.run.measured import Ideals, Measured
 from testbed.worker.program import Settings
+from testbed.worker.streams.tcp_socket import has_congestion_control
 from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
 """A shaped port of the lab counts Ethernet headers and no gap."""
-UDP_PROTOCOL = 17
+TCP_PROTOCOL, UDP_PROTOCOL = 6, 17
 """In the IP header, for whoever hashes it."""
 
 
@@ -62,6 +65,8 @@ class LabTransport(ABC):
     """Workers must see only their host's devices in /sys."""
     shares_workers: ClassVar[bool] = True
     """One process can work for many hosts, by sockets that it opens in the network of each."""
+    counts_gaps: ClassVar[bool] = True
+    """Its count of packets out of order has those that follow a lost one, too."""
     by_default_lossless: ClassVar[bool] = True
     """Without a `traffic_class`, packets are of the lossless class, or the first with ECN, rather than the default."""
 
@@ -99,9 +104,32 @@ class LabTransport(ABC):
                     hint=f"did you mean {guess}?" if guess else None,
                 )
 
-    @classmethod  # noqa: B027 - most need nothing but Python
-    def check_machine(cls) -> None:
-        """Raise `CapabilityError` where this machine lacks a program that moves the bytes, before any does."""
+    @classmethod
+    def check_machine(cls, transport: Transport) -> None:
+        """Raise `CapabilityError` where this machine lacks what moves the bytes, before any moves."""
+        if cls.protocol == TCP_PROTOCOL and transport.cc is not None and not has_congestion_control(transport.cc):
+            raise CapabilityError(
+                f"transport.cc: this kernel has no congestion control {transport.cc!r}",
+                missing=transport.cc,
+                hint="`testbed doctor` lists what it has; the lab VM's has dctcp and bbr",
+            )
+
+    def as_run(self) -> dict[str, object]:
+        """Return the transport in the keys of its file, with what the lab decides where it says nothing."""
+        written: dict[str, object] = dict(self.transport.written())
+        has_cc = any(parameter.name == "cc" for parameter in TRANSPORTS[self.transport.kind.value].parameters)
+        if self.transport.cc is None and has_cc and self.protocol == TCP_PROTOCOL:
+            written["cc"] = self.lab_congestion_control
+        return written
+
+    @cached_property
+    def lab_congestion_control(self) -> str:
+        """Return what connections of the kernel's TCP have in the lab's hosts where nothing is said, all that there are
+        where hosts differ; the default for a lab that is only planned."""
+        if not isinstance(self.lab, RunningLab):
+            return DEFAULT_TCP_CC
+        found = read_congestion_controls(self.lab, (host.node for host in self.lab.plan.hosts))
+        return "/".join(sorted(set(found.values())))
 
     def warnings(self) -> list[str]:
         """Return what is allowed, and hardly meant: a sentence each, without a full stop."""

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import ClassVar
 
 from testbed.errors import CapabilityError, ScenarioError
+from testbed.model.scenario import Transport
 from testbed.plan.operations import PortPlan
 from testbed.scenario.transports.fio_transport import FioTransport
 from testbed.storage.fio import LIST_OF_ENGINES, has_engine
@@ -30,8 +31,8 @@ class Nfs(FioTransport):
         return NfsSettings(**{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     @classmethod
-    def check_machine(cls) -> None:
-        super().check_machine()
+    def check_machine(cls, transport: Transport) -> None:
+        super().check_machine(transport)
         if not _fio_speaks_nfs():
             raise CapabilityError(
                 "NFS: this fio was built without its engine nfs",

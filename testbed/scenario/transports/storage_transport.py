@@ -10,7 +10,7 @@ from testbed.errors import ScenarioError
 from testbed.model.storage import StorageTarget
 from testbed.plan.operations import PortPlan
 from testbed.scenario.placed.channels import ChannelPlan
-from testbed.scenario.transports.lab_transport import LabTransport
+from testbed.scenario.transports.lab_transport import TCP_PROTOCOL, LabTransport
 from testbed.workload.oracles.serialisation import Framing, tcp_framing
 from testbed.workload.steps import Transfer, Workload
 
@@ -18,7 +18,7 @@ from testbed.workload.steps import Transfer, Workload
 class StorageTransport(LabTransport):
     """Every transfer has a storage target at one of its ends: it is written by the host there is, or read."""
 
-    protocol: ClassVar[int] = 6
+    protocol: ClassVar[int] = TCP_PROTOCOL
     by_default_lossless: ClassVar[bool] = False
     noun: ClassVar[str]
     """The name of the protocol in a sentence."""

@@ -10,7 +10,7 @@ from testbed.plan.operations import PortPlan
 from testbed.scenario.placed.placed_workload import PlacedWorkload
 from testbed.scenario.placed.traffic import RunTraffic
 from testbed.scenario.run.flow_processes import WARM_UP_S, FlowWatch, TimedResult, require_flows
-from testbed.scenario.transports.lab_transport import LabTransport
+from testbed.scenario.transports.lab_transport import TCP_PROTOCOL, LabTransport
 from testbed.scenario.transports.programs.iperf3 import IperfResult, IperfTraffic, channel_of, plan_flows
 from testbed.worker.program import Settings
 from testbed.worker.transports.tcp import TcpSettings
@@ -20,7 +20,7 @@ from testbed.workload.oracles.serialisation import Framing, tcp_framing
 class Tcp(LabTransport):
     """TCP has no options beyond its congestion control, and sends in the default class unless told otherwise."""
 
-    protocol: ClassVar[int] = 6
+    protocol: ClassVar[int] = TCP_PROTOCOL
     by_default_lossless: ClassVar[bool] = False
 
     def framing(self, nic: PortPlan) -> Framing:
@@ -31,7 +31,7 @@ class Tcp(LabTransport):
         return lambda host: settings
 
     def approximations(self) -> list[str]:
-        cc = self.transport.cc or "the machine's default congestion control"
+        cc = self.transport.cc or self.lab_congestion_control
         return [
             f"Transport is the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
             " acknowledgements) are not scaled, and it stands in for RDMA, which has other loss recovery."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from typing import ClassVar
 
 from testbed.errors import ScenarioError
 from testbed.fabric.base_rtt import ANSWER_BYTES
@@ -48,6 +49,8 @@ _SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "least_rtts_ns", "time_scale", "e
 
 class Uet(UserSpaceTransport):
     """Options are those of `UetConfig` that the lab does not set, `mode` and `tss`."""
+
+    counts_gaps: ClassVar[bool] = False
 
     def __init__(self, lab: LiveLab, transport: Transport) -> None:
         self._runs = 0

@@ -11,7 +11,7 @@ from testbed.collect.canary import Lateness
 from testbed.collect.cpu import SoftnetCounts
 from testbed.collect.probe_ledger import ProbeReport
 from testbed.model.scenario import Scenario
-from testbed.results import RunEvent, ScaleUpLoad
+from testbed.results import Channel, RunEvent, ScaleUpLoad
 from testbed.scenario.faults.outcome import FaultOutcome
 from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.observation import Observation
@@ -53,9 +53,15 @@ class Evidence:
     """Of the lab and the transport; 0 where it has no meaning."""
     ports: PortReading | None = None
     probes: ProbeReport | None = None
+    in_order: Sequence[Channel] = ()
+    """The channels of which no packet may be out of order where switches give each flow one path."""
     events: Sequence[RunEvent] = field(default_factory=list)
     faults: FaultOutcome | None = None
     """None for a scenario without faults."""
+    congestion_controls: Mapping[str, str] | None = None
+    """What TCP has where nothing is said, by host; None where no transport is the kernel's, or the scenario says it."""
+    unresolved: Sequence[str] | None = None
+    """The neighbours that did not answer before the traffic began; None for a lab that is not really there."""
     scale_up: Sequence[ScaleUpLoad] = ()
     """The scale-up domains whose transfers were frames."""
 

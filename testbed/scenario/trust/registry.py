@@ -11,12 +11,14 @@ from collections.abc import Callable
 from testbed.results import Check
 from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.probes.planning import is_single_path
+from testbed.scenario.trust.congestion import check_congestion_control
 from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.faults import check_faults
 from testbed.scenario.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
+from testbed.scenario.trust.ordering import check_neighbours, check_order
 from testbed.scenario.trust.pauses import check_lossless, check_reaction
 from testbed.scenario.trust.ports import check_balance, check_rates
-from testbed.scenario.trust.probes import check_order, check_pace
+from testbed.scenario.trust.probes import check_pace
 from testbed.scenario.trust.requests import check_request_lateness
 from testbed.scenario.trust.scale_up import check_domains
 
@@ -34,7 +36,9 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: [] if run.ports is None else check_reaction(run.ports.pausing, run.lab.plan),
     lambda run: [] if run.ports is None else check_balance(run.ports.balance),
     lambda run: [] if run.probes is None else check_pace(run.probes),
-    lambda run: check_order(run.probes, run.events) if run.probes and is_single_path(run.scenario, run.lab) else [],
+    lambda run: [] if run.congestion_controls is None else check_congestion_control(run.congestion_controls),
+    lambda run: [] if run.unresolved is None else check_neighbours(run.unresolved),
+    lambda run: check_order(run.probes, run.in_order, run.events) if is_single_path(run.scenario, run.lab) else [],
     lambda run: [] if run.faults is None else check_faults(run.faults),
     lambda run: check_domains(run.scale_up),
 )

@@ -183,6 +183,7 @@ class Draft:
             gap=self._get("gap", default.gap),
             hash=engine,
             polarised=self._get("polarised", default.polarised),
+            seed=self._get("seed", default.seed),
         )
 
     def _build_classes(self) -> tuple[TrafficClass, ...]:
@@ -459,7 +460,8 @@ def _profile_keys(profile: QosProfile) -> Iterator[tuple[str, Any]]:
     balancing, watchdog = profile.load_balancing, profile.watchdog
     yield from (("shared", profile.buffer.shared_bytes), ("alpha", profile.buffer.alpha))
     yield from (("mode", balancing.mode), ("gap", balancing.gap), ("hash", balancing.hash))
-    yield from (("polarised", balancing.polarised), ("trimming", profile.trimming), ("base_rtt", profile.base_rtt))
+    yield from (("polarised", balancing.polarised), ("seed", balancing.seed))
+    yield from (("trimming", profile.trimming), ("base_rtt", profile.base_rtt))
     yield from (("marks_account", profile.marks_account), ("watchdog", watchdog is not None))
     if watchdog is not None:
         yield from (("detect", watchdog.detect), ("restore", watchdog.restore))

@@ -150,6 +150,10 @@ class LoadBalancingSpec(SpecModel):
         default=None, description="Says who hashes: ebpf, or kernel (fib_multipath_hash_policy 3) as a cross-check."
     )
     polarised: Written[Flag] = Field(default=None, description="Gives every switch the same hash seed, for teaching.")
+    seed: Written[Annotated[int, Whole(0, 2**31 - 1)]] = Field(
+        default=None,
+        description="Gives every run the hash seeds that the run with this seed has; by default each run has its own.",
+    )
 
 
 class WatchdogSpec(SpecModel):

@@ -35,6 +35,16 @@ def open_socket(congestion_control: str | None, tos: int, what: str) -> socket.s
     return item
 
 
+def has_congestion_control(name: str) -> bool:
+    """Tell whether this kernel has a congestion control; one that is a module is loaded by asking as root."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as item:
+        try:
+            item.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except OSError as error:
+            return error.errno == errno.EPERM
+    return True
+
+
 def fit_accepted(item: socket.socket) -> None:
     """Give a connection that was accepted what it does not inherit from its listener. Raises `OSError`."""
     item.setblocking(False)

@@ -98,7 +98,7 @@ def flow_metrics(
         pattern = [(("out", flow.source), ("in", flow.destination), flow.size_bytes or 0) for flow in flows]
         nics = {("out", flow.source): graph.leaving_bps(flow.source) for flow in flows}
         nics |= {("in", flow.destination): graph.entering_bps(flow.destination) for flow in flows}
-        ideal_s = pattern_ideal_s(pattern, nics, base_rtt_s=base_rtt_s, framing=_AS_GIVEN)
+        ideal_s = pattern_ideal_s(pattern, nics, latency_s=lambda *_: base_rtt_s, framing=_AS_GIVEN)
         found["tail_fct_ratio"] = tail_fct_ratio((completed_s + base_rtt_s).tolist(), ideal_s)
     return found
 

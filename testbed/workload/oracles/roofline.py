@@ -20,22 +20,26 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
     scale_up_bps: float,
     in_switch_bps: float = 0.0,
     scale_up_latency_s: float = 0.0,
-    latency_s: float = 0.0,
+    latency_s: Callable[[int, int], float] = lambda source, destination: 0.0,
     wire_bytes: Callable[[int], int] = int,
     scale: float = 1.0,
+    since_first_transfer: bool = False,
 ) -> float:
     """The roofline of any workload whose ranks have a NIC each, and a link each way into their scale-up domain.
 
     `rate_bps` (of a rank's NIC) and `scale_up_bps` are lab rates, as is `in_switch_bps` of operations in the scale-up
-    switch (0: as `scale_up_bps`). `latency_s` is added to each transfer over the fabric in a chain (half a base RTT,
-    where nothing waits for the acknowledgement), `scale_up_latency_s` to each over scale-up links; `wire_bytes` adds
-    headers (`Framing.wire_bytes`); `scale` multiplies the workload's times, which are real ones.
+    switch (0: as `scale_up_bps`). `latency_s(source, destination)` is added to each transfer over the fabric in a chain
+    (half a base RTT, where nothing waits for the acknowledgement), `scale_up_latency_s` to each over scale-up links;
+    `wire_bytes` adds headers (`Framing.wire_bytes`); `scale` multiplies the workload's times, which are real ones.
+    With `since_first_transfer` time counts, as a job's does (`metrics.collectives.jct`), from when the first transfer
+    can begin.
     """
     if scale_up_bps <= 0:
         raise ValueError("rates must be above 0")
     ended: list[float] = []
     busy: defaultdict[tuple[str, int], float] = defaultdict(float)
     operations: set[int] = set()
+    begins: list[float] = []
     for step in workload.steps:
         ready = max((ended[before] for before in step.after), default=0.0)
         match step:
@@ -46,6 +50,7 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
                 ended.append(ready + duration)
             case Transfer():
                 ready = max(ready, step.start_ns * 1e-9 * scale)
+                begins.append(ready)
                 if step.in_switch is not None:
                     once_s = 8 * step.size_bytes / (in_switch_bps or scale_up_bps)
                     _add_in_switch(busy, step, step.in_switch, once_s, first=step.in_switch.operation not in operations)
@@ -60,8 +65,12 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
                 )
                 busy[network + " sent", step.source] += sent_s
                 busy[network + " received", step.destination] += received_s
-                ended.append(ready + max(sent_s, received_s) + (scale_up_latency_s if step.scale_up else latency_s))
-    return max((*ended, *busy.values()), default=0.0)
+                hop_s = scale_up_latency_s if step.scale_up else latency_s(step.source, step.destination)
+                ended.append(ready + max(sent_s, received_s) + hop_s)
+    first_s = min(begins, default=0.0) if since_first_transfer else 0.0
+    computing = (busy_s for (what, _), busy_s in busy.items() if what == "compute")
+    sending = (busy_s for (what, _), busy_s in busy.items() if what != "compute")
+    return max((*(end_s - first_s for end_s in (*ended, *computing)), *sending), default=0.0)
 
 
 def _add_in_switch(

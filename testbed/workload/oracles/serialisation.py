@@ -1,13 +1,14 @@
-"""The ideal of a pattern of transfers: the time in which its bytes, with headers, pass the busiest NIC, and a base RTT.
+"""The ideal of a pattern of transfers: the time in which its bytes, with headers, pass the busiest NIC, and a latency.
 
 Nothing can be faster; nothing of the fabric between the NICs is considered. N:1 incast of S bytes: N * S * 8 / B plus
-the base RTT, S with the headers of its packets (workload of htsim; HPCC's standalone FCT for one flow).
+half the base RTT of the nearest sender, S with the headers of its packets (workload of htsim; HPCC's standalone FCT for
+one flow).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -70,23 +71,26 @@ def pattern_ideal_s(
     transfers: Iterable[tuple[Nic, Nic, int]],
     rates_bps: Mapping[Nic, float] | float,
     *,
-    base_rtt_s: float,
+    latency_s: Callable[[Nic, Nic], float],
     framing: Framing,
 ) -> float:
     """Transfers (source, destination, bytes) that all begin at once: the busiest NIC, sending or receiving.
 
-    `rates_bps` is each NIC's, or one for all. An incast is the special case of one busy receiver.
+    `rates_bps` is each NIC's, or one for all. `latency_s(source, destination)` is what a byte is on its way: a NIC is
+    busy, and at one end of this time waits for the nearest of its peers, at least. An incast is the special case of one
+    busy receiver.
     """
-    sent: defaultdict[Nic, int] = defaultdict(int)
-    received: defaultdict[Nic, int] = defaultdict(int)
+    loads: defaultdict[tuple[str, Nic], int] = defaultdict(int)
+    nearest_s: dict[tuple[str, Nic], float] = {}
     for source, destination, size_bytes in transfers:
-        wire = framing.wire_bytes(size_bytes)
-        sent[source] += wire
-        received[destination] += wire
-    loads = (*sent.items(), *received.items())
-    if not loads:
-        return 0.0
-    busiest = max(
-        serialisation_s(load, rates_bps[nic] if isinstance(rates_bps, Mapping) else rates_bps) for nic, load in loads
+        wire, away_s = framing.wire_bytes(size_bytes), latency_s(source, destination)
+        for end in (("sent", source), ("received", destination)):
+            loads[end] += wire
+            nearest_s[end] = min(nearest_s.get(end, away_s), away_s)
+    return max(
+        (
+            nearest_s[end] + serialisation_s(load, rates_bps[end[1]] if isinstance(rates_bps, Mapping) else rates_bps)
+            for end, load in loads.items()
+        ),
+        default=0.0,
     )
-    return base_rtt_s + busiest

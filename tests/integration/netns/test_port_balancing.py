@@ -18,6 +18,8 @@ import pytest
 from switch_ports import RDMA, PortLab, port_lab
 from waiting import until
 
+from testbed.deploy.hash_seeds import set_hash_seeds
+
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 PODS = "apfk"
@@ -25,6 +27,7 @@ GAP_S = 0.2
 FLOWS = 64
 FIRST_PORT = 20_000
 SEED = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")
+NEEDS_SEED = pytest.mark.skipif(not SEED.exists(), reason="this kernel has no fib_multipath_hash_seed (Linux 6.11)")
 
 
 def topology() -> str:
@@ -166,6 +169,21 @@ def test_another_seed_places_flows_differently(lab: PortLab) -> None:
     assert placement(lab, "a") == before
 
 
+@pytest.mark.parametrize("pod", ["a", pytest.param("k", marks=NEEDS_SEED)])
+def test_each_run_places_flows_by_its_own_seeds(lab: PortLab, pod: str) -> None:
+    """Of our hash and of the kernel's, without another deploy, which leaves the seeds of the run with seed 1."""
+    first = placement(lab, pod)
+    try:
+        set_hash_seeds(lab.running, 2)
+        second = placement(lab, pod)
+    finally:
+        set_hash_seeds(lab.running, 1)
+    for tier in (0, 1):
+        moved = sum(first[flow][tier] != second[flow][tier] for flow in range(FLOWS))
+        assert FLOWS / 8 < moved < FLOWS * 7 / 8, "half of them, at random"
+    assert placement(lab, pod) == first
+
+
 def test_a_flow_moves_in_a_pause_longer_than_the_gap_and_only_then(lab: PortLab) -> None:
     flows, rounds = range(8), 30
     with ExitStack() as stack:
@@ -199,7 +217,7 @@ def test_a_flow_moves_in_a_pause_longer_than_the_gap_and_only_then(lab: PortLab)
     assert total / 8 < moved < total * 7 / 8, "each pause is a new choice: half of them change"
 
 
-@pytest.mark.skipif(not SEED.exists(), reason="this kernel has no fib_multipath_hash_seed (Linux 6.11)")
+@NEEDS_SEED
 def test_the_kernels_own_hash_agrees(lab: PortLab) -> None:
     """`hash: kernel` as a cross-check: all paths are used, and the seeds of the tiers differ."""
     ways = Counter(placement(lab, "k").values())

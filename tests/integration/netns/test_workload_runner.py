@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from testbed.deploy.congestion_control import read_congestion_controls
 from testbed.deploy.live import RunningLab
+from testbed.errors import CapabilityError
 from testbed.interrupt import Interrupt
 from testbed.model.scenario import Transport, TransportKind
 from testbed.plan.operations import PortPlan
 from testbed.scenario.run.workers import WorkerFailed
 from testbed.scenario.run.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
+from testbed.scenario.transports.registry import transport_on
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import CollectiveOperation
@@ -180,10 +183,16 @@ def test_a_worker_that_never_starts_is_named(lab: RunningLab) -> None:
 
 
 def test_a_congestion_control_that_the_kernel_lacks(lab: RunningLab) -> None:
-    workload = generate_point_to_point(ranks=2, size_bytes=1000)
-    with running(lab, cc="no-such-thing") as runner:
-        result = runner.run(workload, nics(lab, 2))
-    assert isinstance(result.failure, WorkerFailed) and "'no-such-thing'" in result.failure.reason
+    with pytest.raises(CapabilityError, match="no congestion control 'no-such-thing'"):
+        WorkloadRunner(lab, Transport(cc="no-such-thing"))
+
+
+def test_tcp_has_the_labs_congestion_control_and_not_the_machines(lab: RunningLab) -> None:
+    assert set(read_congestion_controls(lab, lab.hosts).values()) == {"cubic"}
+    found = lab.run(lab.hosts[0], ["sysctl", "-n", "net.ipv4.tcp_congestion_control"])
+    assert found.stdout.strip() == "cubic"
+    assert transport_on(lab, Transport()).as_run() == {"kind": "tcp", "cc": "cubic"}
+    assert transport_on(lab, Transport(cc="reno")).as_run()["cc"] == "reno"
 
 
 def interrupted_after(share: float, interrupt: Interrupt) -> Callable[[float], None]:

@@ -14,6 +14,7 @@ import pytest
 from agent_io_fakes import EV, FakeEndpoint, datagram, own_address
 
 from testbed.agent import DelayLine, Loop, SocketConfig, SocketGroup
+from testbed.agent.agent import Agent
 from testbed.transport.datagram import Incoming, Outgoing
 
 MS = 1_000_000
@@ -191,6 +192,18 @@ def test_datagrams_wait_for_the_delay_of_their_path(host: Host) -> None:
     run_until(host.loop, lambda: len(receiver.inbox) == 100)
     assert receiver.received_at[0] >= begun + 4 * MS
     assert [int.from_bytes(item.data[:4]) for item in receiver.inbox] == list(range(100))
+
+
+@pytest.mark.parametrize("what", ["datagram", "timer"])
+def test_driving_ends_with_what_was_due_and_not_an_event_later(host: Host, what: str) -> None:
+    receiver, sender = host.endpoint(DelayLine(4 * MS)), host.endpoint()
+    if what == "datagram":
+        sender.outbox = [datagram(receiver.address)]
+    else:
+        sender.timer = time.monotonic_ns() + 4 * MS
+    begun = time.monotonic_ns()
+    assert Agent(loop=host.loop).drive(lambda: bool(receiver.inbox or sender.fired), PATIENCE_NS)
+    assert time.monotonic_ns() - begun < PATIENCE_NS // 2, "it waited for another event, and none came"
 
 
 # --- room --------------------------------------------------------------------------------------------

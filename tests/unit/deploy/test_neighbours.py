@@ -27,6 +27,9 @@ class Machine:
         self.place = root / "neighbours.json"
         monkeypatch.setattr(neighbours, "_limits", lambda: limits)
         monkeypatch.setattr(neighbours, "PLACE", self.place)
+        self.allowed = root / "tcp_allowed_congestion_control"
+        monkeypatch.setattr(neighbours, "ALLOWED", self.allowed)
+        monkeypatch.setattr(neighbours, "has_congestion_control", lambda name: True)
         self.set(128, 512, 1024)
 
     def set(self, *levels: int) -> None:
@@ -85,6 +88,30 @@ def test_those_that_are_high_enough_stay(machine: Machine, tmp_path: Path) -> No
     assert set(json.loads(machine.place.read_text())["before"].values()) == {512}
     forget(state, "one")
     assert machine.get() == [4096, 512, 65536]
+
+
+@pytest.mark.parametrize(
+    ("before", "while_labs_are_there"), [("reno bbr", "reno bbr cubic"), ("cubic reno", "cubic reno")]
+)
+def test_namespaces_may_have_the_labs_congestion_control(
+    machine: Machine, tmp_path: Path, before: str, while_labs_are_there: str
+) -> None:
+    state = directory(tmp_path, "one")
+    machine.allowed.write_text(f"{before}\n")
+    for _ in range(2):
+        state.raise_neighbour_limits(1000)
+        assert machine.allowed.read_text().strip() == while_labs_are_there
+    forget(state, "one")
+    assert machine.allowed.read_text().strip() == before
+
+
+def test_a_kernel_without_it_is_left_as_it_is(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "has_congestion_control", lambda name: False)
+    machine.allowed.write_text("reno\n")
+    directory(tmp_path, "one").raise_neighbour_limits(1000)
+    assert machine.allowed.read_text() == "reno\n"
 
 
 @pytest.mark.parametrize("first_to_go", [0, 1])

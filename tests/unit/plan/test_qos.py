@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from testbed.deploy.hash_seeds import kernel_seeds
 from testbed.errors import PlanError
 from testbed.fabric import QOS_PRESETS, FabricParams, UplinkParams, generate_fabric
 from testbed.model import (
@@ -264,6 +265,33 @@ def test_every_switch_has_its_seed_unless_polarised() -> None:
     assert all(0 < seed < 1 << 32 for seed in seeds)
     polarised = replace(PROFILE, load_balancing=LoadBalancing(polarised=True))
     assert len({buffer.seed for buffer in plan_qos(fabric(polarised), 1000).buffers[1:]}) == 1
+
+
+def test_every_run_has_its_own_seeds_unless_the_file_fixes_them() -> None:
+    def seeds(balancing: LoadBalancing, run: int) -> list[int]:
+        profile = replace(PROFILE, load_balancing=balancing)
+        return [buffer.seed_in(run) for buffer in plan_qos(fabric(profile), 1000).buffers[1:]]
+
+    free, polarised = LoadBalancing(), LoadBalancing(polarised=True)
+    assert seeds(free, 1) == [buffer.seed for buffer in plan_qos(fabric(), 1000).buffers[1:]], "what a deploy leaves"
+    every = [tuple(seeds(free, run)) for run in range(200)]
+    assert len(set(every)) == 200 and all(len(set(some)) == len(some) for some in every)
+    assert all(0 < seed < 1 << 32 for some in every for seed in some)
+    assert len({seed for run in range(9) for seed in seeds(polarised, run)}) == 9
+    assert seeds(LoadBalancing(seed=7), 1) == seeds(LoadBalancing(seed=7), 2) == seeds(free, 7)
+
+
+def test_the_kernels_hash_has_the_seeds_of_a_run_too() -> None:
+    def seeds(balancing: LoadBalancing | None, run: int) -> dict[str, int]:
+        lab = fabric(replace(PROFILE, load_balancing=balancing)) if balancing is not None else fabric()
+        return kernel_seeds(plan_lab(lab if balancing is not None else replace(lab, qos=None), k=1000), run)
+
+    assert seeds(LoadBalancing(), 2) == {}, "it is not the kernel that hashes"
+    kernel = LoadBalancing(hash=HashEngine.KERNEL)
+    assert seeds(kernel, 2) == seeds(None, 2)
+    assert set(seeds(kernel, 2)) >= {"p1-spine1", "p1-s1-rail1"}
+    assert seeds(kernel, 1)["p1-spine1"] != seeds(kernel, 2)["p1-spine1"]
+    assert seeds(replace(kernel, seed=7), 2) == {}
 
 
 def test_the_hash_is_the_kernels_only_where_the_file_says_so() -> None:

@@ -93,6 +93,8 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[QuietLab]:
     monkeypatch.setattr(timeline_module, "LinkControl", Links)
     monkeypatch.setattr(lab_watch, "EventStream", Stream)
     monkeypatch.setattr("testbed.scenario.run.point.measure_rtt", lambda lab, probes: None)
+    monkeypatch.setattr("testbed.scenario.run.point.resolve_next_hops", lambda lab, hops: [])
+    monkeypatch.setattr("testbed.scenario.run.point.set_hash_seeds", lambda lab, run: None)
     yield QuietLab(*small_lab(hosts=2, rails=1, spines=2, k=4000), program)
     os.close(GATE.pop())
 

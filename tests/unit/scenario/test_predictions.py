@@ -98,6 +98,16 @@ def test_mice_are_placed_by_their_own_ports(lab: PlannedLab) -> None:
     assert "own hash" in said.oracle and said.seeds == 1
 
 
+def test_each_run_is_predicted_by_its_own_hash_seeds(lab: PlannedLab) -> None:
+    first = carried(lab, mice(1))
+    second = replace(first, seed=2)
+    assert predicted(lab, first) != predicted(lab, second)
+    both = predicted(lab, first, second)
+    assert both["jain_links"] == pytest.approx(
+        (predicted(lab, first)["jain_links"] + predicted(lab, second)["jain_links"]) / 2
+    )
+
+
 def test_more_mice_hash_more_evenly(lab: PlannedLab) -> None:
     mean = defaultdict(float)
     for load in (0.01, 0.1):

@@ -37,7 +37,8 @@ from testbed.scenario.run.measures import RunData, compute_metrics
 from testbed.scenario.run.observation import Observation
 from testbed.scenario.sweep.as_run import scenario_as_run
 from testbed.scenario.trust.evidence import Evidence
-from testbed.scenario.trust.probes import check_order, check_pace
+from testbed.scenario.trust.ordering import check_order
+from testbed.scenario.trust.probes import check_pace
 from testbed.scenario.trust.registry import judge_run
 from testbed.spec.scenario.file import load_scenario_text
 from testbed.units import ByteCount, Duration
@@ -301,15 +302,15 @@ def test_a_machine_that_could_not_send_them_is_not_trusted() -> None:
 
 
 def test_order_is_a_matter_of_trust() -> None:
-    (fine,) = check_order(reported(stream(0), stream(1)), [])
+    (fine,) = check_order(reported(stream(0), stream(1)), [], [])
     assert fine.ok and fine.value == 0
-    (broken,) = check_order(reported(stream(0), stream(1, inversions=2), stream(2, inversions=1)), [])
+    (broken,) = check_order(reported(stream(0), stream(1, inversions=2), stream(2, inversions=1)), [], [])
     assert not broken.ok and broken.value == 3
-    assert "most (2) of a:rail1 -> b:rail1, port 32001" in broken.message
+    assert ": 2 of probes a:rail1 -> b:rail1, port 32001, 1 of" in broken.message
 
 
 @pytest.mark.parametrize("kind", ["detected", "carrier-lost", "daemon-ended"])
 def test_order_is_not_judged_where_routing_moved_or_nothing_arrived(kind: str) -> None:
     moved = RunEvent(at_s=2.0, kind=kind, target="p1-spine1")
-    assert check_order(reported(stream(0, inversions=1)), [moved]) == []
-    assert check_order(reported(stream(0, arrived=1)), []) == []
+    assert check_order(reported(stream(0, inversions=1)), [], [moved]) == []
+    assert check_order(reported(stream(0, arrived=1)), [], []) == []

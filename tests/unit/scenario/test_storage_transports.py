@@ -69,7 +69,7 @@ def test_a_missing_program_is_refused_with_what_installs_it(
     transport = transport_on(lab, Transport(kind=TransportKind(kind)))
     assert program in transport.warnings()[0]
     with pytest.raises(CapabilityError, match=f"{program} is not installed") as caught:
-        transport.check_machine()
+        transport.check_machine(transport.transport)
     assert (caught.value.hint or "").startswith("apt-get install nbdkit" if kind == "nbd" else "apt-get install nfs-")
 
 

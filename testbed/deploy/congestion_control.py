@@ -1,0 +1,25 @@
+"""Which congestion control TCP has in the hosts of a lab where nothing else is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from testbed.deploy.live import RunningLab
+from testbed.drivers.nodes import syscalls
+from testbed.drivers.nodes.namespaces import enter_namespace
+
+_SETTING = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
+
+def read_congestion_controls(lab: RunningLab, hosts: Iterable[str]) -> dict[str, str]:
+    """Return the kernel's name of it in the namespace of each of these hosts. Raises `DriverError`."""
+
+    def read() -> dict[str, str]:
+        found = {}
+        for host in hosts:
+            enter_namespace(lab.namespace(host))
+            found[host] = _SETTING.read_text().strip()
+        return found
+
+    return syscalls.in_thread(read)
