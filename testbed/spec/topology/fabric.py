@@ -41,15 +41,16 @@ from testbed.spec.validation.fields import (
     Whole,
     Written,
     parse_quantity,
+    switch_word,
 )
 from testbed.spec.validation.model import SpecModel, refusal
-from testbed.units import Duration
+from testbed.units import BYTES, Duration
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
 
 Count = Annotated[int, Whole(0, 1_000_000)]
 Positive = Annotated[int, Whole(1, 1_000_000)]
-Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON)]
+Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON, BYTES.counted_in("B"))]
 
 
 RdmaKind = Annotated[str, OneOf(tuple(Rdma))]
@@ -167,9 +168,10 @@ class Generated(TrueOrFalse):
     """Whether there is a secret. The secret itself is in no file that a user writes, and is not quoted if it is."""
 
     def check(self, value: object) -> bool:
-        if not isinstance(value, bool):
+        said = switch_word(value)
+        if said is None:
             raise refusal("wrong-type", "must be true or false: each deploy makes a password of its own", "write true")
-        return value
+        return said
 
 
 class RoutingSpec(SpecModel):

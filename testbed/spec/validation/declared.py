@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from pydantic import Field, create_model
 
 from testbed.spec.validation.by_kind import ByKind
-from testbed.spec.validation.fields import Checked, Constant, Length, NotNull, OneOf, Text, TrueOrFalse, Whole
+from testbed.spec.validation.fields import Checked, Constant, Length, NotNull, Number, OneOf, Text, TrueOrFalse, Whole
 from testbed.spec.validation.model import SpecModel
-from testbed.spec.validation.quantities import MAX_RANK, FileName, NumberOrPercent, RankList, RelativePath, Size, Span
+from testbed.spec.validation.quantities import MAX_RANK, FileName, RankList, RelativePath, Size, Span
 from testbed.workload.parameters import Parameter, ParameterType, shown
 
 MAX_LIST = 4096
@@ -143,9 +143,9 @@ def type_of(parameter: Parameter) -> Checked:
         case ParameterType.DURATION:
             return Span(int(low))
         case ParameterType.WHOLE:
-            return Whole(int(low), MAX_RANK if high is None else int(high))
+            return Whole(int(low), MAX_RANK if high is None else int(high), measure=parameter.measure)
         case ParameterType.NUMBER:
-            return NumberOrPercent(low, float("inf") if high is None else high)
+            return Number(low, float("inf") if high is None else high, measure=parameter.measure)
         case ParameterType.CHOICE:
             return OneOf(parameter.choices)
         case ParameterType.FLAG:

@@ -34,6 +34,7 @@ from testbed.spec.validation.fields import (
 )
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
+from testbed.units import BYTES
 
 MAX_VNI = 16_777_215
 """24 bits (RFC 7348 section 5)."""
@@ -112,7 +113,7 @@ class TenantSpec(SpecModel):
 class EvpnSpec(SpecModel):
     """`fabric.overlay.evpn`."""
 
-    mtu: Written[Annotated[int, Whole(576, 9166)]] = Field(
+    mtu: Written[Annotated[int, Whole(576, 9166, measure=BYTES.counted_in("B"))]] = Field(
         default=None,
         description="Gives the MTU of tenants' NICs in bytes; by default it is 50 less than that of the fabric.",
     )
