@@ -120,7 +120,8 @@ class Measure:
         if not unit:
             if self.bare or not value:
                 return value
-            wanted = number + self._unit_for(value)
+            *several, last = (number + one for one in self._units_for(value))
+            wanted = f"{', '.join(several)} or {last}" if several else last
             message = f"the {self.noun} {number} has no unit"
             raise QuantityError(message, f"write the unit, such as {wanted}", code="no-unit")
         factor = self.units.get(unit)
@@ -136,10 +137,14 @@ class Measure:
         number = f"(?:{_FRACTION}|{_NUMBER})" if self._fractions else _NUMBER
         return rf"^\s*{number}\s*(?:{units}){optional}\s*$"
 
-    def _unit_for(self, value: Fraction) -> str:
-        """The unit of a hint for a number without one: that of the example, of a huge number the smallest."""
+    def _units_for(self, value: Fraction) -> Iterable[str]:
+        """Units of a hint for a number without one: that of the example, of a huge number the smallest."""
+        smallest, *others = self.units
+        if value >= 10**4:
+            return (smallest,)
         example = re.match(r"[0-9.]+([^\s,]+)", self.example)
-        return next(iter(self.units)) if value >= 10**4 or example is None else example[1]
+        unit = smallest if example is None else example[1]
+        return (unit, *(one for one in ("us", "ms", "s") if one in others))
 
     def _meant(self, number: str, unit: str) -> str:
         meant = next((known for known in self.units if known.lower() == unit.lower()), None)

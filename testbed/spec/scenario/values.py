@@ -41,7 +41,7 @@ class MatrixValues(Checked):
 
     def check(self, value: object) -> tuple[Scalar, ...]:
         if not isinstance(value, list):
-            raise refusal("wrong-type", f"must be a list, not {quote(value)}", "write [a, b]")
+            raise refusal("wrong-type", f"must be a list, not {quote(value)}", f"write [{quote(value)}]")
         if not 1 <= len(value) <= MAX_VALUES:
             raise refusal("out-of-range", f"a key of the matrix has 1 to {MAX_VALUES} values, not {len(value)}")
         values = tuple(Value().check(item) for item in value)
@@ -74,7 +74,7 @@ def parse_bound(value: Scalar, unit: MetricUnit) -> float:
     """
     number = float(read_number(value, _MEASURES[unit]))
     if unit is MetricUnit.SHARE and "%" not in str(value) and abs(number) > _LARGEST_PLAIN_SHARE:
-        hint = f"write {number:g}%, or {100 * number:g}%"
+        hint = f"write {number:g}%, or {number / 100:g}"
         raise refusal("out-of-range", f"{quote(value)} may be a share or a number of percent", hint)
     return number
 

@@ -90,7 +90,8 @@ class _Bind(Checked):
             raise refusal("bad-bind", f"{quote(value)} is not SOURCE:TARGET or SOURCE:TARGET:ro", example)
         for part in parts[:2]:
             if not part.startswith("/") or "\0" in part:
-                raise refusal("bad-bind", f"{quote(part)} is not an absolute path", example)
+                hint = example if part == parts[1] else f"write where it is on this machine: /.../{quote(value)[1:-1]}"
+                raise refusal("bad-bind", f"{quote(part)} is not an absolute path", hint)
         if parts[1].rstrip("/") in ("", "/proc", "/sys", "/dev"):
             raise refusal("bad-bind", f"{quote(parts[1])} in the container is not to be hidden", "bind to another path")
         return Bind(source=parts[0], target=parts[1], read_only=parts[2:] == ["ro"])

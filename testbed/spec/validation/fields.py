@@ -13,7 +13,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from testbed.names import check_lab_name, check_node_name, nearest
+from testbed.names import check_lab_name, check_node_name, fitting_name, nearest
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 from testbed.units import COUNT, NUMBER, PERCENT, SHARE, ByteCount, Duration, Measure, QuantityError, Rate
@@ -158,6 +158,8 @@ class OneOf(Checked):
     values: tuple[str | int, ...]
     later: Mapping[str, str] = field(default_factory=dict, hash=False)
     noun: str = ""
+    hints: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What to write instead of words that other tools have."""
 
     def check(self, value: object) -> str | int:
         value = written_switch(value, self.values)
@@ -168,13 +170,15 @@ class OneOf(Checked):
             one = "" if len(self.values) == 1 else "one of "
             raise refusal("not-built", self.later[value], f"write {one}{self._listed()}, or remove the key")
         words = [known for known in self.values if isinstance(known, str)]
-        meant = nearest(value, words) if isinstance(value, str) else None
+        meant = nearest(value.lower(), words) if isinstance(value, str) else None
+        within = [known for known in words if isinstance(value, str) and value.lower() in known.split("_")]
         if self.noun and isinstance(value, str):
-            hint = f"did you mean {meant}?" if meant else ""
+            hint = f"did you mean {', '.join(within) or meant}?" if meant or within else ""
             if not meant or len(self.values) <= _MOST_LISTED:
                 hint = f"{hint} known are {self._listed()}".lstrip()
+            hint = self.hints.get(value, hint)
             raise refusal(f"unknown-{self.noun.split()[-1]}", f"there is no {self.noun} {quote(value)}", hint)
-        hint = f"did you mean {meant}?" if meant else None
+        hint = self.hints.get(str(value)) or (f"did you mean {meant}?" if meant else None)
         if value in [str(known) for known in self.values if isinstance(known, int)]:
             hint = f"write {value} without quotes"
         raise refusal("unknown-value", f"must be one of {self._listed()}, not {quote(value)}", hint)
@@ -294,6 +298,8 @@ class Name(Checked):
 
     rule: Callable[[str], None]
     pattern: str
+    renamed: bool = True
+    """A name like one that is refused may be chosen instead."""
 
     def check(self, value: object) -> str:
         if not isinstance(value, str):
@@ -303,11 +309,22 @@ class Name(Checked):
         try:
             self.rule(value)
         except ValueError as error:
-            raise refusal("bad-name", str(error)) from error
+            hint = renaming_hint(value, self.rule) if self.renamed else None
+            raise refusal("bad-name", str(error), hint) from error
         return value
 
     def json_schema(self) -> JsonSchemaValue:
         return {"type": "string", "pattern": self.pattern}
+
+
+def renaming_hint(name: str, rule: Callable[[str], None]) -> str | None:
+    """Return a name like this one that the rule accepts, as a hint; None where that takes more than other letters."""
+    other = fitting_name(name)
+    try:
+        rule(other)
+    except ValueError:
+        return None
+    return f"write {other}, wherever it is named"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from testbed.spec.topology.tenants.route_targets import (
 )
 from testbed.spec.topology.tenants.talks import Talks
 from testbed.spec.validation.fields import (
+    OFF_WORDS,
     Entries,
     Name,
     NodeName,
@@ -31,6 +32,7 @@ from testbed.spec.validation.fields import (
     TrueOrFalse,
     Whole,
     Written,
+    switch_word,
 )
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
@@ -143,18 +145,19 @@ class _OrWord:
         def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
             if isinstance(value, dict):
                 return read_mapping(value)
-            if value == "none":
+            if value == "none" or switch_word(value) is False:
                 return None
             if value == "evpn":
                 return OverlaySpec(evpn=EvpnSpec())
             if value == "vxlan":
                 raise refusal("not-built", "VXLAN without EVPN is not built", "write evpn, or remove the key")
-            raise refusal("unknown-value", f"must be none, evpn or {{evpn: {{...}}}}, not {quote(value)}")
+            hint = "write evpn" if switch_word(value) else None
+            raise refusal("unknown-value", f"must be none, evpn or {{evpn: {{...}}}}, not {quote(value)}", hint)
 
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(OverlaySpec))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["none", "evpn"]}, handler(schema)]}
+        return {"anyOf": [{"enum": ["none", "evpn", *OFF_WORDS]}, handler(schema)]}
 
 
 OverlayField = Annotated[OverlaySpec | None, _OrWord()]
