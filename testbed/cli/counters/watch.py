@@ -77,7 +77,7 @@ def parse_span_s(text: str) -> float:
     try:
         seconds = float(TIME.counted_in("s").read(text))
     except QuantityError as error:
-        raise TestbedError(str(error), hint=error.hint or "for example 2, 0.5 or 500ms") from error
+        raise TestbedError(f"{text!r} is not a span of time", hint="for example 2, 0.5 or 500ms") from error
     if seconds < SHORTEST_INTERVAL_S:
         raise TestbedError(f"{text} is too short a span", hint=f"{SHORTEST_INTERVAL_S:g} s or more")
     return seconds

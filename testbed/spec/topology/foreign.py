@@ -42,7 +42,7 @@ FILE_KEYS: Hints = {
     "provider": "remove it: a node is a network namespace, or a container with runtime: docker",
     "module": "remove it: BGP and BFD are keys of fabric.routing, VXLAN and EVPN are fabric: {overlay: evpn}",
     "plugin": "remove it: fabric: {design: rail-optimized} generates a fabric; `testbed generate` lists designs",
-    "addressing": "remove it: addresses are planned; networks: {NAME: {prefix: 10.0.0.0/16}} holds those of a network",
+    "addressing": "remove it: addresses are planned; networks: {NAME: {prefix: 192.168.0.0/18}} holds those of a network",
     "mtu": "write fabric: {mtu: 9000}",
     "bgp": _ROUTED,
     "ospf": _ROUTED,

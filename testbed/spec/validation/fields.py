@@ -133,7 +133,11 @@ def share_hint(value: object, most: float) -> str | None:
     return f"write {value:g}%, or {value / 100:g}"
 
 
-SWITCH_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+SWITCH_WORDS = {
+    spelled: said
+    for word, said in (("true", True), ("yes", True), ("on", True), ("false", False), ("no", False), ("off", False))
+    for spelled in (word, word.title(), word.upper())
+}
 """What readers of YAML 1.1 take for truth values; `on` and `off` are words of many keys."""
 
 OFF_WORDS = (False, *(word for word, said in SWITCH_WORDS.items() if not said))
@@ -142,7 +146,7 @@ ON_WORDS = (True, *(word for word, said in SWITCH_WORDS.items() if said))
 
 def switch_word(value: object) -> bool | None:
     """Return what a truth value, or a word for one, says; None for all else."""
-    return SWITCH_WORDS.get(value.lower()) if isinstance(value, str) else value if isinstance(value, bool) else None
+    return SWITCH_WORDS.get(value) if isinstance(value, str) else value if isinstance(value, bool) else None
 
 
 def written_switch(value: object, words: Iterable[object]) -> object:
