@@ -137,6 +137,16 @@ class Measure:
         number = f"(?:{_FRACTION}|{_NUMBER})" if self._fractions else _NUMBER
         return rf"^\s*{number}\s*(?:{units}){optional}\s*$"
 
+    @property
+    def prefixes(self) -> str:
+        """Return the prefixes that stand before a unit, for people."""
+        return ", ".join(dict.fromkeys(prefix for prefixes, _ in self._groups for prefix in prefixes if prefix))
+
+    @property
+    def words(self) -> list[str]:
+        """Return the units without prefixes."""
+        return list(dict.fromkeys(unit for _, units in self._groups for unit in units if unit))
+
     def _units_for(self, value: Fraction) -> Iterable[str]:
         """Units of a hint for a number without one: that of the example, of a huge number the smallest."""
         smallest, *others = self.units
@@ -254,7 +264,7 @@ SHARE = Measure(
     "share", "7%", "%, ppm", ((_NO_PREFIX, _PERCENT | {"ppm": Fraction(1, 10**6)}),), bare=True, fractions=True
 )
 """A share or probability: 7% and 0.07 are one."""
-PERCENT = SHARE.counted_in("%")
+PERCENT = SHARE.counted_in("%").called("number of percent", "40%")
 """A share in a key that counts percent: 40 and 40% are one."""
 POINTS = Measure("number of percentage points", "8pp", "pp", ((_NO_PREFIX, {"pp": Fraction(1, 100)}),))
 BDPS = Measure(
@@ -279,7 +289,7 @@ PACKETS_A_SECOND = Measure(
     bare=True,
 )
 
-_UNITS_OF_KEYS: Mapping[str, Measure] = {
+MEASURES_OF_KEYS: Mapping[str, Measure] = {
     "_per_s": NUMBER,
     "_pps": PACKETS_A_SECOND,
     "_bps": RATE.counted_in("bps"),
@@ -292,11 +302,16 @@ _UNITS_OF_KEYS: Mapping[str, Measure] = {
     "_bdps": BDPS,
     "_mtu": BYTES.counted_in("B"),
 }
+"""The kind of a number by the unit at the end of its key's name."""
+
+
+MEASURES = (RATE, TIME, BYTES, SHARE, NUMBER, COUNT, PERCENT, POINTS, ROUND_TRIPS, PACKETS_A_SECOND)
+"""Every kind, for the reference."""
 
 
 def measure_of_key(name: str, otherwise: Measure) -> Measure:
     """The kind of a number whose key's name ends with the unit, such as `cnp_us`; `otherwise` where it has none."""
-    return next((measure for ending, measure in _UNITS_OF_KEYS.items() if name.endswith(ending)), otherwise)
+    return next((measure for ending, measure in MEASURES_OF_KEYS.items() if name.endswith(ending)), otherwise)
 
 
 # --- types -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.model import Depth, DepthUnit
 from testbed.names import nearest
-from testbed.spec.validation.fields import OFF_WORDS, Checked, read_quantity, switch_word, written_switch
+from testbed.spec.validation.fields import Checked, read_quantity, switch_schema, switch_word, written_switch
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 from testbed.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
@@ -192,5 +192,5 @@ class OrWord:
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        words = [self.word] if isinstance(self.word, str) else OFF_WORDS
-        return {"anyOf": [{"enum": [*words]}, handler(schema)]}
+        word = {"const": self.word} if isinstance(self.word, str) else switch_schema(False)
+        return {"anyOf": [word, handler(schema)]}

@@ -51,7 +51,7 @@ MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 b
 
 Count = Annotated[int, Whole(0, 1_000_000)]
 Positive = Annotated[int, Whole(1, 1_000_000)]
-Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON, BYTES.counted_in("B"))]
+Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON, BYTES.counted_in("B").called("MTU", "9000B"))]
 
 
 RdmaKind = Annotated[str, OneOf(tuple(Rdma))]

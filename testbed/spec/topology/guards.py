@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.model import NO_GUARDS, Guard, Guards
 from testbed.model.guards import STORM_PPS
-from testbed.spec.validation.fields import SWITCH_WORDS, TrueOrFalse, Whole, Written, switch_word
+from testbed.spec.validation.fields import TrueOrFalse, Whole, Written, switch_schema, switch_word
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
 from testbed.units import PACKETS_A_SECOND
@@ -66,7 +66,7 @@ class _OnOff:
         return core_schema.no_info_wrap_validator_function(read, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": [True, False, *SWITCH_WORDS]}, handler(schema)]}
+        return {"anyOf": [switch_schema(True, False), handler(schema)]}
 
 
 GuardsField = Annotated[GuardsSpec, _OnOff()]

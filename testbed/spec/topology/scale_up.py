@@ -27,7 +27,6 @@ from testbed.model import (
 )
 from testbed.spec.validation.fields import (
     MAX_DURATION,
-    OFF_WORDS,
     AutoOff,
     Checked,
     DurationField,
@@ -41,6 +40,7 @@ from testbed.spec.validation.fields import (
     Written,
     parse_quantity,
     read_number,
+    switch_schema,
     switch_word,
 )
 from testbed.spec.validation.model import SpecModel, refusal
@@ -137,7 +137,7 @@ class _TimeOrOff(Checked):
         return parse_quantity(value, Duration, MAX_DURATION)
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": [*OFF_WORDS]}, Quantity(Duration, MAX_DURATION).json_schema()]}
+        return {"anyOf": [switch_schema(False), Quantity(Duration, MAX_DURATION).json_schema()]}
 
 
 class CreditsSpec(SpecModel):

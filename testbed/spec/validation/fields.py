@@ -67,8 +67,8 @@ def read_number(value: object, measure: Measure) -> Fraction:
 
 def _number_schema(measure: Measure, number: JsonSchemaValue, bounds: Mapping[str, float]) -> JsonSchemaValue:
     """What editors are told of a number that may be text with a unit."""
-    text = {"type": "string", "pattern": measure.pattern(), "examples": [measure.example]}
-    return {"anyOf": [number | bounds, text]}
+    examples = {} if measure in (COUNT, NUMBER) else {"examples": [measure.example]}
+    return {"anyOf": [number | bounds, {"type": "string", "pattern": measure.pattern(), **examples}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,13 @@ SWITCH_WORDS = {
 }
 """What readers of YAML 1.1 take for truth values; `on` and `off` are words of many keys."""
 
-OFF_WORDS = (False, *(word for word, said in SWITCH_WORDS.items() if not said))
-ON_WORDS = (True, *(word for word, said in SWITCH_WORDS.items() if said))
+
+def switch_schema(*said: bool) -> JsonSchemaValue:
+    """What editors are told of a truth value that says one of `said`."""
+    words = [word for word, meant in SWITCH_WORDS.items() if meant in said]
+    truth: JsonSchemaValue = {"type": "boolean"} if len(said) > 1 else {"const": said[0]}
+    text = {"type": "string", "pattern": f"^({'|'.join(words)})$", "examples": ["on" if True in said else "off"]}
+    return {"anyOf": [truth, text]}
 
 
 def switch_word(value: object) -> bool | None:
@@ -189,8 +194,9 @@ class OneOf(Checked):
 
     def json_schema(self) -> JsonSchemaValue:
         known = [str(value) if isinstance(value, str) else value for value in self.values]
-        other = [word for word in (True, False, *SWITCH_WORDS) if word not in known]
-        return {"enum": [*known, *(word for word in other if written_switch(word, known) in known)]}
+        said = [said for said in (True, False) if written_switch(said, known) in known]
+        words: JsonSchemaValue = {"enum": known}
+        return {"anyOf": [words, switch_schema(*said)]} if said else words
 
     def _listed(self) -> str:
         return ", ".join(str(value) for value in self.values)
@@ -212,7 +218,7 @@ class TrueOrFalse(Checked):
         return said
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"enum": [word for word in (True, False, *SWITCH_WORDS) if not self.not_false or switch_word(word)]}
+        return switch_schema(True) if self.not_false else switch_schema(True, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +391,7 @@ class AutoOff:
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["auto", *OFF_WORDS]}, handler(schema)]}
+        return {"anyOf": [{"const": "auto"}, switch_schema(False), handler(schema)]}
 
 
 @dataclass(frozen=True, slots=True)

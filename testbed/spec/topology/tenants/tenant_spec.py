@@ -22,7 +22,6 @@ from testbed.spec.topology.tenants.route_targets import (
 )
 from testbed.spec.topology.tenants.talks import Talks
 from testbed.spec.validation.fields import (
-    OFF_WORDS,
     Entries,
     Name,
     NodeName,
@@ -32,6 +31,7 @@ from testbed.spec.validation.fields import (
     TrueOrFalse,
     Whole,
     Written,
+    switch_schema,
     switch_word,
 )
 from testbed.spec.validation.model import SpecModel, refusal
@@ -115,7 +115,7 @@ class TenantSpec(SpecModel):
 class EvpnSpec(SpecModel):
     """`fabric.overlay.evpn`."""
 
-    mtu: Written[Annotated[int, Whole(576, 9166, measure=BYTES.counted_in("B"))]] = Field(
+    mtu: Written[Annotated[int, Whole(576, 9166, measure=BYTES.counted_in("B").called("MTU", "4400B"))]] = Field(
         default=None,
         description="Gives the MTU of tenants' NICs in bytes; by default it is 50 less than that of the fabric.",
     )
@@ -157,7 +157,7 @@ class _OrWord:
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(OverlaySpec))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["none", "evpn", *OFF_WORDS]}, handler(schema)]}
+        return {"anyOf": [{"enum": ["none", "evpn"]}, switch_schema(False), handler(schema)]}
 
 
 OverlayField = Annotated[OverlaySpec | None, _OrWord()]

@@ -118,5 +118,5 @@ def test_the_sections_that_hints_name_are_right() -> None:
             elif "homing" in one:
                 continue  # of a network with leaves, which a test of that key has
             else:
-                text = lab(file=one.replace("NAME", "storage"))
+                text = lab(file=one.replace("NAME: {", "storage: {leaves: 1, ") if "NAME" in one else one)
             load_topology_text(text, file="lab.yml")
