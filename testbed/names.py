@@ -73,6 +73,16 @@ def namespace_name(lab: str, node: str) -> str:
     return f"{lab}-{node}"
 
 
+def fitting_name(name: str, longest: int = 48) -> str:
+    """Make a name in small letters, digits and '-', a letter first, of what somebody called a thing elsewhere.
+
+    A word in front that makes it too long, as that of GigabitEthernet0/0/1 does, is cut.
+    """
+    text = re.sub("[^a-z0-9]+", "-", name.lower()).strip("-")
+    word, rest = re.fullmatch("([a-z]*)(.*)", text).groups()  # type: ignore[union-attr]  # it always matches
+    return (word[: max(1, longest - len(rest))] or "n") + rest
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word a user most probably meant, for a hint."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)

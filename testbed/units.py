@@ -1,20 +1,320 @@
-"""Physical quantities as types: `Rate`, `Duration`, `ByteCount`.
+"""Quantities: how users write them (`Measure`), and as types `Rate`, `Duration`, `ByteCount`.
 
 Inside the package a quantity is one of these; at an edge (JSON, kernel, command line) it is a
 plain number whose name carries the unit (`rate_bps`, `delay_ns`, `mtu_bytes`). All three are
 integers of their base unit (bit/s, ns, byte), so that plans compare and hash exactly.
 
-Decimal prefixes are powers of 1000 (IEC 80000-13); `KiB`, `MiB`, `GiB` are powers of 1024.
+Decimal prefixes are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024 (IEC 80000-13); a capital B is a byte and a
+small b a bit. A measure is the one reader of quantities of its kind, in files and on the command line.
 """
 
 from __future__ import annotations
 
+import copy
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import ClassVar, Self
 
-_NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ/]*)\s*$")
+Factors = Mapping[str, Fraction]
+"""Spellings, and how many base units each stands for."""
+
+_LONGEST = 40
+"""Characters of a quantity."""
+_DIGITS = "[0-9]+(?:_[0-9]+)*"
+_NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.[0-9]+)?|\.[0-9]+)(?:[eE][-+]?[0-9]{{1,2}})?"
+_FRACTION = r"[0-9]+/0*[1-9][0-9]*"
+_WRITTEN = re.compile(rf"\s*({_FRACTION}(?![.\w])|{_NUMBER})\s*((?:[%‰]|[^\W\d_]).*?|)\s*", re.DOTALL)
+
+_SI: Factors = {
+    "k": Fraction(10**3),
+    "K": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+}
+_SMALL_SI: Factors = {"m": Fraction(10**6), "g": Fraction(10**9), "t": Fraction(10**12)}
+"""As `tc` and iperf3 write a rate: thousandths of a bit there are not."""
+_IEC: Factors = {"Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40)}
+_NO_PREFIX: Factors = {"": Fraction(1)}
+
+
+class QuantityError(ValueError):
+    """Text that is no quantity of its kind: a stable code, a sentence for the user, and what to write instead."""
+
+    def __init__(self, message: str, hint: str | None = None, *, code: str = "bad-quantity", unit: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code
+        self.unit = unit
+        """The unit that is none of the kind's, where that is what is wrong."""
+
+
+Advice = Callable[[str, str], str | None]
+"""Finds what was probably meant by a number and a unit that is none of a kind's."""
+
+
+class Measure:
+    """One kind of quantity: what may stand behind a number, and what that makes of it.
+
+    `noun` and `example` are for messages, `usual` lists the units that they name. `groups` are pairs of prefixes and
+    units that follow them. `bare`: a number without a unit is a quantity. `fractions`: so is 1/8. `advise` knows what
+    people write who mean something else.
+    """
+
+    def __init__(
+        self,
+        noun: str,
+        example: str,
+        usual: str,
+        groups: Iterable[tuple[Factors, Factors]],
+        *,
+        bare: bool = False,
+        fractions: bool = False,
+        advise: Advice = lambda number, unit: None,
+    ) -> None:
+        self.noun = noun
+        self.example = example
+        self.usual = usual
+        self.bare = self._plain = bare
+        self._groups = tuple(groups)
+        self._fractions = fractions
+        self._advise = advise
+        self._scale = Fraction(1)
+        self.units: Factors = MappingProxyType(
+            {
+                prefix + unit: factor * size
+                for prefixes, units in self._groups
+                for prefix, factor in prefixes.items()
+                for unit, size in units.items()
+            }
+        )
+
+    def counted_in(self, unit: str) -> Measure:
+        """Return the same kind for a key whose name has the unit: a plain number is so many, and so is what is read."""
+        counted = copy.copy(self)
+        counted.bare, counted._scale = True, self._scale / self.units[unit]
+        return counted
+
+    def called(self, noun: str, example: str) -> Measure:
+        """Return the same kind under another name in messages."""
+        called = copy.copy(self)
+        called.noun, called.example = noun, example
+        return called
+
+    def read(self, text: str) -> Fraction:
+        """Return how many base units (or those of `counted_in`) `text` says. Raises `QuantityError`."""
+        shown = repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
+        match = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
+        if match is None or ("/" in match[1] and not self._fractions):
+            hint = "a point stands before decimals, and nothing between thousands" if "," in text else None
+            if self._plain:
+                message = f"must be a {self.noun}, not {shown}"
+                raise QuantityError(message, hint or f"for example {self.example}", code="wrong-type")
+            raise QuantityError(f"{shown} is not a {self.noun} such as {self.example}", hint)
+        number, unit = match.groups()
+        value = Fraction(number)
+        if not unit:
+            if self.bare or not value:
+                return value
+            *several, last = (number + one for one in self._units_for(value))
+            wanted = f"{', '.join(several)} or {last}" if several else last
+            message = f"the {self.noun} {number} has no unit"
+            raise QuantityError(message, f"write the unit, such as {wanted}", code="no-unit")
+        factor = self.units.get(unit)
+        if factor is None:
+            message = f"{shown} has an unknown unit {unit[:_LONGEST]!r} (one of {self.usual})"
+            raise QuantityError(message, self._advise(number, unit) or self._meant(number, unit), unit=unit)
+        return value * factor * self._scale
+
+    def pattern(self, *, bare: bool | None = None) -> str:
+        """The texts that are read, as the regular expression of a JSON Schema; `bare` is that of the kind if None."""
+        units = "|".join(f"(?:{_either(prefixes)})(?:{_either(units)})" for prefixes, units in self._groups)
+        optional = "?" if (self.bare if bare is None else bare) else ""
+        number = f"(?:{_FRACTION}|{_NUMBER})" if self._fractions else _NUMBER
+        return rf"^\s*{number}\s*(?:{units}){optional}\s*$"
+
+    @property
+    def prefixes(self) -> str:
+        """Return the prefixes that stand before a unit, for people."""
+        return ", ".join(dict.fromkeys(prefix for prefixes, _ in self._groups for prefix in prefixes if prefix))
+
+    @property
+    def words(self) -> list[str]:
+        """Return the units without prefixes."""
+        return list(dict.fromkeys(unit for _, units in self._groups for unit in units if unit))
+
+    def _units_for(self, value: Fraction) -> Iterable[str]:
+        """Units of a hint for a number without one: that of the example, of a huge number the smallest."""
+        smallest, *others = self.units
+        if value >= 10**4:
+            return (smallest,)
+        example = re.match(r"[0-9.]+([^\s,]+)", self.example)
+        unit = smallest if example is None else example[1]
+        return (unit, *(one for one in ("us", "ms", "s") if one in others))
+
+    def _meant(self, number: str, unit: str) -> str:
+        meant = next((known for known in self.units if known.lower() == unit.lower()), None)
+        return f"for example {self.example}" if meant is None else f"write {number}{meant}"
+
+
+def _either(spellings: Iterable[str]) -> str:
+    return "|".join(re.escape(one) for one in spellings)
+
+
+def split_quantity(text: str) -> tuple[str, str]:
+    """The number and the unit of a quantity of any kind, as they are written; both empty where it is none."""
+    match = _WRITTEN.fullmatch(text) if len(text) <= _LONGEST else None
+    return ("", "") if match is None else (match[1], match[2])
+
+
+def parse_bdp(text: str) -> float | None:
+    """How many bandwidth-delay products a size such as "64bdp" has; None for a size in another unit."""
+    number, unit = split_quantity(text)
+    return float(Fraction(number)) if unit in BDPS.units and "/" not in number else None
+
+
+def _decimal(number: Fraction) -> str:
+    return f"{float(number):.12g}"
+
+
+# --- the kinds -------------------------------------------------------------------------------------------
+
+_BIT_WORDS = ("bps", "bit/s", "b/s", "bits/s", "bit/sec", "bits/sec", "Bit/s", "bit", "bits", "Bit", "b")
+_BITS: Factors = dict.fromkeys(_BIT_WORDS, Fraction(1))
+_PLAIN_BITS: Factors = dict.fromkeys(_BIT_WORDS[:-1], Fraction(1))
+_BYTES_A_SECOND: Factors = dict.fromkeys(("B/s", "byte/s", "bytes/s", "Byte/s", "Bytes/s"), Fraction(8))
+_ETHERNET: Factors = dict.fromkeys(("bE", "BE", "E", "be"), Fraction(1))
+
+
+def _advise_rate(number: str, unit: str) -> str | None:
+    """Bytes where bits are meant, or bytes a second."""
+    found = re.fullmatch(r"([kKMGT]?i?)(?:B|Bps|[bB]ytes?)", unit)
+    if found is None or "/" in number:
+        return None
+    prefix = found[1]
+    bits = _decimal(Fraction(number) * 8)
+    return f"write {number}{prefix}bps for bits; bytes are {number}{prefix}B/s, which is {bits}{prefix}bps"
+
+
+RATE = Measure(
+    "rate",
+    "400G",
+    "bps, k, M, G, T, Gbit/s, GB/s",
+    (
+        (_NO_PREFIX, _PLAIN_BITS | _BYTES_A_SECOND),
+        (_SI | _IEC, {"": Fraction(1)} | _BITS | _BYTES_A_SECOND),
+        (_SMALL_SI, {"": Fraction(1)} | _BITS),
+        ({key: _SI[key] for key in "MGT"} | _SMALL_SI, _ETHERNET),
+    ),
+    advise=_advise_rate,
+)
+
+
+_TIMES = {
+    1: ("ns", "nsec", "nanosecond", "nanoseconds"),
+    10**3: ("us", "µs", "μs", "usec", "microsecond", "microseconds"),
+    10**6: ("ms", "msec", "millisecond", "milliseconds"),
+    10**9: ("s", "sec", "secs", "second", "seconds"),
+    60 * 10**9: ("m", "min", "minute", "minutes"),
+    3600 * 10**9: ("h", "hr", "hour", "hours"),
+}
+TIME = Measure(
+    "duration",
+    "500ns",
+    "ns, us, ms, s, min, h",
+    ((_NO_PREFIX, {spelling: Fraction(size) for size, spellings in _TIMES.items() for spelling in spellings}),),
+)
+
+
+def _advise_bytes(number: str, unit: str) -> str | None:
+    """Bits where bytes are meant, and small letters, which Docker reads as powers of 1024."""
+    found = re.fullmatch(r"([kKMGTmgt]?)(i?)(b|bits?|B?)", unit)
+    if found is None or "/" in number:
+        return None
+    prefix, binary, what = found.groups()
+    prefix = prefix if prefix in "kK" else prefix.upper()
+    if what.startswith("bit"):
+        return f"a size is in bytes: write {_decimal(Fraction(number) / 8)}{prefix}{binary}B"
+    if binary:
+        return f"write {number}{prefix.upper()}iB"
+    bigger = f", or {number}{prefix.upper()}iB, which counts by 1024" if prefix else ""
+    return f"write {number}{prefix}B{bigger}"
+
+
+_BYTE_WORDS: Factors = dict.fromkeys(("B", "byte", "bytes", "Byte", "Bytes"), Fraction(1))
+BYTES = Measure(
+    "size",
+    "16MB",
+    "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB",
+    ((_NO_PREFIX, _BYTE_WORDS), (_SI | _IEC, {"": Fraction(1)} | _BYTE_WORDS)),
+    advise=_advise_bytes,
+)
+
+COUNT = Measure("whole number", "8", "k, M, G, T", ((_SI, _NO_PREFIX),), bare=True)
+_PERCENT: Factors = {"%": Fraction(1, 100), "percent": Fraction(1, 100)}
+NUMBER = Measure(
+    "number", "0.5", "%, k, M, G, T", ((_NO_PREFIX, _PERCENT), (_SI, _NO_PREFIX)), bare=True, fractions=True
+)
+"""A number that may be written as a percentage, as a fraction, or with a prefix."""
+SHARE = Measure(
+    "share", "7%", "%, ppm", ((_NO_PREFIX, _PERCENT | {"ppm": Fraction(1, 10**6)}),), bare=True, fractions=True
+)
+"""A share or probability: 7% and 0.07 are one."""
+PERCENT = SHARE.counted_in("%").called("number of percent", "40%")
+"""A share in a key that counts percent: 40 and 40% are one."""
+POINTS = Measure("number of percentage points", "8pp", "pp", ((_NO_PREFIX, {"pp": Fraction(1, 100)}),))
+BDPS = Measure(
+    "number of BDPs",
+    "1bdp",
+    "bdp",
+    ((_NO_PREFIX, dict.fromkeys(("bdp", "bdps", "BDP", "BDPs", "Bdp"), Fraction(1))),),
+    bare=True,
+)
+ROUND_TRIPS = Measure(
+    "number of round trips",
+    "2rtts",
+    "rtt, rtts",
+    ((_NO_PREFIX, dict.fromkeys(("rtt", "rtts", "RTT", "RTTs"), Fraction(1))),),
+    bare=True,
+)
+PACKETS_A_SECOND = Measure(
+    "number of packets a second",
+    "100pps",
+    "pps, k, M",
+    ((_NO_PREFIX | _SI, dict.fromkeys(("pps", "packets/s"), Fraction(1))), (_SI, _NO_PREFIX)),
+    bare=True,
+)
+
+MEASURES_OF_KEYS: Mapping[str, Measure] = {
+    "_per_s": NUMBER,
+    "_pps": PACKETS_A_SECOND,
+    "_bps": RATE.counted_in("bps"),
+    "_bytes": BYTES.counted_in("B"),
+    "_ns": TIME.counted_in("ns"),
+    "_us": TIME.counted_in("us"),
+    "_ms": TIME.counted_in("ms"),
+    "_s": TIME.counted_in("s"),
+    "_rtts": ROUND_TRIPS,
+    "_bdps": BDPS,
+    "_mtu": BYTES.counted_in("B"),
+}
+"""The kind of a number by the unit at the end of its key's name."""
+
+
+MEASURES = (RATE, TIME, BYTES, SHARE, NUMBER, COUNT, PERCENT, POINTS, ROUND_TRIPS, PACKETS_A_SECOND)
+"""Every kind, for the reference."""
+
+
+def measure_of_key(name: str, otherwise: Measure) -> Measure:
+    """The kind of a number whose key's name ends with the unit, such as `cnp_us`; `otherwise` where it has none."""
+    return next((measure for ending, measure in MEASURES_OF_KEYS.items() if name.endswith(ending)), otherwise)
+
+
+# --- types -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,8 +323,7 @@ class _Quantity:
 
     value: int
 
-    SUFFIXES: ClassVar[dict[str, Fraction]] = {}
-    EXAMPLE: ClassVar[str] = ""
+    MEASURE: ClassVar[Measure]
 
     def __post_init__(self) -> None:
         if self.value < 0:
@@ -32,21 +331,18 @@ class _Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `text` such as "400G", "500ns" or "16MB".
+        """Read `text` such as "400G", "500ns" or "16MB". Raises `QuantityError`."""
+        return cls.of(cls.MEASURE.read(text), text)
 
-        Raises `ValueError` with a sentence fit for the user.
-        """
-        match = _NUMBER.match(text)
-        if match is None:
-            raise ValueError(f"{text!r} is not a {cls.__name__.lower()} such as {cls.EXAMPLE}")
-        number, suffix = match.groups()
-        factor = cls.SUFFIXES.get(suffix)
-        if factor is None:
-            known = ", ".join(key for key in cls.SUFFIXES if key)
-            raise ValueError(f"{text!r} has an unknown unit {suffix!r} (one of {known})")
-        value = Fraction(number) * factor
+    @classmethod
+    def of(cls, value: Fraction, text: str) -> Self:
+        """Return so many base units, as `text` says. Raises `QuantityError` where they are less than none, or parts."""
+        noun = cls.MEASURE.noun
+        if value < 0:
+            raise QuantityError(f"a {noun} cannot be negative: {text.strip()}", code="out-of-range")
         if value.denominator != 1:
-            raise ValueError(f"{text!r} is finer than the smallest unit kept")
+            hint = f"write {str(cls(round(value))).replace(' ', '')}" if round(value) else None
+            raise QuantityError(f"{text!r} is finer than the smallest unit kept", hint)
         return cls(int(value))
 
     def __bool__(self) -> bool:
@@ -57,25 +353,7 @@ class _Quantity:
 class Rate(_Quantity):
     """A data rate in bit/s."""
 
-    SUFFIXES: ClassVar[dict[str, Fraction]] = {
-        "": Fraction(1),
-        "bps": Fraction(1),
-        "bit/s": Fraction(1),
-        "k": Fraction(10**3),
-        "K": Fraction(10**3),
-        "kbps": Fraction(10**3),
-        "kbit/s": Fraction(10**3),
-        "M": Fraction(10**6),
-        "Mbps": Fraction(10**6),
-        "Mbit/s": Fraction(10**6),
-        "G": Fraction(10**9),
-        "Gbps": Fraction(10**9),
-        "Gbit/s": Fraction(10**9),
-        "T": Fraction(10**12),
-        "Tbps": Fraction(10**12),
-        "Tbit/s": Fraction(10**12),
-    }
-    EXAMPLE: ClassVar[str] = "400G"
+    MEASURE = RATE
 
     @property
     def bps(self) -> int:
@@ -93,17 +371,7 @@ class Rate(_Quantity):
 class Duration(_Quantity):
     """A span of time in nanoseconds."""
 
-    SUFFIXES: ClassVar[dict[str, Fraction]] = {
-        "ns": Fraction(1),
-        "us": Fraction(10**3),
-        "µs": Fraction(10**3),
-        "ms": Fraction(10**6),
-        "s": Fraction(10**9),
-        "m": Fraction(60 * 10**9),
-        "min": Fraction(60 * 10**9),
-        "h": Fraction(3600 * 10**9),
-    }
-    EXAMPLE: ClassVar[str] = "500ns"
+    MEASURE = TIME
 
     @property
     def ns(self) -> int:
@@ -132,24 +400,7 @@ class Duration(_Quantity):
 class ByteCount(_Quantity):
     """A number of bytes. Never scaled."""
 
-    SUFFIXES: ClassVar[dict[str, Fraction]] = {
-        "": Fraction(1),
-        "B": Fraction(1),
-        "k": Fraction(10**3),
-        "kB": Fraction(10**3),
-        "KB": Fraction(10**3),
-        "M": Fraction(10**6),
-        "MB": Fraction(10**6),
-        "G": Fraction(10**9),
-        "GB": Fraction(10**9),
-        "T": Fraction(10**12),
-        "TB": Fraction(10**12),
-        "KiB": Fraction(2**10),
-        "MiB": Fraction(2**20),
-        "GiB": Fraction(2**30),
-        "TiB": Fraction(2**40),
-    }
-    EXAMPLE: ClassVar[str] = "16MB"
+    MEASURE = BYTES
 
     @property
     def bytes(self) -> int:

@@ -14,20 +14,16 @@ The kind has `parameters_of(Checkpoint)`, and `Values.make` makes the object of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from testbed.errors import WorkloadError
-from testbed.units import ByteCount, Duration
+from testbed.units import COUNT, NUMBER, PERCENT, ByteCount, Duration, Measure, measure_of_key, parse_bdp
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-BDP = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*bdp\s*", re.IGNORECASE)
-"""A size in bandwidth-delay products of the lab: "64bdp"."""
 
 _PARAMETER = "parameter"
 """In the metadata of a field: the parameter by which a user gives it."""
@@ -79,6 +75,15 @@ class Parameter:
     choices: tuple[str, ...] = ()
     item: Parameter | None = None
     fields: tuple[Parameter, ...] = ()
+    percent: bool = False
+    """A whole number counts percent, though its name does not say so."""
+
+    @property
+    def measure(self) -> Measure:
+        """Return how text is read as a number: by the unit at the end of the name, such as `_us`, where it has one."""
+        if self.percent:
+            return PERCENT
+        return measure_of_key(self.name, NUMBER if self.type is ParameterType.NUMBER else COUNT)
 
     @property
     def range(self) -> str:
@@ -134,7 +139,7 @@ def shown(value: Any) -> Any:
 
 def size(name: str, default: str | None, description: str, *, low: int = 1) -> Parameter:
     """`default` as one writes it: "64bdp", "16MB"."""
-    given = default if default is None or BDP.fullmatch(default) else ByteCount.parse(default)
+    given = default if default is None or parse_bdp(default) is not None else ByteCount.parse(default)
     return Parameter(name=name, type=ParameterType.SIZE, description=description, default=given, low=low)
 
 
@@ -143,8 +148,18 @@ def duration(name: str, default: str | None, description: str, *, low: int = 0) 
     return Parameter(name=name, type=ParameterType.DURATION, description=description, default=given, low=low)
 
 
-def whole(name: str, default: int | None, description: str, *, low: int = 1, high: int = 1_000_000) -> Parameter:
-    return Parameter(name=name, type=ParameterType.WHOLE, description=description, default=default, low=low, high=high)
+def whole(
+    name: str, default: int | None, description: str, *, low: int = 1, high: int = 1_000_000, percent: bool = False
+) -> Parameter:
+    return Parameter(
+        name=name,
+        type=ParameterType.WHOLE,
+        description=description,
+        default=default,
+        low=low,
+        high=high,
+        percent=percent,
+    )
 
 
 def number(name: str, default: float | None, description: str, *, low: float, high: float) -> Parameter:
@@ -240,8 +255,8 @@ class Values:
         match value:
             case ByteCount():
                 return value.bytes
-            case str() if match := BDP.fullmatch(value):
-                return max(unit, round(float(match[1]) * self.bdp_bytes) // unit * unit)
+            case str() if (bdps := parse_bdp(value)) is not None:
+                return max(unit, round(bdps * self.bdp_bytes) // unit * unit)
         raise WorkloadError(f"{name} is {value!r}, which is no size", field=name)
 
     def ns(self, name: str) -> int:

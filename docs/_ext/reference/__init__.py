@@ -13,13 +13,14 @@ from types import MappingProxyType
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-from reference import catalogues, commands, errors, keys, packages, shipped, states
+from reference import catalogues, commands, errors, keys, packages, quantities, shipped, states
 
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
         "commands": commands.page,
         "topology-keys": keys.topology_page,
         "scenario-keys": keys.scenario_page,
+        "quantities": quantities.page,
         "transports": keys.transports_page,
         "faults": keys.faults_page,
         "workloads": catalogues.workloads_page,

@@ -154,6 +154,8 @@ class _Walk:
         if several := [
             other for other in (*one.get("anyOf", ()), *one.get("oneOf", ())) if other.get("type") != "null"
         ]:
+            if any(other.get("type") in ("integer", "number") for other in several):  # its text says the same number
+                several = [other for other in several if other.get("type") != "string" or "examples" in other]
             return ", or ".join(dict.fromkeys(self.type_of(other, path) for other in several))
         if "const" in one:
             return code(str(one["const"]).lower() if isinstance(one["const"], bool) else one["const"])

@@ -70,12 +70,12 @@ def storm(
     from testbed.cli.counters.pause_rows import storm_priority
     from testbed.cli.lab_choice import open_lab, split_port
     from testbed.collect.port_table import tabulate_ports
-    from testbed.units import Duration
+    from testbed.units import Duration, QuantityError
 
     try:
         length = Duration.parse(duration)
-    except ValueError as error:
-        raise TestbedError(f"--for {duration}: {error}", hint="for example 2s or 500ms") from error
+    except QuantityError as error:
+        raise TestbedError(f"--for {duration}: {error}", hint=error.hint) from error
     lab = open_lab(name)
     node, interface = split_port(port)
     lab.port(node, interface)

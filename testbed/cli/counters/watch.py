@@ -18,7 +18,7 @@ from testbed.deploy.records.state import StateDirectory
 from testbed.descriptors import wait_readable
 from testbed.errors import LabNotFound, TestbedError
 from testbed.interrupt import Interrupt
-from testbed.units import Duration
+from testbed.units import TIME, QuantityError
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -75,8 +75,8 @@ def print_stats(lab: RunningLab, options: StatsOptions) -> None:
 def parse_span_s(text: str) -> float:
     """Read `2`, `0.5` (seconds) or `500ms`. Raises `TestbedError` for anything else."""
     try:
-        seconds = float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else Duration.parse(text).seconds
-    except ValueError as error:
+        seconds = float(TIME.counted_in("s").read(text))
+    except QuantityError as error:
         raise TestbedError(f"{text!r} is not a span of time", hint="for example 2, 0.5 or 500ms") from error
     if seconds < SHORTEST_INTERVAL_S:
         raise TestbedError(f"{text} is too short a span", hint=f"{SHORTEST_INTERVAL_S:g} s or more")

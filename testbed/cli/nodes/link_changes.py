@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,9 +10,7 @@ from typing import Any
 from testbed.deploy.links.changes import LinkChange, LinkDirection
 from testbed.errors import TestbedError
 from testbed.model import DelayBy
-from testbed.units import Duration, Rate
-
-_PERCENT = re.compile(r"^(\d+(?:\.\d+)?)\s*%$")
+from testbed.units import SHARE, Duration, QuantityError, Rate, split_quantity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,32 +48,31 @@ class LinkOptions:
             raise wrong(str(error), "`testbed link set --help` lists what can be changed") from error
 
     def _chosen_rate(self, rate: str) -> dict[str, Any]:
-        if not _PERCENT.match(rate):
+        if split_quantity(rate)[1] not in SHARE.units:
             return {"lab_rate" if self.lab_rate else "rate": _quantity(Rate, "--rate", rate)}
         if self.lab_rate:
             raise wrong(f"--rate {rate} is a share of the declared rate, in the lab as in the fabric")
-        return {"rate_share": parse_share("--rate", rate, most=None)}
+        return {"rate_share": parse_share("--rate", rate, most=math.inf)}
 
 
-def parse_share(option: str, text: str, *, most: float | None = 100.0) -> float:
-    """Read a percentage, "0.1%" as 0.001. It may be `most` percent at most; None is without a limit."""
-    match = _PERCENT.match(text)
-    if match is None:
-        raise wrong(f"{option} {text}: expected a percentage such as 0.1%", "the % sign is part of it")
-    percent = float(match[1])
-    if most is not None and percent > most:
-        raise wrong(f"{option} {text}: more than {most:g}%")
-    return percent / 100
+def parse_share(option: str, text: str, *, most: float = 1) -> float:
+    """Read a share, "0.1%" as 0.001, of `most` at most. A plain number is refused: `tc` counts percent."""
+    try:
+        share = float(SHARE.read(text))
+    except QuantityError as error:
+        raise wrong(f"{option} {text}: {error}", error.hint) from error
+    if share and split_quantity(text) == (text.strip(), "") and "/" not in text:
+        raise wrong(f"{option} {text}: of a hundred, or of one?", f"write {share:g}%, or {100 * share:g}%")
+    if not 0 <= share <= most:
+        raise wrong(f"{option} {text}: must be from 0% to 100%")
+    return share
 
 
 def _quantity(kind: type[Rate | Duration], option: str, text: str) -> Rate | Duration:
     try:
-        value = kind.parse(text)
-    except ValueError as error:
-        raise wrong(f"{option} {text}: {error}") from error
-    if not text.strip()[-1].isalpha():
-        raise wrong(f"{option} {text}: a unit is missing", f"for example {kind.EXAMPLE}")
-    return value
+        return kind.parse(text)
+    except QuantityError as error:
+        raise wrong(f"{option} {text}: {error}", error.hint) from error
 
 
 def wrong(message: str, hint: str | None = None) -> TestbedError:

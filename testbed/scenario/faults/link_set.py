@@ -10,7 +10,7 @@ from testbed.fabric.scale_up_links import find_links
 from testbed.model import Lab
 from testbed.model.scenario import Scalar
 from testbed.scenario.faults.lab_fault import FaultPlace, FaultSite, LabFault
-from testbed.units import Duration, Rate
+from testbed.units import SHARE, Duration, Rate, split_quantity
 
 LOSSES = ("loss", "loss_every", "corruption", "silent")
 """Settings that lose packets. They are fields of the data path's maps, which only a lab with `qos:` has."""
@@ -71,8 +71,8 @@ class LinkSet(LabFault):
 
 def link_change(settings: Mapping[str, Scalar]) -> LinkChange:
     """The words of a scenario file as a change of a link. Raises `ValueError` for what is none."""
-    rate = None if settings.get("rate") is None else str(settings["rate"]).strip()
-    is_share = rate is not None and rate.endswith("%")
+    rate = None if settings.get("rate") is None else str(settings["rate"])
+    is_share = rate is not None and split_quantity(rate)[1] in SHARE.units
     every, burst = settings.get("loss_every"), settings.get("burst")
     return LinkChange(
         rate=Rate.parse(rate) if rate is not None and not is_share else None,
@@ -92,8 +92,5 @@ def _duration(value: Scalar | None) -> Duration | None:
 
 
 def _share(value: Scalar | None) -> float | None:
-    """A share from 0 to 1 that is written as a number, or as a percentage in text."""
-    if value is None:
-        return None
-    text = str(value).strip()
-    return float(text.rstrip("% ")) / 100 if text.endswith("%") else float(text)
+    """A share that is written as a number, or in a way that files have it."""
+    return None if value is None else float(SHARE.read(str(value)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -13,17 +13,16 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.model import Depth, DepthUnit
 from testbed.names import nearest
-from testbed.spec.validation.fields import Checked
+from testbed.spec.validation.fields import Checked, read_quantity, switch_schema, switch_word, written_switch
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
-from testbed.units import ByteCount
+from testbed.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
 
 MAX_BYTES = 4_000_000_000
 """Counters of the data path have 32 bits."""
 MAX_BDP = 10_000.0
-_SIZE = re.compile(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*([A-Za-z]+)\s*")
-_BARE_NUMBER = re.compile(r"\s*\d{1,12}(\.\d{1,9})?\s*")
-_BYTE_UNITS = ("B", "kB", "KB", "MB", "GB", "KiB", "MiB", "GiB")
+_EXAMPLE_RATE = Rate.parse("400G")
+_EXAMPLE_BUFFER = ByteCount.parse("16MB")
 
 DSCP_NAMES = {
     **{f"cs{n}": 8 * n for n in range(8)},
@@ -35,32 +34,35 @@ DSCP_NAMES = {
 """RFC 2474 section 4.2.2 (cs), RFC 2597 (af), RFC 3246 (ef), RFC 8622 (le); be is the default, 0."""
 
 
-def _amount(value: object, noun: str, units: tuple[str, ...], example: str) -> tuple[float, str]:
-    """The number and the unit of text such as "150KB"."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        shown = quote(value)
-        raise refusal("no-unit", f"the {noun} {shown} has no unit", f"write the unit, such as {example}")
-    if not isinstance(value, str):
-        raise refusal("wrong-type", f"must be a {noun} such as {example}, not {quote(value)}")
-    if _BARE_NUMBER.fullmatch(value):
-        raise refusal("no-unit", f"the {noun} {value.strip()} has no unit", f"write the unit, such as {example}")
-    match = _SIZE.fullmatch(value)
-    if match is None:
-        raise refusal("bad-quantity", f"{quote(value)} is not a {noun} such as {example}")
-    number, unit = match.groups()
-    known = next((name for name in units if name == unit or (name == "bdp" and unit.lower() == "bdp")), None)
-    if known is None:
-        raise refusal("bad-quantity", f"{quote(value)} has an unknown unit {unit!r} (one of {', '.join(units)})")
-    return float(number), known
+_DEPTH = BYTES.called("queue depth", "150KB or 0.2bdp")
+_AUTO_DEPTH = BYTES.called("queue depth", "150KB, 0.2bdp or auto")
 
 
-def _bytes(value: object, number: float, unit: str, noun: str) -> int:
-    count = number * float(ByteCount.SUFFIXES[unit])
-    if count != int(count):
-        raise refusal("bad-quantity", f"{quote(value)} is not a whole number of bytes")
+def _bytes(value: object, measure: Measure) -> int:
+    count = read_quantity(value, ByteCount, measure).bytes
     if count > MAX_BYTES:
-        raise refusal("out-of-range", f"the {noun} must be at most {ByteCount(MAX_BYTES)}, not {quote(value)}")
-    return int(count)
+        raise refusal("out-of-range", f"the {measure.noun} must be at most {ByteCount(MAX_BYTES)}, not {quote(value)}")
+    return count
+
+
+def _depth_hint(value: object) -> str | None:
+    """What to write for a depth in percent, which may be of this or that, or in time, which is another at each port."""
+    number, unit = split_quantity(str(value))
+    if unit == "%":
+        share = Fraction(number) / 100
+        part = ByteCount(max(0, round(share * _EXAMPLE_BUFFER.bytes)))
+        return (
+            f"of what? of a BDP it is {float(share):g}bdp; of the memory of a switch (buffer.shared) write its bytes,"
+            f" {_spelled(part)} of {_spelled(_EXAMPLE_BUFFER)}"
+        )
+    if unit in TIME.units and "/" not in number:
+        sent = ByteCount(max(0, round(Fraction(number) * TIME.units[unit] * _EXAMPLE_RATE.bps / 8 / 10**9)))
+        return f"write what a port sends in that time: at 400G, {_spelled(sent)}; or a share of a BDP, such as 0.2bdp"
+    return None
+
+
+def _spelled(size: ByteCount) -> str:
+    return str(size).replace(" ", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +70,22 @@ class DepthOf(Checked):
     """A queue depth: "150KB" or "0.2bdp". `auto`: the word is a value too, None."""
 
     auto: bool = False
-    example: str = "150KB or 0.2bdp"
 
     def check(self, value: object) -> Depth | None:
         if self.auto and value == "auto":
             return None
-        example = f"auto, {self.example}" if self.auto else self.example
-        number, unit = _amount(value, "queue depth", (*_BYTE_UNITS, "bdp"), example)
-        if unit != "bdp":
-            return Depth(float(_bytes(value, number, unit, "queue depth")))
-        if number > MAX_BDP:
-            raise refusal("out-of-range", f"the queue depth must be at most {MAX_BDP:g}bdp, not {quote(value)}")
-        return Depth(number, DepthUnit.BDP)
+        if isinstance(value, str) and (bdps := parse_bdp(value)) is not None:
+            if not 0 <= bdps <= MAX_BDP:
+                raise refusal("out-of-range", f"the queue depth must be at most {MAX_BDP:g}bdp, not {quote(value)}")
+            return Depth(bdps, DepthUnit.BDP)
+        measure = _AUTO_DEPTH if self.auto else _DEPTH
+        if (hint := _depth_hint(value)) is not None:
+            raise refusal("bad-quantity", f"{quote(value)} is not a queue depth such as {measure.example}", hint)
+        return Depth(float(_bytes(value, measure)))
 
     def json_schema(self) -> JsonSchemaValue:
-        auto = "auto|" if self.auto else ""
-        units = "|".join((*_BYTE_UNITS, "bdp", "BDP"))
-        return {
-            "type": "string",
-            "pattern": rf"^({auto}\s*\d+(\.\d+)?\s*({units})\s*)$",
-            "examples": [self.example.split()[0], "0.2bdp"],
-        }
+        texts = [{"type": "string", "pattern": one} for one in (BYTES.pattern(), BDPS.pattern(bare=False))]
+        return {"anyOf": [*texts, *([{"const": "auto"}] if self.auto else [])], "examples": ["150KB", "0.2bdp"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,34 +95,13 @@ class SizeInBytes(Checked):
     example: str = "16MB"
 
     def check(self, value: object) -> int:
-        number, unit = _amount(value, "size", _BYTE_UNITS, self.example)
-        size = _bytes(value, number, unit, "size")
+        size = _bytes(value, BYTES)
         if not size:
             raise refusal("out-of-range", "the size must be more than zero")
         return size
 
     def json_schema(self) -> JsonSchemaValue:
-        units = "|".join(_BYTE_UNITS)
-        return {"type": "string", "pattern": rf"^\s*\d+(\.\d+)?\s*({units})\s*$", "examples": [self.example]}
-
-
-@dataclass(frozen=True, slots=True)
-class Number(Checked):
-    """A number from `low` to `high`. `hint` is for one that is out of range."""
-
-    low: float
-    high: float
-    hint: str | None = None
-
-    def check(self, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise refusal("wrong-type", f"must be a number, not {quote(value)}")
-        if not self.low <= value <= self.high or not math.isfinite(value):
-            raise refusal("out-of-range", f"must be from {self.low:g} to {self.high:g}, not {quote(value)}", self.hint)
-        return float(value)
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {"type": "number", "minimum": self.low, "maximum": self.high}
+        return {"type": "string", "pattern": BYTES.pattern(), "examples": [self.example]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +131,36 @@ class _Dscp(Checked):
 
 
 DscpField = Annotated[int, _Dscp()]
+_DSCP_RANGE = re.compile(r"\s*([0-9]|[1-5][0-9]|6[0-3])\s*-\s*([0-9]|[1-5][0-9]|6[0-3])\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Dscps:
+    """A list of DSCPs, a single one, or a range such as 24-31, as configurations of switches have it."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def listed(value: object) -> object:
+            if isinstance(value, dict):
+                return value
+            entries = value if isinstance(value, list) else [value]
+            return [code_point for entry in entries for code_point in _code_points(entry)]
+
+        return core_schema.no_info_before_validator_function(listed, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        one = {"anyOf": [_Dscp().json_schema(), {"type": "string", "pattern": f"^{_DSCP_RANGE.pattern}$"}]}
+        return {"anyOf": [one, {"type": "array", "items": one}], "examples": ["24-31"]}
+
+
+def _code_points(entry: object) -> list[object]:
+    """The code points of a range, from the lower to the higher; what is none is left as it is."""
+    match = _DSCP_RANGE.fullmatch(entry) if isinstance(entry, str) else None
+    if match is None or int(match[1]) > int(match[2]):
+        return [entry]
+    return list(range(int(match[1]), int(match[2]) + 1))
+
+
+DscpList = Annotated[list[DscpField], _Dscps()]
 DepthField = Annotated[Depth, DepthOf()]
 AutoDepthField = Annotated[Depth | None, DepthOf(auto=True)]
 SizeField = Annotated[int, SizeInBytes()]
@@ -162,22 +168,29 @@ SizeField = Annotated[int, SizeInBytes()]
 
 @dataclass(frozen=True, slots=True)
 class OrWord:
-    """A mapping for `model`, or `word` for none of it (`false`) or for all by default (`auto`); kept as it is."""
+    """A mapping for `model`, or `word` for none of it (`false`) or for all by default (`auto`); kept as it is.
+
+    `hint` is for those who wrote neither.
+    """
 
     model: type[SpecModel]
     word: object
     keys: str
+    hint: str
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> Any:
             if isinstance(value, dict):
                 return read_mapping(value)
+            value = written_switch(value, (self.word,))
             if value == self.word and isinstance(value, bool) == isinstance(self.word, bool):
                 return value
             word = self.word if isinstance(self.word, str) else quote(self.word)
-            raise refusal("wrong-type", f"must be {word} or a mapping with {self.keys}, not {quote(value)}")
+            hint = f"write {word}" if switch_word(value) and self.word == "auto" else self.hint
+            raise refusal("wrong-type", f"must be {word} or a mapping with {self.keys}, not {quote(value)}", hint)
 
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"const": self.word}, handler(schema)]}
+        word = {"const": self.word} if isinstance(self.word, str) else switch_schema(False)
+        return {"anyOf": [word, handler(schema)]}

@@ -17,10 +17,23 @@ from testbed.fabric import QOS_PRESETS
 from testbed.model import BalancingMode, HashEngine, MarkAt, MarkBy, NodeKind, NonEct, Role
 from testbed.model.markers import KERNEL_MARKERS
 from testbed.names import nearest
-from testbed.spec.qos.fields import AutoDepthField, DepthField, DscpField, Number, OrWord, SizeField
-from testbed.spec.validation.fields import Checked, DurationField, Entries, Flag, Name, OneOf, Section, Whole, Written
+from testbed.spec.qos.fields import AutoDepthField, DepthField, DscpList, OrWord, SizeField
+from testbed.spec.validation.fields import (
+    Checked,
+    DurationField,
+    Entries,
+    Flag,
+    Name,
+    Number,
+    OneOf,
+    Section,
+    Share,
+    Whole,
+    Written,
+)
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
+from testbed.units import PERCENT
 
 HOST_TIER = "host"
 TIERS = (HOST_TIER, *(role.value for role in Role))
@@ -74,8 +87,8 @@ class EcnSpec(SpecModel):
     kmax: Written[DepthField] = Field(
         default=None, description="Gives the queue depth from which every packet is marked."
     )
-    pmax: Written[Annotated[float, Number(0.0001, 1, "a probability: 7% is 0.07")]] = Field(
-        default=None, description="Gives the marking probability just below kmax; the default is 1."
+    pmax: Written[Annotated[float, Share(0.0001)]] = Field(
+        default=None, description="Gives the marking probability just below kmax, such as 7%; the default is 1."
     )
     non_ect: Written[Annotated[str, OneOf(tuple(NonEct))]] = Field(
         default=None, description="Says whether to keep (default) or drop what would be marked but is not ECN-capable."
@@ -106,25 +119,32 @@ class PfcSpec(SpecModel):
 class ClassSpec(SpecModel):
     """An entry of `qos.classes`. Keys that are left out come from less specific layers, or from the preset."""
 
-    dscp: Entries[list[DscpField]] = Field(default=[], description="Lists the DSCPs of the class, such as [26, cs6].")
+    dscp: Entries[DscpList] = Field(
+        default=[], description="Lists the DSCPs of the class, such as [26, cs6], 26 or 24-31."
+    )
     pcp: Written[Annotated[int, Whole(0, 7)]] = Field(
         default=None, description="Gives the priority (IEEE 802.1Q), also of pause frames; by default the DSCP does."
     )
     default: Written[Flag] = Field(default=None, description="Says whether it takes every DSCP that no class names.")
     strict: Written[Flag] = Field(default=None, description="Says whether it goes before all that are not strict.")
-    weight: Written[Annotated[int, Whole(1, 100)]] = Field(
+    weight: Written[Annotated[int, Whole(1, 100, measure=PERCENT)]] = Field(
         default=None, description="Gives its percent of what strict classes leave; those of a port sum to 100."
     )
     lossless: Written[Flag] = Field(default=None, description="Says whether it is paused by PFC instead of dropped.")
     limit: Written[DepthField] = Field(
         default=None, description="Drops packets above this depth; only lossy classes have it."
     )
-    ecn: Written[Annotated[EcnSpec | Literal[False], OrWord(EcnSpec, False, "kmin and kmax")]] = Field(
-        default=None, description="Gives the WRED curve that marks with ECN, or false."
-    )
-    pfc: Written[Annotated[PfcSpec | Literal["auto"], OrWord(PfcSpec, "auto", "xoff, xon and headroom")]] = Field(
-        default=None, description="Gives the thresholds of a lossless class, or auto."
-    )
+    ecn: Written[
+        Annotated[
+            EcnSpec | Literal[False], OrWord(EcnSpec, False, "kmin and kmax", "write {kmin: 0.2bdp, kmax: 0.8bdp}")
+        ]
+    ] = Field(default=None, description="Gives the WRED curve that marks with ECN, or false.")
+    pfc: Written[
+        Annotated[
+            PfcSpec | Literal["auto"],
+            OrWord(PfcSpec, "auto", "xoff, xon and headroom", "write lossless: false for a class without PFC"),
+        ]
+    ] = Field(default=None, description="Gives the thresholds of a lossless class, or auto.")
 
 
 class BufferSpec(SpecModel):
@@ -185,9 +205,12 @@ class QosSettings(SpecModel):
         default=None,
         description="Says whether ECN marks are counted by queue depth, which costs less than 0.1 us a packet.",
     )
-    watchdog: Written[Annotated[WatchdogSpec | Literal[False], OrWord(WatchdogSpec, False, "detect and restore")]] = (
-        Field(default=None, description="Describes the PFC watchdog, or is false.")
-    )
+    watchdog: Written[
+        Annotated[
+            WatchdogSpec | Literal[False],
+            OrWord(WatchdogSpec, False, "detect and restore", "write {detect: 200ms, restore: 200ms}"),
+        ]
+    ] = Field(default=None, description="Describes the PFC watchdog, or is false.")
     base_rtt: Written[DurationField] = Field(
         default=None,
         description="Gives the real base RTT that bdp is made of; by default it is modelled from the longest path.",

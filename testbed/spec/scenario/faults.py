@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,7 +12,6 @@ from pydantic.json_schema import JsonSchemaValue
 from testbed.errors import Problem
 from testbed.fabric.scale_up_links import EXAMPLE, ScaleUpPlace, names_gpu_link
 from testbed.model.scenario import Fault, Scalar
-from testbed.spec.qos.fields import Number
 from testbed.spec.topology.endpoints import Endpoint
 from testbed.spec.topology.scale_up import MAX_PLANES
 from testbed.spec.validation.fields import (
@@ -21,22 +19,23 @@ from testbed.spec.validation.fields import (
     Checked,
     Flag,
     NodeName,
+    Number,
     OneOf,
     Share,
     Whole,
     Written,
     parse_quantity,
+    read_number,
 )
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.validation.quantities import Span
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
-from testbed.units import Duration, Rate
+from testbed.units import RATE, SHARE, Duration, Rate, split_quantity
 
 DAEMONS = ("bgpd", "bfdd", "zebra")
 MOST_LOST = 1_000_000_000
 MOST_BURST = 1_000_000
-_PERCENT = re.compile(r"\s*[0-9]{1,6}(\.[0-9]{1,6})?\s*%\s*")
 _Time = Annotated[Duration, Span()]
 
 
@@ -45,15 +44,16 @@ class _LinkRate(Checked):
     """A share of the declared rate, or a rate of the fabric; kept as `testbed link set --rate` takes it."""
 
     def check(self, value: object) -> str:
-        if isinstance(value, str) and _PERCENT.fullmatch(value):
-            if not float(value.strip().rstrip("%")):
-                raise refusal("out-of-range", "a rate of 0% is no rate", "silent: true, or down: true")
+        if isinstance(value, str) and split_quantity(value)[1] in SHARE.units:
+            if read_number(value, SHARE) <= 0:
+                raise refusal("out-of-range", f"a rate of {value} is no rate", "silent: true, or down: true")
             return value.replace(" ", "")
         parse_quantity(value, Rate, MAX_RATE)
         return str(value).replace(" ", "")
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(%|[A-Za-z/]+)\s*$", "examples": ["50%", "100G"]}
+        texts = [{"type": "string", "pattern": one} for one in (RATE.pattern(), SHARE.pattern(bare=False))]
+        return {"anyOf": texts, "examples": ["50%", "100G"]}
 
 
 @dataclass(frozen=True, slots=True)

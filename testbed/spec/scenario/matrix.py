@@ -8,12 +8,14 @@ from itertools import product
 
 from testbed.errors import Problem, SpecError
 from testbed.model.scenario import Scalar
+from testbed.model.transports import TRANSPORTS
 from testbed.names import nearest
 from testbed.spec.scenario.spec import ScenarioSpec
 from testbed.spec.scenario.transport import TRANSPORT_KEY
 from testbed.spec.topology.spec import LabSpec
 from testbed.spec.yaml.document import OVERRIDE_FILE, Document, Tree
 from testbed.spec.yaml.paths import Path, format_path, parse_path, quote
+from testbed.workload.registry import KINDS
 
 MAX_POINTS = 1000
 SWEPT = ("transport", "workload", "faults", "repeat")
@@ -74,6 +76,9 @@ def key_hint(key: str) -> str:
     """Return what was probably meant by a key that belongs nowhere."""
     head = key.partition(".")[0].partition("[")[0]
     meant = nearest(head, (*_OWN, "topology", *_TOPOLOGY_KEYS))
+    for section, declared in (("workload", KINDS), ("transport", TRANSPORTS)):
+        if any(one.name == head for owner in declared.values() for one in owner.parameters):
+            return f"did you mean {section}.{key}?"
     if meant and meant != head:
         return f"did you mean {meant}{key[len(head) :]}?"
     return "for example workload.bytes, transport.paths, fabric.hosts, qos.load_balancing.mode"

@@ -9,6 +9,7 @@ from pydantic import Field
 from testbed.model.scenario import Probes
 from testbed.spec.validation.fields import AutoOff, Whole, Written
 from testbed.spec.validation.model import SpecModel
+from testbed.units import PACKETS_A_SECOND
 
 FASTEST_PPS = 1000
 MOST_PORTS = 64
@@ -17,7 +18,7 @@ MOST_PORTS = 64
 class ProbesSpec(SpecModel):
     """`probes: {rate: 50, ports: 4}`."""
 
-    rate: Written[Annotated[int, Whole(1, FASTEST_PPS)]] = Field(
+    rate: Written[Annotated[int, Whole(1, FASTEST_PPS, measure=PACKETS_A_SECOND)]] = Field(
         default=None, description="Gives the packets a second of each stream, in lab time; by default at most 20."
     )
     ports: Written[Annotated[int, Whole(1, MOST_PORTS)]] = Field(
@@ -32,7 +33,6 @@ ProbesField = Annotated[
         ProbesSpec,
         "rate or ports",
         on_hint="auto, or nothing at all, sends those that a scenario needs",
-        off_hint="write off",
     ),
 ]
 

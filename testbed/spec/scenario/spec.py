@@ -25,13 +25,14 @@ from testbed.workload.metrics import CATALOGUE
 MAX_RUNS = 1000
 MAX_RETRIES = 5
 _WORD = r"^.+$"
+_OF_TOPOLOGY = tuple(key for key in LabSpec.model_fields if key not in ("name", "topology"))
 
 
 def _check_dotted_key(key: str) -> None:
     parse_path(key)
 
 
-_DottedKey = Annotated[str, Name(_check_dotted_key, _WORD)]
+_DottedKey = Annotated[str, Name(_check_dotted_key, _WORD, renamed=False)]
 _Value = Annotated[Scalar, Value()]
 
 
@@ -55,6 +56,11 @@ class _Mapping:
 
 class TopologyRefSpec(SpecModel):
     """The `topology:` section."""
+
+    ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
+        key: f"write inline: {{name: lab, {key}: ...}}, or set: {{{key}.KEY: VALUE}} beside file"
+        for key in _OF_TOPOLOGY
+    }
 
     file: Written[Annotated[str, Text(1024)]] = Field(
         default=None, description="Names a topology file, relative to this one."
@@ -119,6 +125,10 @@ class ExpectationSpec(SpecModel):
 
 class ScenarioSpec(SpecModel):
     """A whole scenario file."""
+
+    ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
+        key: f"write topology: {{inline: {{name: lab, {key}: ...}}}}, or name a file with it" for key in _OF_TOPOLOGY
+    }
 
     name: Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,27}$")] = Field(description="Names the scenario.")
     description: Annotated[str, Text(2000)] = Field(

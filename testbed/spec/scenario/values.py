@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError
 
 from testbed.model.scenario import Scalar
-from testbed.spec.validation.fields import Checked
+from testbed.spec.validation.fields import Checked, read_number
 from testbed.spec.validation.model import refusal
-from testbed.spec.validation.quantities import PERCENT
 from testbed.spec.yaml.paths import quote
-from testbed.units import ByteCount, Duration, Rate
+from testbed.units import BYTES, COUNT, NUMBER, POINTS, RATE, SHARE, TIME, Measure, split_quantity
 from testbed.workload.metrics import MetricUnit
 
 MAX_VALUES = 100
 """Of one key of a matrix."""
-_POINTS = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*pp\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class MatrixValues(Checked):
 
     def check(self, value: object) -> tuple[Scalar, ...]:
         if not isinstance(value, list):
-            raise refusal("wrong-type", f"must be a list, not {quote(value)}", "write [a, b]")
+            raise refusal("wrong-type", f"must be a list, not {quote(value)}", f"write [{quote(value)}]")
         if not 1 <= len(value) <= MAX_VALUES:
             raise refusal("out-of-range", f"a key of the matrix has 1 to {MAX_VALUES} values, not {len(value)}")
         values = tuple(Value().check(item) for item in value)
@@ -54,30 +53,30 @@ class MatrixValues(Checked):
         return {"type": "array", "items": Value().json_schema(), "minItems": 1, "maxItems": MAX_VALUES}
 
 
+_MEASURES: Mapping[MetricUnit, Measure] = {
+    MetricUnit.BITS_PER_S: RATE.counted_in("bps"),
+    MetricUnit.BYTES_PER_S: RATE.counted_in("B/s"),
+    MetricUnit.SECONDS: TIME.counted_in("s"),
+    MetricUnit.BYTES: BYTES.counted_in("B"),
+    MetricUnit.PACKETS: COUNT,
+    MetricUnit.RATIO: NUMBER,
+    MetricUnit.SHARE: SHARE,
+    MetricUnit.COUNT: COUNT,
+}
+_LARGEST_PLAIN_SHARE = 2
+"""A metric may exceed its ideal a little; a plain 7 is 7% to most people."""
+
+
 def parse_bound(value: Scalar, unit: MetricUnit) -> float:
-    """A bound of a metric, in its unit: a number, a percentage, or a quantity such as 900ms where the unit is one.
+    """A bound of a metric, in its unit: a number, or text such as 900ms or 90% where the unit is one.
 
     Raises a refusal.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    kind = {MetricUnit.SECONDS: Duration, MetricUnit.BYTES: ByteCount, MetricUnit.BITS_PER_S: Rate}.get(unit)
-    examples = {MetricUnit.SECONDS: "900ms", MetricUnit.BYTES: "150KB", MetricUnit.BITS_PER_S: "90M"}
-    dimensionless = unit in (MetricUnit.SHARE, MetricUnit.RATIO)
-    if isinstance(value, str):
-        if dimensionless and (match := PERCENT.fullmatch(value)):
-            return float(match[1]) / 100
-        if kind is not None:
-            try:
-                quantity = kind.parse(value)
-            except ValueError as error:
-                message = f"{quote(value)} is no number of {unit.value} and no quantity such as {examples[unit]}"
-                raise refusal("bad-quantity", message) from error
-            return quantity.value / 1e9 if isinstance(quantity, Duration) else float(quantity.value)
-    what = "a number or a percentage" if dimensionless else "a number"
-    if unit in examples:
-        what += f" of {unit.value}, or a quantity such as {examples[unit]}"
-    raise refusal("wrong-type", f"must be {what}, not {quote(value)}")
+    number = float(read_number(value, _MEASURES[unit]))
+    if unit is MetricUnit.SHARE and "%" not in str(value) and abs(number) > _LARGEST_PLAIN_SHARE:
+        hint = f"write {number:g}%, or {number / 100:g}"
+        raise refusal("out-of-range", f"{quote(value)} may be a share or a number of percent", hint)
+    return number
 
 
 def parse_tolerance(value: Scalar, unit: MetricUnit) -> tuple[float, bool]:
@@ -85,19 +84,19 @@ def parse_tolerance(value: Scalar, unit: MetricUnit) -> tuple[float, bool]:
 
     Raises a refusal.
     """
-    if isinstance(value, str) and (match := PERCENT.fullmatch(value)):
-        number, relative = float(match[1]) / 100, True
-    elif isinstance(value, str) and (match := _POINTS.fullmatch(value)):
+    spelled = split_quantity(str(value))[1]
+    if spelled in SHARE.units:
+        number, relative = float(read_number(value, SHARE)), True
+    elif spelled == "pp":
         if unit is not MetricUnit.SHARE:
             raise refusal("bad-quantity", f"only shares have percentage points; this metric's unit is {unit.value}")
-        number, relative = float(match[1]) / 100, False
+        number, relative = float(read_number(value, POINTS)), False
     else:
         try:
             number, relative = parse_bound(value, unit), False
-        except ValueError as error:
-            raise refusal(
-                "wrong-type", f"must be a tolerance, not {quote(value)}", "8% of what the oracle says, or 8pp"
-            ) from error
+        except PydanticCustomError as error:
+            hint = (error.context or {})["hint"] or "8% of what the oracle says, or 8pp"
+            raise refusal("wrong-type", f"must be a tolerance, not {quote(value)}", hint) from error
     if number < 0:
         raise refusal("out-of-range", f"a tolerance cannot be negative: {quote(value)}")
     return number, relative

@@ -139,6 +139,12 @@ class RanksSpec(SpecModel):
 class WorkloadSpec(SpecModel):
     """The keys that the `workload:` section may have whatever its kind."""
 
+    ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
+        **dict.fromkeys(("size", "message_size", "msg_size", "size_bytes"), "write bytes: 16MB, or bytes: 64bdp"),
+        "timeout": "write time_limit: 60s",
+        "seed": "write repeat: {seed: 7} beside workload",
+    }
+
     ranks: Written[RanksSpec] = Field(default=None, description="Chooses which NICs take part, and who is which rank.")
     duration: Written[Annotated[Duration, WholeSeconds(MAX_RUN)]] = Field(
         default=None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,10 +23,20 @@ from testbed.model.container import (
 )
 from testbed.names import nearest
 from testbed.spec.validation.commands import CommandField
-from testbed.spec.validation.fields import Checked, DurationField, Entries, OneOf, Section, Whole, Written
+from testbed.spec.validation.fields import (
+    Checked,
+    DurationField,
+    Entries,
+    Number,
+    OneOf,
+    Section,
+    Whole,
+    Written,
+    read_quantity,
+)
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import Path, quote
-from testbed.units import ByteCount, Duration
+from testbed.units import BYTES, NUMBER, ByteCount, Duration
 
 RUNTIMES = (NETNS, *CONTAINER_RUNTIMES)
 _CONTAINERS = " or ".join(f"{one.description} ({one.name})" for one in CONTAINER_RUNTIMES.values())
@@ -81,7 +90,8 @@ class _Bind(Checked):
             raise refusal("bad-bind", f"{quote(value)} is not SOURCE:TARGET or SOURCE:TARGET:ro", example)
         for part in parts[:2]:
             if not part.startswith("/") or "\0" in part:
-                raise refusal("bad-bind", f"{quote(part)} is not an absolute path", example)
+                hint = example if part == parts[1] else f"write where it is on this machine: /.../{quote(value)[1:-1]}"
+                raise refusal("bad-bind", f"{quote(part)} is not an absolute path", hint)
         if parts[1].rstrip("/") in ("", "/proc", "/sys", "/dev"):
             raise refusal("bad-bind", f"{quote(parts[1])} in the container is not to be hidden", "bind to another path")
         return Bind(source=parts[0], target=parts[1], read_only=parts[2:] == ["ro"])
@@ -90,19 +100,7 @@ class _Bind(Checked):
         return {"type": "string", "pattern": "^/[^:]*:/[^:]*(:(ro|rw))?$"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Cpus(Checked):
-    """A number of CPUs, such as 0.5."""
-
-    def check(self, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise refusal("wrong-type", f"must be a number of CPUs such as 0.5, not {quote(value)}")
-        if not 0.01 <= value <= 1024:
-            raise refusal("out-of-range", f"must be from 0.01 to 1024 CPUs, not {quote(value)}")
-        return float(value)
-
-    def json_schema(self) -> JsonSchemaValue:
-        return {"type": "number", "minimum": 0.01, "maximum": 1024}
+_MEMORY = BYTES.called("size of memory", "256MB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +108,13 @@ class _Memory(Checked):
     """Memory: "256MB", "1GiB"."""
 
     def check(self, value: object) -> int:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            raise refusal("no-unit", f"the memory {quote(value)} has no unit", "write the unit, such as 256MB")
-        try:
-            if not isinstance(value, str) or len(value) > 32:
-                raise ValueError
-            count = ByteCount.parse(value).bytes
-        except ValueError as error:
-            raise refusal("bad-quantity", f"{quote(value)} is not an amount of memory such as 256MB") from error
+        count = read_quantity(value, ByteCount, _MEMORY).bytes
         if not _SMALLEST_MEMORY <= count <= _LARGEST_MEMORY:
             raise refusal("out-of-range", f"must be from 6MiB to 16384GiB, not {quote(value)}", "Docker refuses less")
         return count
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*[kKMG]i?B?\s*$", "examples": ["256MB"]}
+        return {"type": "string", "pattern": _MEMORY.pattern(), "examples": [_MEMORY.example]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +177,7 @@ class ContainerSettings(SpecModel):
         default=[],
         description="Lists paths of this machine in the container: /here:/there[:ro]; inherited ones come first.",
     )
-    cpu: Written[Annotated[float, _Cpus()]] = Field(
+    cpu: Written[Annotated[float, Number(0.01, 1024, measure=NUMBER.called("number of CPUs", "0.5"))]] = Field(
         default=None, description="Limits the CPUs that it may use, such as 0.5."
     )
     memory: Written[Annotated[int, _Memory()]] = Field(

@@ -9,8 +9,8 @@ from typing import Annotated
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.model import End
-from testbed.names import check_interface_name, check_node_name
-from testbed.spec.validation.fields import Checked
+from testbed.names import MAX_INTERFACE_NAME, NODE_NAME, check_interface_name, check_node_name, fitting_name
+from testbed.spec.validation.fields import Checked, renaming_hint
 from testbed.spec.validation.model import refusal
 from testbed.spec.yaml.paths import quote
 
@@ -21,15 +21,21 @@ class Endpoint(Checked):
 
     def check(self, value: object) -> End:
         if not isinstance(value, str):
-            raise refusal("bad-endpoint", f"must be node:interface, not {quote(value)}", 'write for example "h1:eth1"')
+            hint = 'write for example "h1:eth1"'
+            match value:
+                case {"node": str(node), "interface": str(interface)}:
+                    hint = f'write "{node}:{interface}"'
+            raise refusal("bad-endpoint", f"must be node:interface, not {quote(value)}", hint)
         node, colon, interface = value.partition(":")
         if not colon or not node or not interface:
-            raise refusal("bad-endpoint", f"{quote(value)} is not node:interface", 'write for example "h1:eth1"')
-        try:
-            check_node_name(node)
-            check_interface_name(interface)
-        except ValueError as error:
-            raise refusal("bad-name", _shortened(str(error), value)) from error
+            example = f"{node}:eth1" if NODE_NAME.match(value) else "h1:eth1"
+            raise refusal("bad-endpoint", f"{quote(value)} is not node:interface", f'write for example "{example}"')
+        for name, rule, longest in ((interface, check_interface_name, MAX_INTERFACE_NAME), (node, check_node_name, 48)):
+            try:
+                rule(name)
+            except ValueError as error:
+                hint = renaming_hint(fitting_name(name, longest), rule)
+                raise refusal("bad-name", _shortened(str(error), value), hint) from error
         return End(node=node, interface=interface)
 
     def json_schema(self) -> JsonSchemaValue:

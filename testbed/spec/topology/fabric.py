@@ -24,6 +24,7 @@ from testbed.fabric import (
     UplinkParams,
 )
 from testbed.model import Delay, DelayBy, Protocol, Rdma
+from testbed.spec.topology import foreign
 from testbed.spec.topology.guards import GuardsField
 from testbed.spec.topology.scale_up import ScaleUpSpec
 from testbed.spec.topology.targets import BackendTargetsField
@@ -41,15 +42,16 @@ from testbed.spec.validation.fields import (
     Whole,
     Written,
     parse_quantity,
+    switch_word,
 )
 from testbed.spec.validation.model import SpecModel, refusal
-from testbed.units import Duration
+from testbed.units import BYTES, Duration
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
 
 Count = Annotated[int, Whole(0, 1_000_000)]
 Positive = Annotated[int, Whole(1, 1_000_000)]
-Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON)]
+Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON, BYTES.counted_in("B").called("MTU", "9000B"))]
 
 
 RdmaKind = Annotated[str, OneOf(tuple(Rdma))]
@@ -167,16 +169,24 @@ class Generated(TrueOrFalse):
     """Whether there is a secret. The secret itself is in no file that a user writes, and is not quoted if it is."""
 
     def check(self, value: object) -> bool:
-        if not isinstance(value, bool):
+        said = switch_word(value)
+        if said is None:
             raise refusal("wrong-type", "must be true or false: each deploy makes a password of its own", "write true")
-        return value
+        return said
 
 
 class RoutingSpec(SpecModel):
     """`fabric.routing`."""
 
     protocol: Written[
-        Annotated[str, OneOf(tuple(Protocol), later={"evpn": "EVPN is an overlay: write overlay: evpn beside routing"})]
+        Annotated[
+            str,
+            OneOf(
+                tuple(Protocol),
+                later={"evpn": "EVPN is an overlay: write overlay: evpn beside routing"},
+                hints=foreign.PROTOCOLS,
+            ),
+        ]
     ] = Field(
         default=None, description="Chooses AS numbers after RFC 7938 (ebgp), or one AS with route reflection (ibgp)."
     )
@@ -222,6 +232,9 @@ class FabricSpec(SpecModel):
 
     ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
         "qos": "the section qos stands beside fabric, not in it",
+        **dict.fromkeys(("nvlink", "nvswitch", "scaleup"), "write scale_up: {preset: h100}"),
+        "oversubscription": "choose spines, uplink: {rate: 400G} and uplink: {count: 1}; validate prints what it is",
+        **dict.fromkeys(("leaves", "leafs"), "write segments: 4: each has rail switches, which are its leaves"),
         **{key: f"{key} belongs to a class: qos: {{classes: {{rdma: {{{key}: ...}}}}}}" for key in ("ecn", "pfc")},
         **{
             key: f"write it in the section qos: {{{key}: ...}}"
@@ -229,7 +242,7 @@ class FabricSpec(SpecModel):
         },
     }
 
-    design: Written[Annotated[str, OneOf(tuple(DESIGNS), noun="design")]] = Field(
+    design: Written[Annotated[str, OneOf(tuple(DESIGNS), noun="design", hints=foreign.DESIGNS)]] = Field(
         default=None, description="Names the design of the fabric that is generated."
     )
     pods: Written[Count] = Field(default=None, description="Says how many pods there are.")

@@ -11,9 +11,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.model import NO_GUARDS, Guard, Guards
 from testbed.model.guards import STORM_PPS
-from testbed.spec.validation.fields import TrueOrFalse, Whole, Written
+from testbed.spec.validation.fields import TrueOrFalse, Whole, Written, switch_schema, switch_word
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
+from testbed.units import PACKETS_A_SECOND
 
 Switched = Annotated[bool, TrueOrFalse()]
 
@@ -38,7 +39,7 @@ class GuardsSpec(SpecModel):
     )
     vlan: Switched = Field(default=True, description="Drops frames with a VLAN tag.")
     storm: Switched = Field(default=True, description="Drops what is flooded above a rate: broadcasts, for example.")
-    storm_pps: Written[Annotated[int, Whole(1, 1_000_000)]] = Field(
+    storm_pps: Written[Annotated[int, Whole(1, 1_000_000, measure=PACKETS_A_SECOND)]] = Field(
         default=None, description=f"Gives that rate in packets a second and port, in lab time; {STORM_PPS} by default."
     )
 
@@ -51,23 +52,21 @@ class GuardsSpec(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class _OnOff:
-    """A mapping, or one of the words "on" and "off"."""
+    """A mapping, or "on" or "off", also as a truth value."""
 
     def __get_pydantic_core_schema__(self, source: type[GuardsSpec], handler: GetCoreSchemaHandler) -> CoreSchema:
         def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
             if isinstance(value, dict):
                 return read_mapping(value)
-            if value == "on":
-                return GuardsSpec()
-            if value == "off":
-                return GuardsSpec(**dict.fromkeys(Guard, False))
-            hint = {True: "guards: on", False: "guards: off"}.get(value) if isinstance(value, bool) else None
-            raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}", hint)
+            said = switch_word(value)
+            if said is None:
+                raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}")
+            return GuardsSpec() if said else GuardsSpec(**dict.fromkeys(Guard, False))
 
         return core_schema.no_info_wrap_validator_function(read, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["on", "off"]}, handler(schema)]}
+        return {"anyOf": [switch_schema(True, False), handler(schema)]}
 
 
 GuardsField = Annotated[GuardsSpec, _OnOff()]

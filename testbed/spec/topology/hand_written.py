@@ -19,6 +19,7 @@ from testbed.model.container import CONTAINER_KEYS, Container
 from testbed.names import nearest
 from testbed.spec.topology.containers import resolve_container
 from testbed.spec.topology.fabric import DEFAULT_MTU
+from testbed.spec.topology.foreign import ENDS
 from testbed.spec.topology.links import TIERS, UsedPorts, find_wrong_ends
 from testbed.spec.topology.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
 from testbed.spec.yaml.document import Document
@@ -216,7 +217,8 @@ class HandWritten:
         if named is not None:
             group = self.spec.groups.get(named)
             if group is None:
-                hint = _hint(named, self.spec.groups, "define it under topology.groups")
+                defined = f"define it under topology.groups, or write labels: {{group: {named}}}"
+                hint = _hint(named, self.spec.groups, defined)
                 self._refuse("unknown-group", (*group_path, "group"), f"there is no group {named!r}", hint)
                 return None
         kind = spec.kind or (group.kind if group else None) or defaults.kind
@@ -295,7 +297,7 @@ class HandWritten:
         where: Path = (*path, "endpoints", position)
         if end.node not in self._nodes:
             if end.node not in self.spec.nodes:  # a node that is written but wrong has its own problem
-                hint = _hint(end.node, self._nodes, "define it under topology.nodes")
+                hint = ENDS.get(end.node) or _hint(end.node, self._nodes, "define it under topology.nodes")
                 self._refuse("unknown-node", where, f"there is no node {end.node!r}", hint)
             return False
         wrong = self._ports.take(end, where)

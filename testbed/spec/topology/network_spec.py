@@ -13,6 +13,7 @@ from testbed.errors import FabricError, Problem
 from testbed.fabric.networks import HAND_WRITTEN, MAX_LEAVES, MAX_PODS, MAX_SPINES, NETWORK_DESIGNS
 from testbed.model import OUT_OF_BAND, LagBy, Role
 from testbed.spec.qos.spec import QosSpec
+from testbed.spec.topology import foreign
 from testbed.spec.topology.fabric import DelayField, Mtu, Positive, RoutingSpec
 from testbed.spec.topology.guards import GuardsField
 from testbed.spec.topology.links import Labels, LinkSettings
@@ -145,6 +146,7 @@ class NetworkLinkSpec(LinkSettings):
     """An entry of `links:` of a hand-written network."""
 
     ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
+        **foreign.LINK_KEYS,
         "prefix": "hosts have addresses of their leaf's subnet, which is in the network's prefix",
     }
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -39,10 +39,13 @@ from testbed.spec.validation.fields import (
     Whole,
     Written,
     parse_quantity,
+    read_number,
+    switch_schema,
+    switch_word,
 )
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
-from testbed.units import ByteCount, Duration
+from testbed.units import COUNT, SHARE, ByteCount, Duration, Measure, split_quantity
 
 MAX_PLANES = 64
 MAX_LINKS = 1024
@@ -54,9 +57,13 @@ CREDIT_UNITS = (32, 64, 128, 256, 512, 1024, 2048)
 MOST_BUFFER = ByteCount(1 << 27)
 """Of one channel: 128 MiB, more than any switch has."""
 BufferField = Annotated[ByteCount, Quantity(ByteCount, MOST_BUFFER)]
-_PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,4})?)\s*%\s*")
 _MOST_PERCENT = 1000
-_WINDOWS = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*windows?\s*")
+_WINDOWS = Measure(
+    "number of windows",
+    "4windows",
+    "windows",
+    (({"": Fraction(1)}, {"windows": Fraction(1), "window": Fraction(1)}),),
+)
 _MOST_WINDOWS = 1000
 
 
@@ -70,22 +77,23 @@ class _AutoCountOrShare(Checked):
     def check(self, value: object) -> int | float:
         if value == "auto":
             return 1.0
-        if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
-            share = float(match[1])
-            if not 0 < share <= _MOST_PERCENT:
+        if isinstance(value, str) and split_quantity(value)[1] == "%":
+            share = read_number(value, SHARE)
+            if not 0 < 100 * share <= _MOST_PERCENT:
                 raise refusal("out-of-range", f"must be more than 0% and at most {_MOST_PERCENT}%, not {quote(value)}")
-            return share / 100
-        if isinstance(value, bool) or not isinstance(value, int):
+            return float(share)
+        if switch_word(value) is not None or isinstance(value, float):
             hint = f"a number counts {self.noun}; 50% is half of what a link needs"
             raise refusal("wrong-type", f"must be auto, a whole number or a percentage, not {quote(value)}", hint)
-        return Whole(1, self.highest).check(value)
+        counted = COUNT.called(f"number of {self.noun}", "8, auto or 50%")
+        return Whole(1, self.highest, measure=counted).check(value)
 
     def json_schema(self) -> JsonSchemaValue:
         return {
             "anyOf": [
                 {"const": "auto"},
-                {"type": "integer", "minimum": 1, "maximum": self.highest},
-                {"type": "string", "pattern": rf"^{_PERCENT.pattern}$", "examples": ["50%"]},
+                Whole(1, self.highest).json_schema(),
+                {"type": "string", "pattern": SHARE.pattern(bare=False), "examples": ["50%"]},
             ]
         }
 
@@ -110,16 +118,13 @@ class _Windows(Checked):
     """A time as a multiple of the time that a whole window takes: 4windows."""
 
     def check(self, value: object) -> float:
-        match = _WINDOWS.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
-            raise refusal("wrong-type", f"must be a number of windows such as 4windows, not {quote(value)}")
-        if not 1 <= (windows := float(match[1])) <= _MOST_WINDOWS:
+        if not 1 <= (windows := float(read_number(value, _WINDOWS))) <= _MOST_WINDOWS:
             why = "acknowledgements of a window arrive no sooner than it is sent" if windows < 1 else None
             raise refusal("out-of-range", f"must be from 1 to {_MOST_WINDOWS} windows, not {quote(value)}", why)
         return windows
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"type": "string", "pattern": rf"^{_WINDOWS.pattern}$", "examples": ["4windows"]}
+        return {"type": "string", "pattern": _WINDOWS.pattern(), "examples": ["4windows"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +132,12 @@ class _TimeOrOff(Checked):
     """A time such as 256us, or "off"."""
 
     def check(self, value: object) -> Duration | str:
-        if value == "off":
+        if switch_word(value) is False:
             return "off"
-        if value is False:
-            raise refusal("wrong-type", "must be a time or off, not false", "write off")
         return parse_quantity(value, Duration, MAX_DURATION)
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"anyOf": [{"const": "off"}, Quantity(Duration, MAX_DURATION).json_schema()]}
+        return {"anyOf": [switch_schema(False), Quantity(Duration, MAX_DURATION).json_schema()]}
 
 
 class CreditsSpec(SpecModel):
@@ -233,11 +236,9 @@ class ScaleUpSpec(SpecModel):
         default=None, description="Says how many virtual channels a link has; the default is 2."
     )
     credits: Section[CreditsSpec] = Field(default=CreditsSpec(), description="Describes a channel's credits.")
-    llr: Written[
-        Annotated[
-            LlrSpec | str, AutoOff(LlrSpec, "window", on_hint="write auto, or {replays: 3}", off_hint="write off")
-        ]
-    ] = Field(default=None, description="Describes link-level retry: auto, off, or {window: auto, replays: 3}.")
+    llr: Written[Annotated[LlrSpec | str, AutoOff(LlrSpec, "window", on_hint="write auto, or {replays: 3}")]] = Field(
+        default=None, description="Describes link-level retry: auto, off, or {window: auto, replays: 3}."
+    )
     coarse: Written[Annotated[int, Whole(1, MAX_COARSE)]] = Field(
         default=None, description="Says how many transactions of 256 B a frame of the lab stands for; 16 by default."
     )

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from testbed.model import NodeKind, Role
 from testbed.spec.qos.spec import QosSpec
+from testbed.spec.topology import foreign
 from testbed.spec.topology.containers import ContainerSettings
 from testbed.spec.topology.endpoints import Prefix
 from testbed.spec.topology.fabric import FabricSpec, RdmaKind
@@ -43,17 +44,15 @@ def _check_env_name(name: str) -> None:
 
 
 EnvName = Annotated[str, Name(_check_env_name, f"^{_ENV_NAME.pattern}$")]
-Kind = Annotated[str, OneOf((NodeKind.HOST, NodeKind.SWITCH), noun="node kind")]
+Kind = Annotated[str, OneOf((NodeKind.HOST, NodeKind.SWITCH), noun="node kind", hints=foreign.KINDS)]
 
 
 class NodeSettings(ContainerSettings):
     """The keys that a node may have, and a group, a kind or the defaults for it."""
 
-    LATER = {  # noqa: RUF012  # a ClassVar of the base
-        "startup-config": "own configurations are not built yet; a switch's is rendered from the plan",
-    }
+    ELSEWHERE = foreign.NODE_KEYS
 
-    role: Written[Annotated[str, OneOf(tuple(Role))]] = Field(
+    role: Written[Annotated[str, OneOf(tuple(Role), hints=foreign.ROLES)]] = Field(
         default=None, description="Says in which tier a switch is."
     )
     asn: Written[Annotated[int, Whole(1, 4294967294)]] = Field(
@@ -94,12 +93,16 @@ class NodeSpec(DefaultsSpec):
 class KindsSpec(SpecModel):
     """`topology.kinds`: what nodes of a kind have unless their group or themselves say otherwise."""
 
+    ELSEWHERE = foreign.KIND_SECTIONS
+
     host: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every host.")
     switch: Section[NodeSettings] = Field(default=NodeSettings(), description="Gives the settings of every switch.")
 
 
 class LinkSpec(LinkSettings):
     """An entry of `topology.links`."""
+
+    ELSEWHERE = foreign.LINK_KEYS
 
     prefix: Written[Annotated[IPv4Network, Prefix()]] = Field(
         default=None,
@@ -120,6 +123,8 @@ class TopologySpec(SpecModel):
 class ScaleSpec(SpecModel):
     """The `scale:` section."""
 
+    ELSEWHERE = {"k": "write time: 100"}  # noqa: RUF012  # a ClassVar of the base
+
     time: TimeScale = Field(
         default=None, description="Says how many times slower than the real fabric the lab runs: a number, or auto."
     )
@@ -128,10 +133,7 @@ class ScaleSpec(SpecModel):
 class LabSpec(SpecModel):
     """A whole topology file."""
 
-    LATER = {  # noqa: RUF012  # a ClassVar of the base
-        "mgmt": "a management network is not built yet",
-        "prefix": "names of namespaces cannot be chosen: they are <lab>-<node>",
-    }
+    ELSEWHERE = foreign.FILE_KEYS
 
     name: LabName = Field(description="Names the lab with lower-case letters, digits and '-'.")
     scale: Section[ScaleSpec] = Field(default=ScaleSpec(), description="Sets the time scale.")

@@ -33,7 +33,8 @@ class ByKind:
     def choose(self, value: object) -> type[SpecModel]:
         """The model that a section is to be read by. Raises a refusal where it does not say so."""
         if not isinstance(value, dict):
-            raise refusal("wrong-type", f"must be a mapping of keys to values, not {quote(value)}", self.example)
+            hint = f"write {self.noun}: {{kind: {value}}}" if str(value) in self.models() else self.example
+            raise refusal("wrong-type", f"must be a mapping of keys to values, not {quote(value)}", hint)
         models = self.models()
         if "kind" not in value:
             if self.default:

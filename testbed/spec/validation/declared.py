@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from pydantic import Field, create_model
 
 from testbed.spec.validation.by_kind import ByKind
-from testbed.spec.validation.fields import Checked, Constant, Length, NotNull, OneOf, Text, TrueOrFalse, Whole
+from testbed.spec.validation.fields import Checked, Constant, Length, NotNull, Number, OneOf, Text, TrueOrFalse, Whole
 from testbed.spec.validation.model import SpecModel
-from testbed.spec.validation.quantities import MAX_RANK, FileName, NumberOrPercent, RankList, RelativePath, Size, Span
+from testbed.spec.validation.quantities import MAX_RANK, FileName, RankList, RelativePath, Size, Span
 from testbed.workload.parameters import Parameter, ParameterType, shown
 
 MAX_LIST = 4096
@@ -54,7 +54,7 @@ def models_by_kind(
             nested=nested,
             kind=_kind_field(noun, kind, default),
         )
-        model.ELSEWHERE = {
+        model.ELSEWHERE = base.ELSEWHERE | {
             name: f"{name} is a key of the {noun}{'s' if len(others) > 1 else ''}"
             f" {', '.join(others[:_MOST_KINDS_NAMED])}" + (", ..." if len(others) > _MOST_KINDS_NAMED else "")
             for name, others in owners.items()
@@ -143,9 +143,9 @@ def type_of(parameter: Parameter) -> Checked:
         case ParameterType.DURATION:
             return Span(int(low))
         case ParameterType.WHOLE:
-            return Whole(int(low), MAX_RANK if high is None else int(high))
+            return Whole(int(low), MAX_RANK if high is None else int(high), measure=parameter.measure)
         case ParameterType.NUMBER:
-            return NumberOrPercent(low, float("inf") if high is None else high)
+            return Number(low, float("inf") if high is None else high, measure=parameter.measure)
         case ParameterType.CHOICE:
             return OneOf(parameter.choices)
         case ParameterType.FLAG:

@@ -7,7 +7,7 @@ Problems are in our words and in the order of the file, each with position, code
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
@@ -16,14 +16,20 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from testbed.errors import Position, Problem, SpecError
-from testbed.names import nearest
+from testbed.names import NODE_NAME, nearest
 from testbed.spec.validation.by_kind import ByKind
 from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import Document
 from testbed.spec.yaml.paths import Path, quote
-from testbed.spec.yaml.reader import MAX_PROBLEMS, cap_problems
+from testbed.spec.yaml.reader import cap_problems
 
-_LONG_HINT = 80
+_MOST_LOOKED_AT = 1000
+"""Problems of a file whose words are looked for."""
+_MOST_LINES = 8
+"""Lines that are told of a word that is wrong in many."""
+_ABOUT_A_WORD = frozenset({"bad-name", "unknown-key", "unknown-kind", "unknown-node"})
+"""Codes of problems that are the same wherever the same word stands: they are told once."""
+_LONG_HINT = 120
 """Characters from which a hint is said only once."""
 
 Model = TypeVar("Model", bound=SpecModel)
@@ -39,7 +45,7 @@ def validate_model(model_class: type[Model], document: Document, path: Path = ()
     except ValidationError as error:
         places = [_Place.of(model_class, document, path, detail) for detail in _details(error)]
     places.sort(key=lambda place: _order(place.position))
-    problems = [place.problem() for place in places[:MAX_PROBLEMS]]
+    problems = [place.problem() for place in places[:_MOST_LOOKED_AT]]
     raise SpecError(ready_to_show(problems, left_out=len(places) - len(problems)))
 
 
@@ -89,13 +95,34 @@ def ready_to_show(problems: Iterable[Problem], left_out: int = 0) -> list[Proble
     """
     said: set[str] = set()
     shown = []
-    for problem in cap_problems(in_file_order(problems), left_out):
+    for problem in cap_problems(_once_per_word(in_file_order(problems)), left_out):
         hint = problem.hint
         if hint is not None and len(hint) > _LONG_HINT:
             problem = replace(problem, hint=None if hint in said else hint)  # noqa: PLW2901
             said.add(hint)
         shown.append(problem)
     return shown
+
+
+def _once_per_word(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """The problems, of those about one word the first, with the lines of the others."""
+    others: dict[object, list[Problem]] = {}
+    for problem in problems:
+        others.setdefault(_word(problem), []).append(problem)
+    for first, *more in others.values():
+        lines = sorted({one.position.line for one in more if one.position and one.position != first.position})
+        if lines:
+            told = ", ".join(map(str, lines[:_MOST_LINES])) + (", ..." if len(lines) > _MOST_LINES else "")
+            message = f"{first.message} (also in line{'s' if len(lines) > 1 else ''} {told})"
+            yield replace(first, message=message)
+        else:
+            yield first
+
+
+def _word(problem: Problem) -> object:
+    """What problems have in common that are about one word; of any other, the problem itself."""
+    about_a_word = problem.code in _ABOUT_A_WORD
+    return (problem.code, problem.file, problem.message, problem.hint) if about_a_word else problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,16 +191,10 @@ class _Place:
                 return self._problem("missing-key", f"the key '{name}' is missing{where}", hint, key=True)
             case "model_type" | "model_attributes_type" | "dict_type":
                 message = f"must be a mapping of keys to values, not {quote(detail['input'])}"
-                known = _known_keys(self.models)
-                hint = (
-                    f"its keys are {', '.join(known)}" if known else "write 'key: value' on the lines below, indented"
-                )
-                if isinstance(detail["input"], str) and ":" in detail["input"]:
-                    hint = "write a space after the colon"
-                return self._problem("wrong-type", message, hint)
+                return self._problem("wrong-type", message, self._mapping_hint())
             case "list_type":
                 message = f"must be a list, not {quote(detail['input'])}"
-                return self._problem("wrong-type", message, "write [a, b], or one '- ' line for each")
+                return self._problem("wrong-type", message, self._list_hint())
             case "string_type":
                 return self._problem("wrong-type", f"must be text, not {quote(detail['input'])}", "put it in quotes")
             case "length":
@@ -186,6 +207,38 @@ class _Place:
     ) -> Problem:
         return self.document.problem(code, self.path if path is None else path, message, hint=hint, key=key)
 
+    def _mapping_hint(self) -> str:
+        """Return what to write where keys and values are wanted: the value at the key that takes it, if one does."""
+        value = self.detail["input"]
+        if isinstance(value, str) and ":" in value and not any(letter.isspace() for letter in value):
+            return "write a space after the colon"
+        if not isinstance(value, bool | list | None):
+            for model in self.models:
+                if taking := [key for key in model.model_fields if _takes(model, key, value)]:
+                    return f"write {{{taking[0]}: {quote(value)}}}"
+        if known := _known_keys(self.models):
+            needed = [
+                f"; {key} {_sentence(field)}"
+                for model in self.models
+                for key, field in model.model_fields.items()
+                if field.is_required()
+            ]
+            return f"its keys are {', '.join(known)}{''.join(needed)}"
+        if isinstance(value, list) and value and all(isinstance(one, str) and NODE_NAME.match(one) for one in value):
+            return f"write {{{', '.join(f'{entry}: {{}}' for entry in value[:_MOST_LINES])}}}"
+        return "write 'key: value' on the lines below, indented"
+
+    def _list_hint(self) -> str:
+        """Return what to write where a list is wanted."""
+        value = self.detail["input"]
+        if not isinstance(value, dict):
+            return f"write [{quote(value)}]" if isinstance(value, str | int | float) else "write [a, b]"
+        annotations = [] if self.field is None else [*_unwrapped(_annotation(self.field))]
+        entries = _models(one for step in annotations for arg in get_args(step)[-1:] for one in _unwrapped(arg))
+        needed = [key for model in entries for key, field in model.model_fields.items() if field.is_required()]
+        example = f", such as - {{{', '.join(f'{key}: ...' for key in needed)}}}" if needed else ""
+        return f"write one '- ' line for each entry{example}"
+
     def _unknown_key(self) -> Problem:
         key = str(self.path[-1])
         for model in self.around:
@@ -194,15 +247,41 @@ class _Place:
         known = _known_keys(self.around)
         meant = nearest(key, known) or nearest(key.lower(), known)
         hint = f"did you mean '{meant}'?" if meant else f"known here: {', '.join(known) or 'none'}"
-        hint = next((model.ELSEWHERE[key] for model in self.around if key in model.ELSEWHERE), hint)
+        if ":" in key:
+            hint = "write a space after the colon"
         if key == "<<":
             hint = "merge keys are not accepted; what nodes share belongs under topology.groups, kinds or defaults"
-        return self._problem("unknown-key", f"unknown key {quote(key)}", hint, key=True)
+        said = quote(key)
+        section, dot, rest = key.partition(".")
+        if dot and section in known:
+            hint = f"write {section}: {{{rest}: {quote(self.detail['input'])}}}: a dot is one of --set alone"
+        match next(
+            (model.ELSEWHERE[one] for one in (key, section) for model in self.around if one in model.ELSEWHERE), None
+        ):
+            case str(hint):
+                pass
+            case Mapping() as by_value:
+                value = str(self.detail["input"])
+                said, hint = f"{said}: {quote(value)}", by_value.get(value, by_value[""])
+        return self._problem("unknown-key", f"unknown key {said}", hint, key=True)
 
     def _description(self) -> str:
         """Return what the key's description says of it, as the end of a sentence."""
-        text = "" if self.field is None else self.field.description or ""
-        return text[:1].lower() + text[1:].removesuffix(".")
+        return "" if self.field is None else _sentence(self.field)
+
+
+def _sentence(field: FieldInfo) -> str:
+    text = field.description or ""
+    return text[:1].lower() + text[1:].removesuffix(".")
+
+
+def _takes(model: type[SpecModel], key: str, value: object) -> bool:
+    """Tell whether a key of the section may have this value."""
+    try:
+        model.model_validate({key: value})
+    except ValidationError as error:
+        return all(detail["loc"][:1] != (key,) for detail in _details(error))
+    return True
 
 
 def _known_keys(models: Iterable[type[SpecModel]]) -> list[str]:

@@ -20,12 +20,13 @@ class SpecModel(BaseModel):
     """A mapping of a file as it is written. Unknown keys are errors.
 
     `LATER` names keys that will mean something one day, with the reason for refusing them today; `ELSEWHERE` those that
-    belong into another section or kind of section, with a hint that says where.
+    belong into another section or kind of section, or into files of another tool, with a hint that says what to write,
+    or such a hint for each value.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
     LATER: ClassVar[Mapping[str, str]] = {}
-    ELSEWHERE: ClassVar[Mapping[str, str]] = {}
+    ELSEWHERE: ClassVar[Mapping[str, str | Mapping[str, str]]] = {}
 
 
 def refusal(code: str, message: str, hint: str | None = None, *, key: str = "") -> PydanticCustomError:

@@ -29,7 +29,9 @@ MAX_VALUES = 100_000
 """Values of a file, lists and mappings included: about 15,000 links written by hand."""
 MAX_DEPTH = 32
 MAX_PROBLEMS = 20
-"""Problems shown of one file: a file with more is not what the user thinks it is."""
+"""Problems shown of one file that have no hint of their own: a file with more is not what the user thinks it is."""
+MOST_PROBLEMS = 100
+"""Problems shown of one file, each with a hint that no other has: a file of another tool needs many."""
 
 _DEEPER_THAN_LIBYAML_READS = "exceeded maximum nesting depth"
 """Of brackets that are 1,000 deep, since its version 0.2.6; it scans ahead, so that this may come before our limit."""
@@ -121,9 +123,19 @@ def parse_value(text: str, file: str) -> Tree:
 
 
 def cap_problems(problems: Iterable[Problem], left_out: int = 0) -> list[Problem]:
-    """The first `MAX_PROBLEMS`, and a line that tells how many more there are (`left_out` beside these)."""
-    kept = list(problems)
-    left_out += max(0, len(kept) - MAX_PROBLEMS)
+    """All with a hint of their own and the first `MAX_PROBLEMS` others, `MOST_PROBLEMS` at most, and a line that tells
+    how many more there are (`left_out` beside these)."""
+    kept: list[Problem] = []
+    hints: set[str | None] = {None}
+    others = 0
+    for problem in problems:
+        is_other = problem.hint in hints
+        hints.add(problem.hint)
+        others += is_other
+        if (is_other and others > MAX_PROBLEMS) or len(kept) == MOST_PROBLEMS:
+            left_out += 1
+        else:
+            kept.append(problem)
     if not left_out:
         return kept
     more = Problem(
@@ -132,7 +144,7 @@ def cap_problems(problems: Iterable[Problem], left_out: int = 0) -> list[Problem
         message=f"{left_out} more like these are not shown",
         hint="mend the first ones and try again",
     )
-    return [*kept[:MAX_PROBLEMS], more]
+    return [*kept, more]
 
 
 @dataclass(slots=True)

@@ -72,7 +72,13 @@ class _Job:
         size("size", "1MiB", "Gives the bytes that a job visits, each once; those behind its last whole block are not.")
     )
     rwmixread: int | None = asked(
-        whole("rwmixread", None, "Gives the percentage of reads of rw and randrw; the default is 50.", high=99)
+        whole(
+            "rwmixread",
+            None,
+            "Gives the percentage of reads of rw and randrw; the default is 50.",
+            high=99,
+            percent=True,
+        )
     )
     runtime_ns: int | None = asked(duration("runtime", None, "Ends the job after this time, done or not.", low=1))
     time_based: bool = asked(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from testbed.errors import SpecError
-from testbed.spec.yaml.reader import MAX_PROBLEMS
+from testbed.spec.yaml.reader import MOST_PROBLEMS
 
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LONGEST_REPORT = 20_000
@@ -50,7 +50,7 @@ def overrides(keys: Sequence[str], tokens: st.SearchStrategy[str]) -> st.SearchS
 
 def assert_well_said(error: SpecError, text: str) -> None:
     """Every problem has a code, a message of one printable line, and a place that is in the file."""
-    assert 0 < len(error.problems) <= MAX_PROBLEMS + 1
+    assert 0 < len(error.problems) <= MOST_PROBLEMS + 1
     assert len(str(error)) < LONGEST_REPORT
     lines = len(text.splitlines()) + 1
     for problem in error.problems:

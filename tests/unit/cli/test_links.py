@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -36,18 +37,18 @@ def test_options(options: dict[str, Any], change: LinkChange) -> None:
     ("options", "words"),
     [
         ({}, "nothing to change"),
-        ({"loss": "0.01"}, "expected a percentage such as 0.1%"),
-        ({"loss": "101%"}, "more than 100%"),
-        ({"loss": "-1%"}, "expected a percentage"),
-        ({"loss": "1 percent"}, "expected a percentage"),
-        ({"corruption": "lots"}, "--corruption lots: expected a percentage"),
+        ({"loss": "0.01"}, "of a hundred, or of one?"),
+        ({"loss": "101%"}, "from 0% to 100%"),
+        ({"loss": "-1%"}, "from 0% to 100%"),
+        ({"loss": "1 pct"}, "unknown unit 'pct'"),
+        ({"corruption": "lots"}, "--corruption lots: must be a share"),
         ({"rate": "0%"}, "a rate of 0 is no rate"),
         ({"rate": "fast"}, "is not a rate such as 400G"),
         ({"rate": "5Q"}, "unknown unit 'Q'"),
-        ({"rate": "5"}, "a unit is missing"),
+        ({"rate": "5"}, "has no unit"),
         ({"rate": "50%", "lab_rate": True}, "is a share of the declared rate"),
         ({"lab_rate": True}, "--lab-rate says how --rate is meant"),
-        ({"delay": "5"}, "unknown unit"),
+        ({"delay": "5"}, "has no unit"),
         ({"delay": "soon"}, "is not a duration"),
         ({"loss_every": -2}, "one packet in so many"),
     ],
@@ -61,4 +62,4 @@ def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
 
 def test_shares() -> None:
     assert parse_share("--loss", "12.5%") == 0.125
-    assert parse_share("--rate", "250 %", most=None) == 2.5
+    assert parse_share("--rate", "250 %", most=math.inf) == 2.5

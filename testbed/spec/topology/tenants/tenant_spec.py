@@ -31,9 +31,12 @@ from testbed.spec.validation.fields import (
     TrueOrFalse,
     Whole,
     Written,
+    switch_schema,
+    switch_word,
 )
 from testbed.spec.validation.model import SpecModel, refusal
 from testbed.spec.yaml.paths import quote
+from testbed.units import BYTES
 
 MAX_VNI = 16_777_215
 """24 bits (RFC 7348 section 5)."""
@@ -112,7 +115,7 @@ class TenantSpec(SpecModel):
 class EvpnSpec(SpecModel):
     """`fabric.overlay.evpn`."""
 
-    mtu: Written[Annotated[int, Whole(576, 9166)]] = Field(
+    mtu: Written[Annotated[int, Whole(576, 9166, measure=BYTES.counted_in("B").called("MTU", "4400B"))]] = Field(
         default=None,
         description="Gives the MTU of tenants' NICs in bytes; by default it is 50 less than that of the fabric.",
     )
@@ -142,18 +145,19 @@ class _OrWord:
         def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
             if isinstance(value, dict):
                 return read_mapping(value)
-            if value == "none":
+            if value == "none" or switch_word(value) is False:
                 return None
             if value == "evpn":
                 return OverlaySpec(evpn=EvpnSpec())
             if value == "vxlan":
                 raise refusal("not-built", "VXLAN without EVPN is not built", "write evpn, or remove the key")
-            raise refusal("unknown-value", f"must be none, evpn or {{evpn: {{...}}}}, not {quote(value)}")
+            hint = "write evpn" if switch_word(value) else None
+            raise refusal("unknown-value", f"must be none, evpn or {{evpn: {{...}}}}, not {quote(value)}", hint)
 
         return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(OverlaySpec))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["none", "evpn"]}, handler(schema)]}
+        return {"anyOf": [{"enum": ["none", "evpn"]}, switch_schema(False), handler(schema)]}
 
 
 OverlayField = Annotated[OverlaySpec | None, _OrWord()]

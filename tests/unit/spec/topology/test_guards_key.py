@@ -27,6 +27,10 @@ def test_without_the_key_there_are_no_guards() -> None:
     [
         ("on", Guards.all()),
         ("off", NO_GUARDS),
+        ("true", Guards.all()),
+        ("yes", Guards.all()),
+        ("No", NO_GUARDS),
+        ("{source: off}", Guards(kinds=tuple(guard for guard in Guard if guard is not Guard.SOURCE))),
         ("{}", Guards.all()),
         ("{storm_pps: 50}", Guards(kinds=tuple(Guard), storm_pps=50)),
         ("{source: false}", Guards(kinds=tuple(guard for guard in Guard if guard is not Guard.SOURCE))),
@@ -51,12 +55,11 @@ def test_the_back_end_has_guards_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("written", "code", "place", "words"),
     [
-        ("true", "unknown-value", "dc.yml:4:22", "must be on, off or a mapping of guards, not true"),
         ("strict", "unknown-value", "dc.yml:4:22", "not 'strict'"),
         ("[source]", "unknown-value", "dc.yml:4:22", "must be on, off"),
         ("{sorce: true}", "unknown-key", "dc.yml:4:23", "sorce"),
         ("{bgp: true}", "not-built", "dc.yml:4:23", "guard control"),
-        ("{mac: on}", "wrong-type", "dc.yml:4:28", "must be true or false"),
+        ("{mac: maybe}", "wrong-type", "dc.yml:4:28", "must be true or false"),
         ("{storm_pps: 0}", "out-of-range", "dc.yml:4:34", "0"),
     ],
 )
