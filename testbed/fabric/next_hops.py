@@ -1,0 +1,123 @@
+"""Next hops as plain ECMP uses them: a switch installs at most `Routing.ecmp`, and divides evenly over those.
+
+Where a switch has more equally short ways, the others carry nothing. Which ones it takes is not planned; here, as in
+the oracles of scenarios, it is the first by the names of their interfaces. An equal share for each next hop means that
+the slowest one of a group sets what all of them carry: that of its link, or its part of what is behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from testbed.fabric.graph import Graph, Wave
+from testbed.model import Link
+
+MAX_ECMP = 256
+"""The most next hops of a route. Source: FRR as Debian builds it (`--enable-multipath=256`), its `maximum-paths`."""
+Hop = tuple[str, Link]
+"""A neighbour, and one of the links to it."""
+Arrivals = Sequence[tuple[str, Sequence[Link]]]
+_EQUAL = 1 + 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnevenHops:
+    """The next hops of `switch` towards `destination` are not worth the same.
+
+    `slowest` is the link that sets what all carry. `evenly_bps` is what they carry together with equal shares,
+    `all_bps` what they could carry.
+    """
+
+    switch: str
+    destination: str
+    slowest: Link
+    evenly_bps: float
+    all_bps: float
+
+
+@dataclass(slots=True, kw_only=True)
+class NextHopFaults:
+    """Where routing makes less of a fabric than its links: `wide` is the number of equally short ways of each switch
+    that has more than it installs, `uneven` the worst group of each switch that has any."""
+
+    wide: dict[str, int] = field(default_factory=dict)
+    uneven: dict[str, UnevenHops] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.wide or self.uneven)
+
+
+def installed(switch: str, arrivals: Arrivals, ecmp: int) -> list[Hop]:
+    """The next hops that `switch` uses of those that lead on."""
+    hops = [(neighbour, link) for neighbour, links in arrivals for link in links]
+    return hops if len(hops) <= ecmp else sorted(hops, key=lambda hop: _interface(switch, hop[1]))[:ecmp]
+
+
+def _interface(switch: str, link: Link) -> str:
+    return link.a.interface if link.a.node == switch else link.b.interface
+
+
+def destinations(switches: Graph[Link], attached: Mapping[str, object]) -> Iterator[str]:
+    """One switch of each family of `attached` ones that have links of the same rates to the same neighbours.
+
+    What leads to one of them leads to the others alike.
+    """
+    seen = set()
+    for switch in attached:
+        around = switches.neighbours[switch]
+        family = frozenset(
+            (neighbour, tuple(sorted(link.rate.bps for link in links))) for neighbour, links in around.items()
+        )
+        if family not in seen or not family:
+            seen.add(family)
+            yield switch
+
+
+def find_faults(switches: Graph[Link], attached: Mapping[str, object], ecmp: int) -> NextHopFaults:
+    """Look at the next hops of all switches towards those that NICs are attached to."""
+    faults = NextHopFaults()
+    for destination in destinations(switches, attached):
+        evenly: dict[str, float] = {destination: math.inf}
+        ideally: dict[str, float] = {destination: math.inf}
+        for wave in switches.waves(destination):
+            _look_at_wave(wave, destination, ecmp, evenly, ideally, faults)
+    return faults
+
+
+def _look_at_wave(
+    wave: Wave[Link],
+    destination: str,
+    ecmp: int,
+    evenly: dict[str, float],
+    ideally: dict[str, float],
+    faults: NextHopFaults,
+) -> None:
+    """Add what the switches of a wave carry to `destination`, and what is wrong with their next hops."""
+    for switch, arrivals in wave.items():
+        width = sum(len(links) for _, links in arrivals)
+        if width > ecmp:
+            faults.wide[switch] = max(width, faults.wide.get(switch, 0))
+        hops = installed(switch, arrivals, ecmp)
+        shared: defaultdict[str, int] = defaultdict(int)
+        for neighbour, _ in hops:
+            shared[neighbour] += 1
+        worth = [min(link.rate.bps, evenly[neighbour] / shared[neighbour]) for neighbour, link in hops]
+        least = min(worth)
+        evenly[switch] = len(hops) * least
+        ideally[switch] = sum(
+            min(sum(link.rate.bps for link in links), ideally[neighbour]) for neighbour, links in arrivals
+        )
+        if max(worth) > least * _EQUAL:
+            found = UnevenHops(
+                switch=switch,
+                destination=destination,
+                slowest=hops[worth.index(least)][1],
+                evenly_bps=evenly[switch],
+                all_bps=ideally[switch],
+            )
+            known = faults.uneven.get(switch)
+            if known is None or found.evenly_bps * known.all_bps < known.evenly_bps * found.all_bps:
+                faults.uneven[switch] = found
