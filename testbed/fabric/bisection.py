@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from testbed.fabric.forwarding.next_hops import Hop, find_faults, installed
 from testbed.fabric.graph import LabGraph
-from testbed.fabric.next_hops import Hop, find_faults, installed
 from testbed.model import Lab, Node
 
 _SOURCE, _SINK = "<first half>", "<second half>"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from testbed.fabric.forwarding.next_hops import installed
 from testbed.fabric.graph import Graph, LabGraph
-from testbed.fabric.next_hops import installed
 from testbed.model import BACKEND, End, Lab, Link, LinkKind, Place
 
 

@@ -72,7 +72,9 @@ def test_a_destroy_says_who_does_not_reap(sandbox: Any, monkeypatch: pytest.Monk
         outcome = destroy_lab(lab.name, sandbox.state)
         assert in_the_process_table(pids) == pids
         (said,) = outcome.remaining
-        assert re.match(r"4 ended processes stay in the process table, as process \d+ \(python\S*\) does not reap", said)
+        assert re.match(
+            r"4 ended processes stay in the process table, as process \d+ \(python\S*\) does not reap", said
+        )
         assert not sandbox.state.exists(lab.name)
 
 

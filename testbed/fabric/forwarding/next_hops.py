@@ -8,11 +8,11 @@ the slowest one of a group sets what all of them carry: that of its link, or its
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from testbed.fabric.graph import Graph, Wave
+from testbed.fabric.graph import Graph
 from testbed.model import Link
 
 MAX_ECMP = 256
@@ -27,8 +27,8 @@ _EQUAL = 1 + 1e-9
 class UnevenHops:
     """The next hops of `switch` towards `destination` are not worth the same.
 
-    `slowest` is the link that sets what all carry. `evenly_bps` is what they carry together with equal shares,
-    `all_bps` what they could carry.
+    `slowest` is the link that sets what all carry, here or further on. `evenly_bps` is what they carry together with
+    equal shares, `all_bps` what they could carry.
     """
 
     switch: str
@@ -80,44 +80,48 @@ def find_faults(switches: Graph[Link], attached: Mapping[str, object], ecmp: int
     """Look at the next hops of all switches towards those that NICs are attached to."""
     faults = NextHopFaults()
     for destination in destinations(switches, attached):
-        evenly: dict[str, float] = {destination: math.inf}
-        ideally: dict[str, float] = {destination: math.inf}
+        carried = _Carried(destination, ecmp)
         for wave in switches.waves(destination):
-            _look_at_wave(wave, destination, ecmp, evenly, ideally, faults)
+            for switch, arrivals in wave.items():
+                carried.add(switch, arrivals, faults)
     return faults
 
 
-def _look_at_wave(
-    wave: Wave[Link],
-    destination: str,
-    ecmp: int,
-    evenly: dict[str, float],
-    ideally: dict[str, float],
-    faults: NextHopFaults,
-) -> None:
-    """Add what the switches of a wave carry to `destination`, and what is wrong with their next hops."""
-    for switch, arrivals in wave.items():
+class _Carried:
+    """What switches carry to a destination, from the nearest on: with equal shares (`evenly`), set by which link
+    (`slowest`), and at most (`ideally`)."""
+
+    def __init__(self, destination: str, ecmp: int) -> None:
+        self._destination = destination
+        self._ecmp = ecmp
+        self._evenly: dict[str, float] = {destination: math.inf}
+        self._ideally: dict[str, float] = {destination: math.inf}
+        self._slowest: dict[str, Link] = {}
+
+    def add(self, switch: str, arrivals: Arrivals, faults: NextHopFaults) -> None:
+        """Add a switch, the ones that it sends to being there, and what is wrong with its next hops."""
         width = sum(len(links) for _, links in arrivals)
-        if width > ecmp:
+        if width > self._ecmp:
             faults.wide[switch] = max(width, faults.wide.get(switch, 0))
-        hops = installed(switch, arrivals, ecmp)
-        shared: defaultdict[str, int] = defaultdict(int)
-        for neighbour, _ in hops:
-            shared[neighbour] += 1
-        worth = [min(link.rate.bps, evenly[neighbour] / shared[neighbour]) for neighbour, link in hops]
+        hops = installed(switch, arrivals, self._ecmp)
+        shared = Counter(neighbour for neighbour, _ in hops)
+        worth = [min(link.rate.bps, self._evenly[neighbour] / shared[neighbour]) for neighbour, link in hops]
         least = min(worth)
-        evenly[switch] = len(hops) * least
-        ideally[switch] = sum(
-            min(sum(link.rate.bps for link in links), ideally[neighbour]) for neighbour, links in arrivals
+        neighbour, link = hops[worth.index(least)]
+        self._slowest[switch] = link if link.rate.bps <= least else self._slowest[neighbour]
+        self._evenly[switch] = len(hops) * least
+        self._ideally[switch] = sum(
+            min(sum(one.rate.bps for one in links), self._ideally[on]) for on, links in arrivals
         )
-        if max(worth) > least * _EQUAL:
-            found = UnevenHops(
-                switch=switch,
-                destination=destination,
-                slowest=hops[worth.index(least)][1],
-                evenly_bps=evenly[switch],
-                all_bps=ideally[switch],
-            )
-            known = faults.uneven.get(switch)
-            if known is None or found.evenly_bps * known.all_bps < known.evenly_bps * found.all_bps:
-                faults.uneven[switch] = found
+        if max(worth) <= least * _EQUAL:
+            return
+        found = UnevenHops(
+            switch=switch,
+            destination=self._destination,
+            slowest=self._slowest[switch],
+            evenly_bps=self._evenly[switch],
+            all_bps=self._ideally[switch],
+        )
+        known = faults.uneven.get(switch)
+        if known is None or found.evenly_bps * known.all_bps < known.evenly_bps * found.all_bps:
+            faults.uneven[switch] = found
