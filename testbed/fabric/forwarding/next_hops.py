@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from testbed.fabric.graph import Graph
 from testbed.model import Link
 
-MAX_ECMP = 256
-"""The most next hops of a route. Source: FRR as Debian builds it (`--enable-multipath=256`), its `maximum-paths`."""
+MAX_ECMP = 224
+"""The most next hops of a route. FRR as Debian builds it (`--enable-multipath=256`) takes 256, but a route over IPv6
+link-local addresses is in the kernel up to 232 next hops alone: more do not fit zebra's netlink messages (measured with
+FRR 8.4.4). Some are left for routes that say more, such as those of VRFs."""
 Hop = tuple[str, Link]
 """A neighbour, and one of the links to it."""
 Arrivals = Sequence[tuple[str, Sequence[Link]]]

@@ -47,10 +47,7 @@ def test_version_of_frr(text: str, version: tuple[int, ...] | None) -> None:
 @pytest.mark.parametrize(
     ("text", "most"),
     [
-        (
-            "zebra version 8.4.4\nconfigured with:\n\t'--enable-bgp-vnc' '--enable-multipath=256' '--enable-user=frr'\n",
-            256,
-        ),
+        ("zebra version 8.4.4\nconfigured with:\n\t'--enable-fpm' '--enable-multipath=256' '--with-libpam'\n", 256),
         ("zebra version 10.3\nconfigured with:\n\t--enable-multipath=64\n", 64),
         ("zebra version 10.3\n", None),
     ],

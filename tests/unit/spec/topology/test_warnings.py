@@ -73,7 +73,7 @@ def test_a_fabric_wider_than_its_ecmp_is_told_the_key(text: str, position: str) 
 
 def test_what_no_ecmp_can_do_is_said() -> None:
     (problem,) = warnings(WIDE, **{"fabric.spines": 300})
-    assert problem.hint == "routing: {ecmp: 256} is the most that FRR can do; 44 stay idle"
+    assert problem.hint == "routing: {ecmp: 224} is the most that FRR can do; 76 stay idle"
 
 
 def test_a_network_beside_the_back_end_is_told_its_own_key() -> None:
