@@ -8,24 +8,33 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import LabNotFound, PlanError, TestbedError
+from testbed.errors import LabNotFound, PlanError, Problem, TestbedError
 
 if TYPE_CHECKING:
     from testbed.deploy.live import RunningLab
     from testbed.model import Lab
 
 
-def read_topology(topology: str | None, name: str | None, settings: list[str] | None = None) -> Lab:
-    """Read the topology of `-t`: a file, `-` for standard input, or the only topology file of this directory."""
+def read_topology(
+    topology: str | None, name: str | None, settings: list[str] | None = None, *, warn: bool = False
+) -> Lab:
+    """Read the topology of `-t`: a file, `-` for standard input, or the only topology file of this directory.
+
+    With `warn`, what is valid and works less well than it looks is said on standard error.
+    """
     from testbed.spec import find_topology, load_topology, load_topology_text
 
     overrides = parse_settings(settings or [])
     if name is not None:
         overrides["name"] = name
     if topology == "-":
-        return load_topology_text(sys.stdin.read(), file="<stdin>", overrides=overrides)
+        return load_topology_text(sys.stdin.read(), file="<stdin>", overrides=overrides, warn=_warn if warn else None)
     path = Path(topology) if topology else find_topology(Path.cwd())
-    return load_topology(path, overrides=overrides)
+    return load_topology(path, overrides=overrides, warn=_warn if warn else None)
+
+
+def _warn(problem: Problem) -> None:
+    print(f"warning: {problem}", file=sys.stderr)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from testbed.datapath import pins
@@ -48,6 +48,7 @@ from testbed.deploy.watch.keeper import start_keeper
 from testbed.drivers.netlink.port_programs import PortInstaller
 from testbed.drivers.nodes.kernel_targets import remove_targets_of
 from testbed.drivers.nodes.netns import NetnsKernel
+from testbed.drivers.nodes.processes import Process, await_reaping, parents_text
 from testbed.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
 from testbed.errors import ConvergenceError, LabNotFound, TestbedError
@@ -113,12 +114,15 @@ class DeployOutcome:
 class DestroyOutcome:
     """This is what a destroy removed.
 
-    `unknown`: kinds of things in its journal that another version made, and that stay.
+    `unknown`: kinds of things in its journal that another version made, and that stay. `ended` are the processes that
+    ended with it, `remaining` says in sentences what of it is still to be seen.
     """
 
     lab: str
     nodes: int
     unknown: tuple[str, ...] = ()
+    ended: tuple[Process, ...] = ()
+    remaining: tuple[str, ...] = ()
 
 
 def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
@@ -474,7 +478,10 @@ def _await_convergence(plan: LabPlan, state: StateDirectory, options: DeployOpti
 
 
 def destroy_lab(name: str, state: StateDirectory, notify: StepCallback = ignore_steps) -> DestroyOutcome:
-    """Remove exactly what the lab created. Raises `LabNotFound`. May be repeated after an interruption."""
+    """Remove exactly what the lab created. Raises `LabNotFound`. May be repeated after an interruption.
+
+    Returns when the processes that ended with it are gone from the process table, or says which stay there.
+    """
     require_root()
     with state.lock_lab(name):
         undo_killed_measurement(state)
@@ -482,7 +489,15 @@ def destroy_lab(name: str, state: StateDirectory, notify: StepCallback = ignore_
             with state.lock_machine():
                 state.restore_machine()  # a destroy may have been cut short right before this
             raise state.not_found(name)
-        return _destroy_locked(name, state, notify)
+        outcome = _destroy_locked(name, state, notify)
+    unreaped = await_reaping(outcome.ended)
+    if not unreaped:
+        return outcome
+    said = (
+        f"{len(unreaped)} ended processes stay in the process table, as {parents_text(unreaped)} does not reap them;"
+        " a container with an init (docker run --init) does"
+    )
+    return replace(outcome, remaining=(*outcome.remaining, said))
 
 
 def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> DestroyOutcome:
@@ -493,9 +508,13 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     if content.state is not LabState.DESTROYING:
         with suppress(StateError):  # the disk may be full, and removing needs no room
             journal.state(LabState.DESTROYING)
+    ended: list[Process] = []
+    remaining: list[str] = []
     with step("destroy", notify, f"{len(content.identities)} nodes"):
-        with suppress(PauseAgentError):  # one that hangs must not keep the lab
-            detach(name, state.run)  # the agent has sockets in the namespaces
+        try:
+            ended += detach(name, state.run)  # the agent has sockets in the namespaces
+        except PauseAgentError as error:  # one that hangs must not keep the lab
+            remaining.append(error.message)
         remain: list[NodesRemain] = []
         for runtime in RUNTIMES.values():
             try:
@@ -514,4 +533,10 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
     with state.lock_machine():
         state.forget(name)
         state.restore_machine()
-    return DestroyOutcome(lab=name, nodes=removal.nodes, unknown=tuple(dict.fromkeys(content.unknown)))
+    return DestroyOutcome(
+        lab=name,
+        nodes=removal.nodes,
+        unknown=tuple(dict.fromkeys(content.unknown)),
+        ended=(*ended, *removal.processes),
+        remaining=tuple(remaining),
+    )

@@ -7,11 +7,15 @@ net/ipv4/tcp_cong.c).
 State directories may be several, tests beside a lab, while the limits are the machine's. So what each needs, and what
 the limits were before any did, is kept in one place: who comes second does not take raised limits for the machine's
 own. A start of the machine forgets both.
+
+The limits are seen in the machine's first network namespace alone (Linux, net/core/neighbour.c), and a container may
+see them read-only. From anywhere else they stay as they are, which `doctor` tells; needs are noted all the same.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -38,17 +42,18 @@ class _Record:
 
 def raise_limits(state: Path, entries: int) -> None:
     """Make room for `entries` neighbours of the labs of this state directory, beside those of others, and allow TCP's
-    default. Idempotent."""
+    default. Idempotent. What cannot be changed from here stays as it is.
+    """
     with locked(_lock(), wait=True):
         record = _read()
         record.needs[str(state)] = entries
         total = sum(record.needs.values())
-        wanted = {path: total * factor for path, factor in _limits().items()}
+        wanted = {path: total * factor for path, factor in _limits().items() if _is_adjustable(path)}
         current = {path: int(path.read_text()) for path in wanted}
         low = [path for path in wanted if current[path] < wanted[path]]
         changes: dict[Path, int | str] = {path: wanted[path] for path in low}
         before: dict[Path, int | str] = {path: current[path] for path in low}
-        if ALLOWED.exists() and has_congestion_control(DEFAULT_TCP_CC):
+        if _is_adjustable(ALLOWED) and has_congestion_control(DEFAULT_TCP_CC):
             allowed = ALLOWED.read_text().split()
             if DEFAULT_TCP_CC not in allowed:
                 before[ALLOWED], changes[ALLOWED] = " ".join(allowed), " ".join([*allowed, DEFAULT_TCP_CC])
@@ -60,17 +65,21 @@ def raise_limits(state: Path, entries: int) -> None:
 
 
 def release_limits(state: Path) -> None:
-    """The labs of this state directory are gone. The last one puts the limits back."""
+    """The labs of this state directory are gone. The last one puts the limits back.
+
+    Those that cannot be changed from here are remembered for who can.
+    """
     if not PLACE.exists():
         return
     with locked(_lock(), wait=True):
         record = _read()
         record.needs.pop(str(state), None)
-        if record.needs:
+        if not record.needs:
+            for path in [path for path in record.before if _is_adjustable(Path(path))]:
+                Path(path).write_text(str(record.before.pop(path)))
+        if record.needs or record.before:
             write_state(PLACE, json.dumps(asdict(record)))
             return
-        for path, value in record.before.items():
-            Path(path).write_text(str(value))
         for remains in (PLACE, *remains_of(PLACE), _lock()):
             remains.unlink(missing_ok=True)
 
@@ -81,6 +90,10 @@ def _limits() -> dict[Path, int]:
         for family in ("ipv4", "ipv6")
         for name, factor in zip(LIMITS, FACTORS, strict=True)
     }
+
+
+def _is_adjustable(limit: Path) -> bool:
+    return os.access(limit, os.W_OK)
 
 
 def _lock() -> Path:

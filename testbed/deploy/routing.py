@@ -26,7 +26,7 @@ from testbed.errors import CapabilityError, TestbedError
 from testbed.model import Lab
 from testbed.model.container import NETNS
 from testbed.names import namespace_name
-from testbed.plan.operations import LabPlan
+from testbed.plan.operations import LabPlan, SwitchPlan
 from testbed.render import ANYBODY, FrrVersion, render_switch
 
 
@@ -53,6 +53,7 @@ def daemon_sets(
         theirs = frr if other is None else other.frr
         if theirs is None:
             raise CapabilityError(f"{switch.node} needs FRR", missing="frr", hint="apt-get install frr")
+        _check_ecmp(switch, theirs)
         version = FrrVersion(*theirs.version[:2])
         config = render_switch(switch, lab=lab.name, version=version, log_directory=str(directory), password=password)
         sets.append(
@@ -74,6 +75,17 @@ def daemon_sets(
     for item in sets:
         prepare_run_directory(item)
     return sets
+
+
+def _check_ecmp(switch: SwitchPlan, frr: FrrInstallation) -> None:
+    """Raise `CapabilityError` where bgpd would refuse the planned number of next hops."""
+    if frr.multipath is not None and switch.ecmp > frr.multipath:
+        raise CapabilityError(
+            f"FRR in {frr.directory} of {switch.node} was built for {frr.multipath} next hops of a route, and"
+            f" routing.ecmp is {switch.ecmp}",
+            missing=f"an FRR built with --enable-multipath={switch.ecmp} or more",
+            hint=f"fabric: {{routing: {{ecmp: {frr.multipath}}}}}",
+        )
 
 
 def _check_bfd(installations: Collection[FrrInstallation | None]) -> None:

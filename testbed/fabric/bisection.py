@@ -13,28 +13,38 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from testbed.fabric.forwarding.next_hops import Hop, find_faults, installed
 from testbed.fabric.graph import LabGraph
 from testbed.model import Lab, Node
 
 _SOURCE, _SINK = "<first half>", "<second half>"
 _Capacity = dict[str, dict[str, int]]
+_MOST_FLOWS = 20_000
+"""Pairs of leaves up to which the share of plain ECMP is computed, in some seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bisection:
-    """`between` is "pods", "segments" or "hosts". `bandwidth_bps` and `access_bps` are per direction.
+    """`between` is "pods", "segments" or "hosts". All rates are per direction.
 
     `access_bps` is what the NICs of the smaller half could send: the fabric is non-blocking where both are equal.
+    `ecmp_bps` is what plain ECMP carries of `bandwidth_bps`; None where there are too many leaves to tell.
     """
 
     between: str
     bandwidth_bps: int
     access_bps: int
+    ecmp_bps: int | None
 
     @property
     def share(self) -> float:
         """Bandwidth as a share of what the NICs could send: 1.0 is full bisection bandwidth."""
         return self.bandwidth_bps / self.access_bps if self.access_bps else 0.0
+
+    @property
+    def ecmp_share(self) -> float | None:
+        """The same of what plain ECMP carries."""
+        return None if self.ecmp_bps is None else self.ecmp_bps / self.access_bps if self.access_bps else 0.0
 
 
 def measure_bisection(lab: Lab, graph: LabGraph | None = None) -> Bisection | None:
@@ -51,15 +61,62 @@ def measure_bisection(lab: Lab, graph: LabGraph | None = None) -> Bisection | No
     }
     capacity |= {_SOURCE: {}, _SINK: {}}
     access = {_SOURCE: 0, _SINK: 0}
+    leaves: dict[str, dict[str, int]] = {_SOURCE: {}, _SINK: {}}
     for switch, nics in graph.nics.items():
         for end, link in nics:
             half = side.get(end.node)
             if half is None:
                 continue  # a hand-written host beside generated ones is in neither half
             access[half] += link.rate.bps
+            leaves[half][switch] = leaves[half].get(switch, 0) + link.rate.bps
             capacity[half][switch] = capacity[switch][half] = capacity[switch].get(half, 0) + link.rate.bps
     bandwidth = _maximum_flow(_merge_twins(capacity))
-    return Bisection(between=between, bandwidth_bps=bandwidth, access_bps=min(access.values()))
+    evenly: int | None = bandwidth
+    if find_faults(graph.switches, graph.nics, lab.routing.ecmp):
+        ways = (
+            _evenly_split(graph, lab.routing.ecmp, leaves[one], leaves[other])
+            for one, other in ((_SOURCE, _SINK), (_SINK, _SOURCE))
+        )
+        evenly = None if len(leaves[_SOURCE]) * len(leaves[_SINK]) > _MOST_FLOWS else min(bandwidth, *ways)
+    return Bisection(between=between, bandwidth_bps=bandwidth, access_bps=min(access.values()), ecmp_bps=evenly)
+
+
+def _evenly_split(graph: LabGraph, ecmp: int, sources: Mapping[str, int], sinks: Mapping[str, int]) -> int:
+    """The sum of rates (bit/s) of flows from each source to each sink, which are leaves with the rate of their NICs."""
+    from testbed.workload.oracles.max_min import max_min_shares
+
+    numbers: dict[Hashable, int] = {}
+    capacities: list[float] = []
+
+    def number(key: Hashable, bps: int) -> int:
+        if key not in numbers:
+            numbers[key] = len(capacities)
+            capacities.append(float(bps))
+        return numbers[key]
+
+    routes: list[list[int]] = []
+    weights: list[list[float]] = []
+    for sink, entering in sinks.items():
+        hops: dict[str, list[Hop]] = {}
+        for wave in graph.switches.waves(sink):
+            hops |= {switch: installed(switch, arrivals, ecmp) for switch, arrivals in wave.items()}
+        for source, leaving in sources.items():
+            if source != sink and source not in hops:
+                continue  # the fabric does not join them
+            used = {number(("from", source), leaving): 1.0, number(("to", sink), entering): 1.0}
+            at = {source: 1.0}
+            while at.pop(sink, None) is None or at:
+                following: dict[str, float] = {}
+                for switch, amount in at.items():
+                    part = amount / len(hops[switch])
+                    for neighbour, link in hops[switch]:
+                        key = number((switch, link), link.rate.bps)
+                        used[key] = used.get(key, 0.0) + part
+                        following[neighbour] = following.get(neighbour, 0.0) + part
+                at = following
+            routes.append(list(used))
+            weights.append(list(used.values()))
+    return round(float(max_min_shares(routes, capacities, weights=weights).sum())) if routes else 0
 
 
 def _halves(hosts: list[Node]) -> tuple[str, list[str], list[str]]:

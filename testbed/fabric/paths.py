@@ -1,7 +1,7 @@
 """Equal-cost paths: how many shortest ways lead through the switches from one NIC to another.
 
-A path is a sequence of links, so parallel links count each. Hosts forward nothing. The count is that of the
-graph; a switch installs at most `Routing.ecmp` next hops of them.
+A path is a sequence of links, so parallel links count each. Hosts forward nothing. What counts is what routing uses: a
+switch installs at most `Routing.ecmp` next hops.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from testbed.fabric.forwarding.next_hops import installed
 from testbed.fabric.graph import Graph, LabGraph
 from testbed.model import BACKEND, End, Lab, Link, LinkKind, Place
 
@@ -58,15 +59,19 @@ def equal_cost_paths(lab: Lab, a: End, b: End) -> int:
         return 1
     if far[a].node in hosts or far[b].node in hosts:
         return 0
-    return count_paths(LabGraph(lab).switches, far[a].node).get(far[b].node, 0)
+    return count_paths(LabGraph(lab).switches, far[b].node, lab.routing.ecmp).get(far[a].node, 0)
 
 
-def count_paths(switches: Graph[Link], source: str) -> dict[str, int]:
-    """The number of shortest paths from the switch `source` to every switch it reaches (1 to itself)."""
-    counts = {source: 1}
-    for wave in switches.waves(source):
+def count_paths(switches: Graph[Link], destination: str, ecmp: int) -> dict[str, int]:
+    """The number of shortest paths that routing uses from every switch to the switch `destination` (1 from itself),
+    where each installs at most `ecmp` next hops."""
+    counts = {destination: 1}
+    for wave in switches.waves(destination):
         for switch, arrivals in wave.items():
-            counts[switch] = sum(counts[before] * len(links) for before, links in arrivals)
+            if sum(len(links) for _, links in arrivals) > ecmp:
+                counts[switch] = sum(counts[neighbour] for neighbour, _ in installed(switch, arrivals, ecmp))
+            else:
+                counts[switch] = sum(counts[before] * len(links) for before, links in arrivals)
     return counts
 
 
@@ -94,12 +99,13 @@ def summarise_paths(lab: Lab, graph: LabGraph) -> tuple[PathCount, ...]:
     for on_switch in attached.values():
         _on_one_switch(on_switch, found)
     families = [(members, _places(members, attached)) for members in twins.values()]
-    for number, (members, places) in enumerate(families):
-        counts = count_paths(graph.switches, members[0])
+    for members, places in families:
+        counts = count_paths(graph.switches, members[0], lab.routing.ecmp)
         if len(members) > 1:
             _between(places, places, counts.get(members[1], 0), found)
-        for others, their_places in families[number + 1 :]:
-            _between(places, their_places, counts.get(others[0], 0), found)
+        for others, their_places in families:
+            if others is not members:
+                _between(places, their_places, counts.get(others[0], 0), found)
     return tuple(
         PathCount(relation=relation, fewest=min(found[relation]), most=max(found[relation]))
         for relation in Relation

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from testbed.errors import FabricError
 from testbed.fabric.designs import DESIGNS, RAILS_PER_SWITCH, Design, Value
+from testbed.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.fabric.params import FabricParams
 from testbed.fabric.ports import PORT_MAPS
 from testbed.model import Delay
@@ -23,7 +24,7 @@ PREFIX_LENGTHS = {1: 24, 2: 25, 4: 27, 8: 28}
 
 SHORTEST_PREFIX, LONGEST_PREFIX = 16, 30
 
-# Inclusive ranges. Those of places come from the address plan, ecmp's from FRR's maximum-paths.
+# Inclusive ranges. Those of places come from the address plan.
 _RANGES: dict[str, tuple[int, int]] = {
     "pods": (1, 31),
     "segments": (1, 64),
@@ -37,7 +38,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "core_uplink.count": (1, 64),
     "switch_radix": (1, 4096),
     "rails.prefix_length": (SHORTEST_PREFIX, LONGEST_PREFIX),
-    "routing.ecmp": (1, 128),
+    "routing.ecmp": (1, MAX_ECMP),
     "mtu": (1280, 9216),
     "routing.bfd.interval": (10, 60_000),
     "routing.bfd.multiplier": (2, 255),

@@ -84,12 +84,12 @@ class PauseAgent:
                     self._end({"command": "detach", "lab": attachment.lab})
                 raise
 
-    def detach(self, lab: str) -> None:
+    def detach(self, lab: str) -> list[int]:
         """Let go of a lab: its gates open, its peers are resumed. The agent ends with the last one.
 
-        Fine for a lab that is not attached, and where no agent runs.
+        Fine for a lab that is not attached, and where no agent runs. The numbers of the processes that ended come back.
         """
-        self._let_go({"command": "detach", "lab": lab})
+        return self._let_go({"command": "detach", "lab": lab})
 
     def stop(self) -> None:
         """Let go of all labs and end."""
@@ -131,26 +131,29 @@ class PauseAgent:
             self._ensure_running()
         return self._ask(request)
 
-    def _let_go(self, request: Mapping[str, Any]) -> None:
+    def _let_go(self, request: Mapping[str, Any]) -> list[int]:
         if not self._run_directory.is_dir():
-            return
+            return []
         with self._alone():
             try:
                 self._ask({"command": "hello"})
             except PauseAgentMissing:
                 if not self._files.labs():
                     self._tidy()
-                    return
+                    return []
                 self._ensure_running()
-            self._end(request)
+            return self._end(request)
 
-    def _end(self, request: Mapping[str, Any]) -> None:
+    def _end(self, request: Mapping[str, Any]) -> list[int]:
         """A request that may end the agent: wait until it and its guard have gone, then tidy up."""
         with contextlib.ExitStack() as stack:
-            processes = [stack.enter_context(_process(pid)) for pid in self._pids()]
-            if self._ask(request).get("last"):
-                _wait_for_end(processes)
-                self._tidy()
+            pids = self._pids()
+            processes = [stack.enter_context(_process(pid)) for pid in pids]
+            if not self._ask(request).get("last"):
+                return []
+            _wait_for_end(processes)
+            self._tidy()
+            return pids
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:

@@ -49,7 +49,7 @@ def deploy(
     started = time.monotonic()
     if runtime not in RUNTIMES:
         raise TestbedError(f"--runtime {runtime}: expected {' or '.join(RUNTIMES)}")
-    lab = read_topology(topology, name, set or [])
+    lab = read_topology(topology, name, set or [], warn=not dry_run)
     state = StateDirectory()
     scale = resolve_scale(lab, state)
     if dry_run:

@@ -48,5 +48,7 @@ def destroy(
         if outcome.unknown:
             kinds = ", ".join(outcome.unknown)
             print(f"warning: another version of testbed also made for {lab}, and it stays: {kinds}", file=sys.stderr)
+        for said in outcome.remaining:
+            print(f"warning: {lab}: {said}", file=sys.stderr)
         if not quiet:
             print(f"{outcome.lab}: {outcome.nodes} nodes removed in {time.monotonic() - started:.1f} s")

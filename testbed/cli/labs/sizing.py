@@ -75,11 +75,14 @@ def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[dict[str, Any]]:
         rows.append({"what": f"{role.role} switches", "value": role.switches, "note": f"{ports} ports used{over}"})
     if sizing.bisection is not None:
         bisection = sizing.bisection
+        ecmp = ""
+        if bisection.ecmp_bps is not None and bisection.ecmp_bps < bisection.bandwidth_bps:
+            ecmp = f", {bisection.ecmp_share:.0%} by plain ECMP"
         rows.append(
             {
                 "what": f"bisection between {bisection.between}",
                 "value": str(Rate(bisection.bandwidth_bps)),
-                "note": f"{bisection.share:.0%} of what the NICs of one half can send",
+                "note": f"{bisection.share:.0%} of what the NICs of one half can send{ecmp}",
             }
         )
     for path in sizing.paths:

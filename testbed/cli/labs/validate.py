@@ -43,7 +43,7 @@ def _validate_topology(topology: str | None, settings: list[str], form: "Format"
     from testbed.cli.output import Format
     from testbed.plan import check_addresses, check_as_numbers
 
-    lab = read_topology(topology, None, settings)
+    lab = read_topology(topology, None, settings, warn=True)
     with placed_plan_errors(topology, None, settings):
         check_as_numbers(lab)
         if lab.overlay is not None:  # what a tenant's prefix may overlap is known of planned addresses alone

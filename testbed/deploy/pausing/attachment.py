@@ -6,10 +6,11 @@ from pathlib import Path
 
 from testbed.datapath import pins
 from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
+from testbed.drivers.nodes.processes import Process
 from testbed.names import namespace_name
 from testbed.plan.operations import InstallPort, LabPlan, place_of
 from testbed.portd.attachment import LabAttachment, PortAttachment
-from testbed.portd.client import PauseAgent
+from testbed.portd.client import AGENT_MODULE, PauseAgent
 
 EVENTS_FILE = "pause-events.jsonl"
 
@@ -64,6 +65,9 @@ def attach(plan: LabPlan, run: Path, run_directory: Path, state_directory: Path)
         PauseAgent(run).attach(attachment_of(plan, run_directory, state_directory))
 
 
-def detach(lab: str, run: Path) -> None:
-    """Fine for a lab that is not attached."""
-    PauseAgent(run).detach(lab)
+def detach(lab: str, run: Path) -> list[Process]:
+    """Take a lab from the agent, whose processes come back where they ended with it.
+
+    Fine for a lab that is not attached.
+    """
+    return [Process(pid=pid, identity=0, command=AGENT_MODULE) for pid in PauseAgent(run).detach(lab)]

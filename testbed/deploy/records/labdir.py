@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from testbed.model import Lab
 from testbed.model.container import CONTAINER_RUNTIMES
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan
+
+ORIGIN_FILE = ".deployed-on"
+"""In a lab directory that a verb on another machine brought here: which machine that is."""
+REMOVED_VARIABLE = "TESTBED_REMOVED_PATHS"
+"""Names a file for the paths that labs had here and that are removed, a JSON string for each line: whoever runs a verb
+from another machine has copies of them."""
 
 
 def topology_data(lab: Lab, plan: LabPlan) -> dict[str, Any]:
@@ -112,6 +119,7 @@ def write_lab_directory(lab: Lab, plan: LabPlan, directory: Path, journal: Journ
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise state_error(directory, error) from error
+    (directory / ORIGIN_FILE).unlink(missing_ok=True)  # the directory is this machine's from now on
     for name, content in (
         ("topology-data.json", _encode(topology_data(lab, plan))),
         ("ansible-inventory.yml", yaml.dump(ansible_inventory(lab, plan), Dumper=_Dumper, sort_keys=False)),
@@ -143,3 +151,7 @@ def remove_paths(paths: list[Path]) -> None:
                     path.rmdir()
             else:
                 path.unlink()
+    told = os.environ.get(REMOVED_VARIABLE)
+    if told and Path(told).exists():
+        with Path(told).open("a") as stream:
+            stream.writelines(f"{json.dumps(str(path))}\n" for path in paths)

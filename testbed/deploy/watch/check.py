@@ -22,8 +22,10 @@ from testbed.deploy.watch.sessions import missing_sessions
 from testbed.deploy.watch.tenants import probe_isolation, probe_tenants
 from testbed.drivers.netlink.routes import difference, key_text, route_key, wanted_routes
 from testbed.errors import TestbedError
-from testbed.model import BACKEND, OUT_OF_BAND, ScaleUpFlowControl, Tenant
-from testbed.plan.operations import PortPlan
+from testbed.fabric.forwarding.links import largest_packets
+from testbed.fabric.graph import LabGraph
+from testbed.model import BACKEND, OUT_OF_BAND, LinkKind, ScaleUpFlowControl, Tenant
+from testbed.plan.operations import ExpectedRoute, PortPlan
 from testbed.switchd.errors import SwitchError
 
 FAILURES_KEPT = 20
@@ -195,7 +197,15 @@ def _check_routes(lab: RunningLab) -> CheckResult:
         if wanted:
             mismatches = difference(wanted, lab.bgp_routes(switch.node))
             failures += [f"{switch.node}: {key_text(key)} {mismatch}" for key, mismatch in mismatches.items()]
-    return _result("ecmp", by_network.total(), "routes with their planned next hops", failures, by_network)
+    what = "routes with their planned next hops"
+    widest = max((route for table in lab.plan.expected_routes.values() for route in table), key=_ways, default=None)
+    if widest is not None and widest.width:
+        what += f", {widest.width} of {_ways(widest)} equally short ways by routing.ecmp,"
+    return _result("ecmp", by_network.total(), what, failures, by_network)
+
+
+def _ways(route: ExpectedRoute) -> int:
+    return len(route.interfaces)
 
 
 def _check_services(lab: RunningLab) -> CheckResult:
@@ -324,6 +334,14 @@ def _rotations(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[tuple[Port
                     yield nic, partner
 
 
+def _rings(nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """For every NIC another one of its subnet, on another host."""
+    for members in _by_subnet(nics).values():
+        for index, nic in enumerate(members):
+            if (partner := _elsewhere(nic, members, index + 1)) is not None:
+                yield nic, partner
+
+
 def _elsewhere(nic: PortPlan, partners: Sequence[PortPlan], start: int = 0) -> PortPlan | None:
     """The first NIC from `start` on, going round, of another host: what a host sends to itself crosses no wire."""
     turned = (partners[(start + step) % len(partners)] for step in range(len(partners)))
@@ -408,13 +426,37 @@ def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan
 
 
 def _check_path_mtu(lab: RunningLab) -> CheckResult:
+    """What NICs may send passes, unfragmented: between NICs, of which each sends, and over every link in between.
+
+    Which of its equally short ways a packet takes is up to hashes, so each link is tried by itself, between neighbours.
+    """
     nics = _nics(lab)
-    pairs = _far_pairs(lab, nics) or list(_rotations(lab, nics))
-    smallest = min((port.mtu_bytes for port in lab.plan.ports if _is_of_no_tenant(lab, port)), default=0)
+    rings = (
+        (nic, _elsewhere(nic, members, i + 1)) for members in _by_subnet(nics).values() for i, nic in enumerate(members)
+    )
+    near = [(nic, partner) for nic, partner in rings if partner is not None]
+    pairs = dict.fromkeys([*(_far_pairs(lab, nics) or _rotations(lab, nics)), *near])
+    probes = [Probe(source=a, target=b, size_bytes=a.mtu_bytes) for a, b in pairs]
+    between = list(_link_probes(lab))
     with closing(Prober(lab.name, nics)) as prober:
-        probes = [Probe(source=a, target=b, size_bytes=smallest) for a, b in pairs]
-        failures = [f"{line}: {smallest} bytes did not pass" for line in pairs_text(prober.lost(probes))]
-    return _result("path mtu", len(probes), f"paths at {smallest} bytes, DF set,", failures)
+        lost = prober.lost(probes)
+    ports = dict.fromkeys(probe.source for probe in between)
+    with closing(Prober(lab.name, list(ports), link_local=True)) as prober:
+        lost += prober.lost(between)
+    failures = [f"{line}: {probe.size_bytes} bytes did not pass" for probe in lost for line in pairs_text([probe])]
+    sizes = sorted({probe.size_bytes for probe in (*probes, *between)}) or [0]
+    size = " to ".join(dict.fromkeys((str(sizes[0]), str(sizes[-1]))))
+    return _result("path mtu", len(probes) + len(between), f"paths and links at {size} bytes, DF set,", failures)
+
+
+def _link_probes(lab: RunningLab) -> Iterator[Probe]:
+    """Over each unnumbered link, both ways, the largest packets that NICs send over it."""
+    ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
+    for load in largest_packets(lab.model, LabGraph(lab.model)):
+        ends = ports.get(str(load.link.a)), ports.get(str(load.link.b))
+        if load.link.kind in (LinkKind.FABRIC, LinkKind.HOMED) and ends[0] is not None and ends[1] is not None:
+            yield Probe(source=ends[0], target=ends[1], size_bytes=load.sent_bytes)
+            yield Probe(source=ends[1], target=ends[0], size_bytes=load.sent_bytes)
 
 
 def _check_black_holes(lab: RunningLab) -> CheckResult:

@@ -44,11 +44,24 @@ class Probe:
 class Prober:
     """Sockets on NICs, opened once for several rounds of probes."""
 
-    def __init__(self, lab: str, nics: Sequence[PortPlan], *, sockets_per_nic: int = 1, ipv6: bool = False) -> None:
-        """`ipv6`: on their addresses of IPv6. Raises `DriverError` where a socket cannot be had."""
-        self._headers_bytes = IP6_HEADERS_BYTES if ipv6 else IP_HEADERS_BYTES
+    def __init__(
+        self,
+        lab: str,
+        nics: Sequence[PortPlan],
+        *,
+        sockets_per_nic: int = 1,
+        ipv6: bool = False,
+        link_local: bool = False,
+    ) -> None:
+        """`ipv6`: on their addresses of IPv6, `link_local`: on those of ports of unnumbered links, between neighbours.
+
+        Raises `DriverError` where a socket cannot be had.
+        """
+        self._headers_bytes = IP6_HEADERS_BYTES if ipv6 or link_local else IP_HEADERS_BYTES
         self._ends = {
-            (nic.node, nic.name): [ProbeEnd.on(nic, copy=copy, ipv6=ipv6) for copy in range(sockets_per_nic)]
+            (nic.node, nic.name): [ProbeEnd.on_link(nic)]
+            if link_local
+            else [ProbeEnd.on(nic, copy=copy, ipv6=ipv6) for copy in range(sockets_per_nic)]
             for nic in nics
         }
         self._sockets = UdpProber(lab, (end for ends in self._ends.values() for end in ends))

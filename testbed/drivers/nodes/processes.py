@@ -22,6 +22,11 @@ from testbed.drivers.nodes.namespaces import enter_namespace, identities_of
 from testbed.errors import DriverError
 
 KILL_TIMEOUT_S = 60.0
+REAPING_TIMEOUT_S = 10.0
+"""Without any of them being reaped, until ended processes are said to stay in the process table: the init of the lab VM
+(busybox) reaps one and sleeps a second, and a container's first process may never reap."""
+REAPING_LOOK_MS = 20
+"""Between two looks whether ended processes have been reaped, on kernels that do not tell (before Linux 6.9)."""
 SERVERS_TIMEOUT_S = 240.0
 """For servers to start. One that fails is noticed at once; in an emulated machine beside other work Python alone
 takes a minute to start."""
@@ -134,15 +139,10 @@ def _described(pids: Sequence[str], identity: int) -> list[Process]:
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            if not _is_zombie(pid):
+            if _state_and_parent(int(pid))[0] not in "ZX":
                 command = Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
                 found.append(Process(pid=int(pid), identity=identity, command=command))
     return found
-
-
-def _is_zombie(pid: str) -> bool:
-    status = Path(f"/proc/{pid}/stat").read_text()
-    return status.rpartition(")")[2].split()[0] in "ZX"
 
 
 def kill_all(identities: Collection[int], *, timeout_s: float = KILL_TIMEOUT_S) -> list[Process]:
@@ -176,6 +176,58 @@ def terminate(found: Sequence[Process], *, timeout_s: float = KILL_TIMEOUT_S) ->
 def kill_processes(found: Sequence[Process], *, timeout_s: float = KILL_TIMEOUT_S) -> None:
     """SIGKILL these processes and wait for their end."""
     _kill(found, time.monotonic() + timeout_s)
+
+
+def await_reaping(ended: Sequence[Process], *, timeout_s: float = REAPING_TIMEOUT_S) -> list[Process]:
+    """Wait until the parents of processes that have ended have reaped them; those come back that are not.
+
+    What has ended holds nothing any more, but is seen in the process table as a zombie until then. Returns when none
+    has been reaped for `timeout_s`. Children of ours are left to whoever in this process started them.
+    """
+    with contextlib.ExitStack() as opened:
+        waiting: dict[int, Process] = {}
+        poller = select.poll()
+        for process in ended:
+            with contextlib.suppress(OSError):  # it is gone
+                descriptor = os.pidfd_open(process.pid)
+                opened.callback(os.close, descriptor)
+                state, parent = _state_and_parent(process.pid)
+                if state == "Z" and parent != os.getpid():  # else the number is another one's by now
+                    waiting[descriptor] = process
+                    poller.register(descriptor, 0)  # POLLHUP once it is reaped, on kernels that tell
+        deadline = time.monotonic() + timeout_s
+        while waiting and time.monotonic() < deadline:
+            poller.poll(REAPING_LOOK_MS)
+            for descriptor in [descriptor for descriptor in waiting if _is_reaped(descriptor)]:
+                poller.unregister(descriptor)
+                del waiting[descriptor]
+                deadline = time.monotonic() + timeout_s
+        return list(waiting.values())
+
+
+def parents_text(unreaped: Sequence[Process]) -> str:
+    """Who does not reap these processes, for a message."""
+    parents: dict[str, int] = {}
+    for process in unreaped:
+        with contextlib.suppress(OSError):
+            _, parent = _state_and_parent(process.pid)
+            name = f"process {parent} ({Path(f'/proc/{parent}/comm').read_text().rstrip()})"
+            parents[name] = parents.get(name, 0) + 1
+    return ", ".join(parents)
+
+
+def _is_reaped(descriptor: int) -> bool:
+    try:
+        signal.pidfd_send_signal(descriptor, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    """The letter of a process's state and its parent (proc(5)). Raises `OSError` for one that is gone."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return fields[0], int(fields[1])
 
 
 def freeze(found: Sequence[Process]) -> None:

@@ -18,10 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
 from testbed.agent.options import IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, set_receive_buffer, set_tos
+from testbed.drivers.netlink.rtnetlink import link_local_address
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
 from testbed.drivers.nodes.probe_packet import KEY_BYTES, PAYLOAD_BYTES, ProbeNumber, decode_probe, encode_probe
@@ -52,6 +54,8 @@ class ProbeEnd:
     address: str
     port: int = 0
     copy: int = 0
+    scope: int = 0
+    """Of a link-local address: the index of its interface."""
     tos: int | None = None
     """What it sends has this former type of service in the IP header; None: that of its prober."""
 
@@ -61,6 +65,12 @@ class ProbeEnd:
         address = nic.address6 if ipv6 else nic.address
         assert address is not None, "probes go between NICs that have addresses"
         return cls(node=nic.node, interface=nic.name, address=str(address.ip), port=port, copy=copy, tos=tos)
+
+    @classmethod
+    def on_link(cls, port: PortPlan) -> ProbeEnd:
+        """The end at a port of an unnumbered link, on its link-local address: it reaches its peer and nobody else."""
+        address = IPv6Address(link_local_address(port.mac))
+        return cls(node=port.node, interface=port.name, address=str(address), scope=port.ifindex)
 
     @property
     def ipv6(self) -> bool:
@@ -138,7 +148,7 @@ class UdpProber:
                 set_tos(item, self._tos if end.tos is None else end.tos)
                 if self._timestamps:
                     item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                item.bind((end.address, end.port))
+                item.bind((end.address, end.port, 0, end.scope) if end.ipv6 else (end.address, end.port))
                 self._addresses[end] = item.getsockname()[:2]
 
     def close(self) -> None:

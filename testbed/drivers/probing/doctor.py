@@ -285,17 +285,18 @@ def docker_socket(docker_host: str) -> Path | None:
 
 
 def _neighbours(limit: Path) -> Feature:
-    needed_for = "labs of some thousand interfaces; `deploy` raises the limit while they run"
+    needed_for = "labs of some thousand interfaces; `deploy` raises the limit while they run, where it can"
     try:
         entries = int(limit.read_text())
         adjustable = os.access(limit, os.W_OK)
     except (OSError, ValueError) as error:
+        hidden = isinstance(error, FileNotFoundError)
         return Feature(
             name="neighbour table",
             status=Status.DEGRADED,
-            detail=f"{limit}: {error}",
+            detail="the limit is not seen from this network namespace" if hidden else f"{limit}: {error}",
             needed_for=needed_for,
-            remedy="run in the machine's own network namespace, not in a container's",
+            remedy="for large labs, run in the machine's first network namespace, not in a container's",
         )
     enough = adjustable or entries >= NEIGHBOURS_WANTED
     return Feature(

@@ -96,7 +96,8 @@ def _jit(path: Path) -> str:
     try:
         return "" if path.read_text().strip() != "0" else "off: sysctl net.core.bpf_jit_enable=1 switches it on"
     except OSError:
-        return "this kernel has none"
+        # Linux, net/core/sysctl_net_core.c: it is in the machine's first network namespace alone.
+        return "not seen here: this kernel has none, or this is not the machine's first network namespace"
 
 
 def probe_port_programs() -> str:

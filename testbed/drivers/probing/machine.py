@@ -26,6 +26,7 @@ OLDEST_FRR = (8, 4)
 """Oldest FRR whose configuration is rendered and tested (Debian 12's)."""
 
 _VERSION = re.compile(r"^\w+ version (\d+(?:\.\d+)+)", re.MULTILINE)
+_MULTIPATH = re.compile(r"--enable-multipath=(\d+)")
 _VERSION_TIMEOUT_S = 10.0
 
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}
@@ -34,11 +35,15 @@ CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrrInstallation:
-    """An FRR as installed. `version` is (8, 4, 4), comparable; `daemons` are those present in `directory`."""
+    """An FRR as installed. `version` is (8, 4, 4), comparable; `daemons` are those present in `directory`.
+
+    `multipath` is the most next hops that it was built for (configure's `--enable-multipath`); None: it does not say.
+    """
 
     directory: Path
     version: tuple[int, ...]
     daemons: tuple[str, ...]
+    multipath: int | None = None
 
     @property
     def version_text(self) -> str:
@@ -105,14 +110,14 @@ def find_frr(directories: Sequence[Path] = FRR_DIRECTORIES, needed: Sequence[str
 
 
 def _checked(directory: Path, daemons: tuple[str, ...]) -> FrrInstallation:
-    version = frr_version(directory / "zebra")
+    version, multipath = ask_frr(directory / "zebra")
     if version < OLDEST_FRR:
         raise CapabilityError(
             f"FRR {'.'.join(map(str, version))} in {directory} is older than {'.'.join(map(str, OLDEST_FRR))}",
             missing="frr",
             hint="install a newer one, see https://deb.frrouting.org",
         )
-    found = FrrInstallation(directory=directory, version=version, daemons=daemons)
+    found = FrrInstallation(directory=directory, version=version, daemons=daemons, multipath=multipath)
     if found.managed and "mgmtd" not in daemons:
         raise CapabilityError(
             f"FRR {found.version_text} in {directory} lacks mgmtd",
@@ -122,8 +127,10 @@ def _checked(directory: Path, daemons: tuple[str, ...]) -> FrrInstallation:
     return found
 
 
-def frr_version(daemon: Path) -> tuple[int, ...]:
-    """Return what `DAEMON --version` says, as numbers: "zebra version 10.3.1-0~deb" is (10, 3, 1).
+def ask_frr(daemon: Path) -> tuple[tuple[int, ...], int | None]:
+    """Return what `DAEMON --version` says: its version as numbers, and the most next hops that it was built for.
+
+    "zebra version 10.3.1-0~deb" is (10, 3, 1).
 
     The daemon is asked (about 10 ms): the version is a bare string among thousands in its libraries, and
     the packaging system does not know an FRR built from source.
@@ -150,7 +157,13 @@ def frr_version(daemon: Path) -> tuple[int, ...]:
             missing="frr",
             hint="apt-get install --reinstall frr",
         )
-    return version
+    return version, parse_multipath(answer.stdout)
+
+
+def parse_multipath(text: str) -> int | None:
+    """The most next hops that FRR was built for, as a daemon's `--version` prints it; None where it does not."""
+    match = _MULTIPATH.search(text)
+    return None if match is None else int(match[1])
 
 
 def parse_frr_version(text: str) -> tuple[int, ...] | None:

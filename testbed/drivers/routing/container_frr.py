@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from testbed.drivers.nodes.containers import ContainerEngine, Mount, StartedContainer
-from testbed.drivers.probing.machine import FRR_DIRECTORIES, KNOWN_DAEMONS, NEEDED_DAEMONS, OLDEST_FRR, FrrInstallation
+from testbed.drivers.probing.machine import (
+    FRR_DIRECTORIES,
+    KNOWN_DAEMONS,
+    NEEDED_DAEMONS,
+    OLDEST_FRR,
+    FrrInstallation,
+    parse_multipath,
+)
 from testbed.drivers.probing.machine import parse_frr_version as parse_version
 from testbed.drivers.routing.frr import FRR_USER, OWN_CONFIGURATION, OWN_RUN_DIRECTORY, own_directory
 from testbed.errors import CapabilityError, DriverError
@@ -54,7 +61,7 @@ def find_container_frr(engine: ContainerEngine, container: StartedContainer, ima
             missing="frr",
             hint=hint,
         )
-    found = FrrInstallation(directory=directory, version=version, daemons=present)
+    found = FrrInstallation(directory=directory, version=version, daemons=present, multipath=parse_multipath(said))
     if found.managed and "mgmtd" not in present:
         raise CapabilityError(
             f"{container.node}: FRR {found.version_text} of the image {image} lacks mgmtd", missing="mgmtd", hint=hint

@@ -23,6 +23,7 @@ from testbed.fabric import (
     RoutingParams,
     UplinkParams,
 )
+from testbed.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.model import Delay, DelayBy, Protocol, Rdma
 from testbed.spec.topology import foreign
 from testbed.spec.topology.guards import GuardsField
@@ -202,7 +203,9 @@ class RoutingSpec(SpecModel):
         default=None,
         description="Says whether BFD watches the sessions: auto, off, or {interval: 300ms, multiplier: 3}.",
     )
-    ecmp: Written[Annotated[int, Whole(1, 128)]] = Field(default=None, description="Limits the next hops of a route.")
+    ecmp: Written[Annotated[int, Whole(1, MAX_ECMP)]] = Field(
+        default=None, description="Limits the next hops of a route; the default is 64."
+    )
     password: Written[Annotated[bool, Generated()]] = Field(
         default=None, description="Says whether BGP sessions have a password (RFC 2385), which each deploy makes."
     )

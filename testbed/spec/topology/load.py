@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from testbed.errors import PlanError, Problem, SpecError
 from testbed.model import Lab
 from testbed.spec.topology.resolve import resolve_lab
+from testbed.spec.topology.warnings import find_warnings
 from testbed.spec.yaml.document import OVERRIDE_FILE
 from testbed.spec.yaml.paths import parse_path, quote
 from testbed.spec.yaml.reader import load_document, parse_value, read_text
@@ -15,20 +16,33 @@ from testbed.spec.yaml.reader import load_document, parse_value, read_text
 _SUFFIXES = frozenset({".yml", ".yaml"})
 
 
-def load_topology(path: Path, *, overrides: Mapping[str, object] | None = None) -> Lab:
+def load_topology(
+    path: Path, *, overrides: Mapping[str, object] | None = None, warn: Callable[[Problem], None] | None = None
+) -> Lab:
     """The lab of a topology file. `overrides` are dotted keys with values, such as {"fabric.hosts": 4}.
 
-    Raises `SpecError` with every problem of the first stage that found one.
+    `warn` is told of what is valid and works less well than it looks. Raises `SpecError` with every problem of the
+    first stage that found one.
     """
-    return load_topology_text(read_text(path), file=str(path), overrides=overrides)
+    return load_topology_text(read_text(path), file=str(path), overrides=overrides, warn=warn)
 
 
-def load_topology_text(text: str, *, file: str, overrides: Mapping[str, object] | None = None) -> Lab:
+def load_topology_text(
+    text: str,
+    *,
+    file: str,
+    overrides: Mapping[str, object] | None = None,
+    warn: Callable[[Problem], None] | None = None,
+) -> Lab:
     """Return the lab of text that is not in a file, as `load_topology` does; `file` names it in messages."""
     document = load_document(text, file)
     if overrides:
         document = document.with_overrides(overrides)
-    return resolve_lab(document)
+    lab = resolve_lab(document)
+    if warn is not None:
+        for problem in find_warnings(document, lab):
+            warn(problem)
+    return lab
 
 
 def place_plan_error(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from testbed.deploy.records.labdir import REMOVED_VARIABLE
 from testbed.errors import TestbedError
 from testbed.version import __version__
 from testbed.vm.errors import ConnectionLost
@@ -17,6 +18,7 @@ from testbed.vm.image import checkout
 from testbed.vm.image.checkout import GUEST_CHECKOUT
 from testbed.vm.machine import DEFAULT_NAME, Machine
 from testbed.vm.remote import workplace
+from testbed.vm.remote.lab_copies import mark_copies, remove_copies
 from testbed.vm.remote.local_names import Renamed
 from testbed.vm.remote.recorded_command import with_what_was_asked
 from testbed.vm.remote.ssh import Login, SshSession, writer
@@ -41,6 +43,10 @@ class Target:
     machine: str | None = None
     login: Login | None = None
     path: str = GUEST_CHECKOUT
+
+    def __str__(self) -> str:
+        """Return what is written after `--on`, but for the directory there."""
+        return f"ssh://{self.login}" if self.machine is None else f"vm:{self.machine}"
 
 
 def parse_target(text: str) -> Target:
@@ -94,16 +100,19 @@ def _run(
     work = PurePosixPath(session.check(["sh", "-c", _MAKE_WORK]).decode().strip())
     name = secrets.token_hex(4)
     base = str(work / name)
-    sent, marker = workplace.files_to_send(arguments, directory), f"{base}.sent"
+    sent, marker, removed = workplace.files_to_send(arguments, directory), f"{base}.sent", f"{base}.removed"
     archive = workplace.pack(sent, directory, workplace.directories_of(arguments))
     removal = [*prefix, *_removal(work, name)]
     reading = "-" in arguments or (arguments[:1] and arguments[0] in _READING and not sys.stdin.isatty())
     try:
         session.send_tree(archive, base)
-        session.check(["touch", marker])
+        session.check(["touch", marker, removed])
         out, err = (Renamed({base: ""}, writer(stream.buffer)) for stream in (sys.stdout, sys.stderr))
         status = session.run(
-            with_what_was_asked([program, *workplace.far_arguments(arguments, base)]),
+            [
+                *("env", f"{REMOVED_VARIABLE}={removed}"),
+                *with_what_was_asked([program, *workplace.far_arguments(arguments, base)]),
+            ],
             errand_path=f"{target.path}/testbed/vm/remote/tethered_command.py",
             directory=base + str(directory),
             prefix=prefix,
@@ -115,7 +124,8 @@ def _run(
         err.flush()
         newer = f"--newer-mtime={marker}"
         back = session.check([*prefix, "tar", "-c", "-f", "-", "--warning=no-file-unchanged", newer, "-C", base, "."])
-        workplace.unpack(back)
+        mark_copies(workplace.unpack(back), str(target))
+        remove_copies(session.check([*prefix, "cat", removed]).decode(), work, str(target))
     except ConnectionLost:
         raise
     except BaseException:
@@ -127,7 +137,7 @@ def _run(
 
 def _removal(work: PurePosixPath, name: str) -> list[str]:
     """Removes the files of this verb, and all that are forgotten. Another verb may be removing its own meanwhile."""
-    found = ["-name", name, "-o", "-name", f"{name}.sent", "-o", "-mtime", f"+{FORGOTTEN_DAYS}"]
+    found = ["-name", name, "-o", "-name", f"{name}.*", "-o", "-mtime", f"+{FORGOTTEN_DAYS}"]
     within = ["-ignore_readdir_race", "-mindepth", "1", "-maxdepth", "1"]
     return ["find", str(work), *within, "(", *found, ")", "-exec", "rm", "-rf", "{}", "+"]
 

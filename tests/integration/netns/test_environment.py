@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -128,3 +129,35 @@ def test_a_state_directory_that_cannot_be_made_is_named(sandbox: Any) -> None:
     sandbox.state = StateDirectory(sandbox.root / "file" / "state", sandbox.root / "run")
     with pytest.raises(CapabilityError, match=r"cannot make .*/file"):
         sandbox.deploy(sandbox.tiny())
+
+
+def test_a_network_namespace_that_is_not_the_machines_first_carries_a_lab_with_qos(sandbox: Any) -> None:
+    """A container, a pod: some sysctls exist in the first one alone, and `ip netns exec` shows a bare /sys, too."""
+    lab, outside = sandbox.name("a"), sandbox.name("outside")
+    (sandbox.work / "topology.yml").write_text(
+        f"name: {lab}\nscale: {{time: 10000}}\nqos: {{preset: uec}}\n"
+        "fabric: {design: rail-optimized, segments: 2, hosts: 1, gpus: 1, spines: 2}\n"
+    )
+    testbed = f"{sys.executable} -m testbed"
+    verbs = ("doctor -f json >doctor.json", "deploy -q -t topology.yml", f"check -n {lab}", f"destroy -q -n {lab}")
+    subprocess.run(["ip", "netns", "add", outside], check=True)
+    try:
+        result = subprocess.run(
+            ["ip", "netns", "exec", outside, "sh", "-c", "; ".join(f"{testbed} {verb} || exit" for verb in verbs)],
+            env=sandbox.environment,
+            cwd=sandbox.work,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    finally:
+        subprocess.run(["ip", "netns", "del", outside], check=True)
+    assert result.returncode == 0, result
+    assert sandbox.leftovers() == []
+    features = {item["name"]: item for item in json.loads((sandbox.work / "doctor.json").read_text())["features"]}
+    neighbours = features["neighbour table"]
+    assert (neighbours["status"], neighbours["required"]) == ("degraded", False)
+    assert "not seen from this network namespace" in neighbours["detail"]
+    assert "first network namespace" in neighbours["remedy"]

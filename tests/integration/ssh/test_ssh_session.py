@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from ssh_server import SshServer
 
+from testbed.deploy.records.labdir import ORIGIN_FILE
 from testbed.errors import TestbedError
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.keys import make_keys
@@ -28,6 +29,31 @@ pytestmark = pytest.mark.process
 
 ERRAND = str(errand.__file__)
 ENDED_WITHIN_S = 20.0
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="whoever is not root needs sudo on the machine a verb runs on"
+)
+LABS_THERE = """
+import sys
+from pathlib import Path
+from testbed.deploy.records.journal import Journal
+from testbed.deploy.records.labdir import remove_paths
+state, verb, *names = sys.argv[1:]
+if verb == "--version":
+    from testbed.version import __version__
+    print("testbed", __version__)
+for name in names:
+    journal = Journal(Path(state) / name)
+    if verb == "deploy":
+        paths = [Path.cwd() / f"testbed-{name}" / word for word in (".", "topology-data.json", "ssh_config")]
+        paths[0].mkdir()
+        for path in paths:
+            journal.path(path)
+        for path in paths[1:]:
+            path.write_text("of a lab")
+    else:
+        remove_paths(journal.read().paths)
+"""
+"""Deploys and destroys labs that are nothing but their lab directories, by the functions that verbs do it with."""
 
 
 @pytest.fixture
@@ -132,18 +158,24 @@ def test_a_machine_that_is_not_prepared(server: SshServer, tmp_path: Path, capfd
         run_there(Target(login=server.login, path=str(tmp_path)), ["list"], tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="whoever is not root needs sudo on the machine a verb runs on")
+def checkout_there(tmp_path: Path, program: str) -> Path:
+    """A directory of the project whose `testbed` is this shell script."""
+    far = tmp_path / "far"
+    (far / ".venv/bin").mkdir(parents=True)
+    path = far / ".venv/bin/testbed"
+    path.write_text(f"#!/bin/sh\n{program}\n")
+    path.chmod(0o755)
+    (far / "testbed").symlink_to(Path(ERRAND).parents[2])
+    return far
+
+
+@needs_root
 def test_a_verb_on_another_machine(
     server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its file goes along, its output streams, what it writes comes back, its exit code is ours."""
-    far = tmp_path / "far"
-    (far / ".venv/bin").mkdir(parents=True)
-    program = far / ".venv/bin/testbed"
     asked = tmp_path / "asked"
-    program.write_text(f'#!/bin/sh\nprintf %s "${VARIABLE}" >"{asked}"\nexec "{sys.executable}" -m testbed "$@"\n')
-    program.chmod(0o755)
-    (far / "testbed").symlink_to(Path(ERRAND).parents[2])
+    far = checkout_there(tmp_path, f'printf %s "${VARIABLE}" >"{asked}"\nexec "{sys.executable}" -m testbed "$@"')
     monkeypatch.chdir(tmp_path)  # the home of whoever logs in
     here = tmp_path / "here"
     here.mkdir()
@@ -170,3 +202,32 @@ def test_a_verb_on_another_machine(
     with pytest.raises(OSError, match="no room here"):
         run_there(target, ["validate", "-t", "small.yml"], here)
     assert [path.name for path in (tmp_path / ".testbed-work").iterdir()] == ["yesterday's"]
+
+
+@needs_root
+def test_what_a_lab_on_another_machine_left_here_goes_with_it(
+    server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From whatever directory it is destroyed; what is not of that machine, or not of that lab, stays."""
+    program = tmp_path / "labs.py"
+    program.write_text(LABS_THERE)
+    far = checkout_there(tmp_path, f'exec "{sys.executable}" "{program}" "{tmp_path}/state" "$@"')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(ERRAND).parents[3]))
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    elsewhere.mkdir()
+    target = Target(login=server.login, path=str(far))
+    assert run_there(target, ["deploy", "a", "b", "c"], here) == 0
+    copies = {name: here / f"testbed-{name}" for name in "abc"}
+    for copy in copies.values():
+        assert {path.name for path in copy.iterdir()} == {"topology-data.json", "ssh_config", ORIGIN_FILE}
+    assert (copies["a"] / ORIGIN_FILE).read_text() == f"ssh://{server.login}\n"
+    (copies["b"] / "notes").write_text("a user's")
+    (copies["c"] / ORIGIN_FILE).unlink()  # a lab of that name was deployed here since
+    assert run_there(target, ["destroy", "a", "b", "c"], elsewhere) == 0
+    assert not copies["a"].exists()
+    assert [path.name for path in copies["b"].iterdir()] == ["notes"]
+    assert {path.name for path in copies["c"].iterdir()} == {"topology-data.json", "ssh_config"}
+    assert list(elsewhere.iterdir()) == []
+    assert list((tmp_path / ".testbed-work").iterdir()) == []

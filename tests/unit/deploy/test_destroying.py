@@ -13,6 +13,7 @@ from testbed.deploy.records.journal import Journal, JournalContent, LabState
 from testbed.deploy.records.lab_record import LabRecord
 from testbed.deploy.records.state import StateDirectory
 from testbed.deploy.runtimes.runtime import NodesRemain
+from testbed.portd.errors import PauseAgentTimeout
 
 
 class Stubborn:
@@ -66,4 +67,16 @@ def test_every_runtime_that_leaves_nodes_is_named(
     for runtime in runtimes.values():
         runtime.answers = True
     destroy_lab("one", state)
+    assert not state.exists("one")
+
+
+def test_a_pause_agent_that_does_not_end_is_told_and_keeps_no_lab(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(*_: object) -> None:
+        raise PauseAgentTimeout("the pause agent does not end")
+
+    monkeypatch.setattr(lifecycle, "RUNTIMES", {})
+    monkeypatch.setattr(lifecycle, "detach", hang)
+    assert destroy_lab("one", state).remaining == ("the pause agent does not end",)
     assert not state.exists("one")

@@ -150,3 +150,29 @@ def test_one_that_has_changed_nothing_gives_nothing_back(machine: Machine, tmp_p
     directory(tmp_path).restore_machine()
     assert machine.get() == [128, 512, 1024]
     assert not machine.place.exists()
+
+
+def test_where_the_limits_are_not_seen_a_deploy_goes_on(machine: Machine, tmp_path: Path) -> None:
+    """In a network namespace that is not the machine's first, and where IPv6 is off."""
+    state = directory(tmp_path, "one")
+    for path in machine.files:
+        path.unlink()
+    state.raise_neighbour_limits(1000)
+    assert json.loads(machine.place.read_text())["needs"] == {str(state.state): 1000}
+    forget(state, "one")
+    assert list(machine.place.parent.iterdir()) == []
+
+
+def test_what_was_raised_elsewhere_is_put_back_by_who_can(machine: Machine, tmp_path: Path) -> None:
+    """The last lab goes in a namespace that does not see the limits: the next one to look puts them back."""
+    state = directory(tmp_path, "one")
+    state.raise_neighbour_limits(1000)
+    hidden = {path: path.rename(path.with_suffix(".hidden")) for path in machine.files}
+    forget(state, "one")
+    assert machine.place.exists()
+    for path, elsewhere in hidden.items():
+        elsewhere.rename(path)
+    assert machine.get() == [1000, 2000, 4000]
+    state.restore_machine()
+    assert machine.get() == [128, 512, 1024]
+    assert not machine.place.exists()

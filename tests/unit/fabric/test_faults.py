@@ -76,7 +76,7 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "rails.port_map cannot be figure-13-7 (one of figure-13-6, figure-13-10, figure-13-11)\n"
         "  hint: did you mean figure-13-6?",
     ),
-    ("pod", {"routing": RoutingParams(ecmp=129)}, "routing.ecmp", "routing.ecmp is 129; it goes from 1 to 128"),
+    ("pod", {"routing": RoutingParams(ecmp=225)}, "routing.ecmp", "routing.ecmp is 225; it goes from 1 to 224"),
     (
         "pod",
         {"routing": RoutingParams(bfd=BfdParams(mode="on", interval=Duration.parse("5ms")))},

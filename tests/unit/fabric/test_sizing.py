@@ -11,6 +11,7 @@ from testbed.fabric import (
     NicParams,
     PathCount,
     Relation,
+    RoutingParams,
     UplinkParams,
     check_sizing,
     equal_cost_paths,
@@ -18,6 +19,8 @@ from testbed.fabric import (
     measure_bisection,
     measure_sizing,
 )
+from testbed.fabric.forwarding.next_hops import find_faults
+from testbed.fabric.graph import LabGraph
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Role
 from testbed.units import Rate
 
@@ -155,6 +158,74 @@ def test_parallel_links_are_paths_of_their_own() -> None:
     assert equal_cost_paths(lab, nic("p1-s1-h1:rail1"), nic("p1-s1-h2:rail3")) == 2 * 3 * 3
 
 
+@pytest.mark.parametrize(
+    ("spines", "links", "ecmp", "paths"),
+    [(66, 1, 64, 64), (66, 1, 66, 66), (22, 3, 64, 64 * 3), (66, 1, 224, 66), (2, 2, 1, 1)],
+)
+def test_paths_are_those_that_routing_installs(spines: int, links: int, ecmp: int, paths: int) -> None:
+    """A switch installs `ecmp` next hops. Of three links down from each spine, a spine uses all."""
+    params = {"spines": spines, "uplink": UplinkParams(count=links), "routing": RoutingParams(ecmp=ecmp)}
+    lab = build("rail-optimized", segments=2, hosts=1, gpus=1, **params)
+    assert equal_cost_paths(lab, nic("p1-s1-h1:rail1"), nic("p1-s2-h1:rail1")) == paths
+    assert measure_sizing(lab).paths == (PathCount(relation=Relation.INTER_SEGMENT, fewest=paths, most=paths),)
+
+
+def test_paths_through_super_spines_are_limited_at_each_tier() -> None:
+    """A leaf installs 3 of its 4 spines, a spine 3 of its 8 links up, a super-spine 2 links to a spine of the pod."""
+    core = UplinkParams(count=2)
+    routing = RoutingParams(ecmp=3)
+    shape = {"pods": 2, "segments": 1, "hosts": 1, "gpus": 1, "spines": 4, "super_spines": 4, "super_spine_groups": 4}
+    lab = build("rail-optimized", core_uplink=core, routing=routing, **shape)
+    assert equal_cost_paths(lab, nic("p1-s1-h1:rail1"), nic("p2-s1-h1:rail1")) == 3 * 2 * 2
+    wide = build("rail-optimized", core_uplink=UplinkParams(count=4), routing=routing, **shape)
+    assert equal_cost_paths(wide, nic("p1-s1-h1:rail1"), nic("p2-s1-h1:rail1")) == 3 * 3 * 3
+
+
+def test_what_is_wider_than_ecmp_carries_less() -> None:
+    """8 hosts of 100G under 8 spines of 100G, and ECMP of 6."""
+    rate = Rate.parse("100G")
+    shape = {"segments": 2, "hosts": 8, "gpus": 1, "spines": 8, "uplink": UplinkParams(rate=rate)}
+    lab = build("rail-optimized", nic=NicParams(rate=rate), routing=RoutingParams(ecmp=6), **shape)
+    bisection = measure_bisection(lab)
+    assert bisection is not None
+    assert (bisection.bandwidth_bps, bisection.ecmp_bps) == (800 * G, 600 * G)
+
+
+@pytest.mark.parametrize(
+    ("uplinks", "downlinks", "evenly"),
+    [
+        ((300, 100), (300, 300), 200),  # the link of a group itself
+        ((300, 300), (300, 100), 200),  # the way behind one
+        ((200, 200), (200, 200), 400),
+        ((150, 150), (150, 150), 300),  # too few, but even
+    ],
+)
+def test_plain_ecmp_gives_every_next_hop_an_equal_share(
+    uplinks: tuple[int, int], downlinks: tuple[int, int], evenly: int
+) -> None:
+    lab = by_hand(
+        [
+            ("h1", "leaf1", 400),
+            ("h2", "leaf2", 400),
+            ("leaf1", "spine1", uplinks[0]),
+            ("leaf1", "spine2", uplinks[1]),
+            ("leaf2", "spine1", downlinks[0]),
+            ("leaf2", "spine2", downlinks[1]),
+        ],
+        LEAF_SPINE,
+    )
+    bisection = measure_bisection(lab)
+    assert bisection is not None
+    ideal = min(400, min(uplinks[0], downlinks[0]) + min(uplinks[1], downlinks[1]))
+    assert (bisection.bandwidth_bps, bisection.ecmp_bps) == (ideal * G, evenly * G)
+    graph = LabGraph(lab)
+    faults = find_faults(graph.switches, graph.nics, 64)
+    assert bool(faults.uneven) is (evenly < ideal)
+    for hops in faults.uneven.values():
+        assert (hops.evenly_bps, hops.all_bps) == (evenly * G, ideal * G)
+        assert hops.slowest.rate.bps == 100 * G
+
+
 def test_path_summary_by_relation() -> None:
     lab = build("rail-optimized", pods=2, segments=2, hosts=2, gpus=2, spines=4, super_spines=4, super_spine_groups=2)
     assert measure_sizing(lab).paths == (
@@ -195,6 +266,7 @@ def test_a_hand_written_graph() -> None:
     assert [role.oversubscription for role in sizing.roles] == [pytest.approx(200 / 140), None]
     assert sizing.bisection is not None
     assert (sizing.bisection.between, sizing.bisection.bandwidth_bps) == ("hosts", 140 * G)
+    assert sizing.bisection.ecmp_bps == 80 * G
     assert sizing.paths == (PathCount(relation=Relation.HAND_WRITTEN, fewest=1, most=2),)
     assert equal_cost_paths(two_leaves(), nic("h1:eth1"), nic("h4:eth1")) == 2
     assert equal_cost_paths(two_leaves(), nic("h1:eth1"), nic("h2:eth1")) == 1

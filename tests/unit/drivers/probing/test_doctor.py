@@ -44,6 +44,27 @@ def test_version_of_frr(text: str, version: tuple[int, ...] | None) -> None:
     assert machine.parse_frr_version(text) == version
 
 
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("zebra version 8.4.4\nconfigured with:\n\t'--enable-fpm' '--enable-multipath=256' '--with-libpam'\n", 256),
+        ("zebra version 10.3\nconfigured with:\n\t--enable-multipath=64\n", 64),
+        ("zebra version 10.3\n", None),
+    ],
+)
+def test_the_most_next_hops_that_frr_was_built_for(tmp_path: Path, text: str, most: int | None) -> None:
+    assert machine.parse_multipath(text) == most
+    assert machine.find_frr([fake_frr(tmp_path / "frr", text, daemons=machine.KNOWN_DAEMONS)]).multipath == most
+
+
+def test_a_limit_of_neighbours_that_is_not_seen_is_no_hindrance(tmp_path: Path) -> None:
+    """It is in the machine's first network namespace alone."""
+    feature = doctor._neighbours(tmp_path / "gc_thresh3")
+    assert (feature.status, feature.required) == (Status.DEGRADED, False)
+    assert feature.detail == "the limit is not seen from this network namespace"
+    assert "first network namespace" in feature.remedy
+
+
 def test_finds_the_first_complete_frr(tmp_path: Path) -> None:
     fake_frr(tmp_path / "a", "zebra version 10.3", daemons=("zebra",))
     complete = fake_frr(tmp_path / "b", "zebra version 10.3.1", daemons=("zebra", "bgpd", "bfdd", "mgmtd"))

@@ -1,0 +1,86 @@
+"""`check` finds a link that is too narrow for what NICs send, whichever of the equally short ways it is on."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from testbed.deploy.live import RunningLab
+from testbed.deploy.watch.check import CheckResult, CheckStatus, check_lab
+from testbed.spec import load_topology_text
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+
+SPINES = 8
+NARROW = "leaf2:up5"
+
+
+def topology(name: str) -> str:
+    """Two leaves under eight spines, one of the sixteen links between them with a smaller MTU than all else."""
+    spines = [f"    spine{number}: {{kind: switch, role: spine}}" for number in range(1, SPINES + 1)]
+    links = [
+        f'    - {{endpoints: ["leaf{leaf}:up{spine}", "spine{spine}:down{leaf}"], rate: 100G'
+        + (", mtu: 1500}" if f"leaf{leaf}:up{spine}" == NARROW else "}")
+        for leaf in (1, 2)
+        for spine in range(1, SPINES + 1)
+    ]
+    return "\n".join(
+        [
+            f"name: {name}",
+            "fabric: {routing: {bfd: off}}",
+            "topology:",
+            "  nodes:",
+            "    leaf1: {kind: switch, role: rail}",
+            "    leaf2: {kind: switch, role: rail}",
+            *spines,
+            "    h1: {kind: host}",
+            "    h2: {kind: host}",
+            "  links:",
+            *links,
+            '    - {endpoints: ["h1:eth1", "leaf1:h1"], rate: 100G}',
+            '    - {endpoints: ["h2:eth1", "leaf2:h2"], rate: 100G}',
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def lab(shared_sandbox: Any) -> Iterator[RunningLab]:
+    name = shared_sandbox.name()
+    yield shared_sandbox.deploy(load_topology_text(topology(name), file="narrow.yml")).lab
+    shared_sandbox.destroy()
+
+
+def set_mtu(lab: RunningLab, port: str, mtu_bytes: int) -> None:
+    node, interface = port.split(":")
+    argv = ["ip", "-n", lab.namespace(node), "link", "set", interface, "mtu", str(mtu_bytes)]
+    subprocess.run(argv, check=True)
+
+
+def path_mtu(lab: RunningLab) -> CheckResult:
+    (found,) = (result for result in check_lab(lab).results if result.name == "path mtu")
+    return found
+
+
+def test_the_narrow_link_is_named_both_ways(lab: RunningLab) -> None:
+    found = path_mtu(lab)
+    assert found.status is CheckStatus.FAIL
+    named = {line for line in found.failures if "eth1" not in line}  # whether hosts' own probes meet it is up to hashes
+    assert named == {
+        "leaf2:up5 -> spine5:down2: 4500 bytes did not pass",
+        "spine5:down2 -> leaf2:up5: 4500 bytes did not pass",
+    }
+
+
+def test_without_it_all_passes_and_a_port_that_became_narrow_is_found(lab: RunningLab) -> None:
+    for port in (NARROW, "spine5:down2"):
+        set_mtu(lab, port, 4500)
+    found = path_mtu(lab)
+    assert (found.status, found.count) == (CheckStatus.PASS, 2 + 2 * 2 * SPINES), found
+    assert "4500 bytes" in found.detail
+    set_mtu(lab, "spine7:down1", 4499)
+    found = path_mtu(lab)
+    assert found.status is CheckStatus.FAIL
+    assert "spine7:down1 -> leaf1:up7: 4500 bytes did not pass" in found.failures
