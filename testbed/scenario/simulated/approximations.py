@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.model.scenario import Scenario
 from testbed.scenario.placed.lab import LiveLab
-from testbed.scenario.simulated.fabric import OVERHEAD_BYTES
+from testbed.scenario.simulated.fabric import NIC_JITTER_PACKETS, OVERHEAD_BYTES
 from testbed.scenario.transports.registry import transport_on
 
 
@@ -15,6 +15,8 @@ def simulated_approximations(lab: LiveLab, scenario: Scenario) -> list[str]:
         " none of its routing daemons, takes part.",
         f"A datagram costs a port its payload and {OVERHEAD_BYTES} bytes of headers, as in an emulated lab: no"
         " preamble, checksum and gap.",
+        f"A packet leaves its NIC up to {NIC_JITTER_PACKETS:.0%} of a full packet's time late, at random, so that hosts"
+        " which begin together do not stay in step.",
         "Routes are those that BGP is planned to have converged to, and never change.",
     ]
     qos = lab.plan.qos
