@@ -71,7 +71,7 @@ class Agent:
 
         Raises `OSError` if the address is not ours or its port is taken, `ValueError` if it is none, or a delay wrong.
         """
-        group, delay = _open_sockets(address, sockets or SocketConfig(), delay_ns, paced=paced)
+        group, delay = _open_sockets(address, sockets or SocketConfig(), delay_ns, config.packet_bytes if paced else 0)
         if config.trimming and not group.sees_trimmed:
             config = replace(config, trimming=False)
         random = Random(self._random.getrandbits(64))
@@ -108,7 +108,7 @@ class Agent:
             foreign_peers=foreign_peers,
             receive_datagrams=min(given.receive_datagrams, RNIC_RECEIVES),
         )
-        group, delay = _open_sockets(address, sockets, delay_ns, paced=paced)
+        group, delay = _open_sockets(address, sockets, delay_ns, config.packet_bytes if paced else 0)
         rnic = Rnic(group.address, config, Random(self._random.getrandbits(64)), time.monotonic_ns())
         self._endpoints[rnic.address] = (rnic, group, delay)
         if paced:
@@ -176,12 +176,13 @@ class Agent:
 
 
 def _open_sockets(
-    address: str, sockets: SocketConfig, delay_ns: int | Mapping[str, int], *, paced: bool
+    address: str, sockets: SocketConfig, delay_ns: int | Mapping[str, int], paced_bytes: int
 ) -> tuple[SocketGroup, DelayLine | None]:
+    """Open the sockets of an endpoint; `paced_bytes` is the size of its full packets if it is paced, else 0."""
     delay = DelayLine(delay_ns) if delay_ns else None
     sockets = replace(sockets, stamps=delay is not None)
-    if paced:  # no run is long, so that none is worth a socket of its own
-        sockets = replace(sockets, gso_segments=1)
+    if paced_bytes:  # no run is long, so that none is worth a socket of its own
+        sockets = replace(sockets, gso_segments=1, raw_buffer_bytes=Pacer.buffer_bytes(paced_bytes))
     return SocketGroup(address, sockets), delay
 
 

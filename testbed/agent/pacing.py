@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.transport.datagram import Outgoing
+from testbed.transport.datagram import NIC_PACKETS, Outgoing
 
 AHEAD_PACKETS = 8
 """In the NIC's queue at most; it is filled again when half of them are gone, in one turn of the loop."""
+_SKB_BYTES = 256
+"""struct sk_buff, as the slab has it."""
+_SKB_ROOM_BYTES = 64 + 320
+"""Room for lower headers, and struct skb_shared_info behind the data."""
 _BELOW_BYTES = 14 + 20 + 8
 """Ethernet, IPv4 and UDP: what a shaped port of the lab counts beside the payload."""
 
@@ -33,6 +37,17 @@ class Pacer:
         """When the line has sent all that it was given."""
         self.held_back = False
         """Whether the endpoint may have more than it was asked for."""
+
+    @staticmethod
+    def buffer_bytes(packet_bytes: int) -> int:
+        """SO_SNDBUF with which `NIC_PACKETS` full packets (UDP payload) find room in the NIC's queue, and no more.
+
+        The kernel counts what a packet takes of its memory, a power of two and its descriptor, until the packet leaves
+        for the wire. A pacer knows nothing of pauses: what it goes on to hand over waits with the endpoint then, where
+        congestion control can still hold it back.
+        """
+        data = packet_bytes + _BELOW_BYTES + _SKB_ROOM_BYTES
+        return NIC_PACKETS * ((1 << (data - 1).bit_length()) + _SKB_BYTES) // 2  # which Linux doubles
 
     def room(self, now: int) -> int:
         """Full packets that may be given to the NIC now."""

@@ -9,6 +9,10 @@ DONT_FRAGMENT: Final = 0x4000
 """The second word of an IPv4 header as Linux sends it for endpoints: DF set, identification and offset 0."""
 
 
+NIC_PACKETS: Final = 12
+"""Full packets of an endpoint that wait in its NIC at most, out of its reach, while their class is paused."""
+
+
 class Priority(IntEnum):
     """The importance of a datagram to the switches; the I/O layer chooses the DSCP and the ECN field by it.
 

@@ -272,12 +272,12 @@ def _of_queues(run: RunData) -> Iterator[object]:
         frames=float(pauses["xoff_sent"].sum()),
         paused_s=float(paused_s.sum()),
         longest_s=float(paused_s.max()),
-        elapsed_s=seen.elapsed_s,
+        elapsed_s=seen.traffic_s,
     )
     yield MarkingCurves(
         classes=[MarkedPackets(packets=one.packets, marked=one.marked, ideal=one.ideal) for one in seen.marking]
     )
-    depths = seen.depths()
+    depths = seen.depths_in_traffic()
     if depths:
         deepest = max(depths.values(), key=lambda depth: (int(depth.max()), float(depth.mean())))
         yield QueueDepths(depth_bytes=deepest.astype(np.float64).tolist())

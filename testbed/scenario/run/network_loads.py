@@ -42,7 +42,7 @@ def network_loads(lab: LiveLab, seen: Observation, channels: Sequence[Channel]) 
         ports = [port for port in lab.plan.ports if port.network == network]
         switching = switching_nodes(lab.model, network)
         sent = {place(port): seen.sent.get((port.node, port.name), _NONE).tx_bytes for port in ports}
-        use = {place(port): _share(sent[place(port)], port.rate_bps, seen.elapsed_s) for port in ports}
+        use = {place(port): _share(sent[place(port)], port.rate_bps, seen.traffic_s) for port in ports}
         busiest = max(use, key=lambda name: use[name], default="")
         queued = [numbers[place(port)] for port in ports if place(port) in numbers]
         queues = _Queues.of(lab.plan, seen.growth, queued)
@@ -59,7 +59,7 @@ def network_loads(lab: LiveLab, seen: Observation, channels: Sequence[Channel]) 
                     for port in ports
                     if port.node in switching and port.peer.partition(":")[0] not in switching
                 ),
-                utilisation=_share(sum(sent.values()), sum(port.rate_bps for port in ports), seen.elapsed_s),
+                utilisation=_share(sum(sent.values()), sum(port.rate_bps for port in ports), seen.traffic_s),
                 peak_utilisation=rates.peak(capacity),
                 busiest_port=busiest if use.get(busiest) else "",
                 busiest_utilisation=use.get(busiest, 0.0),
@@ -171,7 +171,7 @@ def _tenant_load(
     stopped: dict[str, int] | None,
 ) -> TenantLoad:
     sent = {place(port): seen.sent.get((port.node, port.name), _NONE) for port in ports}
-    use = {place(port): _share(sent[place(port)].tx_bytes, port.rate_bps, seen.elapsed_s) for port in ports}
+    use = {place(port): _share(sent[place(port)].tx_bytes, port.rate_bps, seen.traffic_s) for port in ports}
     busiest = max(use, key=lambda name: use[name])
     numbers = lab.plan.port_numbers
     queues = _Queues.of(lab.plan, seen.growth, [numbers[name] for name in sent if name in numbers])
@@ -185,7 +185,7 @@ def _tenant_load(
         entered_frames=sum(counters.tx_packets for counters in entered),
         delivered_bytes=sum(counters.tx_bytes for counters in delivered),
         delivered_frames=sum(counters.tx_packets for counters in delivered),
-        utilisation=_share(total, sum(port.rate_bps for port in ports), seen.elapsed_s),
+        utilisation=_share(total, sum(port.rate_bps for port in ports), seen.traffic_s),
         busiest_port=busiest if use[busiest] else "",
         busiest_utilisation=use[busiest],
         queue_max_bytes=queues.deepest_bytes if queues else None,

@@ -50,6 +50,10 @@ class Observation:
     begin_ns: int = 0
     """When the watch began, by CLOCK_MONOTONIC."""
     elapsed_s: float = 0.0
+    """How long the watch lasted."""
+    traffic_ns: tuple[int, int] | None = None
+    """When traffic began and was over, by CLOCK_MONOTONIC, where that is known to be less than the watch: workers are
+    told to begin some tenths of a second ahead. Shares of time and percentiles of queues are of the traffic alone."""
     cpu: CpuUse | None = field(default_factory=lambda: CpuUse(busy=0.0, steal=0.0, softirq=0.0))
     """None where the machine's time is not the lab's."""
     sent: Mapping[tuple[str, str], PortCounters] = field(default_factory=dict)
@@ -78,6 +82,11 @@ class Observation:
         lost = sum(sent.tx_dropped for sent in self.sent.values()) + sum(self.dropped.values())
         return lost + (0 if self.growth is None else int(self.growth.dropped().sum()))
 
+    @property
+    def traffic_s(self) -> float:
+        """How long there was traffic."""
+        return self.elapsed_s if self.traffic_ns is None else (self.traffic_ns[1] - self.traffic_ns[0]) / 1e9
+
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
         """Return what every port of the fabric carried; `tiers` says what its link is to the fabric, by
         "node:interface".
@@ -90,7 +99,7 @@ class Observation:
             if place not in tiers:
                 continue
             sent = self.sent.get((port.node, port.name), none)
-            capacity = port.rate_bps * self.elapsed_s / 8
+            capacity = port.rate_bps * self.traffic_s / 8
             marks, paused, deepest = self._queues(numbers.get(place))
             found.append(
                 PortLoad(
@@ -126,6 +135,15 @@ class Observation:
             for index, queue in enumerate(self.samples.queues)
             if self.table.switch[queue[0]] and depths[:, index].any()
         }
+
+    def depths_in_traffic(self) -> dict[tuple[int, int], NDArray[np.uint64]]:
+        """The same, of the time in which there was traffic."""
+        depths = self.depths()
+        if self.samples is None or self.traffic_ns is None:
+            return depths
+        times, (begin, end) = self.samples.times_ns, self.traffic_ns
+        within = (times >= begin) & (times <= end)
+        return {queue: depth[within] for queue, depth in depths.items()} if within.any() else depths
 
     def series(self) -> list[Series]:
         """Curves for the report: the depths of the fullest queues and the use of the busiest links between switches."""

@@ -180,6 +180,9 @@ class PointRunner:
         )
         runner = self.workload_runners(self.lab, self.scenario)
         result = runner.run(traffic.workload, traffic.placement.nics, options)
+        if result.begin_monotonic_ns and measured.observation.elapsed_s:
+            end_ns = result.begin_monotonic_ns + round(result.elapsed_s * 1e9)
+            measured.observation.traffic_ns = (result.begin_monotonic_ns, end_ns)
         measured.transfers = result.transfers
         measured.channels = list(result.channels)
         measured.collectives = list(result.collectives)

@@ -30,6 +30,11 @@ from testbed.transport.simulation.link import LinkSettings
 
 OVERHEAD_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 """What a datagram costs a port beside its payload, as the ports of an emulated lab count it: no preamble and no gap."""
+NIC_JITTER_PACKETS = 0.1
+"""Up to how much of a full packet's time a packet leaves its NIC late, at random. Without it, hosts that begin together
+stay in step for ever, and a full queue refuses the same ones each time (Floyd and Jacobson, "On traffic phase effects
+in packet-switched gateways", 1992): eight senders lost a quarter fewer packets than an emulated lab's, and with it as
+many."""
 TRIMMED_PAYLOAD_BYTES = 64 - IPV4_BYTES - UDP_BYTES
 """Of a packet that was cut to 64 bytes behind its Ethernet header."""
 BALANCINGS = {
@@ -123,6 +128,7 @@ class _Builder:
     def _connect(self, name: str, source: str, target: str) -> None:
         port = self._ports[name]
         to_nic = target in self._network.nics
+        packet_ns = (port.mtu_bytes + ETHERNET_BYTES) * 8 * 10**9 // port.rate_bps
         self._network.connect(
             name,
             source,
@@ -131,6 +137,7 @@ class _Builder:
                 rate_bps=port.rate_bps,
                 delay_ns=port.delay_ns + (self._pipeline_ns if to_nic else 0),
                 impairments=Impairments(loss=port.loss) if port.loss else None,
+                jitter_ns=round(NIC_JITTER_PACKETS * packet_ns) if source in self._network.nics else 0,
             ),
             out=self._classes.port(port),
             into=self._classes.port(self._ports[port.peer]),

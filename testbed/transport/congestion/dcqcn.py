@@ -15,7 +15,7 @@ those of the fabric, in us; the lab's are longer by its time scale, and its rate
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -39,7 +39,7 @@ class DcqcnParameters:
     """A set of parameters, of a fabric at its full speed."""
 
     cnp_us: float
-    """N: a queue pair's receiver sends no more than one CNP in so long."""
+    """N: a queue pair's receiver sends no more than one CNP in so long; 0: one for each marked packet."""
     alpha_us: float
     """K: alpha is updated so often, once without a CNP."""
     g: float
@@ -57,82 +57,103 @@ class DcqcnParameters:
     hyper_bps: float
     """R_HAI."""
     per_25g: bool
-    """R_AI, R_HAI and the least rate are those of a NIC of 25 Gbit/s, and in proportion for others."""
+    """R_AI and R_HAI are those of a NIC of 25 Gbit/s, and in proportion for others."""
     least_bps: float
     """Below which the rate is not cut."""
     clamp_target: bool
     """RT follows RC down with every cut; else only with one that an increase went before."""
 
     def __post_init__(self) -> None:
-        for name in ("cnp_us", "alpha_us", "g", "timer_us", "additive_bps", "hyper_bps", "least_bps"):
+        for name in ("alpha_us", "g", "timer_us", "additive_bps", "hyper_bps", "least_bps"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} of DCQCN is {getattr(self, name):g}; it must be above 0")
         if self.g > 1:
             raise UsageError(f"g of DCQCN is {self.g:g}; it must be at most 1")
-        for name in ("decrease_us", "counter_bytes", "fast_recovery"):
+        for name in ("cnp_us", "decrease_us", "counter_bytes", "fast_recovery"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} of DCQCN is {getattr(self, name):g}; it must not be below 0")
 
 
+def _hpcc_paper() -> DcqcnParameters:
+    """HPCC's `dcqcn_paper` (alibaba-edu/High-Precision-Congestion-Control, `simulation/run.py`): the paper's times.
+
+    ALPHA_RESUME_INTERVAL 50, RATE_DECREASE_INTERVAL 50, RP_TIMER 55, EWMA_GAIN 1/256, FAST_RECOVERY_TIMES 1,
+    CLAMP_TARGET_RATE 0, MIN_RATE 1000 Mb/s; RATE_AI 5 and RATE_HAI 50 Mb/s for each 25 Gbit/s of the NIC. There are
+    neither a byte counter nor a CNP interval: L2_ACK_INTERVAL is 1, and each acknowledgement of a marked packet is a
+    notification (`rdma-hw.cc`, `ReceiveUdp`, `ReceiveAck`).
+    """
+    return DcqcnParameters(
+        cnp_us=0,
+        alpha_us=50,
+        g=1 / 256,
+        decrease_us=50,
+        timer_us=55,
+        counter_bytes=0,
+        fast_recovery=1,
+        additive_bps=5e6,
+        hyper_bps=50e6,
+        per_25g=True,
+        least_bps=1e9,
+        clamp_target=False,
+    )
+
+
+def _paper() -> DcqcnParameters:
+    """Zhu et al., SIGCOMM 2015: section 5 and figure 14, for NICs of 40 Gbit/s.
+
+    Timer 55 us, byte counter 10 MB, g 1/256, N 50 us, K 55 us, F 5, R_AI 40 Mbit/s; RT = RC with every cut (equation
+    1). The paper names no R_HAI and no least rate: 400 and 10 Mbit/s are ours.
+    """
+    return DcqcnParameters(
+        cnp_us=50,
+        alpha_us=55,
+        g=1 / 256,
+        decrease_us=0,
+        timer_us=55,
+        counter_bytes=10_000_000,
+        fast_recovery=5,
+        additive_bps=40e6,
+        hyper_bps=400e6,
+        per_25g=False,
+        least_bps=10e6,
+        clamp_target=True,
+    )
+
+
+def _nvidia() -> DcqcnParameters:
+    """The defaults of ConnectX firmware, as `mlxconfig -d DEVICE query` shows them.
+
+    MIN_TIME_BETWEEN_CNPS 4, DCE_TCP_RTT 1 and RATE_REDUCE_MONITOR_PERIOD 4 us, RPG_TIME_RESET 300 us, RPG_THRESHOLD 1,
+    RPG_AI_RATE 5, RPG_HAI_RATE 50 and RPG_MIN_RATE 1 Mbit/s whatever the NIC's rate, CLAMP_TGT_RATE 0 with
+    CLAMP_TGT_RATE_AFTER_TIME_INC 1, INITIAL_ALPHA_VALUE 1023 of 1024. DCE_TCP_G 1019 of 1024 is what is left of alpha.
+    RPG_BYTE_RESET 32767 is left out: its unit is not documented, and as bytes it would raise rates all the time.
+    """
+    return DcqcnParameters(
+        cnp_us=4,
+        alpha_us=1,
+        g=5 / 1024,
+        decrease_us=4,
+        timer_us=300,
+        counter_bytes=0,
+        fast_recovery=1,
+        additive_bps=5e6,
+        hyper_bps=50e6,
+        per_25g=False,
+        least_bps=1e6,
+        clamp_target=False,
+    )
+
+
+def _hpcc_vendor() -> DcqcnParameters:
+    """HPCC's `dcqcn` (`simulation/run.py`), said to be a vendor's: `dcqcn_paper` with other times.
+
+    ALPHA_RESUME_INTERVAL 1, RATE_DECREASE_INTERVAL 4, RP_TIMER 300 us.
+    """
+    return replace(_hpcc_paper(), alpha_us=1, decrease_us=4, timer_us=300)
+
+
 PARAMETER_SETS: Final[Mapping[str, DcqcnParameters]] = MappingProxyType(
-    {
-        "hpcc-paper": DcqcnParameters(
-            cnp_us=50,
-            alpha_us=50,
-            g=1 / 256,
-            decrease_us=50,
-            timer_us=55,
-            counter_bytes=0,
-            fast_recovery=1,
-            additive_bps=5e6,
-            hyper_bps=50e6,
-            per_25g=True,
-            least_bps=100e6,
-            clamp_target=False,
-        ),
-        "paper": DcqcnParameters(
-            cnp_us=50,
-            alpha_us=55,
-            g=1 / 256,
-            decrease_us=0,
-            timer_us=55,
-            counter_bytes=10_000_000,
-            fast_recovery=5,
-            additive_bps=40e6,
-            hyper_bps=400e6,
-            per_25g=False,
-            least_bps=10e6,
-            clamp_target=True,
-        ),
-        "nvidia": DcqcnParameters(
-            cnp_us=4,
-            alpha_us=1,
-            g=5 / 1024,  # dce_tcp_g, 1019 of 1024, is what is left of alpha
-            decrease_us=4,
-            timer_us=300,
-            counter_bytes=0,
-            fast_recovery=1,
-            additive_bps=5e6,
-            hyper_bps=50e6,
-            per_25g=False,
-            least_bps=1e6,
-            clamp_target=False,
-        ),
-        "hpcc-vendor": DcqcnParameters(
-            cnp_us=4,
-            alpha_us=1,
-            g=1 / 256,
-            decrease_us=4,
-            timer_us=300,
-            counter_bytes=0,
-            fast_recovery=1,
-            additive_bps=5e6,
-            hyper_bps=50e6,
-            per_25g=True,
-            least_bps=100e6,
-            clamp_target=False,
-        ),
-    }
+    {"hpcc-paper": _hpcc_paper(), "paper": _paper(), "nvidia": _nvidia(), "hpcc-vendor": _hpcc_vendor()}
 )
 """By the name that `parameters` gives them; the first is the default."""
 
@@ -172,7 +193,7 @@ class Dcqcn(CongestionControl):
         self._line: Final[float] = line
         self._additive: Final[float] = parameters.additive_bps * share / scale
         self._hyper: Final[float] = parameters.hyper_bps * share / scale
-        self._least: Final[float] = min(line, parameters.least_bps * share / scale)
+        self._least: Final[float] = min(line, parameters.least_bps / scale)
         self._alpha_ns: Final[int] = max(1, int(parameters.alpha_us * _US * scale))
         self._cut_ns: Final[int] = int(parameters.decrease_us * _US * scale)
         self._timer_ns: Final[int] = max(1, int(parameters.timer_us * _US * scale))

@@ -15,6 +15,8 @@ from testbed.transport.congestion.registry import CONTROLLERS
 
 NIC_BPS = 25e9
 """Of the NIC whose rates a set has that says `per_25g`."""
+PER_NIC = frozenset({"additive_bps", "hyper_bps"})
+"""The rates that are in proportion to the NIC's there."""
 
 
 class Dimension(StrEnum):
@@ -58,7 +60,8 @@ def _scaled(
         lab = float(value * settings.base_rtt_ns)
         dimension, fabric = Dimension.TIME_NS, lab / scale
     elif name.endswith("_bps"):
-        share = settings.link_rate_bps * scale / NIC_BPS if controller.values[parameters].get("per_25g") else 1.0
+        grows = name in PER_NIC and controller.values[parameters].get("per_25g")
+        share = settings.link_rate_bps * scale / NIC_BPS if grows else 1.0
         dimension, fabric, lab = Dimension.RATE_BPS, value * share, value * share / scale
     elif name.endswith("_bytes"):
         dimension, fabric, lab = Dimension.SIZE_BYTES, float(value), float(value)

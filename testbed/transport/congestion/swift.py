@@ -25,7 +25,12 @@ from testbed.transport.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwiftParameters:
-    """The parameters of algorithm 1; times in base round trips of the fabric, windows in packets."""
+    """The parameters of algorithm 1; times in base round trips of the fabric, windows in packets.
+
+    ai, beta, max_mdf, fs_min_cwnd and fs_max_cwnd are the paper's, and so is the base target, 25 us where a round trip
+    takes 20. It gives no number for fs_range, min_cwnd and max_cwnd: `range_rtts`, `least_window` and `window_bdps` are
+    ours.
+    """
 
     target_rtts: float = 1.25
     """The base target, scaling by hops included."""

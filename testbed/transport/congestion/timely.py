@@ -24,7 +24,7 @@ from testbed.transport.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelyParameters:
-    """The parameters of algorithm 1."""
+    """The parameters of algorithm 1, as section 5 of the paper sets them; `least` is ours."""
 
     low_rtts: float = 2.5
     """T_low, below which the rate rises whatever the gradient: 50 us, in base round trips."""

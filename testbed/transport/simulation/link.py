@@ -25,10 +25,12 @@ class LinkSettings:
     up: bool = True
     """False: a silent blackhole. The sender serialises as ever, nothing arrives, no route is withdrawn."""
     impairments: Impairments | None = None
+    jitter_ns: int = 0
+    """Each frame takes up to so much longer, at random, and stays behind those before it."""
 
     def __post_init__(self) -> None:
-        if self.rate_bps < 1 or self.delay_ns < 0:
-            raise ConfigurationError("a link needs a rate above 0 and a delay of at least 0")
+        if self.rate_bps < 1 or self.delay_ns < 0 or self.jitter_ns < 0:
+            raise ConfigurationError("a link needs a rate above 0, and a delay and jitter of at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class Line:
     __slots__ = (
         "_events",
         "_impairers",
+        "_jitter_ns",
+        "_latest",
         "_random",
         "_sink",
         "blackholed",
@@ -66,6 +70,9 @@ class Line:
         self.name = name
         self.rate_bps: i64 = settings.rate_bps
         self.delay_ns: i64 = settings.delay_ns
+        self._jitter_ns: i64 = settings.jitter_ns
+        self._latest: i64 = 0
+        """When the last frame arrives, where there is jitter."""
         self.up = settings.up
         self.frames: i64 = 0
         self.bytes: i64 = 0
@@ -99,11 +106,18 @@ class Line:
         if not self.up:
             self.blackholed += 1
             return free
+        arrival = free + self.delay_ns
+        jitter = self._jitter_ns
+        if jitter:
+            spread: i64 = int(self._random.random() * float(jitter))
+            arrival += spread
+            arrival = max(arrival, self._latest)
+            self._latest = arrival
         if self.impairer is None:
-            self._events.put(free + self.delay_ns, self._sink, frame)
+            self._events.put(arrival, self._sink, frame)
             return free
         for late, copy in self.impairer.impair(frame):
-            self._events.put(free + self.delay_ns + late, self._sink, copy)
+            self._events.put(arrival + late, self._sink, copy)
         return free
 
     @property

@@ -23,7 +23,6 @@ RAW_VERBS = frozenset({"exec", "shell"})
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
 FILE_KEYS = frozenset({"file", "groups", "trace"})
 """Of scenarios: what is a file's name, relative to the scenario's or absolute. A matrix has them as last words."""
-TRACE_SUFFIXES = (".et", ".et.gz")
 LARGEST_BYTES = 1 << 20
 """A file that nobody named is sent only up to this size."""
 
@@ -223,11 +222,9 @@ def _meant(path: Path) -> Iterator[Path]:
     """The file of this name; and the Chakra traces of all ranks, where it names one, or what they have in common."""
     if path.is_file():
         yield path
-    if path.name.endswith(TRACE_SUFFIXES) or (
-        path.name and any(path.with_name(f"{path.name}.0{suffix}").is_file() for suffix in TRACE_SUFFIXES)
-    ):
-        from testbed.workload.formats.registry import trace_files
+    from testbed.workload.formats.registry import names_traces, trace_files
 
+    if path.name and names_traces(path):
         yield from trace_files(path).values()
 
 

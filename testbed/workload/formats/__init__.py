@@ -5,10 +5,11 @@ from testbed.workload.formats.chakra import decode_trace
 from testbed.workload.formats.chakra_graph import combine_traces, parse_comm_groups
 from testbed.workload.formats.connection_matrix import decode_connection_matrix, parse_connection_matrix
 from testbed.workload.formats.connection_matrix_export import encode_connection_matrix
+from testbed.workload.formats.conventions import Format, on_ranks
 from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
 from testbed.workload.formats.export import Exported, ExportError
 from testbed.workload.formats.hpcc import FlowCompletion, decode_hpcc_flows, encode_fct, encode_hpcc_flows
-from testbed.workload.formats.registry import Format, ImportOptions, decode_workload, load_workload
+from testbed.workload.formats.registry import ImportOptions, decode_workload, load_workload
 from testbed.workload.formats.simai import parse_simai_workload
 from testbed.workload.formats.simai_schedule import decode_simai_workload
 
@@ -32,6 +33,7 @@ __all__ = [
     "encode_hpcc_flows",
     "expand_collective",
     "load_workload",
+    "on_ranks",
     "parse_comm_groups",
     "parse_connection_matrix",
     "parse_simai_workload",

@@ -20,7 +20,7 @@ def decode_alltoallv_matrix(
 ) -> Workload:
     """The workload of a matrix: a transfer for each pair with 16 bytes or more, all at once.
 
-    `ranks` keeps the first rows and columns alone; `scale` multiplies every value, as
+    `ranks`, if fewer, keeps the first rows and columns alone, as nccl-tests does; `scale` multiplies every value, as
     `NCCL_TESTS_ALLTOALLV_MATRIX_SCALE` does. Transfers stand by distance: first all to the next rank, then all to the
     one after it. What a rank keeps (the diagonal) is no traffic. Raises `SpecError`.
     """
@@ -48,10 +48,8 @@ def decode_alltoallv_matrix(
     elif len(rows) < columns:
         message = f"the matrix has {len(rows)} rows and {columns} columns"
         faults.add("not-square", message, at=last, hint="the file may be cut short")
-    if ranks is not None and rows and ranks > len(rows):
-        faults.add("too-small", f"{ranks} ranks need a larger matrix than {len(rows)} by {columns}")
     faults.check()
-    used = len(rows) if ranks is None else ranks
+    used = len(rows) if ranks is None else min(ranks, len(rows))
     pairs = [
         (source, (source + distance) % used, rows[source][(source + distance) % used])
         for distance in range(1, used)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from testbed.workload.builder import MAX_STEPS
@@ -96,10 +96,16 @@ class Trace:
     size_bytes: int
     """Uncompressed."""
     nodes: tuple[Node, ...]
+    rootless: int = 0
+    """Waits for nodes before the first one of the file, which are taken to have ended."""
 
 
 def decode_trace(data: bytes, *, file: str, limit: int = MAX_TRACE_BYTES) -> Trace:
-    """Read one rank's trace. Raises `SpecError`; a problem's path is `byte <offset>`, uncompressed."""
+    """Read one rank's trace. Raises `SpecError`; a problem's path is `byte <offset>`, uncompressed.
+
+    Converters of PyTorch's traces leave the root out that their first nodes wait for: a wait for an identifier below
+    all of the file's is none.
+    """
     faults = Faults(file)
     data = decompress(data, faults, limit)
     if not data:
@@ -130,13 +136,17 @@ def decode_trace(data: bytes, *, file: str, limit: int = MAX_TRACE_BYTES) -> Tra
         if node.identifier in seen:
             faults.add("duplicate-id", f"node {node.identifier} stands twice", path=f"byte {node.offset}")
         seen.add(node.identifier)
+    least = min(seen, default=0)
+    rootless = sum(before < least for node in nodes for before in node.waits_for)
+    if rootless:
+        nodes = [replace(node, waits_for=tuple(one for one in node.waits_for if one >= least)) for node in nodes]
     for node in nodes:
         for before in node.waits_for:
             if before not in seen:
                 message = f"{node.title} waits for node {before}, which the trace does not have"
                 faults.add("unknown-node", message, path=f"byte {node.offset}")
     faults.check()
-    return Trace(file=file, version=version, size_bytes=len(data), nodes=tuple(nodes))
+    return Trace(file=file, version=version, size_bytes=len(data), nodes=tuple(nodes), rootless=rootless)
 
 
 def decompress(data: bytes, faults: Faults, limit: int) -> bytes:

@@ -18,6 +18,13 @@ from dataclasses import dataclass
 from testbed.errors import Problem, SpecError, WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
 from testbed.workload.formats.chakra import Node, NodeType, Trace
+from testbed.workload.formats.conventions import (
+    EMPTY_NOTE,
+    FROM_1_NOTE,
+    MESSAGE_BYTES,
+    MESSAGE_NOTE,
+    first_number,
+)
 from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
 from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order
 from testbed.workload.formats.source import MAX_NUMBER, Faults, shown
@@ -31,6 +38,7 @@ KINDS = (
 BARRIER = 9
 BARRIER_BYTES = 4
 ROOTED = frozenset({"reduce", "gather", "scatter", "broadcast"})
+_PEERS = ("comm_src", "comm_dst")
 MAX_WAITS_OF_A_NODE = 8
 """More are joined into one step, so that chains of nodes that take no time cannot multiply what is waited for."""
 
@@ -78,14 +86,15 @@ def combine_traces(
     groups: Mapping[str, Sequence[int]] | None = None,
     peak_ops_per_s: int | None = None,
     ranks_per_domain: int = 0,
+    first: int = 0,
 ) -> Workload:
-    """The workload of one trace a rank, from rank 0.
+    """The workload of one trace a rank, from rank 0; `first` is what the first one's file is called, 0 or 1.
 
     A group's ranks are those of `groups`, otherwise those whose traces name it; a collective without a group is of all
     ranks. `peak_ops_per_s` turns a computation's `num_ops` into time where the trace has no duration. Raises
     `SpecError`: unmatched sends, receives and collectives, and cycles, also those across ranks, with the nodes named.
     """
-    return _Combiner(traces, expand, groups, peak_ops_per_s).combine(name, ranks_per_domain)
+    return _Combiner(traces, expand, groups, peak_ops_per_s, first).combine(name, ranks_per_domain)
 
 
 class _Combiner:
@@ -95,16 +104,27 @@ class _Combiner:
         expand: CollectiveExpander,
         groups: Mapping[str, Sequence[int]] | None,
         peak_ops_per_s: int | None,
+        first: int,
     ) -> None:
         self.traces = traces
         self.expand = expand
-        self.groups = groups
+        peers = {
+            node.integers[key] for trace in traces for node in trace.nodes for key in _PEERS if key in node.integers
+        }
+        peers |= {rank for ranks in (groups or {}).values() for rank in ranks}
+        self.first = first_number(peers, len(traces)) or (first if 0 not in peers else 0)
+        """The number of the first rank among peers and in groups."""
+        self.groups = {name: [rank - self.first for rank in ranks] for name, ranks in (groups or {}).items()}
         self.peak_ops_per_s = peak_ops_per_s
         self.faults = [Faults(trace.file) for trace in traces]
         self.operations: list[_Operation] = []
         self.places: list[dict[int, int]] = [{} for _ in traces]
         """For each rank, a node's identifier and its operation."""
-        self.notes: dict[str, None] = {}
+        self.notes: dict[str, None] = dict.fromkeys([FROM_1_NOTE] if first or self.first else [])
+        if rootless := sum(trace.rootless for trace in traces):
+            self.notes[f"waits for nodes before the first one of a trace are over: {rootless}"] = None
+        self.empty = 0
+        """Collectives of 0 bytes."""
 
     def combine(self, name: str, ranks_per_domain: int) -> Workload:
         programs = [self._program(rank) for rank in range(len(self.traces))]
@@ -126,6 +146,8 @@ class _Combiner:
                 ends[number] = self._play(builder, self.operations[number], ends)
         except WorkloadError as error:
             self.faults[0].stop("cannot-expand", error.message, hint=error.hint)
+        if self.empty:
+            self.notes[EMPTY_NOTE.format(count=self.empty)] = None
         for note in self.notes:
             builder.note(note)
         return builder.build(name)
@@ -195,19 +217,25 @@ class _Combiner:
         if peer is None:
             self._fault(rank, node, "missing-attribute", f"has no attribute {other}")
             return None
-        if node.integers.get(own, rank) != rank:
+        if node.integers.get(own, rank + self.first) != rank + self.first:
             self._fault(rank, node, "wrong-rank", f"has {own} {node.integers[own]} in the trace of rank {rank}")
             return None
+        peer -= self.first
         if not 0 <= peer < len(self.traces) or peer == rank:
-            message = f"has {other} {peer}: it must be another of the {len(self.traces)} ranks"
+            message = f"has {other} {peer + self.first}: it must be another of the {len(self.traces)} ranks"
             self._fault(rank, node, "unknown-rank", message)
             return None
-        if sends and not 1 <= node.integers.get("comm_size", 0) <= MAX_NUMBER:
-            self._fault(rank, node, "missing-attribute", "has no comm_size of 1 byte or more")
+        if sends and not self._has_size(rank, node, MAX_NUMBER):
             return None
         return (
             (rank, peer, node.integers.get("comm_tag", 0)) if sends else (peer, rank, node.integers.get("comm_tag", 0))
         )
+
+    def _has_size(self, rank: int, node: Node, most: int) -> bool:
+        if not 0 <= node.integers.get("comm_size", -1) <= most:
+            self._fault(rank, node, "missing-attribute", f"has no comm_size from 0 to {most} bytes")
+            return False
+        return True
 
     def _match_messages(
         self, sends: Mapping[tuple[int, int, int], list[int]], receives: Mapping[tuple[int, int, int], list[int]]
@@ -228,7 +256,7 @@ class _Combiner:
                 self._fault(rank, node, "unmatched", message)
 
     def _match_collectives(self, group: str, nodes: Mapping[int, Sequence[Node]]) -> None:
-        if self.groups is not None and group in self.groups:
+        if group in self.groups:
             members: Iterable[int] = self.groups[group]
         else:
             members = range(len(self.traces)) if not group else sorted(nodes)
@@ -257,8 +285,8 @@ class _Combiner:
         kind = first.integers.get("comm_type", -1)
         if not 0 <= kind < len(KINDS):
             self._fault(rank, first, "missing-attribute", "has no comm_type that is known")
-        elif kind != BARRIER and not 1 <= first.integers.get("comm_size", 0) <= MAX_NUMBER // len(parts):
-            self._fault(rank, first, "missing-attribute", "has no comm_size of 1 byte or more")
+        elif kind != BARRIER:
+            self._has_size(rank, first, MAX_NUMBER // len(parts))
         for other, node in parts[1:]:
             for key in ("comm_type", "comm_size"):
                 mine, theirs = node.integers.get(key), first.integers.get(key)
@@ -290,7 +318,10 @@ class _Combiner:
         after = self._waits(builder, rank, node, ends)
         match operation.kind:
             case NodeType.COMM_SEND:
-                size, peer = node.integers["comm_size"], node.integers["comm_dst"]
+                size, peer = node.integers["comm_size"], node.integers["comm_dst"] - self.first
+                if not size:
+                    size = MESSAGE_BYTES
+                    self.notes[MESSAGE_NOTE] = None
                 number = builder.transfer(rank, peer, size, after=after, label=node.name)
                 return {rank: (number,), peer: (number,)}
             case NodeType.COMM_RECV:
@@ -326,13 +357,16 @@ class _Combiner:
             self.notes[f"a barrier is an all-reduce of {BARRIER_BYTES} bytes"] = None
         root: int | None = None
         if kind in ROOTED:
-            root = node.integers.get("comm_src", ranks[0])
+            root = node.integers.get("comm_src", ranks[0] + self.first) - self.first
             root = root if root in ranks else ranks[0]
             if "comm_src" not in node.integers:
                 self.notes["collectives with a root that is not named have the first rank of their group as root"] = (
                     None
                 )
         after = {rank: self._waits(builder, rank, one, ends) for rank, one in operation.parts}
+        if not size:
+            self.empty += 1
+            return after
         request = CollectiveRequest(
             kind=kind, ranks=ranks, size_bytes=size, root=root, label=node.name or kind, after=after
         )

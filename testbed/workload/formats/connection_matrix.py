@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from testbed.errors import Position
 from testbed.workload.builder import MAX_STEPS
+from testbed.workload.formats.conventions import FROM_1_NOTE, first_number
 from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order
 from testbed.workload.formats.source import MAX_NUMBER, MAX_RANKS, MAX_WAITS, Faults, Word, shown, word_lines
 from testbed.workload.steps import Transfer, Workload
@@ -88,6 +89,9 @@ class ConnectionMatrix:
 
     nodes: int
     connections: tuple[Connection, ...]
+    """With nodes from 0, whatever the file counts from."""
+    from_1: bool = False
+    """The file counts its nodes from 1."""
     triggers: tuple[Trigger, ...] = ()
     failures: tuple[SwitchFailure, ...] = ()
 
@@ -191,7 +195,7 @@ def _fires(trigger: Trigger, activations: int, targets: int, faults: Faults) -> 
 
 
 def _notes(matrix: ConnectionMatrix, after: Sequence[Sequence[int]], unbounded_bytes: int | None) -> tuple[str, ...]:
-    notes = []
+    notes = [FROM_1_NOTE] if matrix.from_1 else []
     rows = matrix.connections
     if any((one.start_ps or 0) % 1000 for one in rows):
         notes.append("start times in picoseconds were cut to nanoseconds")
@@ -229,8 +233,6 @@ class _Reader:
     def read(self) -> ConnectionMatrix:
         for words in word_lines(self.text):
             first = words[0].text
-            if first.startswith("#"):
-                continue
             if first in _HEADER:
                 self._header(words)
             elif "->" in first:
@@ -251,12 +253,21 @@ class _Reader:
                 )
         self._check()
         self.faults.check()
+        nodes = self.header["Nodes"][0]
+        first = self._first(nodes)
         return ConnectionMatrix(
-            nodes=self.header["Nodes"][0],
-            connections=tuple(self.connections),
+            nodes=nodes,
+            connections=tuple(
+                replace(one, source=one.source - first, destination=one.destination - first) if first else one
+                for one in self.connections
+            ),
+            from_1=bool(first),
             triggers=tuple(self.triggers.values()),
             failures=tuple(self.failures),
         )
+
+    def _first(self, nodes: int) -> int:
+        return first_number((end for one in self.connections for end in (one.source, one.destination)), nodes)
 
     def _count(self, kind: str, word: Word) -> None:
         self.rows[kind] += 1
@@ -408,8 +419,9 @@ class _Reader:
                 self.faults.add("missing-header", f"the file has {rows} rows of {key} and no line {key} {rows}")
         nodes = self.header["Nodes"][0] if "Nodes" in self.header else MAX_NUMBER
         seen: dict[int, Connection] = {}
+        beyond = nodes + self._first(nodes)
         for one in self.connections:
-            if max(one.source, one.destination) >= nodes:
+            if max(one.source, one.destination) >= beyond:
                 message = f"node {max(one.source, one.destination)} is not among the {nodes} nodes, from 0"
                 self.faults.add("unknown-node", message, at=one.position)
             for number in {*one.fires, *(() if one.trigger is None else (one.trigger,))} - self.triggers.keys():

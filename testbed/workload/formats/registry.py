@@ -5,37 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import assert_never
 
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.formats.alltoallv import decode_alltoallv_matrix
-from testbed.workload.formats.chakra import GZIP_MAGIC, MAX_TRACE_BYTES, Trace, decode_trace
+from testbed.workload.formats.chakra import MAX_TRACE_BYTES, Trace, decode_trace
 from testbed.workload.formats.chakra_graph import combine_traces
 from testbed.workload.formats.connection_matrix import decode_connection_matrix
+from testbed.workload.formats.conventions import Format, recognise
 from testbed.workload.formats.expansion import CollectiveExpander, expand_collective
 from testbed.workload.formats.hpcc import decode_hpcc_flows
-from testbed.workload.formats.simai import POLICIES
 from testbed.workload.formats.simai_schedule import decode_simai_workload
 from testbed.workload.formats.source import MAX_RANKS, MAX_WAITS, Faults, decode_text, read_bytes, shown
 from testbed.workload.steps import Workload
 
-_RANK_FILE = re.compile(r"(?P<name>.*)\.(?P<rank>[0-9]{1,6})\.et(\.gz)?\Z", re.DOTALL)
-_HEAD_BYTES = 1 << 16
-
-
-class Format(StrEnum):
-    HTSIM = "htsim"
-    """A connection matrix, `.cm`."""
-    HPCC = "hpcc"
-    """A flow file, `flow.txt`."""
-    CHAKRA = "chakra"
-    """Execution traces, `<name>.<rank>.et`."""
-    SIMAI = "simai"
-    ALLTOALLV = "alltoallv"
-    """The matrix of nccl-tests."""
+TRACE_SUFFIXES = (".et", ".et.gz")
+TRACE_SEPARATORS = (".", "", "_", "-")
+"""What may stand between the common name of traces and a rank's number."""
+_RANK_FILE = re.compile(r"(?P<name>(?:.*[^0-9])?)(?P<rank>[0-9]{1,6})\.et(\.gz)?\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +36,7 @@ class ImportOptions:
     ranks_per_domain: int = 0
     """Chakra and SimAI: consecutive ranks that share a host, and so the scale-up network. 0: none do."""
     ranks: int | None = None
-    """HPCC and alltoallv: how many there are."""
+    """HPCC, alltoallv, and SimAI where the file has no `all_gpus`: how many there are."""
     unbounded_bytes: int | None = None
     """htsim: the size of flows that never end."""
     groups: Mapping[str, Sequence[int]] | None = None
@@ -73,7 +62,7 @@ def load_workload(
     if format is not None and format not in list(Format):
         hint = f"one of {', '.join(Format)}"
         Faults(str(path)).stop("unknown-format", f"no format is called {shown(str(format))}", hint=hint)
-    if format == Format.CHAKRA or (format is None and _names_traces(path)):
+    if format == Format.CHAKRA or (format is None and names_traces(path)):
         return _load_chakra(path, options)
     data = read_bytes(path)
     known = recognise(data, file=str(path)) if format is None else Format(format)
@@ -102,72 +91,61 @@ def decode_workload(
                 expand=options.expand,
                 passes=options.passes,
                 ranks_per_domain=options.ranks_per_domain,
+                ranks=options.ranks,
             )
         case Format.CHAKRA:
             raise ValueError("a Chakra execution trace is no text")
     assert_never(format)
 
 
-def recognise(data: bytes, *, file: str) -> Format:
-    """The format of a file's bytes, by its ending and its first lines. Raises `SpecError` if none fits."""
-    if file.endswith(".cm"):
-        return Format.HTSIM
-    head = data[:_HEAD_BYTES]
-    if data.startswith(GZIP_MAGIC) or b"\0" in head:
-        return Format.CHAKRA
-    rows = [line.split() for line in head.split(b"\n") if line.strip() and not line.lstrip().startswith(b"#")]
-    first = rows[0] if rows else [b""]
-    if first[0].decode(errors="replace") in POLICIES:
-        return Format.SIMAI
-    if first[0] in {b"Nodes", b"Connections", b"Triggers", b"Failures"}:
-        return Format.HTSIM
-    if len(first) == 1 and first[0].isdigit() and len(rows) > 1 and len(rows[1]) == 6:
-        return Format.HPCC
-    if len(first) < 2 or not all(re.fullmatch(rb"[0-9.eE+]+", word) for word in first):
-        message = "neither the file's name nor its beginning tells its format"
-        Faults(file).stop("unknown-format", message, hint=f"name it: one of {', '.join(Format)}")
-    return Format.ALLTOALLV
-
-
-def _names_traces(path: Path) -> bool:
+def names_traces(path: Path) -> bool:
     """Tell whether `path` is called as a trace is, or is no file but what the names of traces begin with."""
     try:
-        return _RANK_FILE.match(path.name) is not None or (not path.exists() and bool(trace_files(path)))
+        return path.name.endswith(TRACE_SUFFIXES) or (not path.exists() and bool(trace_files(path)))
     except (OSError, ValueError):
         return False
 
 
 def trace_files(path: Path) -> dict[int, Path]:
-    """The Chakra traces by rank of which `path` is one, or what their names have in common."""
-    common = _common(path)
+    """The Chakra traces by number of which `path` is one, or what their names have in common.
+
+    A number ends the name (`llama.0.et`, `rank0.et`, `trace_0.et.gz`); a trace without one is alone, and has number 0.
+    """
+    own = _RANK_FILE.match(path.name)
     try:
-        names = sorted(one for one in path.parent.iterdir() if one.name.startswith(f"{common}."))
+        names = sorted(path.parent.iterdir())
     except (OSError, ValueError):
         return {}
-    matches = [(match, one) for one in names if (match := _RANK_FILE.match(one.name))]
-    return {int(match["rank"]): one for match, one in matches if match["name"] == common}
-
-
-def _common(path: Path) -> str:
-    match = _RANK_FILE.match(path.name)
-    return match["name"] if match and match["name"] else path.name
+    series: dict[str, dict[int, Path]] = {}
+    for one in names:
+        if match := _RANK_FILE.match(one.name):
+            series.setdefault(match["name"], {})[int(match["rank"])] = one
+    for name in [own["name"]] if own else [path.name + between for between in TRACE_SEPARATORS]:
+        if name in series:
+            return series[name]
+    return {0: path} if path in names and path.name.endswith(TRACE_SUFFIXES) else {}
 
 
 def _load_chakra(path: Path, options: ImportOptions) -> Workload:
-    common, files = _common(path), trace_files(path)
+    files = trace_files(path)
     faults = Faults(str(path))
     if not files:
-        hint = "traces are called <name>.<rank>.et, ranks from 0"
-        faults.stop("no-traces", f"there is no trace {common}.0.et", hint=hint)
-    if max(files) >= MAX_RANKS or len(files) <= max(files):
-        missing = next(rank for rank in range(len(files) + 1) if rank not in files)
+        hint = "traces are called <name>.<rank>.et, ranks from 0 or 1"
+        faults.stop("no-traces", f"there is no trace {path.name}.0.et", hint=hint)
+    first = 0 if 0 in files else 1
+    numbers = range(first, first + len(files))
+    if max(files) >= MAX_RANKS or max(files) not in numbers:
+        missing = next(number for number in numbers if number not in files)
         message = f"the trace of rank {missing} is missing: there are {len(files)}, up to rank {max(files)}"
-        faults.stop("missing-rank", message, hint=f"it would be {common}.{missing}.et")
+        one = files[max(files)].name
+        place = one.rindex(str(max(files)))
+        hint = f"it would be {one[:place]}{missing}{one[place + len(str(max(files))) :]}"
+        faults.stop("missing-rank", message, hint=hint)
     traces: list[Trace] = []
     left, nodes, waits = MAX_TRACE_BYTES, 0, 0
-    for rank in range(len(files)):
-        data = read_bytes(files[rank], limit=left)
-        trace = decode_trace(data, file=str(files[rank]), limit=left)
+    for number in numbers:
+        data = read_bytes(files[number], limit=left)
+        trace = decode_trace(data, file=str(files[number]), limit=left)
         left -= trace.size_bytes
         nodes += len(trace.nodes)
         waits += sum(len(node.waits_for) for node in trace.nodes)
@@ -176,9 +154,16 @@ def _load_chakra(path: Path, options: ImportOptions) -> Workload:
         traces.append(trace)
     return combine_traces(
         traces,
-        name=common,
+        name=_common(path),
         expand=options.expand,
         groups=options.groups,
         peak_ops_per_s=options.peak_ops_per_s,
         ranks_per_domain=options.ranks_per_domain,
+        first=first,
     )
+
+
+def _common(path: Path) -> str:
+    """What the names of a trace and of those of the other ranks have in common."""
+    match = _RANK_FILE.match(path.name)
+    return (match["name"].rstrip("._-") if match else "") or path.name

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -103,13 +103,17 @@ class Faults:
 
 
 def word_lines(text: str) -> Iterator[list[Word]]:
-    """The words of every line, the first `MAX_WORDS` of them, for lines that have any; one line at a time in memory."""
+    """The words of every line, the first `MAX_WORDS` of them, for lines that have any; one line at a time in memory.
+
+    A word that begins with `#` begins a comment, which ends with its line.
+    """
     start, number = 0, 0
     while start < len(text):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
         number += 1
-        matches = islice(_WORD.finditer(text, start, end), MAX_WORDS)
+        found = takewhile(lambda match: not match.group().startswith("#"), _WORD.finditer(text, start, end))
+        matches = islice(found, MAX_WORDS)
         if words := [Word(match.group(), number, match.start() - start + 1) for match in matches]:
             yield words
         start = end + 1
@@ -131,9 +135,9 @@ def read_bytes(path: Path, limit: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def decode_text(data: bytes, file: str) -> str:
-    """`data` as UTF-8. Raises `SpecError` with the place of the first byte that is not."""
+    """`data` as UTF-8, perhaps after a byte order mark. Raises `SpecError` with the first byte that is not."""
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)

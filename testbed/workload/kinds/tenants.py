@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from testbed.errors import WorkloadError
 from testbed.units import Duration
 from testbed.workload.draws import draw_below
-from testbed.workload.formats import Format, ImportOptions, load_workload, parse_comm_groups
+from testbed.workload.formats import Format, ImportOptions, load_workload, on_ranks, parse_comm_groups
 from testbed.workload.formats.source import decode_text, read_bytes
 from testbed.workload.kinds.kind import Fabric, WorkloadKind, ranks_per_domain
 from testbed.workload.parameters import (
@@ -188,13 +188,7 @@ def _trace(values: Values, fabric: Fabric) -> Workload:
         passes=values.whole("passes"),
     )
     workload = load_workload(values.text("file"), values.optional_text("format"), options=options)
-    if workload.ranks > fabric.ranks:
-        raise WorkloadError(
-            f"the trace has {workload.ranks} ranks; there are {fabric.ranks}",
-            field="file",
-            hint="a larger topology, or more of its NICs as ranks",
-        )
-    return replace(workload, ranks=fabric.ranks)
+    return on_ranks(workload, fabric.ranks)
 
 
 KINDS = (

@@ -15,10 +15,12 @@ from typing import NamedTuple, TypeVar
 import pytest
 
 from testbed.agent import Loop, Marking, SocketConfig, SocketGroup
+from testbed.agent.pacing import Pacer
+from testbed.agent.sockets import HAS_MOVER
 from testbed.drivers.netlink.offload import ethtool_family, features_off, generic_socket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
 from testbed.transport.uet.packets.codes import UDP_PORT
 
 pytestmark = pytest.mark.netns
@@ -26,6 +28,7 @@ pytestmark = pytest.mark.netns
 _T = TypeVar("_T")
 MTU = 4500
 EV = 50_000
+BURST_BYTES = 5_120
 PATIENCE_NS = 10_000_000_000
 TRIMMED_DSCP, LAST_HOP_DSCP = 45, 44
 LAST_HOP = Marking(trimmed_last_hop=LAST_HOP_DSCP)
@@ -182,6 +185,23 @@ def test_what_exceeds_the_mtu_is_not_sent_in_pieces(link: Link, cleanup: ExitSta
     pair.run_until(lambda: len(far.inbox) == 20)
     assert numbers(far.inbox) == [number for number in range(40) if number % 10 >= 5]
     assert pair.groups[0].counters.errors == {errno.EMSGSIZE: 20}
+
+
+@pytest.mark.skipif(not HAS_MOVER, reason="the raw socket is the compiled mover's")
+@pytest.mark.parametrize("payload", [1_082, 2_106, 4_154])
+def test_a_paused_nic_takes_so_many_full_packets_and_no_more(link: Link, cleanup: ExitStack, payload: int) -> None:
+    """The kernel's account of what waits is what `Pacer.buffer_bytes` says it is."""
+    shaper = ("rate", "8bit", "burst", f"{BURST_BYTES}b", "limit", "1m")
+    run("tc", "-n", link.a, "qdisc", "add", "dev", "eth0", "root", "tbf", *shaper)
+    cleanup.callback(run, "tc", "-n", link.a, "qdisc", "del", "dev", "eth0", "root")
+    run("ip", "-n", link.a, "neigh", "replace", V4[1], "lladdr", "02:00:00:00:00:01", "dev", "eth0")
+    cleanup.callback(run, "ip", "-n", link.a, "neigh", "del", V4[1], "dev", "eth0")
+    config = SocketConfig(gso_segments=1, raw_buffer_bytes=Pacer.buffer_bytes(payload))
+    group = link.group(cleanup, V4[0], config)
+    packet = Outgoing(remote=V4[1], entropy=EV, priority=Priority.DATA, header=b"", payload=bytes(payload))
+    group.send([packet] * (3 * NIC_PACKETS))
+    burst = BURST_BYTES // (payload + 42)
+    assert group.counters.sent - NIC_PACKETS in (burst - 1, burst), "the shaper's burst goes at once, others' with it"
 
 
 def test_a_slow_port_holds_the_sender_back(link: Link, cleanup: ExitStack) -> None:

@@ -10,7 +10,7 @@ from agent_io_fakes import FakeEndpoint, datagram, own_address
 
 from testbed.agent import Loop, SocketConfig, SocketGroup
 from testbed.agent.pacing import AHEAD_PACKETS, Pacer
-from testbed.transport.datagram import Priority
+from testbed.transport.datagram import NIC_PACKETS, Priority
 
 PACKET = 1000 - 42
 """With what is below UDP: a microsecond on a line of 8 Gbit/s."""
@@ -69,3 +69,12 @@ def test_the_loop_keeps_to_the_rate_and_lets_acknowledgements_pass() -> None:
         # The last of them may still be in the NIC, and a late turn of this loop only makes it longer.
         assert receiver.received_at[-1] - began >= (count - AHEAD_PACKETS) * PACKET * 8e9 / rate_bps * 0.95
         assert sender.pulls < count
+
+
+@pytest.mark.parametrize(
+    ("packet_bytes", "truesize"), [(1_082, 2_304), (2_106, 4_352), (4_154, 8_448), (8_250, 16_640)]
+)
+def test_the_send_buffer_has_room_for_what_may_wait_in_a_nic(packet_bytes: int, truesize: int) -> None:
+    """What the kernel counts of a packet, as `SIOCOUTQ` showed it on 6.18."""
+    assert 2 * Pacer.buffer_bytes(packet_bytes) == NIC_PACKETS * truesize
+    assert NIC_PACKETS > AHEAD_PACKETS, "a NIC that is not paused takes all that it is given"

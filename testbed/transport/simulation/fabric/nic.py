@@ -1,4 +1,8 @@
-"""A host at its NIC: the port asks its endpoint for a packet as the line becomes free, and obeys pauses."""
+"""A host at its NIC: the port asks its endpoint for a packet as the line becomes free, and obeys pauses.
+
+Where `NIC_PACKETS` wait in a NIC whose class is paused, its endpoint is asked for no more but what is urgent: that may
+ride in a class which is not.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from testbed.transport.datagram import DONT_FRAGMENT, Incoming, Outgoing
+from testbed.transport.datagram import DONT_FRAGMENT, NIC_PACKETS, Incoming, Outgoing
 from testbed.transport.simulation.errors import ContractError
 from testbed.transport.simulation.events import Events
 from testbed.transport.simulation.fabric.port import OutputPort
@@ -18,9 +22,6 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 new_tuple: Final[Callable[..., Any]] = tuple.__new__
-AHEAD_PACKETS: Final = 8
-"""Packets that wait in a NIC whose class is paused, before its endpoint is asked for no more but what is urgent: that
-may ride in a class which is not."""
 
 
 def ignore_endings() -> None:
@@ -99,7 +100,7 @@ class NicHost(Host):
     def _pull(self, now: i64) -> None:
         port = self.port
         assert port is not None
-        while not port.draining and port.free <= now and (port.waiting < AHEAD_PACKETS or self._urgent()):
+        while not port.draining and port.free <= now and (port.waiting < NIC_PACKETS or self._urgent()):
             batch = self._transmit(now)
             if not batch:
                 return

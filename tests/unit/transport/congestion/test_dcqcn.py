@@ -82,7 +82,9 @@ class NicPoint:
         self.p = parameters
         share = LINE / 25e9 if parameters.per_25g else 1.0
         self.rai, self.rhai, self.least = (
-            share * value for value in (parameters.additive_bps, parameters.hyper_bps, parameters.least_bps)
+            share * parameters.additive_bps,
+            share * parameters.hyper_bps,
+            parameters.least_bps,
         )
         self.rate = self.target = float(LINE)
         self.alpha = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -278,6 +279,19 @@ def test_a_hop_costs_at_most_two_events() -> None:
     assert statistics.events <= 2 * statistics.hops + len(network.hosts)
 
 
+@pytest.mark.parametrize("jitter_ns", [800, 20_000])
+def test_jitter_makes_frames_late_and_none_overtake(jitter_ns: int) -> None:
+    """Also where it is longer than a frame; the line itself is free as without."""
+    a, b = Peer("a"), Peer("b")
+    network = point_to_point(a, b, link=replace(LINK, jitter_ns=jitter_ns))
+    a.send("b", *(number.to_bytes(2, "big") + PAYLOAD[2:] for number in range(50)))
+    network.run()
+    late = [at - (8000 * (number + 1) + 1000) for number, (at, _) in enumerate(b.arrived)]
+    assert [int.from_bytes(data[:2], "big") for _, data in b.arrived] == list(range(50))
+    assert min(late) >= 0 and max(late) <= jitter_ns and len(set(late)) > 40
+    assert a.asked[-1] == 50 * 8000
+
+
 def test_settings_and_names_that_do_not_fit_are_refused() -> None:
     a, b, network = pair()
     with pytest.raises(ConfigurationError, match="no line a->c"):
@@ -292,6 +306,8 @@ def test_settings_and_names_that_do_not_fit_are_refused() -> None:
         leaf_spine([a, b], LeafSpineSize(leaves=2, hosts_per_leaf=2, spines=1), host_tier=TIER, fabric_tier=TIER)
     with pytest.raises(ConfigurationError, match="rate"):
         LinkSettings(rate_bps=0, delay_ns=0)
+    with pytest.raises(ConfigurationError, match="jitter"):
+        LinkSettings(rate_bps=1, delay_ns=0, jitter_ns=-1)
     bare = Network([a, b])
     bare.add_switch("switch")
     with pytest.raises(ConfigurationError, match="no PortSettings"):

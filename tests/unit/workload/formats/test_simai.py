@@ -34,6 +34,7 @@ def test_the_groups_of_simai() -> None:
 def test_every_rank_is_once_in_every_group(tp: int, ep: int, pp: int, gpus: int) -> None:
     job = parse_simai_workload(head(tp, ep, pp, gpus) + "1\n" + ROW, file="w")
     sizes = {"tp": tp, "dp": gpus // tp // pp, "ep": ep, "dp_ep": gpus // tp // pp // ep}
+    sizes |= {"all": gpus, "host": 1, "rail": gpus}
     for group in ParallelGroup:
         ranks = job.ranks_of(group)
         assert sorted(rank for members in ranks for rank in members) == list(range(gpus))
@@ -49,18 +50,30 @@ def test_the_next_pass_waits_for_the_weights() -> None:
     check_local(one)
 
 
-def test_an_input_gradient_travels_beside_the_weight_gradient() -> None:
+@pytest.mark.parametrize(
+    ("policy", "before"),
+    [
+        # CollectiveBarrier::Blocking in Workload.cc
+        ("HYBRID_TRANSFORMER model_parallel_NPU_group: 2 all_gpus: 2", "pass0.input-gradient.1.layer.all-gather.0"),
+        # CollectiveBarrier::Non_Blocking
+        ("MODEL all_gpus: 2", "pass0.input-gradient.1.layer"),
+        ("DATA all_gpus: 2", "pass0.forward.1.layer"),
+    ],
+)
+def test_what_computing_a_weight_gradient_waits_for(policy: str, before: str) -> None:
     row = "layer -1 5 NONE 0 5 ALLREDUCE 64 5 NONE 0 0\n"
-    one = decode_simai_workload(head(2, 1, 1, 2) + "1\n" + row, file="w", name="w")
-    computing = [s for s in one.steps if isinstance(s, Compute) and s.label == "pass0.weight-gradient.0.layer"]
-    assert [one.steps[s.after[0]].label for s in computing] == ["pass0.input-gradient.0.layer"] * 2
+    one = decode_simai_workload(f"{policy}\n2\n{row}{row}", file="w", name="w")
+    computing = [s for s in one.steps if isinstance(s, Compute) and s.label == "pass0.weight-gradient.1.layer"]
+    assert [one.steps[s.after[-1]].label for s in computing] == [before] * 2
+    check_local(one)
 
 
 @pytest.mark.parametrize(
     ("text", "code"),
     [
         ("", "empty"),
-        ("MICRO\n1\n", "unknown-policy"),
+        ("MACRO\n1\n", "unknown-policy"),
+        ("MICRO\n1\n" + ROW, "missing-key"),
         (head(3, 1, 1, 8) + "1\n" + ROW, "bad-parallelism"),
         (head(2, 3, 1, 8) + "1\n" + ROW, "bad-parallelism"),
         (head(2, 1, 1, 8), "no-layers"),

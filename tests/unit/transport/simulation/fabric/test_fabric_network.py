@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from testbed.scenario.ideals.port_hash import FiveTuple, port_hash
-from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.transport.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
 from testbed.transport.simulation import ConfigurationError, LinkSettings
 from testbed.transport.simulation.fabric import (
     Balancing,
@@ -20,7 +20,6 @@ from testbed.transport.simulation.fabric import (
     FabricPortSettings,
     SwitchSettings,
 )
-from testbed.transport.simulation.fabric.nic import AHEAD_PACKETS
 from testbed.transport.simulation.fabric.switch import flow_hash
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
@@ -188,7 +187,7 @@ def test_control_packets_pass_a_paused_nic_and_little_is_taken_from_its_endpoint
     network.outputs[f"{A} up"].pause(0, DATA)
     a.give(C, 100)
     network.run()
-    assert c.got == [] and len(a.data) == 100 - AHEAD_PACKETS
+    assert c.got == [] and len(a.data) == 100 - NIC_PACKETS
 
 
 def test_an_address_that_is_not_there_is_counted_and_holds_nothing_up() -> None:
