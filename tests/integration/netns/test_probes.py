@@ -22,7 +22,7 @@ from testbed.deploy.live import RunningLab
 from testbed.errors import DriverError
 from testbed.model.qos import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
 from testbed.plan.operations import PortPlan
-from testbed.scenario.trust.probes import check_order
+from testbed.scenario.trust.ordering import check_order
 from testbed.units import Rate
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
@@ -125,7 +125,7 @@ def test_packets_that_overtake_each_other_are_seen(sandbox: Any) -> None:
         report = probes.report()
     (stream,) = report.streams
     assert stream.inversions > 0
-    (check,) = check_order(report, [])
+    (check,) = check_order(report, [], [])
     assert not check.ok and check.value == stream.inversions and str(flow.stream) in check.message
 
 
