@@ -70,7 +70,7 @@ FILE_KEYS: Hints = {
     "prefixes": "remove it: addresses are planned",
     "device": "remove it: every switch is FRR",
     "defaults.device": "remove it: every switch is FRR",
-    "hosts": "write fabric: {design: rail-optimized, hosts: 4}, or nodes below topology: topology: {nodes: {h1: {kind: host}}}",
+    "hosts": "write fabric: {design: rail-optimized, hosts: 4}, or topology: {nodes: {h1: {kind: host}}}",
     "spines": "write fabric: {design: rail-optimized, spines: 2}",
     "fabric.spines": "write fabric: {design: rail-optimized, spines: 2}",
     "fabric.leafs": "write fabric: {design: rail-optimized, segments: 4, gpus: 1}: a rail switch for each segment",
