@@ -65,6 +65,10 @@ def test_both_sides_of_what_transports_scale_are_shown() -> None:
     assert rows["roce, dcqcn paper: additive_bps"] == ("40 Mbit/s", "40 kbit/s", "/ k")
     assert rows["roce, dcqcn paper: counter_bytes"] == ("10000000 B", "10000000 B", "unchanged")
     assert rows["roce, swift paper: target_rtts"][1] == str(rtt.scaled(1250.0))
+    declared = load_topology_text(
+        "name: views\nfabric: {design: rail-optimized}\nqos: {base_rtt: 1us}\n", file="views.yml"
+    )
+    assert transport_rows(declared, 1000.0)[0]["fabric"] == "1 us", "and not what its links take"
 
 
 def test_a_network_without_sessions_has_no_words_about_bfd() -> None:
