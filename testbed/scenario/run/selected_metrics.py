@@ -78,7 +78,8 @@ def tenant_metrics(
             fabric_bytes=fabric_bytes(alone.workload),
             window_s=run.window_s,
             requests=rest.requests,
-            computed_until_s=rest.computed_until_s,
+            computed_s=rest.computed_s,
+            inside_s=rest.inside_s,
             storage=rest.storage,
         )
         figures = {metric: value for metric, value in compute_metrics(data).items() if metric in BY_TENANT}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from closed_forms import (
     collective_roofline_s,
@@ -117,4 +119,8 @@ def test_the_roofline_knows_busy_nics_ranks_and_scale_up() -> None:
     delayed = Workload(
         name="late", ranks=2, steps=(Transfer(number=0, source=0, destination=1, size_bytes=1000, start_ns=5),)
     )
-    assert workload_roofline_s(delayed, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=1e9) == pytest.approx(6.0)
+    alone_s = workload_roofline_s(delayed, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=1e9)
+    assert alone_s == pytest.approx(1.0), "a job is timed from when its first step begins"
+    first = Transfer(number=1, source=2, destination=3, size_bytes=1000)
+    both = replace(delayed, ranks=4, steps=(*delayed.steps, first))
+    assert workload_roofline_s(both, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=1e9) == pytest.approx(6.0)
