@@ -13,6 +13,7 @@ from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.probes.planning import is_single_path
 from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.faults import check_faults
+from testbed.scenario.trust.ideals import ahead_bytes, check_ideals
 from testbed.scenario.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
 from testbed.scenario.trust.pauses import check_lossless, check_reaction
 from testbed.scenario.trust.ports import check_balance, check_rates
@@ -37,6 +38,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: check_order(run.probes, run.events) if run.probes and is_single_path(run.scenario, run.lab) else [],
     lambda run: [] if run.faults is None else check_faults(run.faults),
     lambda run: check_domains(run.scale_up),
+    lambda run: [] if run.result is None else check_ideals(run.result, ahead_bytes(run.lab.plan)),
 )
 
 
