@@ -202,6 +202,8 @@ class Repeat:
     seed: int = 1
     retries: int = 0
     """How often a point is run once more whose runs are invalid because the machine did not keep up."""
+    fixes_seed: bool = True
+    """The seed was written, or asked for; else it is the default."""
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Versioned records of what was measured."""
 
+from testbed.results.journal import JOURNAL_FILE, RecordJournal
 from testbed.results.listing import BROKEN, Listed, list_results
 from testbed.results.record import (
     SCHEMA,
@@ -45,6 +46,7 @@ from testbed.results.store import (
     REPORT_FILE,
     decode_record,
     encode_record,
+    keep_record,
     load_record,
     make_results_directory,
     write_record,
@@ -53,6 +55,7 @@ from testbed.results.store import (
 
 __all__ = [
     "BROKEN",
+    "JOURNAL_FILE",
     "RECORD_FILE",
     "REPORT_FILE",
     "SCHEMA",
@@ -82,6 +85,7 @@ __all__ = [
     "PortLoad",
     "PredictedMetric",
     "Record",
+    "RecordJournal",
     "RunEvent",
     "RunResult",
     "ScaleComparison",
@@ -93,6 +97,7 @@ __all__ = [
     "Verdict",
     "decode_record",
     "encode_record",
+    "keep_record",
     "list_results",
     "load_record",
     "make_results_directory",

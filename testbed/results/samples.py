@@ -165,7 +165,9 @@ class CollectiveResult:
     """Elements that differ in any bit from what they should be; None: not checked."""
     label: str = ""
     line_bps: Number | None = None
-    """What a GPU's scale-up links send, where they carried all of it; None: the line is that of a rank's NIC."""
+    """What its bus bandwidth is a share of: the line rate of its slowest NIC, or of a GPU's scale-up links where they
+    carried all of it; more where a part stayed inside domains or a switch added up, and the busiest of all NICs and
+    links allows more. None (older records): the line is that of a rank's NIC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from testbed.errors import RecordError
 from testbed.files import write_atomically
+from testbed.results.journal import RecordJournal, journal_path, with_journal
 from testbed.results.older import modernise
 from testbed.results.record import SCHEMA, Record
 from testbed.results.session import encode_session, session_path, with_session, without_session
@@ -55,19 +56,28 @@ def decode_record(content: bytes, *, name: str = "record") -> Record:
         raise RecordError(f"{name} is not a valid record: {where}: {first['msg']}") from error
 
 
-def write_record(record: Record, path: Path) -> None:
+def write_record(record: Record, path: Path) -> bytes:
     """Write `path` atomically: a reader sees the old file or the new one, also after a power cut.
 
     How long it took, and where the command line sent it, is written beside it (`results.session`).
 
-    Raises `RecordError` when the disk does not take it; then `path` is as it was.
+    Returns what was written. Raises `RecordError` when the disk does not take it; then `path` is as it was.
     """
-    write_result(encode_record(without_session(record)), path)
+    content = encode_record(without_session(record))
+    write_result(content, path)
     write_result(encode_session(record), session_path(path))
+    return content
+
+
+def keep_record(path: Path) -> RecordJournal:
+    """Return what keeps the record of a run that goes on in `path`, without writing all of it after each point."""
+    return RecordJournal(path, lambda record: write_record(record, path))
 
 
 def load_record(path: Path) -> Record:
-    """Read a record from a file, or from the results directory that holds it."""
+    """Read a record from a file, or from the results directory that holds it; of a run that goes on, or was killed,
+    with the points of its journal.
+    """
     file = path / RECORD_FILE if path.is_dir() else path
     try:
         if file.stat().st_size > MAX_RECORD_BYTES:
@@ -75,7 +85,10 @@ def load_record(path: Path) -> Record:
         content = file.read_bytes()
     except OSError as error:
         raise RecordError(f"cannot read {file}: {error.strerror}") from error
-    return with_session(decode_record(content, name=str(file)), session_path(file))
+    record = with_session(decode_record(content, name=str(file)), session_path(file))
+    return (
+        with_journal(record, content, journal_path(file), most_bytes=MAX_RECORD_BYTES) if record.incomplete else record
+    )
 
 
 def write_result(content: bytes, path: Path) -> None:

@@ -123,9 +123,16 @@ class Compute:
     after: tuple[int, ...] = ()
     start_ns: int = 0
     """Not before this time after the workload's start, in real time."""
+    waits: bool = False
+    """Nothing is computed: its rank waits for the begin of its tenant."""
     is_batch: bool = False
     """An accelerator works on a batch that was read for it: the time from one to the next says how well it is used."""
     label: str = ""
+
+    @property
+    def is_work(self) -> bool:
+        """Tell whether a job has begun with it: it is no wait, nor a mere meeting of steps."""
+        return self.duration_ns > 0 and not self.waits
 
 
 Step = Transfer | Compute
@@ -260,7 +267,7 @@ def payload_bytes(workload: Workload) -> int:
 
 
 def fabric_bytes(workload: Workload) -> int:
-    """Return the payload that enters the fabric: all but what stays in the scale-up network of a host."""
+    """Return the payload that enters the fabric: all but what stays in a scale-up domain."""
     return payload_bytes(workload) - sum(step.size_bytes for step in workload.transfers if step.scale_up)
 
 

@@ -13,9 +13,6 @@ from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
 from testbed.workload.steps import Collective, Compute, FirstToken, Request, Step, Transfer, Workload
 
-_START = "start"
-"""The label of the wait until a tenant begins."""
-
 
 class TenantPlacement(StrEnum):
     """This tells how tenants share the ranks of a fabric.
@@ -194,7 +191,7 @@ def from_its_start(workload: Workload, start_ns: int) -> Workload:
         return workload
     steps: list[Step] = []
     for step in workload.steps:
-        if isinstance(step, Compute) and not step.after and step.label.rpartition("/")[2] == _START:
+        if isinstance(step, Compute) and step.waits:
             steps.append(replace(step, duration_ns=0))  # a rank that begins by computing has waited
         else:
             steps.append(replace(step, start_ns=max(0, step.start_ns - start_ns)))
@@ -211,7 +208,8 @@ def _delays(tenant: Tenant, *, first: int) -> dict[int, Compute]:
             number=first + place,
             rank=tenant.ranks[rank],
             duration_ns=tenant.start_ns,
-            label=f"{tenant.name}/{_START}",
+            label=f"{tenant.name}/start",
+            waits=True,
         )
         for place, rank in enumerate(waiting)
     }

@@ -1,4 +1,4 @@
-"""The verbs `results list` and `results show`: what was measured, once it is written."""
+"""The verbs `results list`, `results show` and `results steady`: what was measured, once it is written."""
 
 from pathlib import Path
 from typing import Annotated
@@ -63,3 +63,25 @@ def show(record: RecordArgument, format: FormatOption = "table") -> None:
             emit_json(summary_json(content))
         case Format.CSV:
             print(metrics_csv(content), end="")
+
+
+@app.command()
+def steady(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[DIR...]", help="Of `run --steady`; default: results/."),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="PAGE.md", help="Put the table into a page, between its marks.")
+    ] = None,
+    format: FormatOption = "table",
+) -> None:
+    """How the figures of scenarios lie in their bands, over the runs of `run --steady`."""
+    from testbed.cli.scenarios.steady import show_steadiness, write_page
+    from testbed.results.steady import find_steadiness
+
+    form = parse_format(format)
+    found = find_steadiness(directories or [RESULTS])
+    show_steadiness(found, form)
+    if page is not None:
+        write_page(found, page)

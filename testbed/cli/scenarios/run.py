@@ -62,6 +62,12 @@ def run(
     prove_scale: Annotated[
         bool, typer.Option("--prove-scale", help="Repeat at twice the time scale: shares and ratios must agree.")
     ] = False,
+    steady: Annotated[
+        int | None,
+        typer.Option(
+            "--steady", metavar="N", help="Run each scenario N times, and show how its figures lie in their bands."
+        ),
+    ] = None,
     backend: Annotated[
         str,
         typer.Option("--backend", help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."),
@@ -86,6 +92,8 @@ def run(
         for sweep in sweeps:
             check_supported(sweep)
     if dry_run:
+        if steady is not None:
+            raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
         from testbed.cli.scenarios.dry_run import print_dry_run
 
         print_dry_run(sweeps, form)
@@ -101,7 +109,24 @@ def run(
         quiet=quiet,
         simulated=simulated,
     )
-    raise typer.Exit(run_all(sweeps, command))
+    if steady is None:
+        raise typer.Exit(run_all(sweeps, command))
+    from testbed.cli.scenarios.steady import run_steadily
+
+    _check_steady(command)
+
+    def with_seed(place: int, seed: int) -> "Sweep":
+        return read_sweeps([files[place]], set or [], seed=seed, repeat=repeat, only=only or [])[0]
+
+    raise typer.Exit(run_steadily(sweeps, with_seed, command, steady))
+
+
+def _check_steady(command: RunCommand) -> None:
+    """Refuse what is about a single run of a scenario. Raises `TestbedError`."""
+    asked = {"--resume": command.resume, "--keep": command.keep, "--prove-scale": command.prove_scale}
+    for option, wanted in asked.items():
+        if wanted:
+            raise TestbedError(f"{option}: --steady runs each scenario anew, several times", hint="leave one out")
 
 
 def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool) -> bool:
@@ -145,6 +170,15 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
 
 def _run_one(sweep: "Sweep", command: RunCommand) -> "SweepOutcome":
     """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything."""
+    outcome, directory = measure(sweep, command)
+    _show(outcome, directory, command)
+    if outcome.failure is not None:
+        raise outcome.failure
+    return outcome
+
+
+def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
+    """Run all points of a scenario, and return what came of it with the directory of its record."""
     from testbed.cli.progress import StepDisplay
     from testbed.cli.scenarios.run_progress import SweepSteps
     from testbed.deploy.records.state import StateDirectory
@@ -162,10 +196,7 @@ def _run_one(sweep: "Sweep", command: RunCommand) -> "SweepOutcome":
             lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=_warn)
             outcome = run_on_own_labs(sweep, StateDirectory(), lab_options, record_options, steps)
     assert record_options.directory is not None
-    _show(outcome, record_options.directory, command)
-    if outcome.failure is not None:
-        raise outcome.failure
-    return outcome
+    return outcome, record_options.directory
 
 
 def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":

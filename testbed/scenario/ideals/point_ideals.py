@@ -12,23 +12,21 @@ from testbed.plan.link_delays import WirePaths
 from testbed.plan.operations import PortPlan
 from testbed.results import MetricSummary, RunResult
 from testbed.scenario.ideals.fabric_graph import fabric_graph
-from testbed.scenario.ideals.predictions import is_pattern
+from testbed.scenario.ideals.predictions import is_pattern, path_choice
 from testbed.scenario.placed.lab import LiveLab
-from testbed.scenario.placed.placement import RankPlacement
 from testbed.scenario.placed.scale_up import ScaleUpDomains, scale_up_domains
 from testbed.scenario.placed.traffic import RunTraffic
-from testbed.scenario.transports.lab_transport import LabTransport
+from testbed.scenario.transports.lab_transport import LabTransport, PathChoice
 from testbed.scenario.transports.registry import transport_on
 from testbed.workload.metrics import CATALOGUE, Metric, RunSummary, definition_of, selected_words, summarise_metrics
 from testbed.workload.metrics.latency import LATENCY
 from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
-from testbed.workload.oracles.serialisation import Framing, pattern_ideal_s
-from testbed.workload.steps import Workload, fabric_pairs
+from testbed.workload.oracles.serialisation import UNFRAMED, Framing, pattern_ideal_s
+from testbed.workload.steps import fabric_pairs
 
 _FRAME_BYTES = 78
-_PathKey = tuple[str, str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +40,8 @@ class PointIdeals:
     """Of the slowest NIC that sends, among those in collectives where there are any."""
     base_rtt_s: float
     """The longest between two ranks that talk, modelled."""
-    one_way_s: Callable[[PortPlan, PortPlan], float]
-    """Half the shortest base RTT between two NICs, modelled."""
+    way_s: Callable[[PortPlan, PortPlan], float]
+    """The least time from NIC to NIC of what is sent, behind its own serialisation there."""
     k: float
     tiers: Mapping[str, str]
     """What a port's link is to the fabric, by "node:interface"."""
@@ -70,12 +68,16 @@ class PointIdeals:
             dscp=transport.dscp,
             nic_bps=slowest_bps(first),
             base_rtt_s=_base_rtt_s(lab, traffic) + 2 * transport.pipeline_ns / 1e9,
-            one_way_s=_OneWay(lab, transport.pipeline_ns),
+            way_s=_Ways(transport).way_s,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
             domains=scale_up_domains(lab.model, lab.plan.k),
             endpoint_bps=transport.endpoint_bps,
-            metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links))
+            metrics=_metric_ideals(
+                first,
+                graph_uplinks(graph.links),
+                sprayed=path_choice(scenario, lab) in (PathChoice.OBLIVIOUS, PathChoice.ADAPTIVE),
+            )
             | _latency_ideals(transport, first),
         )
 
@@ -96,12 +98,12 @@ class PointIdeals:
             dscp=first.dscp,
             nic_bps=min(one.nic_bps for one in collective or every),
             base_rtt_s=max(one.base_rtt_s for one in every),
-            one_way_s=first.one_way_s,
+            way_s=first.way_s,
             k=lab.plan.k,
             tiers={link.name: link.tier for link in graph.links},
             domains=first.domains,
             endpoint_bps=first.endpoint_bps,
-            metrics=_metric_ideals([(one.workload, one.placement) for one in traffic], graph_uplinks(graph.links)),
+            metrics=_metric_ideals(traffic[0], graph_uplinks(graph.links), sprayed=False),
             parts=parts,
         )
 
@@ -114,46 +116,74 @@ class PointIdeals:
 
     def pattern_ideal_s(self, traffic: RunTraffic) -> float | None:
         """Return the time until the last byte has arrived, half a base RTT after it was sent, if all begins at once and
-        the fabric between the NICs is no limit.
+        the fabric between the NICs is no limit. What stays inside a scale-up domain goes over its links meanwhile.
         """
-        nics = traffic.placement.nics
         if self.parts:
             each = [ideals.pattern_ideal_s(part) for part, ideals in self.parts[traffic.seed]]
             known = [one for one in each if one is not None]
             return max(known) if known and len(known) == len(each) else None
         if not is_pattern(traffic.workload) or not traffic.workload.steps:
             return None
-        return pattern_ideal_s(
-            ((step.source, step.destination, step.size_bytes) for step in traffic.workload.transfers),
-            {rank: self.endpoint_bps(nic) for rank, nic in enumerate(nics)},
-            latency_s=lambda source, destination: self.one_way_s(nics[source], nics[destination]),
+        ends: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
+        for step in traffic.workload.transfers:
+            ends[step.scale_up].append((step.source, step.destination, step.size_bytes))
+        over_fabric_s = pattern_ideal_s(
+            ends[False],
+            {rank: self.endpoint_bps(nic) for rank, nic in enumerate(traffic.placement.nics)},
+            base_rtt_s=self._way_s(traffic),
             framing=self.framing,
         )
+        inside_s = pattern_ideal_s(
+            ends[True], self.domains.links.rate_bps, base_rtt_s=self.domains.latency_s, framing=UNFRAMED
+        )
+        return max(over_fabric_s, inside_s)
 
-    def roofline_s(self, traffic: RunTraffic, *, since_first_transfer: bool = False) -> float | None:
-        """Return what the slowest rank needs at least for what it sends, receives and computes; None for nothing.
-
-        `since_first_transfer`: from when the first can begin, as the time of a job counts.
-        """
+    def _way_s(self, traffic: RunTraffic) -> Callable[[int, int], float]:
+        """The least time on the way between two ranks."""
         nics = traffic.placement.nics
+        return lambda a, b: self.way_s(nics[a], nics[b])
+
+    def roofline_s(self, traffic: RunTraffic) -> float | None:
+        """Return what the slowest rank needs at least for what it sends, receives and computes; None for nothing."""
         if self.parts:
-            each = [
-                ideals.roofline_s(part, since_first_transfer=since_first_transfer)
-                for part, ideals in self.parts[traffic.seed]
-            ]
+            each = [ideals.roofline_s(part) for part, ideals in self.parts[traffic.seed]]
             return max((one for one in each if one is not None), default=None)
         bound = workload_roofline_s(
             traffic.workload,
-            rate_bps=lambda rank: self.endpoint_bps(nics[rank]),
+            rate_bps=lambda rank: self.endpoint_bps(traffic.placement.nics[rank]),
             scale_up_bps=self.domains.links.rate_bps,
             in_switch_bps=self.domains.links.in_switch_bps,
             scale_up_latency_s=self.domains.latency_s,
-            latency_s=lambda source, destination: self.one_way_s(nics[source], nics[destination]),
+            latency_s=self._way_s(traffic),
             wire_bytes=self.framing.wire_bytes,
             scale=self.k,
-            since_first_transfer=since_first_transfer,
         )
         return bound or None
+
+
+class _Ways:
+    """What packets of a transport are on their way at least, remembered for all NICs of two switches."""
+
+    def __init__(self, transport: LabTransport) -> None:
+        self._transport = transport
+        self._known_s: dict[tuple[str, str, str, int, int], float] = {}
+
+    def way_s(self, a: PortPlan, b: PortPlan) -> float:
+        """Return the time (s) of the smallest frame through all ports, and of what delays it: the kernel by the way
+        that is shortest, and endpoints. Ranks of one host are not a wire apart."""
+        if a.node == b.node:
+            return 0.0
+        key = _way_class(a, b)
+        if key not in self._known_s:
+            path = self._transport.path(a, b)
+            delayed_ns = min(path.kernel_ns, path.least_ns) + self._transport.held_ns(path)
+            self._known_s[key] = (path.serialisation_ns(_FRAME_BYTES) + delayed_ns) / 1e9
+        return self._known_s[key]
+
+
+def _way_class(a: PortPlan, b: PortPlan) -> tuple[str, str, str, int, int]:
+    """What ways between NICs have in common that take the same time."""
+    return _leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps
 
 
 def _framing(transport: LabTransport, nic: PortPlan, traffic: Sequence[RunTraffic]) -> Framing:
@@ -217,34 +247,16 @@ def _summary(name: str, definition: Metric, summary: RunSummary, ideal: float | 
     )
 
 
-class _OneWay:
-    """How long a short frame needs from one NIC to another by the shortest of its ways, idle; within a host nothing."""
-
-    def __init__(self, lab: LiveLab, pipeline_ns: int) -> None:
-        self._paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
-        self._pipeline_ns = pipeline_ns
-        self._known: dict[_PathKey, float] = {}
-
-    def __call__(self, a: PortPlan, b: PortPlan) -> float:
-        if a.node == b.node:
-            return 0.0
-        key = _path_key(a, b)
-        if key not in self._known:
-            path = self._paths.path(a.wire, b.wire)
-            self._known[key] = (path.least_ns + path.serialisation_ns(_FRAME_BYTES) + self._pipeline_ns) / 1e9
-        return self._known[key]
-
-
 def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
     paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
-    seen: dict[_PathKey, float] = {}
+    seen: dict[tuple[str, str, str, int, int], float] = {}
     longest = 0.0
     for one in traffic:
         for source, destination in fabric_pairs(one.workload):
             a, b = one.placement.nics[source], one.placement.nics[destination]
             if a.node == b.node:
                 continue
-            key = _path_key(a, b)
+            key = _way_class(a, b)
             if key not in seen:
                 path = paths.path(a.wire, b.wire)
                 seen[key] = path.base_rtt_ns(_FRAME_BYTES) / 1e9
@@ -252,28 +264,27 @@ def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
     return longest
 
 
-def _path_key(a: PortPlan, b: PortPlan) -> _PathKey:
-    """What two pairs of NICs have in common whose paths are alike."""
-    return _leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps
-
-
 def _leaf(nic: PortPlan) -> str:
     return nic.peer.partition(":")[0]
 
 
-def _metric_ideals(traffic: Sequence[tuple[Workload, RankPlacement]], uplinks: Mapping[str, int]) -> dict[str, float]:
+def _metric_ideals(traffic: RunTraffic, uplinks: Mapping[str, int], *, sprayed: bool) -> dict[str, float]:
     """For the uplink metrics the ideal places whole flows as evenly as possible: n flows on m uplinks are n // m on
-    each and one more on n % m of them."""
+    each and one more on n % m of them. Flows that are `sprayed` are on all of them alike."""
     ideals = {metric.name: metric.ideal for metric in CATALOGUE.values() if metric.ideal is not None}
-    workload, placement = traffic[0]
+    workload, placement = traffic.workload, traffic.placement
     if not is_pattern(workload):
         return ideals
     leaving: defaultdict[str, int] = defaultdict(int)
-    for step in workload.transfers:
+    for step, *_ in placement.over_fabric(workload):
         a, b = placement.leaf(step.source), placement.leaf(step.destination)
         if a != b:
             leaving[a] += 1
-    placed = {switch: _even(leaving[switch], count) for switch, count in uplinks.items() if count > 0}
+    placed = {
+        switch: [float(leaving[switch])] * count if sprayed else _even(leaving[switch], count)
+        for switch, count in uplinks.items()
+        if count > 0
+    }
     everywhere = [load for loads in placed.values() for load in loads]
     for name, value in (
         ("mmr_uplinks", CATALOGUE["mmr_uplinks"].compute(everywhere)),

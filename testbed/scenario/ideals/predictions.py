@@ -42,18 +42,15 @@ MOST_FLOWS = 4096
 
 
 def is_pattern(workload: Workload) -> bool:
-    """Tell whether all of it is transfers over the fabric that begin at once."""
-    return not workload.requests and all(
-        isinstance(step, Transfer) and not step.after and not step.start_ns and not step.scale_up
-        for step in workload.steps
-    )
+    """Tell whether all of it is transfers that begin at once, some of them over the fabric."""
+    return is_open_loop(workload) and not any(step.start_ns for step in workload.transfers)
 
 
 def is_open_loop(workload: Workload) -> bool:
-    """Tell whether all of it is transfers over the fabric that wait for nothing but their time."""
-    if workload.requests:
+    """Tell whether all of it is transfers that wait for nothing but their time, some of them over the fabric."""
+    if workload.requests or all(step.scale_up for step in workload.transfers):
         return False
-    return all(isinstance(step, Transfer) and not step.after and not step.scale_up for step in workload.steps)
+    return all(isinstance(step, Transfer) and not step.after and step.in_switch is None for step in workload.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +129,11 @@ def _predict(
     runs: Sequence[Carried],
     base_rtt_s: float,
 ) -> Prediction | None:
-    path_choice = _path_choice(scenario, lab)
-    if path_choice is None:
+    choice = path_choice(scenario, lab)
+    if choice is None:
         return None
-    if path_choice is not PathChoice.HASHED:
-        adaptive = path_choice is PathChoice.ADAPTIVE
+    if choice is not PathChoice.HASHED:
+        adaptive = choice is PathChoice.ADAPTIVE
         each = [predict_spraying(graph, some, adaptive=adaptive, base_rtt_s=base_rtt_s) for some in flows]
         metrics = [{name: said.mean for name, said in one.metrics.items()} for one in each]
         return predict(each[0].oracle, metrics)
@@ -150,7 +147,7 @@ def _predict(
     return predict_ecmp(graph, lambda seed: flows[seed % len(flows)], seeds=range(SEEDS), base_rtt_s=base_rtt_s)
 
 
-def _path_choice(scenario: Scenario, lab: LiveLab) -> PathChoice | None:
+def path_choice(scenario: Scenario, lab: LiveLab) -> PathChoice | None:
     """Return how packets of a flow choose among paths, by the switches and the transport; None: no oracle for it."""
     modes = {buffer.mode for buffer in lab.plan.qos.buffers if buffer.node} if lab.plan.qos else {BalancingMode.FLOW}
     if modes == {BalancingMode.SPRAY}:
@@ -168,7 +165,7 @@ def _predict_loads(
     runs: Sequence[Carried],
 ) -> Prediction | None:
     """Return how evenly hashed flows load the links by their bytes, whenever they are sent."""
-    if _path_choice(scenario, lab) is not PathChoice.HASHED:
+    if path_choice(scenario, lab) is not PathChoice.HASHED:
         return None
     routes = _own_routes(scenario, lab, graph, flows, runs)
     if routes is not None:
@@ -226,7 +223,7 @@ def _own_routes(
 def _carriers(flows: Sequence[Flow], run: Carried) -> list[Channel] | None:
     """The channel of each flow; None where one has none."""
     if run.channel_of:
-        numbers = [step.number for step in run.workload.transfers]
+        numbers = [step.number for step in run.workload.transfers if not step.scale_up]
         return [run.channel_of[number] for number in numbers] if set(numbers) <= set(run.channel_of) else None
     by_ends = {(str(one.source), str(one.destination)): one for one in run.channels}
     if len(by_ends) < len(run.channels) or any((flow.source, flow.destination) not in by_ends for flow in flows):
@@ -235,7 +232,7 @@ def _carriers(flows: Sequence[Flow], run: Carried) -> list[Channel] | None:
 
 
 def _flows(workload: Workload, placement: RankPlacement, framing: Framing | None) -> list[Flow]:
-    """Without `framing`, flows that send as long as is measured."""
+    """The flows over the fabric. Without `framing` they send as long as is measured."""
     return [
         Flow(
             source=f"{placement.nics[step.source].node}:{placement.nics[step.source].name}",
@@ -243,4 +240,5 @@ def _flows(workload: Workload, placement: RankPlacement, framing: Framing | None
             size_bytes=None if framing is None else framing.wire_bytes(step.size_bytes),
         )
         for step in workload.transfers
+        if not step.scale_up
     ]

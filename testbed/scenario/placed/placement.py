@@ -42,7 +42,7 @@ class RankPlacement:
         """The transfers that leave their host and scale-up domain, in order, with the NICs of both ends."""
         for step in workload.transfers:
             source, destination = self.nics[step.source], self.nics[step.destination]
-            if not step.scale_up and source.node != destination.node:
+            if not step.scale_up:
                 yield step, source, destination
 
     @property

@@ -154,10 +154,16 @@ def goes_by_packets(lab: Lab, transport: Transport) -> bool:
 
 
 def inside_domains(workload: Workload, domain_of_rank: Sequence[str]) -> Workload:
-    """Return the workload with every transfer between ranks of one domain going over its links, patterns' too."""
+    """Return the workload with every transfer between ranks of one domain going over its links, patterns' too.
+
+    `domain_of_rank` may be coarser or finer than what the workload itself knows of: hosts, by time, where patterns take
+    the fabric between two hosts of one domain.
+    """
     steps = tuple(
         replace(step, scale_up=True)
-        if isinstance(step, Transfer) and domain_of_rank[step.source] == domain_of_rank[step.destination]
+        if isinstance(step, Transfer)
+        and not step.scale_up
+        and domain_of_rank[step.source] == domain_of_rank[step.destination]
         else step
         for step in workload.steps
     )

@@ -56,8 +56,8 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
         raise ScenarioError(error.message, hint=error.hint) from error
     domains = scale_up_domains(lab.model, lab.plan.k)
     nodes = [nic.node for nic in placement.nics]
-    if goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports:
-        workload = inside_domains(workload, [domains.of(node) for node in nodes])
+    by_packets = goes_by_packets(lab.model, scenario.transport) and not scenario.tenant_transports
+    workload = inside_domains(workload, [domains.of(node) for node in nodes] if by_packets else nodes)
     check_in_switch(lab.model, workload)
     nics = placement.nics
     carriers: dict[int, LabTransport] = {}
@@ -73,7 +73,7 @@ def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:
             raise ScenarioError(f"requests go over HTTP, and {part.transport.kind} does not carry it")
 
     def pulls(step: Transfer) -> bool:
-        if step.scale_up or nodes[step.source] == nodes[step.destination]:
+        if step.scale_up:
             return goes_by_packets(lab.model, carriers[step.source].transport)
         return carriers[step.source].pulls(step, nics)
 

@@ -17,9 +17,10 @@ from testbed.scenario.placed.scale_up import ScaleUpDomains
 from testbed.scenario.run.flow_rates import union_s
 from testbed.scenario.run.inside_flows import inside_flows, payload_bps
 from testbed.scenario.run.requests import RequestsMeasured, measure_requests
-from testbed.scenario.run.storage import computed_until_s, storage_samples
+from testbed.scenario.run.storage import computed_s, storage_samples
 from testbed.workload.collectives.operation import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
+from testbed.workload.oracles.roofline import LinkLoad
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Collective, Transfer
 from testbed.workload.tenants import part_of_ranks
@@ -48,7 +49,8 @@ class TenantMeasured:
     """This is what a run measured of one tenant of its workload, beside transfers, channels and collectives."""
 
     requests: RequestsMeasured | None = None
-    computed_until_s: float | None = None
+    computed_s: tuple[float, float] | None = None
+    inside_s: tuple[float, float] | None = None
     storage: Sequence[object] = ()
 
 
@@ -68,8 +70,8 @@ class Measured:
     steps_left: dict[str, int]
     requests: RequestsMeasured | None = None
     """None where the workload has none."""
-    computed_until_s: float | None = None
-    """When the last computing ended; None where nothing computes."""
+    computed_s: tuple[float, float] | None = None
+    """When the first computing began, and the last ended; None where nothing computes."""
     inside_s: tuple[float, float] | None = None
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
@@ -115,12 +117,12 @@ def put_together(
         counters=dict(counters),
         steps_left=steps_left,
         requests=requests,
-        computed_until_s=computed_until_s(placement, started),
-        inside_s=_inside_s(placement, started, arrived),
+        computed_s=computed_s(placement, started),
+        inside_s=_inside_s(placement, (step.number for step in placement.workload.transfers), started, arrived),
         storage=() if any(steps_left.values()) else tuple(storage_samples(placement, started)),
         scale_up=[report["scale_up"] for report in reports.values() if report.get("scale_up") is not None],
         tenants={
-            name: _of_tenant(placement, started, ranks, requests, complete=not any(steps_left.values()))
+            name: _of_tenant(placement, started, arrived, ranks, requests, complete=not any(steps_left.values()))
             for name, ranks in placement.workload.tenants_apart.items()
         },
     )
@@ -129,6 +131,7 @@ def put_together(
 def _of_tenant(
     placement: PlacedWorkload,
     started: Mapping[int, int],
+    arrived: Mapping[int, int],
     ranks: frozenset[int],
     requests: RequestsMeasured | None,
     *,
@@ -137,9 +140,11 @@ def _of_tenant(
     part = part_of_ranks(placement.workload, ranks)
     alone = replace(placement, workload=part.workload)
     own = {place: started[number] for place, number in enumerate(part.steps) if number in started}
+    moves = [part.steps[step.number] for step in part.workload.transfers]
     return TenantMeasured(
         requests=None if requests is None else requests.of_clients(ranks),
-        computed_until_s=computed_until_s(alone, own),
+        computed_s=computed_s(alone, own),
+        inside_s=_inside_s(placement, moves, started, arrived),
         storage=tuple(storage_samples(alone, own)) if complete else (),
     )
 
@@ -195,13 +200,10 @@ def _transfers(
 
 
 def _inside_s(
-    placement: PlacedWorkload, started: Mapping[int, int], arrived: Mapping[int, int]
+    placement: PlacedWorkload, transfers: Iterable[int], started: Mapping[int, int], arrived: Mapping[int, int]
 ) -> tuple[float, float] | None:
-    """Return when the first transfer that took no channel began, and the last of them arrived."""
-    of_step = placement.channels.of_step
-    inside = [
-        step.number for step in placement.workload.transfers if step.number not in of_step and step.number in arrived
-    ]
+    """Return when the first of these transfers that took no channel began, and the last of those arrived."""
+    inside = [number for number in transfers if number not in placement.channels.of_step and number in arrived]
     starts = [started[number] for number in inside if number in started]
     return (min(starts) / _NS, max(arrived[number] for number in inside) / _NS) if starts else None
 
@@ -312,8 +314,7 @@ def _collectives(
                     end_ns=max(ends),
                     wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
                     label=_shared_label(transfers[0].label, transfers[-1].label),
-                    pairs=frozenset((step.source, step.destination) for step in transfers),
-                    inside=Counter(step.number not in placement.channels.of_step for step in transfers),
+                    transfers=transfers,
                 ),
             )
         )
@@ -334,22 +335,14 @@ class _Course:
     end_ns: int
     wrong: int | None
     label: str
-    pairs: frozenset[tuple[int, int]]
-    """The ranks of its transfers: who sends to whom."""
-    inside: Counter[bool]
-    """How many of its transfers stayed inside scale-up domains (True), and how many did not."""
+    transfers: Sequence[Transfer]
 
 
 def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, course: _Course) -> CollectiveResult:
     ranks = len(collective.ranks)
     seconds = (course.end_ns - course.start_ns) / _NS
     datatype = datatype_of(collective)
-    nics = [placement.ranks[rank] for rank in collective.ranks]
-    line_bps, ideal_bps = None, None  # where some transfers are inside, neither has a rate that is the bound
-    if not course.inside[True]:
-        ideal_bps = _bound_bps(placement.ranks, nics, course.pairs, ideals)
-    elif not course.inside[False]:
-        line_bps, ideal_bps = placement.domains.links.rate_bps, _inside_bound_bps(placement.domains, nics)
+    line_bps, ideal_bps = _bounds_bps(placement, collective, course.transfers, ideals)
     return CollectiveResult(
         kind=collective.kind,
         algorithm=collective.algorithm,
@@ -368,6 +361,46 @@ def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, c
         label=course.label,
         line_bps=line_bps,
     )
+
+
+def _bounds_bps(
+    placement: PlacedWorkload, collective: Collective, transfers: Sequence[Transfer], ideals: Ideals
+) -> tuple[float, float]:
+    """Return the line rate that a collective's bus bandwidth is a share of, and the payload that it carries at best.
+
+    It is that of the slowest NIC, or of a GPU's links where all of it stays inside its domain. Where a part of it stays
+    inside, or a switch adds up, bus bandwidth can be more: as much as keeps the busiest of all NICs and links busy.
+    """
+    ranks, links = placement.ranks, placement.domains.links
+    nics = [ranks[rank] for rank in collective.ranks]
+    inside = {step.number for step in transfers if step.number not in placement.channels.of_step}
+    pairs = {(step.source, step.destination) for step in transfers if step.number not in inside}
+    line_bps, ideal_bps = float(min(nic.nic_bps for nic in nics)), _bound_bps(ranks, nics, pairs, ideals)
+    if not inside or not links.rate_bps:
+        return line_bps, ideal_bps
+    inside_bps = _inside_bound_bps(placement.domains, nics)
+    if not pairs:
+        line_bps, ideal_bps = links.rate_bps, inside_bps
+    framing = ideals.framing(nics[0])
+    unframed = LinkLoad(
+        rate_bps=lambda rank: ranks[rank].nic_bps,
+        scale_up_bps=links.rate_bps,
+        in_switch_bps=links.in_switch_bps or links.rate_bps,
+    )
+    framed = LinkLoad(
+        rate_bps=lambda rank: ranks[rank].nic_bps,
+        scale_up_bps=inside_bps,
+        in_switch_bps=(links.in_switch_bps or links.rate_bps) * inside_bps / links.rate_bps,
+        wire_bytes=framing.wire_bytes,
+    )
+    for step in transfers:
+        for load in (unframed, framed):
+            load.add(replace(step, scale_up=step.number in inside))
+    best_bps, best_payload_bps = (
+        8 * (busbw(collective.kind, len(nics), collective.size_bytes, load.busiest_s) or 0.0)
+        for load in (unframed, framed)
+    )
+    return max(line_bps, best_bps), max(ideal_bps, best_payload_bps)
 
 
 def _inside_bound_bps(domains: ScaleUpDomains, nics: Sequence[PortPlan]) -> float:

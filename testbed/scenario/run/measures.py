@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import harmonic_mean
 
 import numpy as np
 
@@ -78,8 +79,8 @@ class RunData:
     """Of the curve that faults are judged by."""
     probes: ProbeReport | None = None
     requests: RequestsMeasured | None = None
-    computed_until_s: float | None = None
-    """When the last computing ended; None where nothing computes."""
+    computed_s: tuple[float, float] | None = None
+    """When the first computing began, and the last ended; None where nothing computes."""
     inside_s: tuple[float, float] | None = None
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
@@ -140,11 +141,10 @@ def _of_transfers(run: RunData) -> Iterator[object]:
         yield FlowTimes(fct_s=[end - start for start, end, _ in ended], standalone_s=[ideal for _, _, ideal in ended])
     if len(ended) == len(table.start_s):  # a run that was cut short says nothing about how long it takes
         starts, ends = [start for start, _, _ in ended], [end for _, end, _ in ended]
-        if run.inside_s is not None:
-            starts.append(run.inside_s[0])
-            ends.append(run.inside_s[1])
-        if run.computed_until_s is not None:
-            ends.append(run.computed_until_s)
+        for span in (run.inside_s, run.computed_s):
+            if span is not None:
+                starts.append(span[0])
+                ends.append(span[1])
         yield JobTime(start_s=starts, end_s=ends)
     if run.roofline_s:
         yield JobBound(roofline_s=run.roofline_s)
@@ -236,7 +236,7 @@ def _of_collectives(run: RunData) -> Iterator[object]:
             ranks=one.ranks,
             size_bytes=size,
             mean_s=sum(seconds) / len(seconds),
-            line_bps=one.line_bps or run.nic_bps,
+            line_bps=harmonic_mean([item.line_bps or run.nic_bps for item in largest]),
         )
     checked = [item.wrong for item in run.collectives if item.wrong is not None]
     if checked:

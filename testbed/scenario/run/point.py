@@ -30,7 +30,6 @@ from testbed.scenario.run.assembled import MeasuredTraffic, RunIdentity, assembl
 from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResult
 from testbed.scenario.run.observation import observe
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener
-from testbed.scenario.run.scale_up_loads import scale_up_loads
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.lab_transport import TCP_PROTOCOL
@@ -148,8 +147,8 @@ class PointRunner:
         identity = RunIdentity(
             index=index, started=stamp(started), complete=measured.failure is None and not measured.interrupted
         )
-        checks = judge_run(self._evidence(traffic, measured))
-        result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals, checks)
+        result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals)
+        result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
         return result, measured.failure, measured.interrupted
 
     def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
@@ -190,7 +189,7 @@ class PointRunner:
         measured.failure = result.failure
         measured.counters = result.counters
         measured.requests = result.requests
-        measured.computed_until_s = result.computed_until_s
+        measured.computed_s = result.computed_s
         measured.inside_s = result.inside_s
         measured.storage = result.storage
         measured.scale_up = result.scale_up
@@ -248,7 +247,7 @@ class PointRunner:
             raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
         self.workload_runners(self.lab, self.scenario).kill(host)
 
-    def _evidence(self, traffic: RunTraffic, measured: _Measured) -> Evidence:
+    def _evidence(self, traffic: RunTraffic, measured: _Measured, result: RunResult) -> Evidence:
         """Return what the trust checks look at; the base round trip is the shortest of transports in user space."""
         transports = lab_transports(self.scenario, self.lab)
         held = [one for one in transports if one.in_user_space]
@@ -275,7 +274,8 @@ class PointRunner:
             unresolved=None
             if measured.unresolved is None
             else [f"{hop.place}: {hop.of}" for hop in measured.unresolved],
-            scale_up=scale_up_loads(self.whole, measured.observation.scale_up, measured.scale_up),
+            scale_up=result.scale_up,
+            result=result,
         )
 
     def _congestion_controls(self, traffic: RunTraffic) -> dict[str, str] | None:

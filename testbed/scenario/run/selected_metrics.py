@@ -74,11 +74,12 @@ def tenant_metrics(
             observation=Observation(cpu=None),
             nic_bps=slowest_bps(alone),
             pattern_ideal_s=own.pattern_ideal_s(alone),
-            roofline_s=own.roofline_s(alone, since_first_transfer=True),
+            roofline_s=own.roofline_s(alone),
             fabric_bytes=fabric_bytes(alone.workload),
             window_s=run.window_s,
             requests=rest.requests,
-            computed_until_s=rest.computed_until_s,
+            computed_s=rest.computed_s,
+            inside_s=rest.inside_s,
             storage=rest.storage,
         )
         figures = {metric: value for metric, value in compute_metrics(data).items() if metric in BY_TENANT}

@@ -1,4 +1,4 @@
-"""What workers report of storage: when computing ended, the batches of accelerators, and bytes that are not safe.
+"""What workers report of storage: when computing began and ended, accelerators' batches, and bytes that are not safe.
 
 Pure arithmetic.
 """
@@ -18,12 +18,13 @@ RANGES_TOLD = 4
 """Of bytes that are not safe; of more ranges the sum is told."""
 
 
-def computed_until_s(placement: PlacedWorkload, started: Mapping[int, int]) -> float | None:
-    """Return when the last computing ended, in s of lab time; None where nothing has computed.
+def computed_s(placement: PlacedWorkload, started: Mapping[int, int]) -> tuple[float, float] | None:
+    """Return when the first computing began and the last ended, in s of lab time; None where nothing has computed.
 
     `started` tells when each step began, in ns of lab time from the begin of the workload.
     """
-    return max((end_s for _, _, end_s in _computed(placement, started)), default=None)
+    spans = [span for step, *span in _computed(placement, started) if step.is_work]
+    return (min(at_s for at_s, _ in spans), max(end_s for _, end_s in spans)) if spans else None
 
 
 def _computed(placement: PlacedWorkload, started: Mapping[int, int]) -> Iterator[tuple[Compute, float, float]]:

@@ -68,8 +68,8 @@ class ExecutionResult:
     counters: dict[str, float] = field(default_factory=dict)
     requests: RequestsMeasured | None = None
     """None where the workload has none."""
-    computed_until_s: float | None = None
-    """When the last computing ended; None where nothing computes."""
+    computed_s: tuple[float, float] | None = None
+    """When the first computing began, and the last ended; None where nothing computes."""
     inside_s: tuple[float, float] | None = None
     """When the first transfer over scale-up links began, and the last arrived; None where none has."""
     storage: Sequence[object] = ()
@@ -267,7 +267,7 @@ class WorkloadRunner:
             collectives=measured.collectives,
             counters=measured.counters,
             requests=measured.requests,
-            computed_until_s=measured.computed_until_s,
+            computed_s=measured.computed_s,
             inside_s=measured.inside_s,
             storage=measured.storage,
             scale_up=measured.scale_up,

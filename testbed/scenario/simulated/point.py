@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from testbed.collect.reconcile import Reconciliation
@@ -18,6 +18,7 @@ from testbed.scenario.simulated.lab import planned_lab
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.sweep.points import Point
 from testbed.scenario.transports.registry import transport_on
+from testbed.scenario.trust.ideals import check_ideals
 from testbed.scenario.trust.pauses import check_lossless
 from testbed.scenario.trust.ports import check_balance
 
@@ -61,7 +62,7 @@ class SimulatedPoint:
             events=done.events,
             observation=done.observation,
             counters=done.measured.counters,
-            computed_until_s=done.measured.computed_until_s,
+            computed_s=done.measured.computed_s,
             inside_s=done.measured.inside_s,
             storage=done.measured.storage,
             tenants=done.measured.tenants,
@@ -70,9 +71,24 @@ class SimulatedPoint:
             return RunOutcome(result=None, failure=done.failure, interrupted=done.interrupted)
         complete = done.failure is None and not done.interrupted
         identity = RunIdentity(index=index, started=EPOCH, complete=complete)
-        checks = self._checks(done) if complete else []
-        result = assemble_run(identity, traffic, measured, self.lab, self.lab, self.ideals, checks)
+        result = assemble_run(identity, traffic, measured, self.lab, self.lab, self.ideals)
+        if complete:
+            result = replace(result, checks=[*self._checks(done), *check_ideals(result)])
         return RunOutcome(result=result, failure=done.failure, interrupted=done.interrupted)
+
+    def lost(self, index: int, why: str) -> RunOutcome:
+        """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""
+        title = "The process of the run came to its end"
+        result = RunResult(
+            index=index,
+            seed=self.traffic[index - 1].seed,
+            started=EPOCH,
+            elapsed_s=0.0,
+            metrics={},
+            checks=[Check(name="process", title=title, value=1, limit=0, ok=False, message=why)],
+            complete=False,
+        )
+        return RunOutcome(result=result)
 
     def result(self, runs: Sequence[RunResult]) -> PointResult:
         """Put these runs of it together."""

@@ -1,6 +1,8 @@
 """Runs in as many processes as there are cores: forked from this one, so that nothing has to be read again.
 
-A child does one run and sends what it measured through a pipe. It leaves signals to its parent, which ends it.
+A child does one run and sends what it measured through a pipe. It leaves signals to its parent, which ends it. The run
+of a child that dies (the kernel ends the largest process where memory is short) is done once more, after all others; if
+that one dies, too, the run is lost, and no other is.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +37,8 @@ class Job:
 OnShare = Callable[[Job, float], None]
 OnDone = Callable[[Job, RunOutcome], bool]
 """Gets what came of a job, and returns whether to go on with those that have not begun."""
+TRIES = 2
+"""How often a run is tried whose process dies."""
 
 
 def run_jobs(
@@ -87,6 +92,8 @@ def _spread(
     on_share: OnShare,
     on_done: OnDone,
 ) -> None:
+    died: Counter[Job] = Counter()
+    goes_on = True
     while (waiting or children) and not interrupt.requested:
         while waiting and len(children) < processes:
             job = waiting.pop(0)
@@ -94,7 +101,7 @@ def _spread(
             children[child] = job, process
         for reader in [one for one in wait(list(children), LOOK_S) if isinstance(one, Connection)]:
             job, process = children[reader]
-            message = _received(reader, job)
+            message = _received(reader)
             if isinstance(message, float):
                 on_share(job, message)
                 continue
@@ -103,7 +110,14 @@ def _spread(
             reader.close()
             if isinstance(message, TestbedError):
                 raise message
+            if message is None:
+                died[job] += 1
+                if died[job] < TRIES:
+                    waiting += [job] if goes_on else []
+                    continue
+                message = points(job.point).lost(job.run, _how_it_died(process.exitcode))
             if not on_done(job, message):
+                goes_on = False
                 waiting.clear()
 
 
@@ -144,15 +158,22 @@ def _plain(error: TestbedError) -> ScenarioError:
     return ScenarioError(error.message, hint=error.hint)
 
 
-def _received(reader: Connection, job: Job) -> float | RunOutcome | TestbedError:
+def _received(reader: Connection) -> float | RunOutcome | TestbedError | None:
+    """Return what a child says; None for one that has died."""
     try:
         message = reader.recv()
-    except EOFError:
-        return ScenarioError(
-            f"the process of run {job.run} of point {job.point} ended without a word", hint="is there memory enough?"
-        )
+    except (EOFError, OSError):
+        return None
     assert isinstance(message, float | RunOutcome | TestbedError)
     return message
+
+
+def _how_it_died(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"its process ended {TRIES} times without a word (exit code {exit_code})"
+    name = signal.Signals(-exit_code).name
+    memory = "; is there memory enough?" if name == "SIGKILL" else ""
+    return f"its process was ended {TRIES} times by {name}{memory}"
 
 
 @contextmanager

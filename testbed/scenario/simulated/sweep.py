@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.errors import PlanError, ScenarioError, WorkloadError
 from testbed.interrupt import Interrupt
-from testbed.results import RECORD_FILE, Backend, Record, RunResult, write_record
+from testbed.results import Backend
 from testbed.scenario.run.point import PointOutcome
 from testbed.scenario.run.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.scenario.simulated.approximations import simulated_approximations
@@ -43,12 +43,15 @@ class _SimulatedSweep:
         self._sweep = sweep
         self._options = options
         self._on_progress = on_progress
+        self._journal = options.journal()
         self._so_far = SweepSoFar(
             sweep.scenario, sweep.points, options.previous, options.command, backend=Backend.SIMULATION
         )
         self._points = {point.index: point for point in sweep.points if not self._so_far.has(point)}
         self._simulated = self._prepare()
         self._outcomes: dict[int, dict[int, RunOutcome]] = {index: {} for index in self._points}
+        self._left = len(self._points)
+        """Points of which not all runs have been done."""
 
     def _prepare(self) -> dict[int, SimulatedPoint]:
         """Plan every point's lab and make its traffic. Raises `SpecError` with what is wrong of all points."""
@@ -89,7 +92,8 @@ class _SimulatedSweep:
             if self._outcomes[index] and not self._is_whole(index):
                 self._add(index)
         record = self._so_far.record(self._so_far.incomplete)
-        self._write(record)
+        if self._journal is not None:
+            self._journal.write(record)
         failure = self._so_far.failure
         return SweepOutcome(record=record, failure=None if failure is None else ScenarioStopped(failure, record))
 
@@ -104,8 +108,9 @@ class _SimulatedSweep:
         self._tell(Phase.RUN, job, job.run, runs)
         if self._is_whole(job.point):
             self._add(job.point)
-            if any(not self._is_whole(index) for index in self._points):
-                self._write(self._so_far.record("it is still running"))
+            self._left -= 1
+            if self._left:
+                self._so_far.keep(self._points[job.point], self._journal)
         return outcome.failure is None and not outcome.interrupted
 
     def _is_whole(self, index: int) -> bool:
@@ -115,15 +120,13 @@ class _SimulatedSweep:
         """Hand the runs that there are of a point to the record."""
         point, simulated = self._points[index], self._simulated[index]
         outcomes = [self._outcomes[index][run] for run in sorted(self._outcomes[index])]
-        runs: list[RunResult] = [outcome.result for outcome in outcomes if outcome.result is not None]
+        runs = [outcome.result for outcome in outcomes if outcome.result is not None]
         outcome = PointOutcome(
             result=simulated.result(runs),
             failure=next((one.failure for one in outcomes if one.failure is not None), None),
             interrupted=any(one.interrupted for one in outcomes),
         )
         self._so_far.add(point, outcome, index, simulated_approximations(simulated.lab, point.scenario))
-
-    # --- telling and writing -----------------------------------------------------------------------------
 
     def _tell(self, phase: Phase, job: Job, done: float, total: float) -> None:
         point = self._points[job.point]
@@ -139,7 +142,3 @@ class _SimulatedSweep:
                 message=point.name,
             )
         )
-
-    def _write(self, record: Record) -> None:
-        if self._options.directory is not None:
-            write_record(record, self._options.directory / RECORD_FILE)

@@ -38,11 +38,7 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
         if not _by_user(part.transport):
             by_kernel += _most_packets_per_s(transport, part.workload, nics)
             continue
-        sent = [
-            step
-            for step in part.workload.transfers
-            if not step.scale_up and nics[step.source].node != nics[step.destination].node
-        ]
+        sent = [step for step in part.workload.transfers if not step.scale_up]
         mine = {rank: transport.framing(nics[rank]) for rank in {step.source for step in sent}}
         packets += sum(mine[step.source].packets(step.size_bytes) for step in sent)
         frames |= mine
@@ -63,7 +59,7 @@ def packet_demand(scenario: Scenario, lab: Lab, plan: LabPlan, endpoint_s: float
 
 def _most_packets_per_s(transport: LabTransport, workload: Workload, nics: Sequence[PortPlan]) -> float:
     """Return what all that send may send at once, as fast as those that receive may receive it, in lab time."""
-    pairs = [(a, b) for a, b in fabric_pairs(workload) if nics[a].node != nics[b].node]
+    pairs = list(fabric_pairs(workload))
     pairs += [(request.server, request.client) for request in workload.requests]
     senders, receivers = ({pair[end] for pair in pairs} for end in (0, 1))
     if not senders:

@@ -1,4 +1,4 @@
-"""Running a sweep with its record on disk: written after every point, so that nothing is lost and it can go on."""
+"""Running a sweep with its record on disk: points are kept as they are done, so that none is lost and it can go on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.deploy.records.state import StateDirectory
-from testbed.results import RECORD_FILE, Record, write_record
+from testbed.results import RECORD_FILE, Record, RecordJournal, keep_record
 from testbed.scenario.run.progress import ProgressListener, ignore_progress
 from testbed.scenario.sweep.labs import LabOptions, ScenarioLabs
 from testbed.scenario.sweep.prepared import Sweep
@@ -28,6 +28,10 @@ class RecordOptions:
     prove_scale: bool = False
     command: tuple[str, ...] = ()
 
+    def journal(self) -> RecordJournal | None:
+        """Return what keeps the record on disk; None where nothing is written."""
+        return None if self.directory is None else keep_record(self.directory / RECORD_FILE)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOutcome:
@@ -41,15 +45,17 @@ class SweepOutcome:
 def run_recorded(
     sweep: Sweep, labs: LabFactory, options: RecordOptions, on_progress: ProgressListener = ignore_progress
 ) -> Record:
-    """Run every point on the labs that `labs` brings up, and write the record after each.
+    """Run every point on the labs that `labs` brings up, and keep the record of those done on disk.
 
     An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped`, after writing what was measured,
     when a run fails or a lab breaks.
     """
 
+    journal = options.journal()
+
     def write(record: Record) -> None:
-        if options.directory is not None:
-            write_record(record, options.directory / RECORD_FILE)
+        if journal is not None:
+            journal.write(record)
 
     try:
         record = run_sweep(
@@ -58,7 +64,7 @@ def run_recorded(
             labs,
             previous=options.previous,
             on_progress=on_progress,
-            on_partial=write,
+            journal=journal,
             command=options.command,
         )
         if options.prove_scale and not record.incomplete:

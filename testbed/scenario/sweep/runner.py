@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
@@ -20,7 +20,7 @@ from testbed.drivers.probing.machine_probe import clock
 from testbed.errors import ScenarioError, TestbedError
 from testbed.interrupt import Interrupt
 from testbed.model.scenario import Scenario, TopologyRef
-from testbed.results import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
+from testbed.results import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record, RecordJournal
 from testbed.scenario.faults.agent_kill import AgentKill
 from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.point import PointOutcome, PointRunner, stamp
@@ -68,7 +68,7 @@ def run_sweep(
     *,
     previous: Record | None = None,
     on_progress: ProgressListener = ignore_progress,
-    on_partial: Callable[[Record], None] = lambda _: None,
+    journal: RecordJournal | None = None,
     command: Sequence[str] = (),
 ) -> Record:
     """Run every point and judge the whole. `command` is what repeats it, for the report.
@@ -76,8 +76,8 @@ def run_sweep(
     Points that came out invalid are run once more where the scenario's `repeat.retries` say so, after all others: at a
     larger time scale where that was chosen and `labs` are `RescalableLabs`.
 
-    `previous`: points that it has whole are taken over instead of run. `on_partial` gets a record after every point
-    but the last. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
+    `previous`: points that it has whole are taken over instead of run. `journal` gets every point but the last as it is
+    done. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
     when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
     """
     sweep = SweepSoFar(scenario, points, previous, command)
@@ -105,12 +105,13 @@ def run_sweep(
             if sweep.incomplete:
                 break
             if number < len(points):
-                on_partial(sweep.record("it is still running"))
+                sweep.keep(point, journal)
             if interrupt.requested and number < len(points):
                 sweep.incomplete = f"interrupted after point {number} of {len(points)}"
                 break
         while not sweep.incomplete and (again := sweep.to_retry(labs)):
-            on_partial(sweep.record("points of it are run again"))
+            if journal is not None:
+                journal.write(sweep.record("points of it are run again"))
             for retry in again:
                 sweep.retry = retry
                 number = retry.point.index
@@ -230,6 +231,11 @@ class SweepSoFar:
             self.failure, self.incomplete = outcome.failure, outcome.failure.message
         elif outcome.interrupted:
             self.incomplete = f"interrupted in run {len(outcome.result.runs)}{at} of {self.scenario.repeat.runs}"
+
+    def keep(self, point: Point, journal: RecordJournal | None) -> None:
+        """Have a point on disk that has been run, while others are."""
+        if journal is not None and point.name in self._done:
+            journal.add(self._done[point.name], lambda: self.record("it is still running"))
 
     def record(self, incomplete: str) -> Record:
         results = [self._done[point.name] for point in self._points if point.name in self._done]

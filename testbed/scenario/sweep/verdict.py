@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from testbed.model.scenario import Expectation, Scalar, Within
 from testbed.results import Backend, ExpectationResult, Outcome, PointResult, Verdict
 from testbed.scenario.sweep.points import names_key, same_value
-from testbed.workload.metrics import MetricUnit, Selection, definition_of
+from testbed.workload.metrics import MetricUnit, Selection, binding_limits, definition_of
 
 _TRUSTED = {
     Backend.EMULATION: "the machine kept up",
@@ -62,6 +62,7 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
         below = _median(other_point(point, expectation.over, points), metric)
         measured = None if measured is None or not below else measured / below
         name = f"{name} over that of {_words(expectation.over)}"
+    least, most = binding_limits(name, low, high)
     missing = measured is None
     if expectation.within is Within.ORACLE:
         said = next((item for item in point.predictions if item.metric == expectation.metric), None)
@@ -69,10 +70,10 @@ def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[Poi
             missing = True
         else:
             reach = expectation.tolerance * (abs(said.mean) if expectation.relative else 1.0)
-            low, high = said.mean - reach, said.mean + reach
+            low, high = least, most = said.mean - reach, said.mean + reach
     if missing or measured is None:
         outcome = Outcome.INVALID
-    elif (low is not None and measured < low) or (high is not None and measured > high):
+    elif (least is not None and measured < least) or (most is not None and measured > most):
         outcome = Outcome.FAIL
     else:
         outcome = Outcome.PASS

@@ -11,7 +11,7 @@ from testbed.collect.canary import Lateness
 from testbed.collect.cpu import SoftnetCounts
 from testbed.collect.probe_ledger import ProbeReport
 from testbed.model.scenario import Scenario
-from testbed.results import Channel, RunEvent, ScaleUpLoad
+from testbed.results import Channel, RunEvent, RunResult, ScaleUpLoad
 from testbed.scenario.faults.outcome import FaultOutcome
 from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.run.observation import Observation
@@ -64,6 +64,8 @@ class Evidence:
     """The neighbours that did not answer before the traffic began; None for a lab that is not really there."""
     scale_up: Sequence[ScaleUpLoad] = ()
     """The scale-up domains whose transfers were frames."""
+    result: RunResult | None = None
+    """The run as its record has it, but for what the checks say of it."""
 
 
 def read_ports(lab: LiveLab, seen: Observation) -> PortReading | None:

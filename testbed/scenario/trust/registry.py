@@ -14,6 +14,7 @@ from testbed.scenario.probes.planning import is_single_path
 from testbed.scenario.trust.congestion import check_congestion_control
 from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.faults import check_faults
+from testbed.scenario.trust.ideals import ahead_bytes, check_ideals
 from testbed.scenario.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
 from testbed.scenario.trust.ordering import check_neighbours, check_order
 from testbed.scenario.trust.pauses import check_lossless, check_reaction
@@ -41,6 +42,7 @@ TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: check_order(run.probes, run.in_order, run.events) if is_single_path(run.scenario, run.lab) else [],
     lambda run: [] if run.faults is None else check_faults(run.faults),
     lambda run: check_domains(run.scale_up),
+    lambda run: [] if run.result is None else check_ideals(run.result, ahead_bytes(run.lab.plan)),
 )
 
 

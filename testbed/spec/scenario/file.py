@@ -213,7 +213,12 @@ class _Resolver:
             tenant_transports=of_tenants,
             workload=workload,
             faults=tuple(faults),
-            repeat=Repeat(runs=spec.repeat.runs, seed=spec.repeat.seed, retries=spec.repeat.retries),
+            repeat=Repeat(
+                runs=spec.repeat.runs,
+                seed=spec.repeat.seed,
+                retries=spec.repeat.retries,
+                fixes_seed="seed" in spec.repeat.model_fields_set,
+            ),
             probes=resolve_probes(spec.probes),
             expect=tuple(expect),
             overrides=self.overrides,

@@ -5,7 +5,7 @@ from testbed.workload.metrics.collectives import COLLECTIVE_KINDS, busbw_factor
 from testbed.workload.metrics.flows import SlowdownBin, fct_slowdowns, slowdown_by_size
 from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
-from testbed.workload.metrics.selection import Selection, definition_of, selected_words
+from testbed.workload.metrics.selection import Selection, binding_limits, definition_of, selected_words
 from testbed.workload.metrics.statistics import (
     RunSummary,
     coefficient_of_variation,
@@ -30,6 +30,7 @@ __all__ = [
     "RunSummary",
     "Selection",
     "SlowdownBin",
+    "binding_limits",
     "busbw_factor",
     "coefficient_of_variation",
     "definition_of",

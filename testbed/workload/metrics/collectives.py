@@ -92,7 +92,9 @@ COLLECTIVES.add(
 
 def busbw_share(kind: str, ranks: int, size_bytes: float, time_s: float, rate_bps: float) -> float | None:
     """busbw over the line rate of a rank's NIC, or of a GPU's scale-up links where all of it stays inside domains.
-    Reduction in the network, or transfers of which a part stays inside, can take it above 1.
+
+    Where a switch adds up, or a part of the transfers stays inside, bus bandwidth can be more than that: it is then a
+    share of what it is with the busiest of all NICs and links at its rate.
     """
     speed = busbw(kind, ranks, size_bytes, time_s)
     return None if speed is None or rate_bps <= 0 else 8 * speed / rate_bps
@@ -106,7 +108,8 @@ COLLECTIVES.add(
         better=Better.MORE,
         headline=True,
         formula="8 * busbw / line rate of a rank's NIC; of a GPU's scale-up links, each way, where nothing leaves its"
-        " domain",
+        " domain; where a part stays inside, or a switch adds up: what it is with the busiest of all NICs and links at"
+        " its rate, if that is more",
         source=DRAFT,
         ideal=1.0,
         proves_scale=True,

@@ -42,7 +42,7 @@ class FlowTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
-    """This tells when the transfers began and ended, and the last computing, in s.
+    """This tells when the transfers and the computing beside them began and ended, in s.
 
     Only of a run whose transfers all ended: one that was cut short says nothing about how long it takes.
     """
@@ -199,7 +199,8 @@ class CollectiveSpeed:
     size_bytes: int
     mean_s: float
     line_bps: float
-    """The line rate of a rank's NIC, or of a GPU's scale-up links where nothing left its domain."""
+    """What their bus bandwidth is a share of, as `CollectiveResult` has it; of several the harmonic mean, whose times
+    add up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

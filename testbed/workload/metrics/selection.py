@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.workload.metrics.catalogue import CATALOGUE
-from testbed.workload.metrics.metric import Metric
+from testbed.workload.metrics.metric import Better, Metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +36,20 @@ def definition_of(name: str) -> Metric | None:
 def selected_words(name: str) -> str:
     """Return what a name selects, as it stands behind a metric's title; "" for all."""
     return name.partition("[")[2].removesuffix("]")
+
+
+def binding_limits(metric: str, low: float | None, high: float | None) -> tuple[float | None, float | None]:
+    """Return the limits that a figure can miss: one at the metric's ideal itself is none from its better side.
+
+    What is beyond its ideal is no question of the fabric. Either it is so by what a port may be ahead of its rate, and
+    meets the expectation, or by more, and the trust check `ideal` has made the run invalid. `metric` may be what an
+    expectation is called that divides figures by those of another point: it has no ideal.
+    """
+    definition = definition_of(metric)
+    if definition is None or definition.ideal is None:
+        return low, high
+    if definition.better is Better.LESS and low == definition.ideal:
+        return None, high
+    if definition.better is Better.MORE and high == definition.ideal:
+        return low, None
+    return low, high

@@ -14,9 +14,7 @@ from testbed.workload.metrics.links import effective_paths, jain_links, mmr_upli
 from testbed.workload.metrics.statistics import mean_of_known
 from testbed.workload.oracles.fabric_graph import FabricGraph
 from testbed.workload.oracles.max_min import Floats, Usage
-from testbed.workload.oracles.serialisation import Framing, pattern_ideal_s
-
-_AS_GIVEN = Framing(payload_bytes=1 << 62, overhead_bytes=0)
+from testbed.workload.oracles.serialisation import UNFRAMED, pattern_ideal_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ def flow_metrics(
         pattern = [(("out", flow.source), ("in", flow.destination), flow.size_bytes or 0) for flow in flows]
         nics = {("out", flow.source): graph.leaving_bps(flow.source) for flow in flows}
         nics |= {("in", flow.destination): graph.entering_bps(flow.destination) for flow in flows}
-        ideal_s = pattern_ideal_s(pattern, nics, latency_s=lambda *_: base_rtt_s, framing=_AS_GIVEN)
+        ideal_s = pattern_ideal_s(pattern, nics, base_rtt_s=base_rtt_s, framing=UNFRAMED)
         found["tail_fct_ratio"] = tail_fct_ratio((completed_s + base_rtt_s).tolist(), ideal_s)
     return found
 

@@ -1,8 +1,8 @@
-"""The ideal of a pattern of transfers: the time in which its bytes, with headers, pass the busiest NIC, and a latency.
+"""The ideal of a pattern of transfers: the time in which its bytes, with headers, pass the busiest NIC, and a base RTT.
 
 Nothing can be faster; nothing of the fabric between the NICs is considered. N:1 incast of S bytes: N * S * 8 / B plus
-half the base RTT of the nearest sender, S with the headers of its packets (workload of htsim; HPCC's standalone FCT for
-one flow).
+the base RTT, S with the headers of its packets (workload of htsim; HPCC's standalone FCT for one flow). Where NICs are
+not equally far from each other, a NIC waits for the nearest one before it is busy.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ class Framing:
         return size_bytes + self.packets(size_bytes) * self.overhead_bytes + self.first_bytes
 
 
+UNFRAMED = Framing(payload_bytes=1 << 62, overhead_bytes=0)
+"""Of bytes that are counted without headers, or with them already."""
 WIRE_GAP_BYTES = 20
 """Preamble, start delimiter and inter-packet gap (IEEE 802.3 clauses 3.1, 4.4.2)."""
 
@@ -71,26 +73,21 @@ def pattern_ideal_s(
     transfers: Iterable[tuple[Nic, Nic, int]],
     rates_bps: Mapping[Nic, float] | float,
     *,
-    latency_s: Callable[[Nic, Nic], float],
+    base_rtt_s: Callable[[Nic, Nic], float] | float,
     framing: Framing,
 ) -> float:
     """Transfers (source, destination, bytes) that all begin at once: the busiest NIC, sending or receiving.
 
-    `rates_bps` is each NIC's, or one for all. `latency_s(source, destination)` is what a byte is on its way: a NIC is
-    busy, and at one end of this time waits for the nearest of its peers, at least. An incast is the special case of one
-    busy receiver.
+    `rates_bps` is each NIC's, or one for all; `base_rtt_s` that of each pair, or one for all. An incast is the special
+    case of one busy receiver.
     """
-    loads: defaultdict[tuple[str, Nic], int] = defaultdict(int)
+    load: defaultdict[tuple[str, Nic], int] = defaultdict(int)
     nearest_s: dict[tuple[str, Nic], float] = {}
     for source, destination, size_bytes in transfers:
-        wire, away_s = framing.wire_bytes(size_bytes), latency_s(source, destination)
-        for end in (("sent", source), ("received", destination)):
-            loads[end] += wire
-            nearest_s[end] = min(nearest_s.get(end, away_s), away_s)
-    return max(
-        (
-            nearest_s[end] + serialisation_s(load, rates_bps[end[1]] if isinstance(rates_bps, Mapping) else rates_bps)
-            for end, load in loads.items()
-        ),
-        default=0.0,
-    )
+        wire = framing.wire_bytes(size_bytes)
+        away_s = base_rtt_s(source, destination) if callable(base_rtt_s) else base_rtt_s
+        for end in (("sends", source), ("receives", destination)):
+            load[end] += wire
+            nearest_s[end] = min(away_s, nearest_s.get(end, away_s))
+    rate_of = rates_bps.__getitem__ if isinstance(rates_bps, Mapping) else lambda _: rates_bps
+    return max((nearest_s[end] + serialisation_s(sent, rate_of(end[1])) for end, sent in load.items()), default=0.0)

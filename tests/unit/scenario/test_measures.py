@@ -110,8 +110,8 @@ def test_flows_that_never_met_have_their_own_rates() -> None:
 
 
 def test_a_job_lasts_until_the_last_computing_has_ended() -> None:
-    assert compute_metrics(data(computed_until_s=2.0))["jct"] == 2.0
-    assert compute_metrics(data(computed_until_s=1.0))["jct"] == 1.5
+    assert compute_metrics(data(computed_s=(0.25, 2.0)))["jct"] == 2.0
+    assert compute_metrics(data(computed_s=(0.25, 1.0)))["jct"] == 1.5
 
 
 def test_a_job_has_its_transfers_inside_a_domain_too() -> None:

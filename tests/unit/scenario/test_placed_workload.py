@@ -276,8 +276,12 @@ def test_a_collective_that_was_not_checked_or_did_not_end() -> None:
 
 def test_inside_a_host_no_nic_is_the_bound() -> None:
     workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=4000), ranks=4)
-    (result,) = put_together(place(workload, PAIRS[:4]), collective_reports(workload, 5), (), IDEALS).collectives
-    assert result.ideal_busbw_bps is None and result.line_bps is None, "a part of it crosses the fabric"
+    placed = place(workload, PAIRS[:4])
+    links = ScaleUpLinks(rate_bps=8 * PAIRS[0].rate_bps)
+    placement = replace(placed, domains=replace(placed.domains, links=links))
+    (result,) = put_together(placement, collective_reports(workload, 5), (), IDEALS).collectives
+    assert result.line_bps == pytest.approx(1.5 * PAIRS[0].rate_bps), "two of a rank's three blocks cross its NIC"
+    assert result.ideal_busbw_bps is not None and result.ideal_busbw_bps < result.line_bps, "headers"
     workload = generate_collective(CollectiveOperation(kind="all_to_all", size_bytes=4000), ranks=2)
     placed = place(workload, PAIRS[:2])
     links = ScaleUpLinks(rate_bps=7_200_000, in_switch_bps=7_200_000, one_way_ns=0)

@@ -1,4 +1,4 @@
-"""What a point's metrics are compared with: latencies of pairs, and the time of a job from its first transfer."""
+"""What a point's metrics are compared with: latencies of pairs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,9 @@ def test_a_ring_has_the_latency_of_each_of_its_hops() -> None:
     """Of eight ranks under two leaves two hops cross the spines: of a chain of 14 steps at most four."""
     ideals, traffic = of_scenario("roce-allreduce", 0)
     nics = traffic.placement.nics
-    near_s, far_s = ideals.one_way_s(nics[0], nics[1]), ideals.one_way_s(nics[3], nics[4])
+    near_s, far_s = ideals.way_s(nics[0], nics[1]), ideals.way_s(nics[3], nics[4])
     assert near_s < far_s == pytest.approx(ideals.base_rtt_s / 2)
     sizes = {step.size_bytes for step in traffic.workload.transfers}
     sending_s = 8 * ideals.framing.wire_bytes(max(sizes)) / nics[0].nic_bps
     found = ideals.roofline_s(traffic)
     assert found == pytest.approx(14 * sending_s + 10 * near_s + 4 * far_s, rel=1e-3)
-    assert ideals.roofline_s(traffic, since_first_transfer=True) == found, "the first step begins at once"
-
-
-@pytest.mark.parametrize(("name", "point"), [("mice-hash-evenly", 1), ("tenants-isolated", 0), ("training-step", 0)])
-def test_what_comes_before_the_first_transfer_is_no_part_of_a_jobs_ideal(name: str, point: int) -> None:
-    ideals, traffic = of_scenario(name, point)
-    whole_s, job_s = ideals.roofline_s(traffic), ideals.roofline_s(traffic, since_first_transfer=True)
-    assert whole_s is not None and job_s is not None
-    first = min((step for step in traffic.workload.transfers), key=lambda step: step.start_ns)
-    if first.start_ns:  # an open loop, whose first arrival is later than its begin
-        assert whole_s - job_s == pytest.approx(first.start_ns * ideals.k / 1e9)
-    assert job_s < whole_s

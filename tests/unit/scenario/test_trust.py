@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +13,11 @@ from testbed.collect.canary import Canary, Lateness
 from testbed.collect.cpu import SoftnetCounts
 from testbed.model.scenario import Fault
 from testbed.plan import plan_lab
+from testbed.results import Channel, FlowEnd, RunResult, Transfers
 from testbed.scenario.faults.link_set import link_change
 from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.faults.timeline import plan_acts
+from testbed.scenario.trust.ideals import ahead_bytes, check_ideals
 from testbed.scenario.trust.machine import check_backlogs, check_lateness
 from testbed.scenario.trust.ports import _deviation
 from testbed.scenario.trust.registry import mtus_of
@@ -129,3 +132,53 @@ def test_ports_have_the_mtu_of_their_number_in_the_lab_whatever_network_is_seen(
     wanted = {f"{port.node}:{port.name}": port.mtu_bytes for port in plan.ports}
     assert mtus == {plan.port_numbers[place]: mtu_bytes for place, mtu_bytes in wanted.items()}
     assert {3000, 4000} == set(mtus.values()) and min(mtus) > 4
+
+
+def run_with(metrics: dict[str, float | None], *, sizes: Sequence[int] = (), goodput_bps: float = 0.0) -> RunResult:
+    end = FlowEnd(node="h1", interface="rail1", address="")
+    channel = Channel(
+        source_rank=0, destination_rank=1, source=end, destination=end, rail=1, source_port=None, destination_port=None,
+        sent_bytes=sum(sizes), received_bytes=sum(sizes), seconds=1.0, busy_s=1.0, ideal_bps=8e6,
+        goodput_bps=goodput_bps, retransmits=0, packets=None,
+    )  # fmt: skip
+    count = len(sizes)
+    transfers = Transfers(
+        number=list(range(count)), source=[0] * count, destination=[1] * count, size_bytes=list(sizes),
+        channel=[0] * count, start_s=[0.0] * count, end_s=[1.0] * count, ideal_s=[1.0] * count,
+    )  # fmt: skip
+    return RunResult(
+        index=1, seed=1, started="", elapsed_s=1.0, metrics=metrics, checks=[], transfers=transfers, channels=[channel]
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "ok"),
+    [
+        ("tail_fct_ratio", 1.2, True),
+        ("tail_fct_ratio", 0.9999, True),
+        ("tail_fct_ratio", 0.99, False),
+        ("jct_ratio[tenant=red]", 0.10, False),
+        ("busbw_share", 1.71, False),
+        ("busbw_share", 1.004, True),
+        ("victim_share", 1.02, False),
+        ("retransmits", 0.0, True),
+        ("queue_p50", 1e6, True),
+    ],
+)
+def test_no_figure_is_better_than_its_ideal(metric: str, value: float, *, ok: bool) -> None:
+    [check] = check_ideals(run_with({metric: value, "drops": None}))
+    assert check.ok is ok and check.name == "ideal"
+    if not ok:
+        assert f"{metric} is {value:.4g} where 1 is ideal" in check.message and "limit 0.5%" in check.message
+
+
+def test_a_port_may_be_ahead_of_its_rate_by_its_shapers_window_and_a_frame() -> None:
+    """9 kB of each transfer: 0.9 % of a MB and a quarter of 36 kB, of what is measured alone and together."""
+    assert check_ideals(run_with({"jct_ratio": 0.99}, sizes=[1_000_000]), ahead=9_000)[0].ok
+    assert not check_ideals(run_with({"jct_ratio": 0.98}, sizes=[1_000_000]), ahead=9_000)[0].ok
+    assert check_ideals(run_with({"jct_ratio": 0.82}, sizes=[36_000] * 3), ahead=9_000)[0].ok
+    [check] = check_ideals(run_with({}, sizes=[1_000_000], goodput_bps=8.2e6), ahead=9_000)
+    assert not check.ok and "goodput of h1:rail1 to h1:rail1 is 0.0082 Gbit/s of 0.008, 2.5%" in check.message
+    fabric = "{design: rail-optimized, hosts: 2, gpus: 1, spines: 1, nic: {rate: 400G}}"
+    lab = load_topology_text(f"name: x\nscale: {{time: 1000}}\nfabric: {fabric}", file="x.yml")
+    assert ahead_bytes(plan_lab(lab, k=1000)) == pytest.approx(400e6 / 8 * 500e-6 + lab.links[0].mtu_bytes + 14)

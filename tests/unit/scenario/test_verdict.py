@@ -18,6 +18,7 @@ from testbed.results import (
 )
 from testbed.scenario.sweep.verdict import decide_verdict, evaluate_expectations
 from testbed.scenario.trust.machine import check_machine
+from testbed.workload.metrics import binding_limits
 
 LAB = LabSummary(
     name="x",
@@ -203,3 +204,30 @@ def test_an_expectation_of_one_network_or_tenant_is_about_its_own_figure() -> No
 def test_a_doubt_names_its_point() -> None:
     verdict = decide_verdict([point("x", 1.0, [run(ok=False)], mode="spray")], [], incomplete="")
     assert verdict.reasons == ["mode=spray, run 1: the machine was 95% busy"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "band", "measured", "outcome"),
+    [
+        ("tail_fct_ratio", (1.0, 1.15), 0.9999, Outcome.PASS),
+        ("tail_fct_ratio", (1.0, 1.15), 1.2, Outcome.FAIL),
+        ("tail_fct_ratio", (1.05, 1.15), 0.9999, Outcome.FAIL),
+        ("aggregate_share", (0.9, 1.0), 1.001, Outcome.PASS),
+        ("aggregate_share", (0.9, 1.0), 0.8, Outcome.FAIL),
+        ("drops", (None, 0.0), 1.0, Outcome.FAIL),
+    ],
+)
+def test_a_limit_at_the_ideal_is_not_missed_by_being_better(
+    metric: str, band: tuple[float | None, float], measured: float, outcome: Outcome
+) -> None:
+    """What is beyond its ideal by more than the emulation is allowed has made the run invalid."""
+    expected = Expectation(metric=metric, minimum=band[0], maximum=band[1], source="")
+    [one] = evaluate_expectations([expected], [point(metric, measured)])
+    assert one.outcome is outcome and (one.minimum, one.maximum) == band
+
+
+def test_a_ratio_of_two_points_has_no_ideal() -> None:
+    assert binding_limits("tail_fct_ratio", 1.0, 2.0) == (None, 2.0)
+    assert binding_limits("tail_fct_ratio[tenant=red]", 1.0, 2.0) == (None, 2.0)
+    assert binding_limits("tail_fct_ratio over that of mode=spray", 1.0, 2.0) == (1.0, 2.0)
+    assert binding_limits("mmr_uplinks", 1.0, 2.0) == (1.0, 2.0)

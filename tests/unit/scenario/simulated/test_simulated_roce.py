@@ -90,7 +90,12 @@ def test_a_scenario_comes_to_a_verdict_with_pauses_marks_and_notifications() -> 
     record = run(INCAST)
     assert record.verdict.outcome is Outcome.PASS, record.verdict
     [one] = record.points[0].runs
-    assert {check.name: check.ok for check in one.checks} == {"datagrams": True, "lossless": True, "reconcile": True}
+    assert {check.name: check.ok for check in one.checks} == {
+        "datagrams": True,
+        "lossless": True,
+        "reconcile": True,
+        "ideal": True,
+    }
     assert one.metrics["pause_frames"] and one.metrics["pause_time"] and one.metrics["ecn_mark_ratio"]
     assert one.metrics["drops"] == 0 and one.metrics["retransmits"] == 0
     assert one.counters["cnp_sent"] == one.counters["cnp_received"] > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from testbed.api.sweeps import read_sweep
 from testbed.errors import ScenarioError, TestbedError
 from testbed.interrupt import Interrupt
-from testbed.results import RECORD_FILE, SESSION_FILE, Backend, Outcome, Record, load_record
+from testbed.report import write_report_files
+from testbed.results import JOURNAL_FILE, RECORD_FILE, SESSION_FILE, Backend, Outcome, Record, load_record
 from testbed.scenario.run.progress import Phase, Progress
 from testbed.scenario.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
 from testbed.scenario.simulated.processes import Job, run_jobs
@@ -57,7 +59,7 @@ def test_a_scenario_comes_to_a_verdict_without_a_lab() -> None:
     assert point.lab.k == 1 and point.lab.nic_bps == 400_000_000_000
     assert [one.seed for one in point.runs] == [3, 4]
     for one in point.runs:
-        assert {check.name for check in one.checks} == {"datagrams", "reconcile"} and all(c.ok for c in one.checks)
+        assert {check.name: check.ok for check in one.checks} == {"datagrams": True, "reconcile": True, "ideal": True}
         assert one.metrics["drops"] == 0 and one.metrics["fct_slowdown_p50"] is not None
         assert 1 < one.metrics["fct_slowdown_p50"] < 2
         assert all(0 < (end or 0) < 1e-3 for end in one.transfers.end_s), "real time: microseconds"
@@ -135,7 +137,7 @@ def test_lossless_classes_pause_and_lose_nothing() -> None:
     )
     record = run(text.replace("max: 2", "max: 9"))
     checks = {check.name: check.ok for check in record.points[0].runs[0].checks}
-    assert checks == {"datagrams": True, "lossless": True, "reconcile": True}
+    assert checks == {"datagrams": True, "lossless": True, "reconcile": True, "ideal": True}
     metrics = record.points[0].runs[0].metrics
     assert metrics["pause_frames"] and metrics["pause_time"] and metrics["drops"] == 0
 
@@ -144,7 +146,7 @@ def test_without_qos_there_are_plain_queues() -> None:
     text = SMALL.replace("    qos: {preset: uec, base_rtt: 12us}\n", "").replace("1bdp", "500kB")
     record = run(text)
     assert record.verdict.outcome is Outcome.PASS
-    assert {check.name for check in record.points[0].runs[0].checks} == {"datagrams"}
+    assert {check.name for check in record.points[0].runs[0].checks} == {"datagrams", "ideal"}
     assert any("plain tail-drop" in sentence for sentence in record.environment.approximations)
 
 
@@ -266,51 +268,103 @@ def test_a_resumed_sweep_runs_only_what_is_left() -> None:
 
 
 class Dying(SimulatedPoint):
-    """A point whose runs end as `how` says."""
+    """A point whose runs end as `how` says; `tried` is a directory in which each try leaves a file."""
 
     how = ""
+    tried: Path | None = None
 
-    def run(self, index: int, on_progress: object) -> RunOutcome:
-        if self.how == "killed":
+    def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        before = 0
+        if self.tried is not None:
+            before = len(list(self.tried.glob(f"{index}-*")))
+            (self.tried / f"{index}-{before + 1}").touch()
+        if self.how == "killed" or (self.how == "killed once" and not before):
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "killed once":
+            return super().run(index, on_progress)
+        if self.how == "exits":
+            os._exit(3)
         if self.how == "raises":
             raise TestbedError("it broke", hint="mend it")
         return RunOutcome(result=None, failure=TestbedError("no traffic", hint="none"))
 
 
-def dying(sweep: Sweep, how: str) -> Dying:
+def dying(sweep: Sweep, how: str, tried: Path | None = None) -> Dying:
     point = Dying(sweep.points[0], sweep.lab_of(sweep.points[0]))
-    point.how = how
+    point.how, point.tried = how, tried
     return point
 
 
-@pytest.mark.parametrize(("how", "message"), [("killed", "ended without a word"), ("raises", "it broke")])
-def test_a_process_that_ends_early_is_told(how: str, message: str) -> None:
-    point = dying(read_sweep(SMALL), how)
-    jobs = [Job(point=1, run=run) for run in (1, 2)]
-    with Interrupt() as interrupt, pytest.raises(ScenarioError, match=message):
-        run_jobs(
-            jobs,
-            lambda _: point,
-            interrupt,
-            processes=2,
-            on_share=lambda job, share: None,
-            on_done=lambda job, out: True,
-        )
+def outcomes_of(point: SimulatedPoint, runs: int = 2) -> dict[int, RunOutcome]:
+    found: dict[int, RunOutcome] = {}
+
+    def on_done(job: Job, outcome: RunOutcome) -> bool:
+        found[job.run] = outcome
+        return outcome.failure is None
+
+    jobs = [Job(point=1, run=run) for run in range(1, runs + 1)]
+    with Interrupt() as interrupt:
+        run_jobs(jobs, lambda _: point, interrupt, processes=2, on_share=lambda job, share: None, on_done=on_done)
+    return found
+
+
+def test_what_a_run_raises_ends_all() -> None:
+    with pytest.raises(ScenarioError, match="it broke"):
+        outcomes_of(dying(read_sweep(SMALL), "raises"))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("killed", "its process was ended 2 times by SIGKILL; is there memory enough?"),
+        ("exits", "its process ended 2 times without a word (exit code 3)"),
+    ],
+)
+def test_a_run_whose_process_dies_is_tried_once_more_and_then_lost(how: str, message: str, tmp_path: Path) -> None:
+    found = outcomes_of(dying(read_sweep(SMALL), how, tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1-1", "1-2", "2-1", "2-2"]
+    for number, outcome in found.items():
+        assert outcome.failure is None and outcome.result is not None and not outcome.result.complete
+        assert (outcome.result.index, outcome.result.seed) == (number, 2 + number)
+        assert [check.message for check in outcome.result.checks] == [message]
+
+
+def test_a_second_try_counts_as_the_first_would_have(tmp_path: Path) -> None:
+    sweep = read_sweep(SMALL)
+    found = outcomes_of(dying(sweep, "killed once", tmp_path))
+    whole = SimulatedPoint(sweep.points[0], sweep.lab_of(sweep.points[0]))
+    assert [found[run].result for run in (1, 2)] == [whole.run(run, lambda share: False).result for run in (1, 2)]
+
+
+def test_a_lost_point_is_invalid_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = SMALL.replace(
+        "repeat: {runs: 2, seed: 3}", "repeat: {runs: 1, seed: 3}\nmatrix: {transport.paths: [oblivious, reps, single]}"
+    )
+    ran = SimulatedPoint.run
+
+    def run_point(self: SimulatedPoint, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        if self.point.index == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ran(self, index, on_progress)
+
+    monkeypatch.setattr(SimulatedPoint, "run", run_point)
+    record = run(text, tmp_path, processes=2)
+    assert record.incomplete == "" and record.verdict.outcome is Outcome.INVALID
+    assert [len(point.runs) for point in record.points] == [1, 1, 1]
+    assert [all(check.ok for check in point.runs[0].checks) for point in record.points] == [True, False, True]
+    assert record.verdict.reasons[0] == (
+        "paths=reps, run 1: its process was ended 2 times by SIGKILL; is there memory enough?"
+    )
+    assert [item.outcome for item in record.expectations] == [Outcome.PASS, Outcome.INVALID, Outcome.PASS]
+    assert load_record(tmp_path).points == record.points and not (tmp_path / JOURNAL_FILE).exists()
+    assert "SIGKILL" in write_report_files(record, tmp_path).read_text()
+    monkeypatch.setattr(SimulatedPoint, "run", ran)
+    resumed = run_simulated(read_sweep(text), RecordOptions(previous=record), processes=2).record
+    assert resumed.verdict.outcome is Outcome.PASS, "a lost point is run again"
 
 
 def test_after_a_failure_nothing_else_begins() -> None:
-    point = dying(read_sweep(SMALL), "fails")
-    done: list[Job] = []
-
-    def on_done(job: Job, outcome: RunOutcome) -> bool:
-        done.append(job)
-        return outcome.failure is None
-
-    jobs = [Job(point=1, run=run) for run in range(1, 9)]
-    with Interrupt() as interrupt:
-        run_jobs(jobs, lambda _: point, interrupt, processes=2, on_share=lambda job, share: None, on_done=on_done)
-    assert 1 <= len(done) <= 3
+    assert 1 <= len(outcomes_of(dying(read_sweep(SMALL), "fails"), runs=8)) <= 3
 
 
 def test_a_datagram_that_is_not_accounted_for_breaks_trust() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from closed_forms import (
     collective_roofline_s,
@@ -49,28 +51,17 @@ def test_incast_of_8_times_1_mb_at_400_gbit() -> None:
     # 8 MB at 50 GB/s are 160 us, and the base RTT.
     ideal = incast_ideal_s(8, 1_000_000, rate_bps=400e9, base_rtt_s=12e-6, framing=PLAIN)
     assert ideal == pytest.approx(172e-6)
-    pattern = pattern_ideal_s([(n, 9, 1_000_000) for n in range(8)], 400e9, latency_s=lambda *_: 12e-6, framing=PLAIN)
+    pattern = pattern_ideal_s([(n, 9, 1_000_000) for n in range(8)], 400e9, base_rtt_s=12e-6, framing=PLAIN)
     assert pattern == pytest.approx(ideal)
     assert standalone_fct_s(1_000_000, rate_bps=400e9, base_rtt_s=12e-6, framing=PLAIN) == pytest.approx(32e-6)
 
 
 def test_the_busiest_nic_is_the_ideal_of_a_pattern() -> None:
     pattern = [("a", "b", 1000), ("a", "c", 1000), ("c", "b", 1000)]
-    assert pattern_ideal_s(pattern, 8e3, latency_s=lambda *_: 0, framing=PLAIN) == pytest.approx(2.0)
+    assert pattern_ideal_s(pattern, 8e3, base_rtt_s=0, framing=PLAIN) == pytest.approx(2.0)
     slow_b = {"a": 8e3, "b": 4e3, "c": 8e3}
-    assert pattern_ideal_s(pattern, slow_b, latency_s=lambda *_: 0.5, framing=PLAIN) == pytest.approx(4.5)
-    assert pattern_ideal_s([], 8e3, latency_s=lambda *_: 0.5, framing=PLAIN) == 0
-
-
-def test_a_busy_nic_waits_for_the_nearest_of_its_peers() -> None:
-    away_s = {"near": 0.1, "far": 0.7}
-    pattern = [("near", "b", 1000), ("far", "b", 1000)]
-    ideal = pattern_ideal_s(pattern, 8e3, latency_s=lambda source, _: away_s[source], framing=PLAIN)
-    assert ideal == pytest.approx(2.1), "the far one's bytes come while those of the near one do"
-    late = pattern_ideal_s(
-        [("near", "b", 10), ("far", "c", 1000)], 8e3, latency_s=lambda a, _: away_s[a], framing=PLAIN
-    )
-    assert late == pytest.approx(1.7)
+    assert pattern_ideal_s(pattern, slow_b, base_rtt_s=0.5, framing=PLAIN) == pytest.approx(4.5)
+    assert pattern_ideal_s([], 8e3, base_rtt_s=0.5, framing=PLAIN) == 0
 
 
 def test_all_reduce_of_350_gb_on_1024_gpus() -> None:
@@ -104,16 +95,8 @@ def test_the_roofline_of_a_ring_is_the_formula() -> None:
     formula = collective_roofline_s("all_reduce", 8, 8_000_000, 100e9)
     assert workload_roofline_s(ring, rate_bps=lambda _: 100e9, scale_up_bps=900e9) == pytest.approx(formula)
     # 14 steps wait for each other.
-    late = workload_roofline_s(ring, rate_bps=lambda _: 100e9, scale_up_bps=900e9, latency_s=lambda *_: 1e-6)
+    late = workload_roofline_s(ring, rate_bps=lambda _: 100e9, scale_up_bps=900e9, latency_s=1e-6)
     assert late == pytest.approx(formula + 14e-6)
-    # Two halves of a ring that are far from each other: a chain of 14 steps goes from half to half three or four times.
-    apart = workload_roofline_s(
-        ring,
-        rate_bps=lambda _: 100e9,
-        scale_up_bps=900e9,
-        latency_s=lambda a, b: 5e-6 if a // 4 != b // 4 else 1e-6,
-    )
-    assert apart == pytest.approx(formula + 4 * 5e-6 + 10e-6)
 
 
 def test_the_roofline_knows_busy_nics_ranks_and_scale_up() -> None:
@@ -136,24 +119,8 @@ def test_the_roofline_knows_busy_nics_ranks_and_scale_up() -> None:
     delayed = Workload(
         name="late", ranks=2, steps=(Transfer(number=0, source=0, destination=1, size_bytes=1000, start_ns=5),)
     )
-    assert workload_roofline_s(delayed, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=1e9) == pytest.approx(6.0)
-
-
-def since_first(workload: Workload, scale: float = 1.0) -> float:
-    return workload_roofline_s(
-        workload, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=scale, since_first_transfer=True
-    )
-
-
-def test_a_job_counts_from_its_first_transfer() -> None:
-    """As its completion time does: what comes before, a first arrival or computing, is no part of either."""
-    arrivals = tuple(
-        Transfer(number=n, source=n, destination=2 + n, size_bytes=1000, start_ns=5 + 3 * n) for n in range(2)
-    )
-    assert since_first(Workload(name="mice", ranks=4, steps=arrivals), scale=1e9) == pytest.approx(4.0)
-    steps: tuple[Step, ...] = (
-        Compute(number=0, rank=0, duration_ns=2_000_000_000),
-        Transfer(number=1, source=0, destination=1, size_bytes=1000, after=(0,)),
-        Compute(number=2, rank=0, duration_ns=3_000_000_000, after=(0,)),
-    )
-    assert since_first(Workload(name="step", ranks=2, steps=steps)) == pytest.approx(3.0)
+    alone_s = workload_roofline_s(delayed, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=1e9)
+    assert alone_s == pytest.approx(1.0), "a job is timed from when its first step begins"
+    first = Transfer(number=1, source=2, destination=3, size_bytes=1000)
+    both = replace(delayed, ranks=4, steps=(*delayed.steps, first))
+    assert workload_roofline_s(both, rate_bps=lambda _: 8e3, scale_up_bps=8e3, scale=1e9) == pytest.approx(6.0)

@@ -1,0 +1,1 @@
+"""How steady the figures of scenarios are, over several runs of each."""
