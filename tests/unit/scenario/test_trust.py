@@ -76,6 +76,7 @@ def test_packets_that_nobody_counted() -> None:
     assert check_backlogs(before, before)[0].ok and not check_backlogs(before, after)[0].ok
 
 
+@pytest.mark.process
 def test_the_canary_answers_and_begins_anew() -> None:
     with Canary() as canary:
         counts: list[int] = []
