@@ -10,6 +10,7 @@ from testbed.cli.lab_choice import check_network, open_lab
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.tenants_view import show_tenants, show_vteps
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
+from testbed.cli.nodes.link_conditions import read_conditions
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.link_groups import read_link_groups
 from testbed.deploy.live import RunningLab
@@ -160,32 +161,48 @@ def _title(lab: RunningLab) -> str:
 
 
 def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    states = lab.link_states()
+    conditions = read_conditions(lab)
     ports = {(port.node, port.name): port for port in lab.plan.ports}
     rows = []
     for link in lab.model.links:
         if not (nodes.accepts(link.a.node) or nodes.accepts(link.b.node)):
             continue
         port = ports[link.a.node, link.a.interface]
-        up = states.get((link.a.node, link.a.interface), False) and states.get((link.b.node, link.b.interface), False)
+        now, declared_delay = conditions[str(link.a)], _delay_text(link.delay, port.delay_by)
         rows.append(
             {
                 "a": str(link.a),
                 "b": str(link.b),
-                "state": "up" if up else "down",
+                "state": "up" if now.up else "down",
                 "kind": link.kind.value,
                 "network": link.network,
-                "rate": str(link.rate),
-                "lab_rate": str(Rate(port.rate_bps)),
+                "rate": str(now.rate),
+                "lab_rate": str(now.lab_rate),
                 "mtu": link.mtu_bytes,
-                "delay": _delay_text(link.delay, port.delay_by),
+                "delay": declared_delay if now.delay is None else str(now.delay),
+                "declared_rate": str(now.declared_rate),
+                "declared_lab_rate": str(now.declared_lab_rate),
+                "declared_delay": declared_delay,
+                "changes": list(now.changes),
             }
         )
     columns = ["a", "b", "state", "kind", "rate", "lab_rate", "mtu", "delay"]
+    changed = [row for row in rows if row["changes"]]
+    if form is not Format.TABLE:
+        columns += ["declared_rate", "declared_lab_rate", "declared_delay", "changes"]
+    elif changed:
+        columns.append("changes")
+        for row in rows:
+            row |= {name: _beside(row[name], row[f"declared_{name}"]) for name in ("rate", "lab_rate", "delay")}
     if len({link.network for link in lab.model.links}) > 1:
         columns.insert(0, "network")
     emit_rows(rows, columns, form, title=_title(lab))
     _print_mechanism(lab, form)
+
+
+def _beside(now: str, declared: str) -> str:
+    """A value as it is, and what is declared beside it where that is another one."""
+    return now if now == declared else f"{now} (declared {declared or 'none'})"
 
 
 def _delay_text(delay: Delay | None, by: DelayBy) -> str:
