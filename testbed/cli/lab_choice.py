@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,23 @@ from testbed.errors import LabNotFound, PlanError, Problem, TestbedError
 if TYPE_CHECKING:
     from testbed.deploy.live import RunningLab
     from testbed.model import Lab
+    from testbed.plan.operations import LabPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredLab:
+    """A lab of a topology file as it would be deployed here now, for views that need nothing that runs."""
+
+    model: Lab
+    plan: LabPlan
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def of_network(self, *names: str) -> DeclaredLab:
+        """The lab seen in these networks alone."""
+        return DeclaredLab(model=self.model.of_network(*names), plan=self.plan.of_network(*names))
 
 
 def read_topology(
@@ -68,6 +86,25 @@ def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
 
     state = StateDirectory()
     return RunningLab.open(lab_name(name, topology), state)
+
+
+def open_or_declare(name: str | None, topology: str | None) -> RunningLab | DeclaredLab:
+    """The lab that `open_lab` would open; or, where the topology file's is not deployed, what deploying it would make.
+
+    Raises `LabNotFound` where no file is named and no lab is meant.
+    """
+    from testbed.deploy.lifecycle import preview
+    from testbed.deploy.records.state import StateDirectory
+    from testbed.deploy.scale import resolve_scale
+
+    if topology is None:
+        return open_lab(name)
+    lab = read_topology(topology, name)
+    try:
+        return open_lab(lab.name)
+    except LabNotFound:
+        state = StateDirectory()
+        return DeclaredLab(model=lab, plan=preview(lab, state, resolve_scale(lab, state).k))
 
 
 def lab_name(name: str | None, topology: str | None) -> str:

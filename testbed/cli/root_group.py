@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from testbed.cli.conversion import convert_only_where_needed
 from testbed.cli.panels import PANELS
+from testbed.cli.repeated_options import refuse_repeated_options
 from testbed.cli.verbs import Verbs
 
 WRITTEN_ARGUMENTS = "testbed.written_arguments"
@@ -20,6 +21,7 @@ class RootGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         convert_only_where_needed(self)
+        refuse_repeated_options(self)
         self.commands = Verbs()
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from testbed.cli.conversion import convert_only_where_needed
+from testbed.cli.repeated_options import refuse_repeated_options
 
 MODULES = {
     "deploy": "labs.deploy",
@@ -82,4 +83,5 @@ def _declared(name: str) -> Any:
     (command,) = typer.main.get_command(verb).commands.values()  # type: ignore[attr-defined]  # always a group
     assert command.name == name
     convert_only_where_needed(command)
+    refuse_repeated_options(command)
     return command

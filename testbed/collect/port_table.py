@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.errors import TestbedError
+from testbed.model.markers import MARKERS, MarkAt
 from testbed.model.qos import CLASSES
 from testbed.names import nearest
 from testbed.plan.lab import TIERS
 from testbed.plan.operations import CreateBridge, InstallPort, LabPlan
+from testbed.plan.qos.qos_plan import ClassPlan
 
 
 class NothingSelected(TestbedError):
@@ -57,6 +59,8 @@ class PortTable:
     are left out."""
     present: NDArray[np.bool_]
     lossless: NDArray[np.bool_]
+    marked_on_leaving: NDArray[np.bool_]
+    """Of each queue: whether its marks are counted among the packets that leave it, not among those that enter it."""
     uplinks: tuple[UplinkGroup, ...]
     bridging: frozenset[str]
     """Nodes with a bridge, which may flood."""
@@ -129,12 +133,13 @@ def tabulate_ports(plan: LabPlan) -> PortTable:
     peer = np.array([0, *(item.peer for item in installs)], np.int64)
     buffer = np.array([0, *(item.buffer for item in installs)], np.int64) * seen
     switch = np.array([False, *(item.switch for item in installs)], bool) & seen
-    names, present, lossless, control = [], [], [], []
+    names, present, lossless, leaving, control = [], [], [], [], []
     for item in plan.tables.profiles:
         by_priority = {each.priority: each for each in item.classes}
         names.append(tuple(by_priority[p].name if p in by_priority else "" for p in range(CLASSES)))
         present.append([p in by_priority for p in range(CLASSES)])
         lossless.append([p in by_priority and by_priority[p].lossless for p in range(CLASSES)])
+        leaving.append([p in by_priority and _marks_on_leaving(by_priority[p]) for p in range(CLASSES)])
         control.append(item.control_class)
     rows_present = np.array(present, bool)[profile] & seen[:, None]
     return PortTable(
@@ -152,9 +157,15 @@ def tabulate_ports(plan: LabPlan) -> PortTable:
         seen=seen,
         present=rows_present,
         lossless=np.array(lossless, bool)[profile] & rows_present,
+        marked_on_leaving=np.array(leaving, bool)[profile] & rows_present,
         uplinks=_uplinks(plan),
         bridging=frozenset(item.node for item in plan.operations if isinstance(item, CreateBridge)),
     )
+
+
+def _marks_on_leaving(item: ClassPlan) -> bool:
+    """Marks at dequeue, and those of the kernel's qdiscs, are counted as a packet arrives at the link's other end."""
+    return item.mark_at is MarkAt.DEQUEUE or bool(MARKERS[item.mark_by].qdisc)
 
 
 def _uplinks(plan: LabPlan) -> tuple[UplinkGroup, ...]:

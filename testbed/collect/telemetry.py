@@ -32,6 +32,9 @@ _OF_THE_MOMENT = frozenset(
 )
 """Fields that a difference takes from the later reading; all others only grow."""
 
+_COPIES = 100
+"""Attempts at a queue whose counters change while they are read."""
+
 QUEUE_DROPS = {
     DropCause.TAIL: "tail",
     DropCause.BUFFER: "buffer",
@@ -90,7 +93,8 @@ class Snapshot:
 
 
 def take_snapshot(maps: LabMaps, *, now_ns: int | None = None) -> Snapshot:
-    """Copy the maps. Each counter is whole, but their copies are some milliseconds apart where traffic is running.
+    """Copy the maps. The counters of one queue belong together, but queues are some milliseconds apart where traffic
+    is running.
 
     `now_ns` (CLOCK_MONOTONIC, default: now) is what pauses that last are counted up to.
     """
@@ -102,11 +106,24 @@ def take_snapshot(maps: LabMaps, *, now_ns: int | None = None) -> Snapshot:
     return Snapshot(
         time_ns=time_ns,
         seconds=None,
-        queues=maps.by_port("queues").copy(),
+        queues=_copy_whole(maps.by_port("queues")),
         ingress=maps.by_port("ingress").copy(),
         pauses=pauses,
         buffers=maps.buffers.copy(),
     )
+
+
+def _copy_whole(records: Records) -> Records:
+    """Copy records that others write meanwhile, so that the fields of each are of one moment: one that changes while it
+    is copied is copied again. One that never stands still is taken as it is after `_COPIES`."""
+    copied = records.copy()
+    kept, live = words(copied), words(records)
+    for place in map(tuple, np.argwhere((kept != live).any(axis=-1)).tolist()):
+        for _ in range(_COPIES):
+            kept[place] = live[place]
+            if np.array_equal(kept[place], live[place]):
+                break
+    return copied
 
 
 def reset_maxima(maps: LabMaps) -> None:
@@ -169,6 +186,7 @@ def _queue_row(table: PortTable, snapshot: Snapshot, port: int, priority: int) -
             DropCause.CAP: amount(ingress, "policed"),
         },
         ce_packets=queue["ce_packets"],
+        ce_among_packets=queue["out_packets" if table.marked_on_leaving[port, priority] else "enqueued_packets"],
         ect_packets=queue["ect_packets"],
         trimmed=amount(queue, "trimmed"),
         queue_bytes=signed(queue["bytes"]),

@@ -74,6 +74,9 @@ class QueueTelemetry:
     """Of the offered, those that came in at another port."""
     drops: Mapping[DropCause, Amount]
     ce_packets: int
+    ce_among_packets: int
+    """Those among which `ce_packets` are counted, at the same moments: the enqueued ones, or the sent ones where a
+    packet's mark is decided or counted as it leaves."""
     ect_packets: int
     trimmed: Amount
     """`bytes`: cut off."""
@@ -97,6 +100,11 @@ class QueueTelemetry:
     @property
     def place(self) -> str:
         return f"{self.node}:{self.interface}"
+
+    @property
+    def ce_share(self) -> float | None:
+        """Which part of the packets was marked here; None: there were none."""
+        return self.ce_packets / self.ce_among_packets if self.ce_among_packets else None
 
     @property
     def dropped(self) -> Amount:

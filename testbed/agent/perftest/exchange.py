@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from testbed.agent.perftest.errors import MismatchError, PeerGoneError, PerftestError
+from testbed.agent.perftest.json_results import identify_file
 from testbed.agent.perftest.options import Options
 from testbed.agent.perftest.transport import MeasuringLoop
 
@@ -196,6 +197,7 @@ def hello(options: Options, address: str, introduction: Mapping[str, Any]) -> di
         "options": options.compared(),
         "address": address,
         "endpoint": dict(introduction),
+        "json_file": identify_file(options.json_file),
     }
 
 

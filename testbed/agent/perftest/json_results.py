@@ -10,7 +10,7 @@ from typing import Any
 from testbed.agent.perftest.errors import PerftestError
 from testbed.agent.perftest.options import Options
 from testbed.agent.perftest.results import BandwidthResult, LatencyResult, Result
-from testbed.agent.perftest.table import bandwidth
+from testbed.agent.perftest.table import bandwidth, full_title
 
 
 def json_document(
@@ -28,7 +28,7 @@ def json_document(
     rows = [_row(options, result) for result in results]
     return {
         "test_info": {
-            "test": options.tool.title,
+            "test": full_title(options).replace(" ", "_"),
             "Dual_port": "OFF",
             "Device": address,
             "Number_of_qps": options.queues,
@@ -74,6 +74,28 @@ def _row(options: Options, result: Result) -> dict[str, Any]:
             _, unit, decimals = options.transport.latency_unit
             rounded = {name: round(value / unit, decimals) for name, value in times.items()}
             return {"MsgSize": result.size, "n_iterations": result.iterations, **rounded}
+
+
+def identify_file(path: Path | None) -> list[str | int] | None:
+    """What tells a file from all others of this machine, whatever it is called and whether it exists; None: no file."""
+    if path is None:
+        return None
+    try:
+        whole = path.resolve()
+        place = whole.parent.stat()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None  # it cannot be written either
+    return [boot, place.st_dev, place.st_ino, whole.name]
+
+
+def own_json_file(options: Options, theirs: object) -> Path | None:
+    """Where this side writes its JSON. perftest's two ends write to one file where they run in one directory, and that
+    of the last one stays; here the server writes beside it then. `theirs` is what the other side says of its file."""
+    path = options.json_file
+    if path is None or not options.server or theirs is None or theirs != identify_file(path):
+        return path
+    return path.with_name(f"{path.stem}.server{path.suffix}")
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -6,12 +6,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from testbed.agent.agent import CLOSE_PATIENCE_NS
 from testbed.agent.perftest.errors import Interrupted, PeerGoneError, PerftestError
 from testbed.agent.perftest.exchange import LOOPBACK, Channel, check_hello, hello, source_address
+from testbed.agent.perftest.json_results import own_json_file
 from testbed.agent.perftest.options import Options
 from testbed.agent.perftest.transport import MeasuredEndpoint, MeasuringAgent, Memory
 
@@ -20,8 +22,17 @@ class PerftestSession:
     """Both sides are alike once they have said hello. Everything raises `PerftestError` where it cannot go on."""
 
     def __init__(
-        self, options: Options, agent: MeasuringAgent, channel: Channel, endpoint: MeasuredEndpoint, memory: Memory
+        self,
+        options: Options,
+        agent: MeasuringAgent,
+        channel: Channel,
+        endpoint: MeasuredEndpoint,
+        memory: Memory,
+        *,
+        json_file: Path | None = None,
     ) -> None:
+        """`json_file` is where this side writes its results, where the other side does not."""
+        self.json_file = json_file
         self.options = options
         self.agent = agent
         self.channel = channel
@@ -130,4 +141,5 @@ def _meet(options: Options, agent: MeasuringAgent, channel: Channel) -> Perftest
     if theirs is None:
         theirs = heard()
         endpoint.connect(channel.peer_address, theirs["endpoint"])
-    return PerftestSession(options, agent, channel, endpoint, memory)
+    json_file = own_json_file(options, theirs.get("json_file"))
+    return PerftestSession(options, agent, channel, endpoint, memory, json_file=json_file)

@@ -23,10 +23,19 @@ _GAP = " " * 4
 _MIB = 1 << 20
 
 
+_EXACT_BELOW_GBITS = 0.1
+"""perftest prints six decimals of bandwidths whose average is below (perftest_parameters.c, print_full_bw_report)."""
+
+
+def full_title(options: Options) -> str:
+    """The name of the test, as perftest has it."""
+    title = options.tool.title
+    return title.replace("BW", "Bidirectional BW") if options.bidirectional else title
+
+
 def header_block(options: Options, address: str) -> str:
     """Return what is going to be measured, and how."""
-    tool = options.tool
-    title = tool.title.replace("BW", "Bidirectional BW") if options.bidirectional else tool.title
+    tool, title = options.tool, full_title(options)
     left = (
         ("Dual-port", "OFF"),
         ("Number of qps", str(options.queues)),
@@ -72,10 +81,11 @@ def bandwidth(value: float, *, gbits: bool) -> float:
 def table_row(options: Options, result: Result) -> str:
     match result:
         case BandwidthResult():
-            peak = f"{bandwidth(result.peak, gbits=options.gbits):.2f}"
-            average = f"{bandwidth(result.average, gbits=options.gbits):.2f}"
+            peak, average = (bandwidth(value, gbits=options.gbits) for value in (result.peak, result.average))
+            decimals = 6 if options.gbits and average < _EXACT_BELOW_GBITS else 2
             rate = f"{result.messages_per_s / 1e6:.6f}"
-            row = f" {result.size:<10} {result.iterations:<14} {peak:<18} {average:<21} {rate:<13}"
+            cells = f"{peak:<18.{decimals}f} {average:<21.{decimals}f}"
+            row = f" {result.size:<10} {result.iterations:<14} {cells} {rate:<13}"
             more = (
                 f"{cell:<{len(name)}}"
                 for name, cell in zip(

@@ -54,6 +54,7 @@ class Measurement:
         self._address = ""
         self._found: dict[str, Any] = {}
         self._begun = False
+        self._json_file: Path | None = None
         self._cpu_s = self._wall_s = 0.0
 
     def run(self) -> None:
@@ -61,9 +62,12 @@ class Measurement:
         options = self._options
         with PerftestSession.open(options, self._announce) as session:
             session.endpoint.prepare()
+            self._json_file = session.json_file
             print(address_block(session.endpoint.ends))
             for remark in session.endpoint.remarks:
                 print(f" {remark}")
+            if session.json_file != options.json_file:
+                print(f" JSON results of this side: {session.json_file}, as the client writes {options.json_file}")
             print(table_head(options), flush=True)
             self._begun = True
             self._wall_s, self._cpu_s = time.monotonic(), time.process_time()
@@ -112,9 +116,9 @@ class Measurement:
             self._results.append(partial)
             print(table_row(options, partial))
         print(RULE, flush=True)
-        if options.json_file is not None and self._results:
+        if self._json_file is not None and self._results:
             cpu = 100 * (time.process_time() - self._cpu_s) / max(time.monotonic() - self._wall_s, 1e-6)
-            write_json(options.json_file, json_document(options, self._address, self._results, cpu, self._found))
+            write_json(self._json_file, json_document(options, self._address, self._results, cpu, self._found))
 
 
 def main() -> int:

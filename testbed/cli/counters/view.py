@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _AMOUNTS = ("offered", "enqueued", "sent", "forwarded", "trimmed", "received")
 _PLAIN = (
     "ce_packets",
+    "ce_among_packets",
     "ect_packets",
     "queue_bytes",
     "queue_max_bytes",
@@ -47,6 +48,7 @@ QUEUE_COLUMNS = (
     *(f"{name}_{unit}" for name in _AMOUNTS for unit in ("packets", "bytes")),
     *(f"dropped_{cause}_{unit}" for cause in DropCause for unit in ("packets", "bytes")),
     *_PLAIN,
+    "ce_share",
     "sent_bps",
 )
 PORT_COLUMNS = ("node", "interface", *(field.name for field in dataclasses.fields(PortCounters)))
@@ -72,6 +74,7 @@ def queue_document(row: QueueTelemetry, seconds: float | None) -> dict[str, Any]
         document |= {f"{name}_{unit}": value for unit, value in _amount(getattr(row, name)).items()}
     document["drops"] = {cause.value: _amount(amount) for cause, amount in row.drops.items()}
     document |= {name: getattr(row, name) for name in _PLAIN}
+    document["ce_share"] = row.ce_share
     document["depth_packets"] = list(row.depth)
     if seconds:
         document["sent_bps"] = _rate_bps(row, seconds)
@@ -181,8 +184,9 @@ def _drops(row: QueueTelemetry) -> str:
     return ", ".join(f"{short(amount.packets)} {cause}" for cause, amount in row.drops.items() if amount.packets)
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{short(part)} ({part / whole:.1%})" if part and whole else short(part) if part else ""
+def _marks(row: QueueTelemetry) -> str:
+    share = row.ce_share
+    return f"{short(row.ce_packets)}{'' if share is None else f' ({share:.1%})'}" if row.ce_packets else ""
 
 
 _COLUMNS: tuple[tuple[str, str, bool], ...] = (
@@ -217,7 +221,7 @@ def _cells(row: QueueTelemetry, seconds: float | None) -> list[tuple[str, str]]:
         (short(row.queue_bytes, "B") if row.queue_bytes else "0", "bold" if row.queue_bytes else "dim"),
         (short(row.queue_max_bytes, "B") if row.queue_max_bytes else "0", ""),
         (_drops(row), "bold red" if row.lossless else "yellow"),
-        (_share(row.ce_packets, row.enqueued.packets), ""),
+        (_marks(row), ""),
         (short(row.trimmed.packets) if row.trimmed else "", "yellow"),
         (f"{short(row.pause_frames_received)}/{short(row.pause_frames_sent)}" if frames else "", "magenta"),
         (("closed " if row.paused else "") + short_time(row.paused_us), "bold magenta" if row.paused else "magenta"),

@@ -3,13 +3,17 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli.options import LabName, NetworkName, Settings, Topology
 from testbed.cli.panels import LABS
 from testbed.errors import TestbedError
+
+if TYPE_CHECKING:
+    from testbed.deploy.live import RunningLab
+    from testbed.model.link_condition import LinkCondition
 
 app = typer.Typer()
 
@@ -23,7 +27,8 @@ def graph(
     kind: Annotated[str, typer.Option("--kind", "-k", help="html, dot or mermaid.")] = "html",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="File; default NAME.html, or print.")] = None,
 ) -> None:
-    """Draw a lab: a self-contained HTML page, dot or mermaid."""
+    """Draw a lab: a self-contained HTML page, dot or mermaid. Of a lab that runs (-n) nodes and links are shown as they
+    are."""
     from testbed.cli.lab_choice import check_network, open_lab, read_topology
     from testbed.model import UNSTATED_SCALE_UP
     from testbed.report.graph import render_dot, render_html, render_mermaid
@@ -36,10 +41,14 @@ def graph(
     check_network(lab, network)
     if network is not None:
         lab = replace(lab.of_network(network), scale_up=UNSTATED_SCALE_UP)
-    if kind == "html":
-        text = render_html(lab, k=None if running is None else running.record.k)
+    conditions = {} if running is None else _conditions(running)
+    if kind == "html" and running is not None:
+        status = {node.name: node.state for node in running.status()}
+        text = render_html(lab, status=status, k=running.record.k, conditions=conditions)
+    elif kind == "html":
+        text = render_html(lab)
     else:
-        text = render_dot(lab) if kind == "dot" else render_mermaid(lab)
+        text = (render_dot if kind == "dot" else render_mermaid)(lab, conditions=conditions)
     if output is None and kind == "html":
         output = Path(f"{lab.name}.html")
     if output is None or str(output) == "-":
@@ -47,3 +56,10 @@ def graph(
         return
     output.write_text(text)
     print(f"wrote {output}")
+
+
+def _conditions(lab: "RunningLab") -> "dict[str, LinkCondition]":
+    """How the links of a lab are now, those of scale-up domains among them."""
+    from testbed.cli.nodes.link_conditions import read_conditions, read_plane_conditions
+
+    return read_conditions(lab) | read_plane_conditions(lab)

@@ -33,8 +33,8 @@ def inspect(
     ] = False,
     format: FormatOption = "table",
 ) -> None:
-    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, scale, services, tenants; QoS or scale-up
-    domains of a file (-t)."""
+    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, services; of a lab or a file (-t): scale,
+    sizing, tenants, QoS, scale-up domains."""
     from testbed.cli.labs.inspect_views import show_view
     from testbed.cli.labs.node_filter import NodeFilter
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from testbed.cli.counters.guard_rows import guard_rows
-from testbed.cli.lab_choice import check_network, open_lab
+from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
 from testbed.cli.labs.node_filter import NodeFilter
+from testbed.cli.labs.sizing import emit_sizing
 from testbed.cli.labs.tenants_view import show_tenants, show_vteps
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
+from testbed.cli.nodes.link_conditions import read_conditions
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.link_groups import read_link_groups
 from testbed.deploy.live import RunningLab
@@ -32,24 +34,36 @@ def show_view(
 ) -> None:
     """Print one view of a deployed lab, or of one network of it. Raises `TestbedError` for a view or a network that
     there is not."""
-    views = {
+    seen_views: Mapping[str, Callable[[RunningLab | DeclaredLab, NodeFilter, Format], None]] = {
+        "scale": _scale,
+        "sizing": _sizing,
+        "tenants": show_tenants,
+    }
+    live_views: Mapping[str, Callable[[RunningLab, NodeFilter, Format], None]] = {
         "nodes": _nodes,
         "links": _links,
         "routes": _routes,
         "bgp": _bgp,
         "guards": _guards,
         "link-groups": _link_groups,
-        "scale": _scale,
         "services": _services,
-        "sizing": _sizing,
-        "tenants": show_tenants,
         "vteps": show_vteps,
     }
-    if what not in views:
-        raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join([*views, 'qos', 'scale-up'])}")
-    lab = open_lab(name, topology)
-    check_network(lab.model, network)
-    views[what](lab if network is None else lab.of_network(network), nodes, form)
+    if what == "sizing" and topology is not None:  # of the file as it is, whatever runs under its name
+        model = read_topology(topology, name)
+        check_network(model, network)
+        emit_sizing(model if network is None else model.of_network(network), form)
+    elif what in seen_views:
+        seen = open_or_declare(name, topology)
+        check_network(seen.model, network)
+        seen_views[what](seen if network is None else seen.of_network(network), nodes, form)
+    elif what in live_views:
+        lab = open_lab(name, topology)
+        check_network(lab.model, network)
+        live_views[what](lab if network is None else lab.of_network(network), nodes, form)
+    else:
+        known = [*live_views, *seen_views, "qos", "scale-up"]
+        raise TestbedError(f"cannot inspect {what!r}", hint=f"one of {', '.join(sorted(known))}")
 
 
 def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
@@ -160,32 +174,48 @@ def _title(lab: RunningLab) -> str:
 
 
 def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    states = lab.link_states()
+    conditions = read_conditions(lab)
     ports = {(port.node, port.name): port for port in lab.plan.ports}
     rows = []
     for link in lab.model.links:
         if not (nodes.accepts(link.a.node) or nodes.accepts(link.b.node)):
             continue
         port = ports[link.a.node, link.a.interface]
-        up = states.get((link.a.node, link.a.interface), False) and states.get((link.b.node, link.b.interface), False)
+        now, declared_delay = conditions[str(link.a)], _delay_text(link.delay, port.delay_by)
         rows.append(
             {
                 "a": str(link.a),
                 "b": str(link.b),
-                "state": "up" if up else "down",
+                "state": "up" if now.up else "down",
                 "kind": link.kind.value,
                 "network": link.network,
-                "rate": str(link.rate),
-                "lab_rate": str(Rate(port.rate_bps)),
+                "rate": str(now.rate),
+                "lab_rate": str(now.lab_rate),
                 "mtu": link.mtu_bytes,
-                "delay": _delay_text(link.delay, port.delay_by),
+                "delay": declared_delay if now.delay is None else str(now.delay),
+                "declared_rate": str(now.declared_rate),
+                "declared_lab_rate": str(now.declared_lab_rate),
+                "declared_delay": declared_delay,
+                "changes": list(now.changes),
             }
         )
     columns = ["a", "b", "state", "kind", "rate", "lab_rate", "mtu", "delay"]
+    changed = [row for row in rows if row["changes"]]
+    if form is not Format.TABLE:
+        columns += ["declared_rate", "declared_lab_rate", "declared_delay", "changes"]
+    elif changed:
+        columns.append("changes")
+        for row in rows:
+            row |= {name: _beside(row[name], row[f"declared_{name}"]) for name in ("rate", "lab_rate", "delay")}
     if len({link.network for link in lab.model.links}) > 1:
         columns.insert(0, "network")
     emit_rows(rows, columns, form, title=_title(lab))
     _print_mechanism(lab, form)
+
+
+def _beside(now: str, declared: str) -> str:
+    """A value as it is, and what is declared beside it where that is another one."""
+    return now if now == declared else f"{now} (declared {declared or 'none'})"
 
 
 def _delay_text(delay: Delay | None, by: DelayBy) -> str:
@@ -196,7 +226,7 @@ def _delay_text(delay: Delay | None, by: DelayBy) -> str:
     return f"{delay.value}{varying} ({'ignored' if by is DelayBy.IGNORE else f'by {by.value}'})"
 
 
-def _links_with_ports(lab: RunningLab) -> Iterator[tuple[Link, PortPlan]]:
+def _links_with_ports(lab: RunningLab | DeclaredLab) -> Iterator[tuple[Link, PortPlan]]:
     """Yield every link with its port at the lower end."""
     ports = {(port.node, port.name): port for port in lab.plan.ports}
     for link in lab.model.links:
@@ -257,8 +287,8 @@ def _bgp(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     emit_rows(rows, columns, form, title=_title(lab))
 
 
-def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
-    k = lab.record.k
+def _scale(lab: RunningLab | DeclaredLab, _: NodeFilter, form: Format) -> None:
+    k = lab.plan.k
     rows = [
         {"quantity": f"rate of {kind} links", "fabric": str(Rate(bps)), "lab": str(Rate(bps).scaled(k)), "law": "/ k"}
         if kind != LinkKind.MANAGEMENT
@@ -307,14 +337,12 @@ def _scale(lab: RunningLab, _: NodeFilter, form: Format) -> None:
     _print_mechanism(lab, form)
 
 
-def _print_mechanism(lab: RunningLab, form: Format) -> None:
+def _print_mechanism(lab: RunningLab | DeclaredLab, form: Format) -> None:
     """Print who realises the links' delays, where a person reads the output."""
     sentence = mechanism_text(lab.plan.ports)
     if sentence and form is Format.TABLE:
         print(sentence)
 
 
-def _sizing(lab: RunningLab, _: NodeFilter, form: Format) -> None:
-    from testbed.cli.labs.sizing import emit_sizing
-
+def _sizing(lab: RunningLab | DeclaredLab, _: NodeFilter, form: Format) -> None:
     emit_sizing(lab.model, form)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.lab_choice import open_lab, read_topology
+from testbed.cli.lab_choice import open_or_declare
 from testbed.cli.output import Format, console, emit_json, emit_rows
-from testbed.errors import LabNotFound, TestbedError
+from testbed.errors import TestbedError
 from testbed.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
 from testbed.model.markers import MARKERS
 from testbed.plan.operations import InstallPort, LabPlan
@@ -42,7 +42,8 @@ def inspect_qos(
     name: str | None, topology: str | None, network: str | None, wanted: Callable[[str], bool], form: Format
 ) -> None:
     """Show the QoS of the ports of nodes that are `wanted`, in a network; None: the first that has any."""
-    lab, plan = _lab_and_plan(name, topology)
+    found = open_or_declare(name, topology)
+    lab, plan = found.model, found.plan
     known = lab.network_names
     if network is not None and network not in known:
         raise TestbedError(f"{lab.name} has no network {network!r}", hint=f"one of {', '.join(known)}")
@@ -57,24 +58,6 @@ def inspect_qos(
             emit_rows(inspect_rows(document), COLUMNS, form)
         case Format.TABLE:
             print_document(document)
-
-
-def _lab_and_plan(name: str | None, topology: str | None) -> tuple[Lab, LabPlan]:
-    """Model and plan of a deployed lab, or those that deploying the topology file would make now."""
-    from testbed.deploy.lifecycle import preview
-    from testbed.deploy.records.state import StateDirectory
-    from testbed.deploy.scale import resolve_scale
-
-    if topology is None:
-        running = open_lab(name)
-        return running.model, running.plan
-    state = StateDirectory()
-    lab = read_topology(topology, name)
-    try:
-        running = open_lab(lab.name)
-    except LabNotFound:
-        return lab, preview(lab, state, resolve_scale(lab, state).k)
-    return running.model, running.plan
 
 
 # ---------------------------------------------------------------------- the document

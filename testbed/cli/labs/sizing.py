@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from testbed.cli.labs.scale_up_view import scale_up_document, validated_rows
@@ -12,15 +13,38 @@ from testbed.fabric.sizing import seen_for_sizing
 from testbed.model import BACKEND, OUT_OF_BAND, Lab, Network, Role
 from testbed.units import Rate
 
+COLUMNS = ("what", "value", "note")
+
 
 def emit_sizing(lab: Lab, form: Format) -> None:
     """Print ports, oversubscription, bisection and path counts of a lab, of each of its networks by itself, and its
     scale-up domains where its file states any."""
+    rows, document = describe_sizing(lab)
+    emit_rows(rows, _columns(lab), form, json_document=document)
+
+
+def emit_sizings(labs: Sequence[Lab], form: Format) -> None:
+    """The same of files for programs: each row has its file, and JSON of several files is a list."""
+    documents = sizing_documents(labs)
+    every = [{"file": lab.source, "network": "", **row} for lab in labs for row in describe_sizing(lab)[0]]
+    emit_rows(every, ("file", "network", *COLUMNS), form, json_document=documents if len(labs) > 1 else documents[0])
+
+
+def sizing_documents(labs: Sequence[Lab]) -> list[dict[str, Any]]:
+    """The JSON data of files, with their names."""
+    return [{"file": lab.source, **describe_sizing(lab)[1]} for lab in labs]
+
+
+def _columns(lab: Lab) -> tuple[str, ...]:
+    return ("network", *COLUMNS) if len(lab.network_names) > 1 else COLUMNS
+
+
+def describe_sizing(lab: Lab) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of the sizing of a lab, and the same as JSON data."""
     seen = [seen_for_sizing(lab, name) for name in lab.data_networks] or [lab]
     if lab.design == OUT_OF_BAND and lab.out_of_band is not None:
         name, rows, sized = _out_of_band(lab, lab.out_of_band)
-        emit_rows(rows, ["what", "value", "note"], form, json_document={"lab": lab.name, "networks": {name: sized}})
-        return
+        return rows, {"lab": lab.name, "networks": {name: sized}}
     sizings = [measure_sizing(one) for one in seen]
     rows = [
         {"network": network, **row}
@@ -40,8 +64,7 @@ def emit_sizing(lab: Lab, form: Format) -> None:
     if scale_up := validated_rows(lab):
         rows += [{"network": "", **row} for row in scale_up]
         document["scale_up"] = scale_up_document(lab, lab.scale.time)
-    columns = ["what", "value", "note"]
-    emit_rows(rows, ["network", *columns] if len(lab.network_names) > 1 else columns, form, json_document=document)
+    return rows, document
 
 
 def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[dict[str, Any]]:

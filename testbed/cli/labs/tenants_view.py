@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from testbed.cli.lab_choice import DeclaredLab
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.output import Format, emit_rows
 from testbed.deploy.live import RunningLab
@@ -13,7 +14,7 @@ from testbed.model import Lab, Overlay, Tenant, VrfBy
 from testbed.names import namespace_name
 
 
-def _overlay_of(lab: RunningLab) -> Overlay:
+def _overlay_of(lab: RunningLab | DeclaredLab) -> Overlay:
     if lab.model.overlay is None:
         raise TestbedError(
             f"{lab.name} has no overlay, and so no tenants",
@@ -22,7 +23,7 @@ def _overlay_of(lab: RunningLab) -> Overlay:
     return lab.model.overlay
 
 
-def show_tenants(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+def show_tenants(lab: RunningLab | DeclaredLab, nodes: NodeFilter, form: Format) -> None:
     """Print each subnet of each tenant: VNIs, shares, prefix, gateway, the switches and NICs that it is on."""
     overlay = _overlay_of(lab)
     addresses = {f"{nic.node}:{nic.name}": nic.address for host in lab.plan.hosts for nic in host.nics}

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.deploy.links.changes import LinkChange, LinkDirection
+from testbed.deploy.links.recorded import WireChange
 from testbed.errors import TestbedError
 from testbed.model import DelayBy
 from testbed.units import SHARE, Duration, QuantityError, Rate, split_quantity
@@ -149,12 +150,13 @@ def direction_document(direction: LinkDirection) -> dict[str, Any]:
 
 def direction_sentence(direction: LinkDirection) -> str:
     """Tell a person what one direction of a link does now that it is changed."""
-    changed = [f"{_TITLES[name]} {_text(name, value)}" for name, value in _named(direction)]
-    text = f"{direction.port} -> {direction.peer}: {', '.join(changed) or 'as declared'}"
+    text = f"{direction.port} -> {direction.peer}: {', '.join(changed_words(direction.change)) or 'as declared'}"
     if direction.delay_by is DelayBy.ENDPOINT and (direction.change.delay_ns or direction.change.jitter_ns):
         text += "\n  delay by the endpoints: transports of ours that start from now on hold it; TCP gets none"
     return text
 
 
-def _named(direction: LinkDirection) -> Sequence[tuple[str, Any]]:
-    return [(name, value) for name, value in asdict(direction.change).items() if value is not None]
+def changed_words(change: WireChange) -> Sequence[str]:
+    """Each value that a change sets, in words."""
+    named = asdict(change).items()
+    return [f"{_TITLES[name]} {_text(name, value)}" for name, value in named if value is not None]

@@ -17,7 +17,7 @@ from testbed.collect.captured.flows import COLUMNS, FlowAccounts
 from testbed.collect.captured.packet import CapturedPacket, flatten
 from testbed.collect.captured.registry import NAMES, PacketFinder
 from testbed.collect.captured.uet import UetCapture
-from testbed.collect.datagrams import LINK_TYPES
+from testbed.collect.layers.walk import LINK_TYPES
 from testbed.collect.pcap import CapturedFrame, CaptureError, read_capture
 from testbed.errors import TestbedError
 from testbed.names import nearest
@@ -111,13 +111,17 @@ class Tally:
     """By the checksum that is wrong."""
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     """By transport."""
+    cut: int = 0
+    left_alone: Counter[str] = field(default_factory=Counter)
+    """By what they are instead."""
     unread_link_types: Counter[int] = field(default_factory=Counter)
     field_names: set[str] = field(default_factory=set)
 
     def add(self, capture: CapturedPacket) -> None:
         self.kinds.setdefault(capture.transport, Counter())[capture.kind] += 1
         self.trimmed += capture.datagram.trimmed
-        self.marked += capture.datagram.ecn == 3
+        self.marked += capture.datagram.marked
+        self.cut += capture.datagram.snapped
         self.notifications += capture.notifies
         self.repeated += capture.repeated
         self.damaged[capture.checksum] += capture.damaged
@@ -135,11 +139,32 @@ class Tally:
             text += f", {_counted(self.notifications, 'CNP')}"
         for checksum, count in self.damaged.items():
             text += f", {count} with a bad {checksum}" if count else ""
+        if self.cut:
+            text += f", {self.cut} cut by the capture"
         if self.shown != packets:
             text += f"; {self.shown} shown"
+        if self.left_alone:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in self.left_alone.most_common())
+            text += f"; left alone: {kinds}"
         for link_type, count in sorted(self.unread_link_types.items()):
             text += f"; {_counted(count, 'frame')} of link type {link_type}, which is not read"
         return text
+
+    def document(self) -> dict[str, object]:
+        """The same for JSON."""
+        return {
+            "frames": self.frames,
+            "packets": {name: dict(kinds.most_common()) for name, kinds in self.kinds.items()},
+            "trimmed": self.trimmed,
+            "marked_ce": self.marked,
+            "retransmitted": self.repeated,
+            "cnps": self.notifications,
+            "damaged": {checksum: count for checksum, count in self.damaged.items() if count},
+            "cut": self.cut,
+            "shown": self.shown,
+            "left_alone": dict(self.left_alone.most_common()),
+            "unread_link_types": {str(number): count for number, count in sorted(self.unread_link_types.items())},
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +201,7 @@ def print_packets(
         raise TestbedError("packets are no table with columns: --format table or json", hint="--summary has columns")
     choice = PacketChoice.parse(count, filters, pdc)
     render = _json_line if form is Format.JSON else _verbose_text if verbose else _text_line
-    _read(file, choice, lambda capture, start_ns: print(render(capture, start_ns)))
+    _read(file, choice, form, lambda capture, start_ns: print(render(capture, start_ns)))
 
 
 def print_flows(
@@ -188,14 +213,14 @@ def print_flows(
     """
     flows = FlowAccounts()
     try:
-        _read(file, PacketChoice.parse(count, filters, pdc), lambda capture, _: flows.add(capture))
+        _read(file, PacketChoice.parse(count, filters, pdc), form, lambda capture, _: flows.add(capture))
     except CaptureError:
         emit_rows(flows.rows(), COLUMNS, form)
         raise
     emit_rows(flows.rows(), COLUMNS, form)
 
 
-def _read(file: str, choice: PacketChoice, show: Callable[[CapturedPacket, int], None]) -> None:
+def _read(file: str, choice: PacketChoice, form: Format, show: Callable[[CapturedPacket, int], None]) -> None:
     tally = Tally()
     with _opened(file) as stream:
         frames = read_capture(stream)
@@ -203,7 +228,13 @@ def _read(file: str, choice: PacketChoice, show: Callable[[CapturedPacket, int],
             _decode_frames(frames, tally, choice, show)
         finally:
             sys.stdout.flush()
-            print(tally, file=sys.stderr)
+            print(json.dumps(tally.document()) if form is Format.JSON else tally, file=sys.stderr)
+    if tally.frames and tally.frames == tally.unread_link_types.total():
+        numbers = ", ".join(map(str, sorted(tally.unread_link_types)))
+        raise TestbedError(
+            f"{file}: link type {numbers} is not read",
+            hint="Ethernet (1), Linux cooked (113, 276), raw IP (12, 14, 101, 228, 229) and loopback (0, 108) are",
+        )
     _warn_of_unknown_fields(choice.filters, tally)
 
 
@@ -226,6 +257,7 @@ def _decode_frames(
 ) -> None:
     start_ns: int | None = None
     finder = PacketFinder()
+    tally.left_alone = finder.left_alone
     for frame in frames:
         tally.frames += 1
         if start_ns is None:

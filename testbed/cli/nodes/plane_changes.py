@@ -43,19 +43,20 @@ def plane_document(item: PlaneLink) -> dict[str, Any]:
 
 def plane_sentence(place: str, links: Sequence[PlaneLink]) -> str:
     """Tell a person what links do now that they are changed, in both directions."""
-    kinds = Counter(map(_words, links))
+    kinds = Counter(plane_words(item) or "as declared" for item in links)
     what = "; ".join(words if len(kinds) == 1 else f"{count} of them {words}" for words, count in kinds.items())
     count = "both directions" if len(links) == 1 else f"{len(links)} links, both directions"
     return f"{place} ({count}): {what}"
 
 
-def _words(item: PlaneLink) -> str:
+def plane_words(item: PlaneLink) -> str:
+    """How a link differs from what is declared; "": it does not."""
     if item.errors is None:
         return "no switch runs"
     if item.errors.down:
         return "down"
     changed = [(title, now) for title, declared, now in _values(item) if now != declared]
-    return ", ".join(title if now == "yes" else f"{title} {now}" for title, now in changed) or "as declared"
+    return ", ".join(title if now == "yes" else f"{title} {now}" for title, now in changed)
 
 
 def _values(item: PlaneLink) -> list[tuple[str, str, str]]:

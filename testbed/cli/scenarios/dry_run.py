@@ -19,19 +19,21 @@ from testbed.scenario.sweep.scales import MachineWatch, ScenarioScales
 from testbed.units import ByteCount
 
 COLUMNS = (
-    "scenario", "point", "lab", "nodes", "k", "workload", "ranks", "transfers", "bytes", "fabric_bytes", "ideal",
-    "runs", "estimate",
+    "file", "scenario", "point", "lab", "nodes", "k", "workload", "ranks", "transfers", "bytes", "fabric_bytes",
+    "ideal", "runs", "estimate",
 )  # fmt: skip
 
 
-def print_dry_run(sweeps: Sequence[Sweep], form: Format) -> None:
-    """Print points, labs, ranks, bytes and times. Raises `SpecError` where a lab cannot carry its workload."""
+def print_dry_run(sweeps: Sequence[Sweep], form: Format, before: Sequence[dict[str, Any]] = ()) -> None:
+    """Print points, labs, ranks, bytes and times; JSON has the documents `before` first. Raises `SpecError` where a lab
+    cannot carry its workload."""
     scales = scales_to_foresee(sweeps)
     foreseen = [(sweep, foresee(sweep, scale)) for sweep, scale in zip(sweeps, scales, strict=True)]
     rows = [_row(sweep, one) for sweep, points in foreseen for one in points]
     explained = [_scales_of(sweep, scale) for sweep, scale in zip(sweeps, scales, strict=True)]
     document = [_document(sweep, points, whys) for (sweep, points), whys in zip(foreseen, explained, strict=True)]
-    emit_rows(rows, COLUMNS, form, json_document=document)
+    document = [*before, *document]
+    emit_rows(rows, COLUMNS[1:] if form is Format.TABLE else COLUMNS, form, json_document=document)
     if form is Format.TABLE:
         for sweep, whys in zip(sweeps, explained, strict=True):
             for line in dict.fromkeys(_explanation(scale) for scale in whys.values()):
@@ -88,6 +90,7 @@ def _kinds(scenario: Scenario) -> str:
 def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
     timed = sweep.scenario.workload.duration is not None
     return {
+        "file": sweep.scenario.source,
         "scenario": sweep.scenario.name,
         "point": one.name,
         "lab": one.lab,

@@ -159,19 +159,35 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     if command.prove_scale:
         for sweep in sweeps:
             check_provable(sweep.scenario)
-    worst = 0
-    for sweep in sweeps:
-        record = _run_one(sweep, command).record
-        worst = max(worst, record.verdict.outcome.exit_code)
-        if record.incomplete.startswith("interrupted"):
-            return 130
+    worst, told = 0, list[dict[str, str]]()
+    try:
+        for sweep in sweeps:
+            record = _run_one(sweep, command, told).record
+            worst = max(worst, record.verdict.outcome.exit_code)
+            if record.incomplete.startswith("interrupted"):
+                return 130
+    finally:
+        _tell(told, command.form, several=len(sweeps) > 1)
     return worst
 
 
-def _run_one(sweep: "Sweep", command: RunCommand) -> "SweepOutcome":
-    """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything."""
+def _tell(told: list[dict[str, str]], form: "Format", *, several: bool) -> None:
+    """Print for programs what became of each scenario: where its record is, and its verdict."""
+    from testbed.cli.output import Format, emit_rows
+
+    if told and form is not Format.TABLE:
+        emit_rows(told, tuple(told[0]), form, json_document=told if several else told[0])
+
+
+def _run_one(sweep: "Sweep", command: RunCommand, told: list[dict[str, str]]) -> "SweepOutcome":
+    """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything.
+
+    `told` gets a row for programs.
+    """
     outcome, directory = measure(sweep, command)
     _show(outcome, directory, command)
+    verdict = outcome.record.verdict.outcome.value
+    told.append({"file": sweep.scenario.source, "directory": str(directory), "verdict": verdict})
     if outcome.failure is not None:
         raise outcome.failure
     return outcome
@@ -217,8 +233,8 @@ def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
 
 
 def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None:
-    """Print the record, write the report, and say what is where; as JSON, the directory and the verdict."""
-    from testbed.cli.output import Format, console, emit_json
+    """Print the record for people, write the report, and say what is where."""
+    from testbed.cli.output import Format, console
     from testbed.results import RECORD_FILE
 
     table = command.form is Format.TABLE
@@ -233,9 +249,7 @@ def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None
         path = write_report_files(outcome.record, directory)  # last: on a full disk, record and table are there
         if table:
             console().print(f"report {path}", highlight=False, soft_wrap=True)
-    if not table:
-        emit_json({"directory": str(directory), "verdict": outcome.record.verdict.outcome})
-    elif outcome.kept:
+    if table and outcome.kept:
         kept = outcome.kept
         console().print(f"the lab {kept} is still deployed: testbed destroy -n {shlex.quote(kept)}")
 

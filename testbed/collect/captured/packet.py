@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from testbed.collect.datagrams import CapturedDatagram
+from testbed.collect.layers.content import CapturedDatagram
 
 Document = dict[str, object]
 
@@ -20,6 +20,8 @@ ECN_NAMES = ("-", "ECT1", "ECT0", "CE")
 """RFC 3168, by the two bits."""
 MALFORMED = "malformed"
 """The kind of a packet that cannot be decoded."""
+CUT = "cut"
+"""The kind of a packet of which so little was captured that its type is not there."""
 
 
 class Refusal(StrEnum):
@@ -93,12 +95,14 @@ class CapturedPacket(ABC):
     def cut(self) -> str:
         """Return how much of it is missing, and why; "" if nothing is."""
         seen = self.datagram
-        why = "trimmed" if seen.trimmed else "fragment" if seen.fragment else "captured" if seen.snapped else ""
+        reasons = (("trimmed", seen.trimmed), ("fragment", seen.fragment), ("cut by the capture", seen.snapped))
+        why = ", ".join(name for name, applies in reasons if applies)
         return f"{why}: {len(seen.payload)} of {seen.length} B" if why else ""
 
     def line(self) -> str:
         """The packet in one line, without when and where it was seen."""
-        return f"{self.text} ({self.cut})" if self.cut else self.text
+        around = ", ".join(map(str, self.datagram.around))
+        return " ".join(part for part in (self.text, around and f"(in {around})", self.cut and f"({self.cut})") if part)
 
     def document(self) -> Document:
         """All there is to say."""
@@ -110,6 +114,8 @@ class CapturedPacket(ABC):
             "src": seen.source,
             "dst": seen.destination,
             **self.envelope(),
+            "encapsulation": [one.document() for one in seen.around],
+            "cut": seen.snapped,
             "malformed": self.kind == MALFORMED,
             **self.fields(),
         }
@@ -143,9 +149,12 @@ class CapturedTransport:
 
 
 def flatten(document: Document, above: str = "") -> Iterator[tuple[str, object]]:
-    """Every field with its dotted name: `pds.psn`, `ses.extension.amo_opcode`."""
+    """Every field with its dotted name: `pds.psn`, `ses.extension.amo_opcode`, `encapsulation.id` of each."""
     for name, value in document.items():
         if isinstance(value, dict):
             yield from flatten(value, f"{above}{name}.")
+        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            for item in value:
+                yield from flatten(item, f"{above}{name}.")
         else:
             yield f"{above}{name}", value

@@ -6,20 +6,22 @@ among responses; what was lost before the place of the capture is not seen twice
 
 The ICRC covers the identification of the IPv4 header. Senders of this project compute it for identification 0, and the
 kernel numbers the packets of a run that it cuts (UDP_SEGMENT) from 0 on: `icrc_identification` says for which it is.
+
+Of a packet that the capture cut within its headers the fields are shown whose bytes are all there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from testbed.collect.captured.packet import MALFORMED, CapturedPacket, CapturedTransport, Document, Refusal
-from testbed.collect.datagrams import CapturedDatagram
+from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, CapturedTransport, Document, Refusal
+from testbed.collect.layers.content import CapturedDatagram
 from testbed.transport.errors import DecodeError
-from testbed.transport.roce.packets.headers import PSN_MASK
+from testbed.transport.roce.packets.headers import BTH_BYTES, PSN_MASK
 from testbed.transport.roce.packets.icrc import ICRC_BYTES, check_icrc
-from testbed.transport.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode, Operation
+from testbed.transport.roce.packets.opcodes import LAYOUTS, UDP_PORT, Layout, Opcode, Operation
 from testbed.transport.roce.packets.packet import RocePacket, decode_roce, describe, describe_syndrome
 from testbed.transport.roce.packets.syndrome import NAK, RNR_NAK, kind_of
 
@@ -29,13 +31,46 @@ _REQUESTS: Final = frozenset(
     {Operation.SEND, Operation.WRITE, Operation.READ_REQUEST, Operation.COMPARE_SWAP, Operation.FETCH_ADD}
 )
 _RESPONSES: Final = frozenset({Operation.READ_RESPONSE, Operation.ATOMIC_ACKNOWLEDGE})
+_BTH_FIELDS: Final = {
+    "opcode": 1,
+    "solicited": 2,
+    "pad_bytes": 2,
+    "payload_bytes": 2,
+    "becn": 5,
+    "dest_qp": 8,
+    "ack_request": 9,
+    "psn": BTH_BYTES,
+}
+"""Bytes of a packet after which each field of the BTH is there, by the names that `describe` has for them; how long the
+payload is follows from the padding."""
+_EXTENDED_FIELDS: Final[tuple[tuple[str, dict[str, int]], ...]] = (
+    ("deth", {"qkey": 4, "source_qp": 8}),
+    ("reth", {"virtual_address": 8, "rkey": 12, "dma_length": 16}),
+    ("atomic", {"virtual_address": 8, "rkey": 12, "swap_or_add": 20, "compare": 28}),
+    ("aeth", {"syndrome": 1, "msn": 4}),
+    ("atomic_ack", {"original": 8}),
+    ("immediate", {"immediate": 4}),
+    ("ieth", {"invalidated_rkey": 4}),
+)
+"""The same for the headers behind the BTH, by their names in `Layout`, in their order."""
+
+
+def field_ends(layout: Layout) -> dict[str, int]:
+    """After how many bytes of a packet each field of its headers is there."""
+    ends, at = dict(_BTH_FIELDS), BTH_BYTES
+    for header, fields in _EXTENDED_FIELDS:
+        if getattr(layout, header):
+            ends |= {name: at + end for name, end in fields.items()}
+            at += max(fields.values())
+    return ends
 
 
 @dataclass(frozen=True, slots=True)
 class RoceCapture(CapturedPacket):
     """A datagram to RoCEv2's port, and what it was found to be."""
 
-    content: RocePacket | DecodeError
+    content: RocePacket | DecodeError | None
+    """With zeros where the capture has no more; None: not even the opcode is there."""
     icrc_good: bool | None
     """Whether the ICRC is that of what is there; None: not all of it is."""
     icrc_identification: int
@@ -45,13 +80,19 @@ class RoceCapture(CapturedPacket):
 
     @property
     def kind(self) -> str:
-        return Opcode(self.content.bth.opcode).name if isinstance(self.content, RocePacket) else MALFORMED
+        if isinstance(self.content, RocePacket):
+            return Opcode(self.content.bth.opcode).name
+        return CUT if self.content is None else MALFORMED
 
     @property
     def text(self) -> str:
         packet = self.content
         if isinstance(packet, DecodeError):
             return f"MALFORMED {packet}"
+        if packet is None or self._header_bytes > len(self.datagram.payload):
+            known = self._known()
+            names = {"opcode": "", "dest_qp": "QP ", "psn": "PSN "}
+            return " ".join(names.get(name, f"{name} ") + str(value) for name, value in known.items()) or CUT
         marks = [
             *(["ACKREQ"] if packet.bth.ack_request else ()),
             *(["SE"] if packet.bth.solicited else ()),
@@ -67,7 +108,9 @@ class RoceCapture(CapturedPacket):
         packet = self.content
         if isinstance(packet, DecodeError):
             return {"error": {"offset": packet.offset, "reason": packet.reason}}
-        described = describe(packet)
+        described = self._known()
+        if packet is None:
+            return {"roce": described}
         if packet.bth.opcode == Opcode.SELECTIVE_ACKNOWLEDGE:
             described["selective_psns"] = selective_psns(packet)
         described["icrc_good"] = self.icrc_good
@@ -77,14 +120,32 @@ class RoceCapture(CapturedPacket):
         return {"roce": described}
 
     @property
+    def _header_bytes(self) -> int:
+        """Bytes that its headers have by its opcode."""
+        layout = LAYOUTS[self.content.bth.opcode] if isinstance(self.content, RocePacket) else None
+        return 0 if layout is None else max(field_ends(layout).values())
+
+    def _known(self) -> Document:
+        """The fields whose bytes are all there."""
+        if not isinstance(self.content, RocePacket):
+            return {}
+        there, layout = len(self.datagram.payload), LAYOUTS[self.content.bth.opcode]
+        assert layout is not None
+        ends = field_ends(layout) | {"icrc": self.datagram.length}
+        return {name: value for name, value in describe(self.content).items() if ends[name] <= there}
+
+    @property
     def flow(self) -> str:
         """The queue pair that it is for."""
-        return f"QP {self.content.bth.dest_qp:#08x}" if isinstance(self.content, RocePacket) else ""
+        known = self._known().get("dest_qp")
+        return f"QP {known}" if known is not None else ""
 
     @property
     def payload_bytes(self) -> int:
         packet = self.content
-        if isinstance(packet, DecodeError) or packet.bth.opcode in (Opcode.CNP, Opcode.SELECTIVE_ACKNOWLEDGE):
+        if not isinstance(packet, RocePacket) or "payload_bytes" not in self._known():
+            return 0
+        if packet.bth.opcode in (Opcode.CNP, Opcode.SELECTIVE_ACKNOWLEDGE):
             return 0
         return len(packet.payload)
 
@@ -99,7 +160,7 @@ class RoceCapture(CapturedPacket):
     @property
     def refusal(self) -> Refusal | None:
         aeth = self.content.aeth if isinstance(self.content, RocePacket) else None
-        if aeth is None:
+        if aeth is None or "syndrome" not in self._known():
             return None
         return {NAK: Refusal.NAK, RNR_NAK: Refusal.NOT_READY}.get(kind_of(aeth.syndrome))
 
@@ -150,28 +211,34 @@ def selective_psns(packet: RocePacket) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
-class _Decoder:
-    """Decodes the packets of one capture, in their order."""
+class RoceDecoder:
+    """Decodes the packets of one capture, in their order, as `make` has them. `has_icrc_for` tells whether the ICRC of
+    a whole packet is the one of an IP header with an identification."""
 
-    def __init__(self) -> None:
-        self._psns: dict[tuple[str, str, int, bool], dict[int, None]] = {}
-        """By source, destination, queue pair and whether they are responses: PSNs that were seen, oldest first."""
+    def __init__(self, make: type[RoceCapture], has_icrc_for: Callable[[int, CapturedDatagram], bool]) -> None:
+        self._make, self._has_icrc_for = make, has_icrc_for
+        self._psns: dict[tuple[str, str, str, int, bool], dict[int, None]] = {}
+        """By VLANs and tunnels, source, destination, queue pair and whether they are responses: PSNs that were seen,
+        oldest first."""
 
     def __call__(self, datagram: CapturedDatagram) -> RoceCapture:
-        missing = datagram.length - len(datagram.payload)
+        there = len(datagram.payload)
+        missing = datagram.length - there
+        if datagram.snapped and not there:
+            return self._make(datagram, None, None, 0, False)
         try:
             packet = decode_roce(datagram.payload + bytes(missing))
             headers = datagram.length - len(packet.payload) - packet.bth.pad_bytes - ICRC_BYTES
-            if len(datagram.payload) < headers:
-                raise DecodeError(len(datagram.payload), f"{headers} bytes of headers are cut short")
+            if there < headers and not (datagram.snapped or datagram.fragment):
+                raise DecodeError(there, f"{headers} bytes of headers are cut short")
         except DecodeError as error:
-            return RoceCapture(datagram, error, None, 0, False)
-        seen_before = self._seen(datagram, packet)
+            return self._make(datagram, error, None, 0, False)
+        seen_before = there >= BTH_BYTES and self._seen(datagram, packet)
         if missing:
-            return RoceCapture(datagram, packet, None, 0, seen_before)
+            return self._make(datagram, packet, None, 0, seen_before)
         own = datagram.identification
-        good = next((number for number in dict.fromkeys((own, 0)) if _has_icrc_for(number, datagram)), None)
-        return RoceCapture(datagram, packet, good is not None, good or 0, seen_before)
+        good = next((number for number in dict.fromkeys((own, 0)) if self._has_icrc_for(number, datagram)), None)
+        return self._make(datagram, packet, good is not None, good or 0, seen_before)
 
     def _seen(self, datagram: CapturedDatagram, packet: RocePacket) -> bool:
         """Whether it was seen before; from now on it was."""
@@ -180,7 +247,7 @@ class _Decoder:
         is_response = layout.operation in _RESPONSES
         if packet.deth is not None or not (is_response or layout.operation in _REQUESTS):
             return False  # datagrams are never repeated, and acknowledgements have the PSNs of others
-        key = (datagram.source, datagram.destination, packet.bth.dest_qp, is_response)
+        key = (datagram.inside, datagram.source, datagram.destination, packet.bth.dest_qp, is_response)
         psns = self._psns.setdefault(key, {})
         if packet.bth.psn in psns:
             return True
@@ -206,4 +273,6 @@ def _has_icrc_for(identification: int, datagram: CapturedDatagram) -> bool:
     return True
 
 
-TRANSPORT = CapturedTransport(name=RoceCapture.transport, port=UDP_PORT, make_decoder=_Decoder)
+TRANSPORT = CapturedTransport(
+    name=RoceCapture.transport, port=UDP_PORT, make_decoder=lambda: RoceDecoder(RoceCapture, _has_icrc_for)
+)

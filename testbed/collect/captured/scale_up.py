@@ -10,15 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from testbed.collect.captured.packet import MALFORMED, CapturedPacket, Document, Refusal
-from testbed.collect.datagrams import ETHERNET, CapturedDatagram
-from testbed.collect.pcap import CapturedFrame
-from testbed.scale_up.ctlos import Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, LinkSignal, Nack
+from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, Document, Refusal
+from testbed.collect.layers.content import LinkFrame
+from testbed.scale_up.ctlos import (
+    CTLOS_BYTES,
+    Ack,
+    CfUpdate,
+    Ctlos,
+    CtlosType,
+    Init,
+    InitEcho,
+    LinkSignal,
+    Nack,
+    decode_ctlos,
+)
 from testbed.scale_up.cyclic import HALF_CYCLE, advance, distance
 from testbed.scale_up.frames import (
+    CONTROL_FRAME_BYTES,
+    CTLOS_SLOTS,
     ETHERNET_BYTES,
-    ETHERTYPE,
     FCS_BYTES,
+    LEAST_BYTES,
     OTHER_USERS,
     PREFIX_BYTES,
     CcUpdateFrame,
@@ -26,13 +38,27 @@ from testbed.scale_up.frames import (
     DataFrame,
     Frame,
     FrameCheck,
+    Prefix,
     decode_frame,
+    decode_prefix,
+    is_control,
 )
-from testbed.scale_up.headers import command_of, destination_of, header_bytes, kind_of
+from testbed.scale_up.headers import HeaderKind, command_of, destination_of, header_bytes, kind_of
 from testbed.transport.errors import DecodeError
 
 NAME: Final = "scale-up"
-_CUT: Final = "the capture has no more of the frame"
+_SETS_END: Final = ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class CutFrame:
+    """A frame that the capture cut within its headers."""
+
+    kind: str
+    """The kind of the frame, or `CUT`."""
+    prefix: Prefix | None = None
+    sets: tuple[Ctlos, ...] = ()
+    """Of a control frame, those that are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +68,7 @@ class ScaleUpCapture(CapturedPacket):
     `datagram` has the frame from behind its Ethernet header, Ethernet addresses, and nothing of IP and UDP.
     """
 
-    content: Frame | DecodeError
+    content: Frame | CutFrame | DecodeError
     seen_before: bool
     transport: ClassVar[str] = NAME
     checksum: ClassVar[str] = "FCS"
@@ -56,6 +82,8 @@ class ScaleUpCapture(CapturedPacket):
                 return "CC_UPDATE"
             case ControlFrame():
                 return "CONTROL"
+            case CutFrame(kind=kind):
+                return kind
             case _:
                 return MALFORMED
 
@@ -71,9 +99,12 @@ class ScaleUpCapture(CapturedPacket):
                 said = "CC_UPDATE " + ", ".join(f"VC {vc} = {count}" for vc, count in frame.counts)
             case ControlFrame():
                 said = "; ".join(map(describe_set, frame.items))
+            case CutFrame(kind=kind, prefix=prefix, sets=sets):
+                where = "" if prefix is None or kind == "CC_UPDATE" else f" VC {prefix.vc}"
+                said = "; ".join(map(describe_set, sets)) or f"{kind}{where}"
             case _:
                 return f"MALFORMED {frame}"
-        number = None if isinstance(frame, ControlFrame) else frame.sequence
+        number = self._sequence
         marks = [
             *(["AGAIN"] if self.seen_before else ()),
             *(["POISONED"] if self._check is FrameCheck.POISONED else ()),
@@ -91,10 +122,16 @@ class ScaleUpCapture(CapturedPacket):
         if isinstance(frame, DecodeError):
             return {"error": {"offset": frame.offset, "reason": frame.reason}}
         shown: Document = {"kind": self.kind, "fcs": None if self._check is None else self._check.name}
+        if self._sequence is not None:
+            shown["sequence"] = self._sequence
         match frame:
             case DataFrame():
                 shown |= {"sequence": frame.sequence, "vc": frame.vc, "header": frame.header._asdict()}
                 shown |= {"payload_length": len(frame.payload)}
+            case CutFrame(prefix=Prefix(kind=kind, vc=vc)) if kind is not HeaderKind.CC_UPDATE:
+                shown |= {"vc": vc}
+            case CutFrame(sets=sets) if sets:
+                shown |= {"type": [set_name(item) for item in sets], "set": list(map(describe_set, sets))}
             case CcUpdateFrame():
                 shown |= {"sequence": frame.sequence, "vcs": [vc for vc, _ in frame.counts]}
                 shown |= {"consumed": [count for _, count in frame.counts]}
@@ -119,7 +156,9 @@ class ScaleUpCapture(CapturedPacket):
         match self.content:
             case DataFrame(vc=vc):
                 return f"VC {vc}"
-            case CcUpdateFrame() | ControlFrame():
+            case CutFrame(prefix=Prefix(kind=kind, vc=vc)) if kind is not HeaderKind.CC_UPDATE:
+                return f"VC {vc}"
+            case CcUpdateFrame() | ControlFrame() | CutFrame():
                 return "link"
             case _:
                 return ""
@@ -135,8 +174,11 @@ class ScaleUpCapture(CapturedPacket):
     @property
     def refusal(self) -> Refusal | None:
         frame = self.content
-        nack = isinstance(frame, ControlFrame) and any(isinstance(item, Nack) for item in frame.items)
-        return Refusal.NAK if nack else None
+        match frame:
+            case ControlFrame(items=sets) | CutFrame(sets=sets):
+                return Refusal.NAK if any(isinstance(item, Nack) for item in sets) else None
+            case _:
+                return None
 
     @property
     def damaged(self) -> bool:
@@ -145,7 +187,19 @@ class ScaleUpCapture(CapturedPacket):
     @property
     def _check(self) -> FrameCheck | None:
         """What the check sequence says; None: not all of the frame is there."""
-        return None if isinstance(self.content, DecodeError) or self.datagram.snapped else self.content.check
+        if isinstance(self.content, DecodeError | CutFrame) or self.datagram.snapped:
+            return None
+        return self.content.check
+
+    @property
+    def _sequence(self) -> int | None:
+        match self.content:
+            case DataFrame(sequence=number) | CcUpdateFrame(sequence=number):
+                return number
+            case CutFrame(prefix=Prefix(sequence=number)):
+                return number
+            case _:
+                return None
 
 
 def set_name(item: Ctlos) -> str:
@@ -181,30 +235,15 @@ class ScaleUpDecoder:
         self._highest: dict[tuple[bytes, bytes], int] = {}
         """The number that is furthest on, by source and destination."""
 
-    def find(self, frame: CapturedFrame) -> ScaleUpCapture | None:
+    def find(self, frame: LinkFrame) -> ScaleUpCapture | None:
         """The frame with what is in it; None: it is none of a scale-up link."""
-        data = frame.data
-        if frame.link_type != ETHERNET or data[12:14] != ETHERTYPE.to_bytes(2, "big") or data[:6] == OTHER_USERS:
+        if frame.ethernet is None or frame.ethernet.data[:6] == OTHER_USERS:
             return None
-        content = _decode(data, frame.length)
-        seen = CapturedDatagram(
-            frame=frame.number,
-            time_ns=frame.time_ns,
-            source=data[6:12].hex(":"),
-            destination=data[:6].hex(":"),
-            source_port=0,
-            destination_port=0,
-            dscp=0,
-            ecn=0,
-            length=frame.length - ETHERNET_BYTES,
-            payload=data[ETHERNET_BYTES:],
-            trimmed=False,
-            snapped=len(data) < frame.length,
-            fragment=False,
-        )
-        return ScaleUpCapture(seen, content, self._was_seen(content))
+        data, length = frame.ethernet.data, frame.ethernet.length
+        content = _decode_cut(data, length) if len(data) < length else _decode(data)
+        return ScaleUpCapture(frame.seen, content, self._was_seen(content))
 
-    def _was_seen(self, content: Frame | DecodeError) -> bool:
+    def _was_seen(self, content: Frame | CutFrame | DecodeError) -> bool:
         match content:
             case ControlFrame(items=items, check=FrameCheck.GOOD):
                 way = content.source, content.destination
@@ -225,13 +264,42 @@ class ScaleUpDecoder:
                 return False
 
 
-def _decode(data: bytes, length: int) -> Frame | DecodeError:
-    """What the start of a frame of `length` bytes says; what the capture has not counts as zeros."""
+def _decode(data: bytes) -> Frame | DecodeError:
     try:
-        frame = decode_frame(data.ljust(length, b"\0"))
+        return decode_frame(data)
     except DecodeError as error:
-        return error if error.offset < len(data) or len(data) == length else DecodeError(len(data), _CUT)
-    needed = length - FCS_BYTES
+        return error
+
+
+def _decode_cut(data: bytes, length: int) -> Frame | CutFrame | DecodeError:
+    """What the captured start of a frame of `length` bytes says."""
+    if is_control(data):
+        captured = range(ETHERNET_BYTES, min(len(data), _SETS_END) - CTLOS_BYTES + 1, CTLOS_BYTES)
+        try:
+            sets = tuple(decode_ctlos(data, at) for at in captured if any(data[at : at + CTLOS_BYTES]))
+        except DecodeError as error:
+            return error
+        if length != CONTROL_FRAME_BYTES:
+            return _decode(data.ljust(length, b"\0"))
+        return CutFrame("CONTROL", sets=sets)
+    if len(data) < ETHERNET_BYTES + PREFIX_BYTES:
+        return CutFrame(CUT)
+    frame = _decode(data.ljust(length, b"\0"))
+    if isinstance(frame, DecodeError):
+        if _is_certain(frame, len(data), length):
+            return frame
+        prefix = decode_prefix(data.ljust(LEAST_BYTES, b"\0"))
+        return CutFrame(prefix.kind.name, prefix)
     if isinstance(frame, DataFrame):
         needed = ETHERNET_BYTES + PREFIX_BYTES + header_bytes(kind_of(frame.header))
-    return frame if len(data) >= min(needed, length) else DecodeError(len(data), _CUT)
+    else:
+        needed = length - FCS_BYTES
+    if len(data) >= needed or isinstance(frame, ControlFrame):
+        return frame
+    prefix = decode_prefix(data.ljust(LEAST_BYTES, b"\0"))
+    return CutFrame(prefix.kind.name, prefix)
+
+
+def _is_certain(error: DecodeError, captured: int, length: int) -> bool:
+    """Tell whether the rest of the frame, which the capture has not, could not have mended it."""
+    return error.offset < captured or error.offset >= length - FCS_BYTES

@@ -279,6 +279,12 @@ class LinkControl:
             actual=self._actual(item),
         )
 
+    def rate_bps(self, port: str) -> int | None:
+        """What `port` sends at most, as the kernel has it; None: it is not shaped."""
+        item = self._port(port)
+        classes = wire.read_classes(self._route(item), item.ifindex)
+        return 8 * classes[0].ceil if classes else None
+
     def port_now(self, port: PortPlan, change: WireChange | None) -> PortPlan:
         """The port as it is with `change`."""
         if change is None:
@@ -503,10 +509,9 @@ class LinkControl:
     def _actual(self, port: PortPlan) -> dict[str, Any]:
         route = self._route(port)
         counters = read_counters(route).get(port.name)
-        classes = wire.read_classes(route, port.ifindex)
         actual: dict[str, Any] = {
             "carrier": counters is not None and counters.up,
-            "rate_bps": 8 * classes[0].ceil if classes else None,
+            "rate_bps": self.rate_bps(f"{port.node}:{port.name}"),
         }
         if self._has_qos(port):
             record = self._open_maps().ports[self._numbers[port.peer]]

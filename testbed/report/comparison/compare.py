@@ -23,6 +23,9 @@ MIN_CHANGE = 0.01
 """Relative differences below it are none, however sure they are."""
 OF_BACKEND = frozenset({"clock", "k", "lab.k", "lab.nic_bps"})
 """Keys that differ between an emulation and a simulation of the same, which are comparable nevertheless."""
+OF_WHAT_IS_MEASURED = frozenset({"workload", "clock"})
+"""Where records differ in these, their figures are not of the same thing. Where they differ in anything else, such as
+the design of the fabric, the transport or a fault, that is what is compared."""
 ALL = "all"
 """In place of metrics' names: judge every one that has a better and a worse."""
 
@@ -74,7 +77,7 @@ class MetricChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`differing` are the keys in which the two are not comparable, with both values; forced if not empty."""
+    """`differing` are the keys in which the two differ, with both values."""
 
     base: str
     other: str
@@ -84,6 +87,11 @@ class Comparison:
     """Points that the other one does not have."""
     differing: Mapping[str, tuple[Any, Any]]
     notes: Sequence[str]
+
+    @property
+    def incomparable(self) -> Mapping[str, tuple[Any, Any]]:
+        """Those of `differing` which make the figures those of different things; forced if not empty."""
+        return _incomparable(self.differing)
 
     @property
     def verdict(self) -> Change:
@@ -109,8 +117,8 @@ def compare_records(
 ) -> Comparison:
     """Return what became of each metric from `base` to `other`.
 
-    Raises `RecordError` where they are not comparable or one is not to be trusted (unless `force`), where they have
-    no point in common, and for a metric that neither has.
+    Raises `RecordError` where they measured different things or one is not to be trusted (unless `force`), where they
+    have no point in common, and for a metric that neither has.
     """
     differing = differences(base, other)
     doubts = [
@@ -119,19 +127,22 @@ def compare_records(
         if record.verdict.outcome is Outcome.INVALID
     ]
     if not force:
-        _refuse(names, differing, doubts)
+        _refuse(names, _incomparable(differing), doubts)
     pairs, only_base, only_other = _match(base, other)
     if not pairs:
         raise RecordError(f"{names[0]} and {names[1]} have no point in common", hint=_points_hint(base, other))
     wanted = _judged(base, other, metrics)
     across = across_backends(base, other)
-    changes = _changes(pairs, wanted, alpha, min_change, in_real_units=across)
+    rescaled = any(ours.lab.k != theirs.lab.k for ours, theirs in pairs)
+    changes = _changes(pairs, wanted, alpha, min_change, in_real_units=across or rescaled)
     notes = [*doubts, *_notes(changes, alpha)]
     if across:
         backends = [
             f"{name} is {_WORDS[one.environment.backend]}" for name, one in zip(names, (base, other), strict=True)
         ]
         notes.append(f"{' and '.join(backends)}: times and rates are those of the real fabric")
+    elif rescaled:
+        notes.append("their time scales differ: times and rates are those of the real fabric")
     return Comparison(
         base=names[0],
         other=names[1],
@@ -185,11 +196,15 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _incomparable(differing: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    return {key: values for key, values in differing.items() if key.partition(".")[0] in OF_WHAT_IS_MEASURED}
+
+
 def _refuse(names: tuple[str, str], differing: Mapping[str, tuple[Any, Any]], doubts: Sequence[str]) -> None:
     if differing:
         lines = [f"  {key}: {a!r} in {names[0]}, {b!r} in {names[1]}" for key, (a, b) in list(differing.items())[:12]]
         raise RecordError(
-            "these records are not comparable:\n" + "\n".join(lines),
+            "these records are not comparable, as they measured different things:\n" + "\n".join(lines),
             hint="--force compares them nevertheless, where the difference is what you want to see",
         )
     if doubts:

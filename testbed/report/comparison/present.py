@@ -72,7 +72,10 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
 
 def remarks(comparison: Comparison) -> list[str]:
     """Return what a reader has to know beside the numbers."""
-    lines = [f"not comparable in {key}: {a!r} and {b!r}" for key, (a, b) in comparison.differing.items()]
+    lines = [
+        f"{'not comparable in' if key in comparison.incomparable else 'compared:'} {key}: {a!r} and {b!r}"
+        for key, (a, b) in comparison.differing.items()
+    ]
     if comparison.only_base:
         lines.append(f"only in {comparison.base}: {', '.join(comparison.only_base)}")
     if comparison.only_other:
@@ -124,6 +127,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "other": comparison.other,
         "verdict": comparison.verdict.value,
         "differing": {key: list(pair) for key, pair in comparison.differing.items()},
+        "incomparable": list(comparison.incomparable),
         "only_base": list(comparison.only_base),
         "only_other": list(comparison.only_other),
         "notes": list(comparison.notes),

@@ -5,9 +5,10 @@ Of several networks each is a cluster, the back end's above the hosts, the other
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from testbed.model import Lab, Link, LinkKind, Node, NodeKind
+from testbed.model.link_condition import LinkCondition
 from testbed.report.graph.grouping import Grouping, Segment, Tier, group_lab
 from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.report.graph.management import pictured
@@ -15,11 +16,17 @@ from testbed.report.graph.scale_up import with_domains
 
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
 _NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d", "#0b7285")
+_DOWN, _CHANGED = "#c92a2a", "#e67700"
+"""Of links that are down, and of those that are otherwise not as declared."""
 _FILL = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
 
 
-def render_dot(lab: Lab) -> str:
-    """`lab` in the DOT language, for `dot -Tsvg`. Interface names are head and tail labels where there is room."""
+def render_dot(lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None) -> str:
+    """`lab` in the DOT language, for `dot -Tsvg`. Interface names are head and tail labels where there is room.
+
+    `conditions` are those of links of a running lab by their lower ends: what is not as declared is drawn so.
+    """
+    conditions = conditions or {}
     lab = pictured(with_domains(lab))
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
@@ -41,7 +48,7 @@ def render_dot(lab: Lab) -> str:
         lines += _back_end(grouping, hosts=True)
     numbers = {layer.name: layer.number for layer in layers}
     low = {node.name for node in lab.nodes if node.kind is NodeKind.SERVER}
-    lines += [_edge(link, labels, numbers.get(link.network, 0), low) for link in lab.links]
+    lines += [_edge(link, labels, numbers.get(link.network, 0), low, conditions.get(str(link.a))) for link in lab.links]
     return "\n".join([*lines, "}", ""])
 
 
@@ -87,10 +94,16 @@ def _nodes(nodes: Iterable[Node], grouping: Grouping, indent: str) -> Iterator[s
         yield f"{indent}{{ rank=same; {' '.join(_quoted(node.name) + ';' for node in members)} }}"
 
 
-def _edge(link: Link, labels: bool, network: int, low: Collection[str]) -> str:
+def _edge(link: Link, labels: bool, network: int, low: Collection[str], condition: LinkCondition | None) -> str:
     """`low` are the nodes that stand below the other end of their links though they are named first."""
-    attributes = [f"tooltip={_quoted(f'{link.b} -- {link.a}, {link.rate}')}"]
-    if network:
+    tooltip = f"{link.b} -- {link.a}, {link.rate if condition is None else condition.rate}"
+    troubled = condition is not None and not condition.as_declared
+    attributes = [f"tooltip={_quoted(tooltip + (f', {condition.words}' if condition and troubled else ''))}"]
+    if condition is not None and troubled:
+        colour = _CHANGED if condition.up else _DOWN
+        attributes.append(f'color="{colour}", fontcolor="{colour}", style={"bold" if condition.up else "dashed"}')
+        attributes.append(f"label={_quoted(str(condition.rate) if condition.up else 'down')}")
+    elif network:
         attributes.append(f'color="{_NETWORK_COLOURS[network]}"')
     elif link.rail:
         attributes.append(f'color="{_colour(link.rail)}"')

@@ -8,9 +8,10 @@ Of several networks each is a subgraph, the back end's above the hosts, the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.model import BACKEND, Lab, Node, NodeKind
+from testbed.model.link_condition import LinkCondition
 from testbed.report.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab, short_name
 from testbed.report.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.report.graph.management import pictured
@@ -22,11 +23,11 @@ MAX_EDGES = 400
 _CLASSES = {Tier.SUPER_SPINE: "core", Tier.SPINE: "spine", Tier.RAIL: "leaf", Tier.HOST: "host"}
 
 
-def render_mermaid(lab: Lab) -> str:
-    """`lab` as a Mermaid flowchart."""
+def render_mermaid(lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None) -> str:
+    """`lab` as a Mermaid flowchart. `conditions` are those of links of a running lab by their lower ends."""
     lab = pictured(with_domains(lab))
     layers = layers_of(lab)
-    chart = _Chart(lab, group_layers(lab, layers) if layers else group_lab(lab), layers)
+    chart = _Chart(lab, group_layers(lab, layers) if layers else group_lab(lab), layers, conditions or {})
     bundles = chart.bundles()
     if len(bundles) > MAX_EDGES:
         chart.condense_hosts()
@@ -40,7 +41,10 @@ def render_mermaid(lab: Lab) -> str:
 class _Chart:
     """`aliases` maps a node's name to that of the box that stands for it; `boxes` has those boxes' labels."""
 
-    def __init__(self, lab: Lab, grouping: Grouping, layers: Sequence[Layer]) -> None:
+    def __init__(
+        self, lab: Lab, grouping: Grouping, layers: Sequence[Layer], conditions: Mapping[str, LinkCondition]
+    ) -> None:
+        self.conditions = conditions
         self.lab = lab
         self.layers = layers
         self.grouping = grouping
@@ -146,9 +150,17 @@ class _Chart:
         ends = f"{self.ids[bundle.upper]}", f"{self.ids[bundle.lower]}"
         if self.layers and bundle.links[0].network != BACKEND:
             ends = ends[1], ends[0]  # what is named first stands above
-        if len(bundle.links) == 1:
-            return f"  {ends[0]} --- {ends[1]}"
-        return f'  {ends[0]} ---|"{len(bundle.links)} links, {Rate(bundle.rate_bps)}"| {ends[1]}'
+        count, now = len(bundle.links), [self.conditions.get(str(link.a)) for link in bundle.links]
+        down = sum(one is not None and not one.up for one in now)
+        rate = Rate(
+            sum((link.rate if one is None else one.rate).bps for link, one in zip(bundle.links, now, strict=True))
+        )
+        words = [f"{count} links"] if count > 1 else []
+        words += [f"{down} down" if count > 1 else "down"] if down else []
+        changed = any(one is not None and one.changes for one in now)
+        words += [str(rate)] if down < count and (count > 1 or changed) else []
+        line = "-.-" if down == count else "---"
+        return f"  {ends[0]} {line}" + (f'|"{", ".join(words)}"|' if words else "") + f" {ends[1]}"
 
 
 def _escaped(text: str) -> str:

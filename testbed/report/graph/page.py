@@ -16,7 +16,8 @@ from markupsafe import Markup
 
 from testbed.fabric import Sizing, measure_sizing
 from testbed.fabric.sizing import seen_for_sizing
-from testbed.model import BACKEND, OUT_OF_BAND, Lab, NodeKind
+from testbed.model import BACKEND, OUT_OF_BAND, Lab, Link, NodeKind
+from testbed.model.link_condition import LinkCondition
 from testbed.report.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
 from testbed.report.graph.layers import Layer, group_layers, lay_out_layers, layers_of
 from testbed.report.graph.layout import Layout, lay_out
@@ -26,14 +27,21 @@ from testbed.report.graph.svg import colour_class, draw_svg, state_class
 from testbed.units import Rate
 
 
-def render_html(lab: Lab, *, status: Mapping[str, str] | None = None, k: float | None = None) -> str:
+def render_html(
+    lab: Lab,
+    *,
+    status: Mapping[str, str] | None = None,
+    k: float | None = None,
+    conditions: Mapping[str, LinkCondition] | None = None,
+) -> str:
     """A page that shows `lab`, to open in a browser.
 
     `k` is the time scale of a lab that is deployed; without it that of the file, if it has one.
     `status` maps nodes to states as `inspect` has them ("running", "degraded", ...); nodes it does not
-    name get no mark.
+    name get no mark. `conditions` are those of links by their lower ends ("node:interface"): links that
+    are down, or otherwise not as declared, are drawn so, and listed.
     """
-    status, k = status or {}, k or lab.scale.time
+    status, k, conditions = status or {}, k or lab.scale.time, conditions or {}
     written, whole = lab, with_domains(lab)
     lab = pictured(whole)
     layers = layers_of(lab)
@@ -47,8 +55,8 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None, k: float |
         lab=lab,
         css=Markup((here / "page.css").read_text(encoding="utf-8")),
         js=Markup((here / "page.js").read_text(encoding="utf-8")),
-        svg=Markup(draw_svg(lab, grouping, layout, status)),
-        data=Markup(_script_json(_data(lab, whole, grouping, layout, layers, status))),
+        svg=Markup(draw_svg(lab, grouping, layout, status, conditions)),
+        data=Markup(_script_json(_data(lab, whole, grouping, layout, layers, status, conditions))),
         rails=[
             (rail, colour_class(rail)) for rail in sorted({rail for has in grouping.rails.values() for rail in has})
         ],
@@ -58,6 +66,11 @@ def render_html(lab: Lab, *, status: Mapping[str, str] | None = None, k: float |
         measured=measured,
         trays=len(layout.trays),
         states=sorted({(state_class(state), state) for state in status.values()}, key=_by_severity),
+        troubled=[
+            (f"{link.a} – {link.b}", conditions[str(link.a)])
+            for link in lab.links
+            if str(link.a) in conditions and not conditions[str(link.a)].as_declared
+        ],
     )
 
 
@@ -161,7 +174,13 @@ class _Table:
 
 
 def _data(
-    lab: Lab, whole: Lab, grouping: Grouping, layout: Layout, layers: Sequence[Layer], status: Mapping[str, str]
+    lab: Lab,
+    whole: Lab,
+    grouping: Grouping,
+    layout: Layout,
+    layers: Sequence[Layer],
+    status: Mapping[str, str],
+    conditions: Mapping[str, LinkCondition],
 ) -> dict[str, object]:
     """Return what the script knows of the lab; `page.js` names the columns. Where there are several networks, nodes and
     links have one column more, the number of theirs: -1 for a host. Rails are those of the back end then."""
@@ -177,10 +196,8 @@ def _data(
             numbers[link.b.node],
             interfaces.number(link.b.interface),
             link.rail if not layers or link.network == BACKEND else 0,
-            properties.number(
-                f"{link.rate}|MTU {link.mtu_bytes}" + (f"|delay {link.delay.value}" if link.delay else "")
-            ),
-            link.rate.bps // 1_000_000,
+            properties.number(_properties(link, conditions.get(str(link.a)))),
+            (conditions[str(link.a)].rate if str(link.a) in conditions else link.rate).bps // 1_000_000,
             *((numbered[link.network],) if layers else ()),
         ]
         for link in lab.links
@@ -211,6 +228,16 @@ def _data(
         **({"rail": "NIC port"} if network_alone(lab) else {}),
         **({"leaf": LEAF_NAME, "networks": {layer.number: layer.name for layer in layers}} if layers else {}),
     }
+
+
+def _properties(link: Link, condition: LinkCondition | None) -> str:
+    """What the side panel says of a link, in parts."""
+    parts = [str(link.rate), f"MTU {link.mtu_bytes}", *([f"delay {link.delay.value}"] if link.delay else [])]
+    if condition is not None and not condition.as_declared:
+        if condition.rate != link.rate:
+            parts[0] = f"{condition.rate} (declared {link.rate})"
+        parts.insert(0, "not as declared" if condition.up else "down")
+    return "|".join(parts)
 
 
 def _script_json(data: object) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
 from testbed.model import BACKEND, Lab, NodeKind
+from testbed.model.link_condition import LinkCondition
 from testbed.report.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, network_alone
 from testbed.report.graph.layout import (
     CELL_GAP,
@@ -53,9 +54,15 @@ def state_class(state: str) -> str:
     return STATE_CLASSES.get(state, "bad")
 
 
-def draw_svg(lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str]) -> str:
+def draw_svg(
+    lab: Lab,
+    grouping: Grouping,
+    layout: Layout,
+    status: Mapping[str, str],
+    conditions: Mapping[str, LinkCondition],
+) -> str:
     """The `<svg>` element."""
-    return _Drawing(lab, grouping, layout, status).text()
+    return _Drawing(lab, grouping, layout, status, conditions).text()
 
 
 def _short(rate_bps: int) -> str:
@@ -77,7 +84,15 @@ def _number(value: float) -> str:
 
 
 class _Drawing:
-    def __init__(self, lab: Lab, grouping: Grouping, layout: Layout, status: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        grouping: Grouping,
+        layout: Layout,
+        status: Mapping[str, str],
+        conditions: Mapping[str, LinkCondition],
+    ) -> None:
+        self.conditions = conditions
         self.grouping = grouping
         self.layout = layout
         self.status = status
@@ -208,7 +223,15 @@ class _Drawing:
         x1, y1, x2, y2 = (_number(value) for value in (line.x1, line.y1, line.x2, line.y2))
         fall = _number(line.y1 + 26.0)
         path = f"C{x1} {fall} {x2} {fall} {x2} {y2}" if line.kind == "level" else f"L{x2} {y2}"
-        return f'<path class="k {line.kind} net{number}" {self._ends(line)}{_weight(line)} d="M{x1} {y1}{path}"/>'
+        classes = f"k {line.kind} net{number}{self._condition(line)}"
+        return f'<path class="{classes}" {self._ends(line)}{_weight(line)} d="M{x1} {y1}{path}"/>'
+
+    def _condition(self, line: Line) -> str:
+        """The class of a line whose links are not as declared: all down, or some of them otherwise."""
+        found = [self.conditions[str(link.a)] for link in line.bundle.links if str(link.a) in self.conditions]
+        if found and len(found) == len(line.bundle.links) and not any(one.up for one in found):
+            return " down"
+        return " changed" if any(not one.as_declared for one in found) else ""
 
     def _ends(self, line: Line) -> str:
         return f'data-a="{self.numbers[line.bundle.upper]}" data-b="{self.numbers[line.bundle.lower]}"'
@@ -250,7 +273,7 @@ class _Drawing:
         else:
             middle = _number((line.y1 + line.y2) / 2)
             path = f"M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}"
-        classes = f"k {line.kind} {colour_class(rail)}" + (f" r{rail}" if rail else "")
+        classes = f"k {line.kind} {colour_class(rail)}" + (f" r{rail}" if rail else "") + self._condition(line)
         return f'<path class="{classes}" {self._ends(line)}{_weight(line)} d="{path}"/>'
 
     def _classes(self, name: str) -> str:

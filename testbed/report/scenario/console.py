@@ -219,11 +219,11 @@ def _collective_table(rows: list[CollectiveRow]) -> Table:
             row.datatype,
             row.redop,
             "-1" if row.root is None else f"{row.root}",
-            f"{row.seconds * 1e6:,.0f}",
-            f"{row.algbw / 1e6:,.2f}",
-            f"{row.busbw / 1e6:,.2f}",
+            row.time_text,
+            f"{row.algbw / 1e6:.2f}",
+            f"{row.busbw / 1e6:.2f}",
             MISSING if row.share is None else f"{row.share:.1%}",
-            f"{row.real_busbw / 1e9:,.2f}",
+            f"{row.real_busbw / 1e9:.2f}",
             "N/A" if row.wrong is None else f"{row.wrong}",
         ]
         _row(table, *([row.point] if several else []), f"{row.kind} {row.algorithm} x{row.ranks}", *cells)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from testbed.report.scenario.nccl_table import NCCL_FILE, nccl_tests_text
 from testbed.report.scenario.page import render_report
 from testbed.report.scenario.tables import (
     CHANNELS_FILE,
@@ -32,12 +33,14 @@ def write_report_files(record: Record, directory: Path) -> Path:
     Each is written whole or not at all. Raises `RecordError` where the disk does not take one.
     """
     # JSON can hold halves of surrogate pairs, which no encoding can write: a question mark stands for them
+    collectives = nccl_tests_text(record.points)
     contents = {
         SUMMARY_FILE: encode_summary(record),
         METRICS_FILE: metrics_csv(record).encode(errors="replace"),
         TRANSFERS_FILE: transfers_csv(record).encode(errors="replace"),
         CHANNELS_FILE: channels_csv(record).encode(errors="replace"),
         **({REQUESTS_FILE: requests_csv(record).encode(errors="replace")} if has_requests(record) else {}),
+        **({NCCL_FILE: collectives.encode(errors="replace")} if collectives else {}),
         JUNIT_FILE: junit_xml(record),
         REPORT_FILE: render_report(record).encode(errors="replace"),
     }

@@ -32,7 +32,7 @@ from testbed.report.scenario.figures import (
     unit_of,
 )
 from testbed.report.scenario.latencies import latency_rows
-from testbed.report.scenario.nccl_table import collective_rows
+from testbed.report.scenario.nccl_table import NCCL_FILE, collective_rows
 from testbed.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, NetworkRow, network_rows, tenant_rows
 from testbed.report.scenario.packet_fates import fates_of
 from testbed.report.scenario.plots import Plot, draw_overview, draw_run
@@ -139,6 +139,7 @@ def render_report(record: Record) -> str:
             TRANSFERS_FILE,
             CHANNELS_FILE,
             *([REQUESTS_FILE] if has_requests(record) else []),
+            *([NCCL_FILE] if any(map(collective_rows, record.points)) else []),
         ),
         max_rows=MAX_ROWS,
         max_flows=min(MAX_FLOWS, max(8, MAX_FLOW_ROWS // max(1, len(record.points)))) if many else MAX_FLOWS,

@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from waiting import until
 
+from testbed.cli.labs.graph import graph as draw_graph
+from testbed.cli.labs.inspect_views import show_view
+from testbed.cli.labs.node_filter import NodeFilter
+from testbed.cli.nodes.link_conditions import read_conditions
+from testbed.cli.output import Format
 from testbed.deploy.links.changes import LinkChange, LinkControl
 from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.check import CheckStatus
@@ -142,6 +148,38 @@ def test_the_rate_is_what_the_kernel_then_does(sandbox: Any) -> None:
         assert shown.now.rate_bps == declared // 4
         assert shown.actual["rate_bps"] == pytest.approx(declared / 4, rel=0.001)
         assert control.show(OTHER).actual["rate_bps"] == pytest.approx(declared, rel=0.001)
+    sandbox.destroy()
+
+
+@pytest.mark.parametrize("qos", [False, True])
+def test_views_of_links_show_them_as_they_are(
+    sandbox: Any, qos: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was changed is shown with what is declared beside it, and what the kernel has counts."""
+    monkeypatch.setenv("COLUMNS", "400")
+    lab = sandbox.deploy(tiny(sandbox, qos=qos)).lab
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(lab.state.state))
+    monkeypatch.setenv("TESTBED_RUN_DIR", str(lab.state.run))
+    first = read_conditions(lab)
+    assert first and all(one.as_declared and one.rate == one.declared_rate for one in first.values())
+    declared = first[NIC].declared_rate
+    with LinkControl(lab) as control:
+        control.set(NIC, LinkChange(rate_share=0.25))
+        control.set(OTHER, LinkChange(up=False))
+    show_view("links", lab.name, None, None, NodeFilter.parse(None), Format.JSON)
+    rows = {row["a"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows[NIC]["rate"] == str(Rate(declared.bps // 4)) and rows[NIC]["declared_rate"] == str(declared)
+    assert rows[NIC]["lab_rate"] != rows[NIC]["declared_lab_rate"] and rows[NIC]["changes"][0].startswith(f"{NIC} -> ")
+    assert (rows[NIC]["state"], rows[OTHER]["state"], rows[OTHER]["changes"]) == ("up", "down", [])
+    show_view("links", lab.name, None, None, NodeFilter.parse(None), Format.TABLE)
+    assert f"(declared {declared})" in " ".join(capsys.readouterr().out.split())
+    draw_graph(None, lab.name, None, None, "dot", None)
+    drawn = [line for line in capsys.readouterr().out.splitlines() if " -- " in line]
+    assert sum('label="down"' in line for line in drawn) == 1
+    assert sum(f'label="{Rate(declared.bps // 4)}"' in line for line in drawn) == 1
+    with LinkControl(lab) as control:
+        control.reset_all()
+    until(lambda: all(one.as_declared for one in read_conditions(lab).values()), "every link is as declared again")
     sandbox.destroy()
 
 

@@ -28,10 +28,15 @@ def ipv4(
 
 
 def ipv6(
-    body: bytes, *, traffic_class: int = 0, extensions: Sequence[tuple[int, bytes]] = (), length: int | None = None
+    body: bytes,
+    *,
+    traffic_class: int = 0,
+    extensions: Sequence[tuple[int, bytes]] = (),
+    length: int | None = None,
+    protocol: int = 17,
 ) -> bytes:
     """From fd00::1 to fd00::2. Extensions are (number, header after its next-header byte)."""
-    numbers = [number for number, _ in extensions] + [17]
+    numbers = [number for number, _ in extensions] + [protocol]
     chain = b"".join(bytes([following]) + rest for (_, rest), following in zip(extensions, numbers[1:], strict=True))
     addresses = ip_address("fd00::1").packed + ip_address("fd00::2").packed
     total = len(chain) + len(body) if length is None else length
@@ -44,6 +49,38 @@ def ethernet(packet: bytes, *, tags: Sequence[int] = (), pad: bool = False) -> b
     tagged = b"".join(struct.pack("!HH", tpid, 42) for tpid in tags)
     frame = b"\x02" * 5 + b"\x02" + b"\x02" * 5 + b"\x01" + tagged + struct.pack("!H", kind) + packet
     return frame.ljust(60, b"\0") if pad else frame
+
+
+def vxlan(frame: bytes, vni: int = 5010, *, flags: int = 0x08, port: int = 4789) -> bytes:
+    """A datagram around an Ethernet frame (RFC 7348)."""
+    return udp(struct.pack("!II", flags << 24, vni << 8) + frame, source_port=61_000, port=port)
+
+
+def geneve(body: bytes, protocol: int = 0x6558, *, options: bytes = b"") -> bytes:
+    """A datagram around an Ethernet frame or an IP packet (RFC 8926), with VNI 77."""
+    return udp(struct.pack("!BBHI", len(options) // 4, 0, protocol, 77 << 8) + options + body, port=6081)
+
+
+def gre(
+    body: bytes, protocol: int, *, key: int | None = None, sequence: int | None = None, sums: bool = False
+) -> bytes:
+    """A GRE header and what is behind it (RFC 2784, 2890); below it is IP protocol 47."""
+    flags = 0x8000 * sums | 0x2000 * (key is not None) | 0x1000 * (sequence is not None)
+    words = [word for word in (0 if sums else None, key, sequence) if word is not None]
+    return struct.pack(f"!HH{len(words)}I", flags, protocol, *words) + body
+
+
+def erspan_2(frame: bytes, *, session: int = 9, truncated: bool = False) -> bytes:
+    """A mirror's copy of a frame that came in VLAN 100 with priority 3; below it is IP protocol 47."""
+    header = struct.pack("!HHI", 1 << 12 | 100, 3 << 13 | 0x400 * truncated | session, 5)
+    return gre(header + frame, 0x88BE, sequence=1)
+
+
+def erspan_3(body: bytes, *, kind: int = 0, subheader: bytes = b"") -> bytes:
+    """The same in type III, with session 8; `kind` is the frame type."""
+    last = 0x8000 | kind << 10 | bool(subheader)
+    header = struct.pack("!HHIHH", 2 << 12 | 100, 8, 1_000, 0, last)
+    return gre(header + subheader + body, 0x22EB, sequence=1)
 
 
 def cooked(packet: bytes) -> bytes:

@@ -79,7 +79,8 @@ def test_lines_and_the_counts_at_the_end(capture: str, capsys: pytest.CaptureFix
         f"   5.000000005  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     {summary(decode_packet(OTHER))}",
     ]
     assert shown.err == (
-        "7 frames, 6 UET packets: 2 RUD_REQ, 2 ACK, 1 NACK, 1 malformed; 1 trimmed, 1 marked CE, 0 retransmitted\n"
+        "7 frames, 6 UET packets: 2 RUD_REQ, 2 ACK, 1 NACK, 1 malformed; 1 trimmed, 1 marked CE, 0 retransmitted;"
+        " left alone: 1 DNS\n"
     )
 
 
@@ -98,6 +99,8 @@ def test_json_has_every_field(capture: str, capsys: pytest.CaptureFixture[str]) 
         "captured_length": 60,
         "trimmed": False,
         "fragment": False,
+        "encapsulation": [],
+        "cut": False,
         "malformed": False,
         **json.loads(json.dumps(describe(decode_packet(WRITE + b"data")))),
     }
@@ -160,8 +163,9 @@ def test_count_counts_what_is_shown(capture: str, capsys: pytest.CaptureFixture[
     print_packets(capture, Format.JSON, count=2, filters=["dst=10.0.0.1"])
     shown = capsys.readouterr()
     assert [json.loads(line)["frame"] for line in shown.out.splitlines()] == [2, 3]
-    assert shown.err.startswith("3 frames, 3 UET packets")
-    assert shown.err.endswith("2 shown\n")
+    counted = json.loads(shown.err)
+    assert (counted["frames"], counted["shown"]) == (3, 2)
+    assert counted["packets"] == {"UET": {"RUD_REQ": 1, "ACK": 1, "NACK": 1}}
 
 
 def test_a_field_that_no_packet_has_is_pointed_out(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,17 +191,30 @@ def test_a_limited_capture_is_not_malformed(tmp_path: Path, capsys: pytest.Captu
     path = tmp_path / "short.pcap"
     path.write_bytes(make.pcap(FRAMES[:1], snaplen=58))
     (line,) = output(capsys, str(path))
-    assert line.endswith("PSN 5 CLEAR 4 [AR SYN] | 4 B (captured: 16 of 60 B)")
+    assert line.endswith("PSN 5 CLEAR 4 [AR SYN] | WRITE | 4 B (cut by the capture: 16 of 60 B)")
 
 
 def test_an_unread_link_type_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "radio.pcap"
     path.write_bytes(make.pcap(FRAMES[:2], link_type=127))
-    print_packets(str(path), Format.TABLE)
+    with pytest.raises(TestbedError, match="link type 127 is not read") as refused:
+        print_packets(str(path), Format.TABLE)
+    assert refused.value.hint is not None and "Ethernet (1)" in refused.value.hint
     assert capsys.readouterr().err == (
-        "2 frames, no UET, RoCE or scale-up packet; 0 trimmed, 0 marked CE, 0 retransmitted;"
+        "2 frames, no UET, RoCE, RoCEv1, scale-up or MAC control packet; 0 trimmed, 0 marked CE, 0 retransmitted;"
         " 2 frames of link type 127, which is not read\n"
     )
+
+
+def test_frames_of_other_link_types_are_no_reason_to_refuse_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "both.pcapng"
+    interfaces = make.interface(127) + make.interface()
+    path.write_bytes(make.section() + interfaces + make.enhanced(b"radio") + make.enhanced(FRAMES[1], index=1))
+    print_packets(str(path), Format.JSON)
+    counted = json.loads(capsys.readouterr().err)
+    assert (counted["packets"], counted["unread_link_types"]) == ({"UET": {"ACK": 1}}, {"127": 1})
 
 
 def test_what_precedes_damage_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

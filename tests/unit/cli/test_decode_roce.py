@@ -115,6 +115,8 @@ def test_the_summary_tells_what_each_queue_pair_had(tmp_path: Path, capsys: pyte
         "trimmed": 0,
         "malformed": 0,
         "bad_icrc": 1,
+        "cut": 0,
+        "inside": "",
     }
     assert (back["flow"], back["packets"], back["payload_bytes"]) == ("QP 0x000021", 3, 0)
     assert (back["cnps"], back["naks"], back["rnr_naks"], back["retransmitted"]) == (1, 1, 1, 0)
@@ -235,9 +237,11 @@ def test_a_limited_capture_is_not_malformed(tmp_path: Path, capsys: pytest.Captu
     assert isinstance(fields, dict)
     assert (fields["payload_bytes"], fields["pad_bytes"], fields["icrc_good"]) == (1001, 3, None)
     print_packets(path, Format.TABLE)
-    assert capsys.readouterr().out.endswith("1001 B (captured: 28 of 1036 B)\n")
+    assert capsys.readouterr().out.endswith("1001 B (cut by the capture: 28 of 1036 B)\n")
     (document,) = documents(capsys, capture_of(tmp_path, [roce_frame(long)], snaplen=69))
-    assert document["error"] == {"offset": 27, "reason": "28 bytes of headers are cut short"}
+    fields = document["roce"]
+    assert isinstance(fields, dict) and "dma_length" not in fields
+    assert (fields["rkey"], document["malformed"], document["cut"]) == ("0x0000beef", False, True)
 
 
 def test_what_cannot_be_decoded_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,7 +293,7 @@ def test_both_transports_in_one_capture(tmp_path: Path, capsys: pytest.CaptureFi
         ("RoCE", "QP 0x000011", 0),
         ("UET", "PDC 9", 1),
     ]
-    assert shown.err.startswith("2 frames, 1 RoCE packet: 1 RC_WRITE_ONLY; 1 UET packet: 1 NACK; 0 trimmed")
+    assert json.loads(shown.err)["packets"] == {"RoCE": {"RC_WRITE_ONLY": 1}, "UET": {"NACK": 1}}
 
 
 def test_the_icrc_is_the_crc_of_ethernet() -> None:

@@ -10,7 +10,8 @@ import tracemalloc
 import capture_files as make
 import pytest
 
-from testbed.collect.datagrams import CapturedDatagram, find_datagram
+from testbed.collect.layers.content import CapturedDatagram
+from testbed.collect.layers.walk import find_datagram
 from testbed.collect.pcap import MAX_FRAME_BYTES, CapturedFrame, CaptureError, read_capture
 
 PAYLOAD = b"sixteen bytes..."

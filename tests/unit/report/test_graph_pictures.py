@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from testbed.fabric import FabricParams, generate_fabric
 from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Role
+from testbed.model.link_condition import LinkCondition
 from testbed.report.graph import render_dot, render_html, render_mermaid
 from testbed.units import Rate
 
@@ -226,3 +228,49 @@ def test_every_design_and_an_empty_lab_can_be_drawn() -> None:
         lab = generate_fabric(FabricParams(design=design), name="x")
         assert sorted(Page(render_html(lab)).drawn_nodes()) == list(range(len(lab.nodes)))
     Page(render_html(Lab(name="empty", nodes=(), links=())))
+
+
+def condition(*, up: bool = True, rate: str = "100G", changes: tuple[str, ...] = ()) -> LinkCondition:
+    now, declared = Rate.parse(rate), Rate.parse("100G")
+    return LinkCondition(
+        up=up,
+        rate=now,
+        lab_rate=now.scaled(1000),
+        declared_rate=declared,
+        declared_lab_rate=declared.scaled(1000),
+        changes=changes,
+    )
+
+
+def test_links_that_are_not_as_declared_are_drawn_so() -> None:
+    """What is down, what sends slower, and what is as it should be, in each kind of picture."""
+    lab = written()
+    first, second = lab.links[:2]
+    slow = condition(rate="25G", changes=("leaf2:eth2 -> spine1:eth2: rate in the lab 25 Mbit/s",))
+    conditions = {str(first.a): condition(up=False), str(second.a): slow}
+    page = render_html(lab, conditions=conditions)
+    assert len(re.findall(r'<path class="k [^"]* down"', page)) == 1
+    assert len(re.findall(r'<path class="k [^"]* changed"', page)) == 1
+    assert f"<td>{first.a} – {first.b}</td><td>down</td>" in page
+    assert "rate in the lab 25 Mbit/s</td>" in page
+    data = json.loads(Page(page).scripts[0])
+    assert data["properties"][data["links"][0][5]].startswith("down|")
+    assert data["properties"][data["links"][1][5]].startswith("not as declared|25 Gbit/s (declared 100 Gbit/s)|")
+    assert data["links"][1][6] == 25_000
+    dot = render_dot(lab, conditions=conditions).splitlines()
+    assert sum("style=dashed" in line and 'label="down"' in line for line in dot) == 1
+    assert sum('label="25 Gbit/s"' in line for line in dot) == 1
+    chart = render_mermaid(lab, conditions=conditions)
+    assert chart.count('-.-|"down"|') == 1 and chart.count('---|"25 Gbit/s"|') == 1
+    for text in (render_html(lab, conditions=dict.fromkeys(conditions, condition())), render_html(lab)):
+        assert "not as declared</span>" not in text and not re.search(r'<path class="k [^"]* (down|changed)"', text)
+
+
+def test_a_bundle_with_a_link_that_is_down_says_how_many() -> None:
+    lab = written()
+    first = lab.links[0]
+    second = replace(first, a=replace(first.a, interface="eth9"), b=replace(first.b, interface="eth9"))
+    lab = replace(lab, links=(*lab.links, second))
+    down = {str(second.a): condition(up=False)}
+    assert '---|"2 links, 1 down, 200 Gbit/s"|' in render_mermaid(lab, conditions=down)
+    assert len(re.findall(r'<path class="k [^"]* changed"', render_html(lab, conditions=down))) == 1

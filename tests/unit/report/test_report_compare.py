@@ -187,20 +187,54 @@ def test_incomplete_runs_do_not_count(base: Record) -> None:
 
 
 def test_what_is_not_comparable_is_refused_and_says_in_what(base: Record) -> None:
-    other = dataclasses.replace(base, comparability={**base.comparability, "k": 2000.0})
-    with pytest.raises(RecordError, match=r"k: 4000\.0 in base, 2000\.0 in other") as caught:
+    other = dataclasses.replace(base, comparability={**base.comparability, "workload": {"kind": "incast"}})
+    with pytest.raises(RecordError, match=r"workload\.kind: '\w+' in base, 'incast' in other") as caught:
         compare_records(base, other)
     assert caught.value.exit_code == 2
     forced = compare_records(base, other, force=True)
-    assert dict(forced.differing) == {"k": (4000.0, 2000.0)}
+    assert forced.incomparable and dict(forced.incomparable) == dict(forced.differing)
+
+
+def test_what_is_compared_needs_no_force(base: Record) -> None:
+    """Two designs differ in their topology, and so in their time scale: figures are compared in real time then."""
+    k = float(base.points[0].lab.k)
+    factors = {"s": 2.0, "bit/s": 0.5, "byte/s": 0.5}
+    slower = []
+    for point in base.points:
+        of_each = {metric.name: factors.get(metric.unit, 1.0) for metric in point.metrics}
+        runs = [
+            dataclasses.replace(
+                run,
+                metrics={
+                    name: None if value is None else value * of_each.get(name, 1.0)
+                    for name, value in run.metrics.items()
+                },
+            )
+            for run in point.runs
+        ]
+        slower.append(dataclasses.replace(point, lab=dataclasses.replace(point.lab, k=2 * k), runs=runs))
+    design = {"topology": {"fabric.design": "other"}, "k": [2 * k]}
+    other = dataclasses.replace(base, points=slower, comparability={**base.comparability, **design})
+    comparison = compare_records(base, other, metrics=["all"])
+    assert comparison.differing and not comparison.incomparable
+    assert "their time scales differ: times and rates are those of the real fabric" in comparison.notes
+    of_time = [change for change in comparison.changes if change.unit in ("s", "bit/s") and change.relative is not None]
+    assert of_time and all(change.relative == pytest.approx(0, abs=1e-9) for change in of_time)
+    assert comparison.verdict is Change.SAME
+    output = io.StringIO()
+    print_comparison(comparison, Console(file=output, width=120, color_system=None))
+    assert "compared: topology.fabric.design: " in output.getvalue()
+    assert comparison_json(comparison)["incomparable"] == []
 
 
 def test_without_a_comparability_set_lab_and_traffic_must_be_alike(base: Record) -> None:
     old = dataclasses.replace(base, comparability={})
     assert compare_records(old, old).exit_code == 0
-    other = dataclasses.replace(old, scenario=dataclasses.replace(old.scenario, transport={"kind": "tcp"}))
-    with pytest.raises(RecordError, match=r"transport\.kind: 'uet' in base, 'tcp' in other"):
+    other = dataclasses.replace(old, scenario=dataclasses.replace(old.scenario, workload={"kind": "incast"}))
+    with pytest.raises(RecordError, match=r"workload\.kind: '\w+' in base, 'incast' in other"):
         compare_records(old, other)
+    tcp = dataclasses.replace(old, scenario=dataclasses.replace(old.scenario, transport={"kind": "tcp"}))
+    assert compare_records(old, tcp).differing["transport.kind"] == ("uet", "tcp")
 
 
 def test_an_invalid_record_is_refused(base: Record) -> None:
@@ -276,6 +310,6 @@ def test_an_emulation_and_a_simulation_stand_side_by_side_in_real_units(base: Re
 
 def test_two_simulations_are_still_held_to_be_of_the_same(base: Record) -> None:
     one = simulated(base)
-    other = dataclasses.replace(one, comparability={**one.comparability, "transport": {"kind": "other"}})
+    other = dataclasses.replace(one, comparability={**one.comparability, "workload": {"kind": "other"}})
     with pytest.raises(RecordError, match="not comparable"):
         compare_records(one, other)

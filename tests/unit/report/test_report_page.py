@@ -26,7 +26,7 @@ from testbed.results import Outcome, Record, RunEvent, Verdict, load_record
 RECORDS = Path(__file__).parents[2] / "data" / "records"
 NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
 HOSTILE = "<script>alert(1)</script>\"'$\\frac{& \x1b[31m\x00"
-BESIDE = {"record.json", "summary.json", "metrics.csv", "transfers.csv", "channels.csv"}
+BESIDE = {"record.json", "summary.json", "metrics.csv", "transfers.csv", "channels.csv", "nccl-tests.txt"}
 
 
 def load(name: str) -> Record:

@@ -14,7 +14,7 @@ from tshark_output import pdml_packets, run_tshark
 
 from testbed.collect.captured.registry import PacketFinder
 from testbed.collect.captured.scale_up import ScaleUpCapture
-from testbed.collect.datagrams import ETHERNET
+from testbed.collect.layers.walk import ETHERNET
 from testbed.collect.pcap import CapturedFrame
 from testbed.scale_up import domain
 from testbed.scale_up.ctlos import CtlosType, Nack

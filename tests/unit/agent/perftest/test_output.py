@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from testbed.agent.perftest.options import parse_options
 from testbed.agent.perftest.registry import TOOLS
 from testbed.agent.perftest.results import BandwidthResult, bandwidth_result, latency_result, peak_bandwidth
 from testbed.agent.perftest.table import address_block, header_block, table_head, table_row
+from testbed.collect.perftest import PerftestTest, parse_report
 
 BANDWIDTH = BandwidthResult(size=65536, iterations=1000, peak=250_000_000.0, average=187_500_000.0)
 LATENCY = latency_result(8, [float(value) for value in range(10_000, 110_000, 100)])
@@ -78,7 +80,7 @@ def test_the_header_of_roce() -> None:
 def test_the_json_of_roce_says_how_its_queue_pairs_were_set() -> None:
     options = parse_options(TOOLS["roce_write_bw"], ["-q", "2", "-u", "9", "--cc", "none", "--tclass", "98"])
     test_info = json_document(options, "10.0.0.1", [BANDWIDTH], 1)["test_info"]
-    assert (test_info["test"], test_info["Transport_type"]) == ("RoCE_Write BW Test", "RoCE")
+    assert (test_info["test"], test_info["Transport_type"]) == ("RoCE_Write_BW_Test", "RoCE")
     assert (test_info["Connection_type"], test_info["Number_of_qps"], test_info["QP_timeout"]) == ("RC", 2, 9)
     assert (test_info["Congestion_control"], test_info["Parameters"]) == ("none", "")
     assert test_info["Traffic_class"] == 96
@@ -110,7 +112,7 @@ def test_bandwidth_as_json(tmp_path: Path) -> None:
         "MsgRate": 0.002861,
     }
     assert document["test_info"] == {
-        "test": "UET_Write BW Test",
+        "test": "UET_Write_BW_Test",
         "Dual_port": "OFF",
         "Device": "10.0.0.1",
         "Number_of_qps": 1,
@@ -184,3 +186,67 @@ def test_latency_figures_agree_with_the_textbook() -> None:
 def test_both_directions_together() -> None:
     both = BANDWIDTH.plus(BANDWIDTH)
     assert (both.average, both.peak, both.iterations) == (375e6, 500e6, 1000)
+
+
+ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\d+\.\d+)\s+(\d+\.\d+)\s+(\d+\.\d+)\s*$", re.MULTILINE)
+"""A line of results as scripts look for it: size, iterations, peak, average, messages."""
+SETTING = re.compile(r"(\S[^:]*?)\s*:\s(\S+(?: \S+)*)")
+"""Pairs of the header, two a line with spaces between them."""
+
+
+@pytest.mark.parametrize("argv", [["--report_gbits"], []])
+@pytest.mark.parametrize("tool", ["uet_write_bw", "roce_send_bw", "roce_read_bw"])
+def test_scripts_for_perftest_read_bandwidths(tool: str, argv: list[str]) -> None:
+    options = parse_options(TOOLS[tool], argv)
+    slow = BandwidthResult(size=4096, iterations=20, peak=309_375.0, average=253_000.0)
+    text = "\n".join(
+        (
+            header_block(options, "10.0.0.1"),
+            table_head(options),
+            *(table_row(options, one) for one in (BANDWIDTH, slow)),
+        )
+    )
+    found = ROW.findall(text)
+    assert [(int(size), int(count)) for size, count, *_ in found] == [(65536, 1000), (4096, 20)]
+    factor = 8 / 1e9 if argv else 1 / 2**20
+    for (_, _, peak, average, _), result in zip(found, (BANDWIDTH, slow), strict=True):
+        near = 0.005 if argv or result is BANDWIDTH else 0.05  # two decimals of MiB/s
+        assert float(average) == pytest.approx(result.average * factor, rel=near)
+        assert float(peak) == pytest.approx(result.peak * factor, rel=near)
+    settings = {key.strip(): value for key, value in SETTING.findall(text.split("#bytes")[0])}
+    assert (settings["Number of qps"], settings["Device"], settings["Data ex. method"]) == ("1", "10.0.0.1", "Ethernet")
+    document = json.dumps(json_document(options, "10.0.0.1", [BANDWIDTH], 3.0), indent=2)
+    for printed, written in ((text, ""), ("", document)):
+        report = parse_report(PerftestTest.WRITE_BW, printed, written, gigabits=bool(argv))
+        assert report.bandwidths[0].average_bps == pytest.approx(BANDWIDTH.average * 8, rel=0.005)
+        assert report.bandwidths[0].size_bytes == 65536
+
+
+def test_scripts_for_perftest_read_latencies() -> None:
+    options = parse_options(TOOLS["roce_write_lat"], [])
+    text = f"{table_head(options)}\n{table_row(options, LATENCY)}"
+    cells = text.splitlines()[1].split()
+    assert [float(cell) for cell in cells[2:]] == [10.0, 109.9, 59.95, 59.95, 28.87, 108.9, 109.8]
+    document = json_document(options, "10.0.0.1", [LATENCY], 3.0)
+    assert document["test_info"]["test"] == "RoCE_Write_Latency_Test"
+    for printed, written in ((text, ""), ("", json.dumps(document, indent=2))):
+        (found,) = parse_report(PerftestTest.WRITE_LAT, printed, written).latencies
+        assert (found.average_us, found.p99_us, found.p99_9_us) == (59.95, 108.9, 109.8)
+
+
+def test_the_json_has_the_keys_of_perftests_own() -> None:
+    """Those of a file of perftest 25.01, but for what is of a NIC alone."""
+    theirs = json.loads((Path(__file__).parents[3] / "data" / "perftest" / "ib_send_bw.json").read_text())
+    ours = json_document(parse_options(TOOLS["roce_send_bw"], []), "10.0.0.1", [BANDWIDTH], 3.0)
+    of_a_nic = {"PCIe_relax_order", "ibv_wr_API", "CQ_Moderation", "GID_index", "Max_inline_data", "rdma_cm_QPs"}
+    assert set(theirs["test_info"]) - set(ours["test_info"]) == of_a_nic | {"Use_ROCm_memory"}
+    assert set(theirs["results"]) <= set(ours["results"])
+    words = (theirs["test_info"]["test"], ours["test_info"]["test"])
+    assert words == ("Send_BW_Test", "RoCE_Send_BW_Test")
+
+
+def test_low_bandwidths_keep_their_digits() -> None:
+    """perftest prints six decimals of an average below 0.1 Gbit/s."""
+    slow = BandwidthResult(size=4096, iterations=20, peak=309_375.0, average=253_000.0)
+    row = table_row(parse_options(TOOLS["uet_write_bw"], ["--report_gbits"]), slow)
+    assert row.split()[2:4] == ["0.002475", "0.002024"]

@@ -135,6 +135,34 @@ def test_all_sizes_have_a_row_each(tmp_path: Path) -> None:
     assert [row["MsgSize"] for row in json.loads(path.read_text())["results"]] == sizes
 
 
+@pytest.mark.parametrize("words", [("--out_json",), ("--out_json_file", "mine.json")])
+def test_two_ends_in_one_directory_write_two_files(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's is where it was asked for; the server's beside it, and it says so."""
+    monkeypatch.chdir(tmp_path)
+    out, theirs = measure("uet_send_bw", "-n", "5", *words)
+    name = words[1] if len(words) > 1 else "perftest_out.json"
+    beside = name.replace(".json", ".server.json")
+    assert {path.name for path in tmp_path.iterdir()} == {name, beside}
+    for path, text in ((name, out), (beside, theirs)):
+        written = json.loads(Path(path).read_text())
+        assert written["test_info"]["Device"] in text
+        assert written["results"]["n_iterations"] == 5
+    assert f"JSON results of this side: {beside}" in theirs and "JSON results" not in out
+
+
+def test_two_ends_with_files_of_their_own_write_those(tmp_path: Path) -> None:
+    here, there = addresses()
+    mine, other = tmp_path / "client.json", tmp_path / "server.json"
+    with server("roce_send_bw", there, "-n", "5", "--out_json_file", str(other)) as process:
+        client = start("roce_send_bw", there, "-i", here, "-n", "5", "--out_json_file", str(mine))
+        assert client.communicate(timeout=PATIENCE_S)[1] == ""
+        process.communicate(timeout=PATIENCE_S)
+    devices = [json.loads(path.read_text())["test_info"]["Device"] for path in (mine, other)]
+    assert devices == [here, there]
+
+
 @pytest.mark.parametrize("tool", ["uet_write_bw", "uet_send_lat", "roce_read_bw", "roce_write_lat"])
 def test_a_duration_instead_of_iterations(tool: str) -> None:
     ((_, iterations, *_),) = rows(measure(tool, "-D", "0.3")[0])

@@ -121,7 +121,7 @@ def test_bandwidth_is_told_in_the_lab_and_each_way_of_the_modelled_system(descri
     result = BandwidthResult(size=4096, iterations=100, peak=9_000_000.0, average=7_200_000.0)
     given = options("--report_gbits")
     assert table_head(given).split("MsgRate[Mpps]")[1] == "    modelled, each way[Gb/sec]    of a GPU's rate[%]"
-    assert table_row(given, result).split() == ["4096", "100", "0.07", "0.06", "0.001758", "2880.0", "80.00"]
+    assert table_row(given, result).split() == ["4096", "100", "0.072000", "0.057600", "0.001758", "2880.0", "80.00"]
     assert table_row(options("-b"), result).split()[-2:] == ["1440.0", "40.00"]
     fields = json_document(given, "10.0.0.1", [result], 1)["results"]
     assert (fields["BW_modelled_each_way_Gb"], fields["share_of_gpu_rate"]) == (2880.0, 0.8)

@@ -17,7 +17,7 @@ from tshark_output import pdml_packets, run_tshark
 from testbed.collect.captured.packet import CapturedPacket
 from testbed.collect.captured.registry import PacketFinder
 from testbed.collect.captured.roce import RoceCapture
-from testbed.collect.datagrams import ETHERNET
+from testbed.collect.layers.walk import ETHERNET
 from testbed.collect.pcap import CapturedFrame
 from testbed.transport.roce.packets.headers import Aeth
 from testbed.transport.roce.packets.opcodes import UDP_PORT, Opcode

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.collect.datagrams import CapturedDatagram, find_datagram
+from testbed.collect.layers.content import CapturedDatagram
+from testbed.collect.layers.walk import find_datagram
 from testbed.collect.pcap import read_capture
 from testbed.transport.errors import DecodeError
 from testbed.transport.roce.packets.headers import BTH_BYTES

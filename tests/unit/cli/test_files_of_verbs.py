@@ -1,0 +1,97 @@
+"""Verbs that take files: which file a row is of, and what a file alone is enough for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli.app import app
+from testbed.cli.labs.inspect_views import show_view
+from testbed.cli.labs.node_filter import NodeFilter
+from testbed.cli.output import Format
+from testbed.cli.scenarios.run import RunCommand, run_all
+from testbed.errors import LabNotFound, TestbedError
+
+ROOT = Path(__file__).parents[3]
+DEMO, SPRAY, TENANTS = (str(ROOT / "topologies" / f"{name}.yml") for name in ("demo", "uec-spray", "two-tenants"))
+SCENARIO = str(ROOT / "scenarios" / "incast-trimming.yml")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
+
+
+def output(*argv: str) -> str:
+    done = CliRunner().invoke(app, list(argv))
+    assert done.exception is None, (argv, done.exception)
+    return done.stdout
+
+
+def test_rows_of_several_topologies_have_their_file() -> None:
+    rows = list(csv.DictReader(io.StringIO(output("validate", "-f", "csv", DEMO, SPRAY))))
+    assert [row["file"] for row in rows] == sorted((row["file"] for row in rows), key=[DEMO, SPRAY].index)
+    assert {row["file"] for row in rows} == {DEMO, SPRAY}
+    assert {row["what"] for row in rows} >= {"links", "rail switches"}
+    documents = json.loads(output("validate", "-f", "json", DEMO, SPRAY))
+    assert [(one["file"], one["lab"]) for one in documents] == [(DEMO, "demo"), (SPRAY, "uec-spray")]
+    one = json.loads(output("validate", "-f", "json", DEMO))
+    assert (one["file"], one["lab"]) == (DEMO, "demo")
+    assert output("validate", "-t", DEMO, "-f", "csv").splitlines()[0] == "file,network,what,value,note"
+
+
+def test_rows_of_scenarios_have_their_file() -> None:
+    for argv in (["validate", "-f", "csv", SCENARIO], ["run", "--dry-run", "-f", "csv", SCENARIO]):
+        (row,) = csv.DictReader(io.StringIO(output(*argv)))
+        assert (row["file"], row["scenario"]) == (SCENARIO, "incast-trimming")
+
+
+def test_topologies_beside_scenarios_are_one_document_and_no_table_of_rows() -> None:
+    documents = json.loads(output("validate", "-f", "json", SCENARIO, DEMO))
+    assert [one["file"] for one in documents] == [DEMO, SCENARIO]
+    refused = CliRunner().invoke(app, ["validate", "-f", "csv", SCENARIO, DEMO])
+    assert isinstance(refused.exception, TestbedError) and "rows of different kinds" in str(refused.exception)
+    text = output("validate", SCENARIO, DEMO)
+    assert f"{DEMO}: valid" in text and f"{SCENARIO}: valid" in text
+
+
+@pytest.mark.parametrize("what", ["sizing", "scale", "tenants", "qos", "scale-up"])
+def test_views_that_need_nothing_that_runs_are_those_of_a_file(what: str) -> None:
+    file = TENANTS if what == "tenants" else str(ROOT / "topologies" / "uec-spray.yml")
+    assert json.loads(output("inspect", what, "-t", file, "-f", "json"))
+
+
+def test_the_sizing_of_a_file_is_that_of_validate() -> None:
+    sized = json.loads(output("inspect", "sizing", "-t", DEMO, "-f", "json"))
+    validated = json.loads(output("validate", "-t", DEMO, "-f", "json"))
+    assert sized == {key: value for key, value in validated.items() if key != "file"}
+    with pytest.raises(TestbedError, match="has no network 'frontend'"):
+        show_view("sizing", None, DEMO, "frontend", NodeFilter.parse(None), Format.JSON)
+
+
+@pytest.mark.parametrize("what", ["nodes", "links", "routes", "bgp", "guards", "link-groups", "services", "vteps"])
+def test_views_of_what_runs_say_that_it_does_not(what: str) -> None:
+    with pytest.raises(LabNotFound, match="no lab named demo is deployed"):
+        show_view(what, None, DEMO, None, NodeFilter.parse(None), Format.JSON)
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.CSV])
+def test_what_became_of_several_scenarios_is_one_document(
+    form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from testbed.cli.scenarios.named_files import read_sweeps
+
+    small = ["workload.bytes=20kB", "repeat.runs=1", "fabric.hosts=2", "workload.senders=1"]
+    sweeps = read_sweeps([Path(SCENARIO), Path(SCENARIO)], small)
+    run_all(sweeps, RunCommand(form=form, results=tmp_path / "results", report=False, quiet=True, simulated=True))
+    said = capsys.readouterr().out
+    rows = json.loads(said) if form is Format.JSON else list(csv.DictReader(io.StringIO(said)))
+    assert [row["file"] for row in rows] == [SCENARIO, SCENARIO]
+    assert all(Path(row["directory"]).is_dir() and row["verdict"] in ("pass", "fail", "invalid") for row in rows)
+    assert len({row["directory"] for row in rows}) == 2
