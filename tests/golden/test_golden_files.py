@@ -37,6 +37,7 @@ def test_the_fixture_gives_files_of_this_folder(golden: Golden) -> None:
     assert golden("plan/ibgp.txt").path == Path(__file__).parent / "plan" / "ibgp.txt"
 
 
+@pytest.mark.process
 def test_ci_refuses_to_rewrite() -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", OPTION, __file__]
     ran = subprocess.run(
