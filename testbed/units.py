@@ -18,7 +18,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import ClassVar, Self
 
-Factors = Mapping[str, Fraction]
+Factors = dict[str, Fraction]
 """Spellings, and how many base units each stands for."""
 
 _LONGEST = 40
@@ -84,7 +84,7 @@ class Measure:
         self._fractions = fractions
         self._advise = advise
         self._scale = Fraction(1)
-        self.units: Factors = MappingProxyType(
+        self.units: Mapping[str, Fraction] = MappingProxyType(
             {
                 prefix + unit: factor * size
                 for prefixes, units in self._groups

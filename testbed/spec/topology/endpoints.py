@@ -21,7 +21,7 @@ class Endpoint(Checked):
 
     def check(self, value: object) -> End:
         if not isinstance(value, str):
-            hint = 'write for example "h1:eth1"'
+            hint: str | None = 'write for example "h1:eth1"'
             match value:
                 case {"node": str(node), "interface": str(interface)}:
                     hint = f'write "{node}:{interface}"'

@@ -54,7 +54,7 @@ def models_by_kind(
             nested=nested,
             kind=_kind_field(noun, kind, default),
         )
-        model.ELSEWHERE = base.ELSEWHERE | {
+        model.ELSEWHERE = dict(base.ELSEWHERE) | {
             name: f"{name} is a key of the {noun}{'s' if len(others) > 1 else ''}"
             f" {', '.join(others[:_MOST_KINDS_NAMED])}" + (", ..." if len(others) > _MOST_KINDS_NAMED else "")
             for name, others in owners.items()

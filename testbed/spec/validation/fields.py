@@ -65,7 +65,7 @@ def read_number(value: object, measure: Measure) -> Fraction:
         raise refusal(error.code, error.message, error.hint) from error
 
 
-def _number_schema(measure: Measure, number: JsonSchemaValue, bounds: Mapping[str, float]) -> JsonSchemaValue:
+def _number_schema(measure: Measure, number: JsonSchemaValue, bounds: JsonSchemaValue) -> JsonSchemaValue:
     """What editors are told of a number that may be text with a unit."""
     examples = {} if measure in (COUNT, NUMBER) else {"examples": [measure.example]}
     return {"anyOf": [number | bounds, {"type": "string", "pattern": measure.pattern(), **examples}]}
@@ -182,7 +182,7 @@ class OneOf(Checked):
         meant = nearest(value.lower(), words) if isinstance(value, str) else None
         within = [known for known in words if isinstance(value, str) and value.lower() in known.split("_")]
         if self.noun and isinstance(value, str):
-            hint = f"did you mean {', '.join(within) or meant}?" if meant or within else ""
+            hint: str | None = f"did you mean {', '.join(within) or meant}?" if meant or within else ""
             if not meant or len(self.values) <= _MOST_LISTED:
                 hint = f"{hint} known are {self._listed()}".lstrip()
             hint = self.hints.get(value, hint)
