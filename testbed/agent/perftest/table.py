@@ -84,8 +84,8 @@ def table_row(options: Options, result: Result) -> str:
             peak, average = (bandwidth(value, gbits=options.gbits) for value in (result.peak, result.average))
             decimals = 6 if options.gbits and average < _EXACT_BELOW_GBITS else 2
             rate = f"{result.messages_per_s / 1e6:.6f}"
-            cells = f"{peak:<18.{decimals}f} {average:<21.{decimals}f}"
-            row = f" {result.size:<10} {result.iterations:<14} {cells} {rate:<13}"
+            both = f"{peak:<18.{decimals}f} {average:<21.{decimals}f}"
+            row = f" {result.size:<10} {result.iterations:<14} {both} {rate:<13}"
             more = (
                 f"{cell:<{len(name)}}"
                 for name, cell in zip(

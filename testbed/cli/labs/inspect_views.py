@@ -176,7 +176,7 @@ def _title(lab: RunningLab) -> str:
 def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     conditions = read_conditions(lab)
     ports = {(port.node, port.name): port for port in lab.plan.ports}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for link in lab.model.links:
         if not (nodes.accepts(link.a.node) or nodes.accepts(link.b.node)):
             continue

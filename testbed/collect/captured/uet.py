@@ -74,12 +74,12 @@ class UetCapture(CapturedPacket):
             case ProtectedPacket(header=header, encrypted_length=length):
                 ssi = "" if header.ssi is None else f" SSI 0x{header.ssi:08x}"
                 return f"TSS SDI {header.sdi}{ssi} AN {header.an} TSC {header.epoch}.{header.counter} | {length} B"
-            case CutPacket(kind=kind, pds=None):
-                return kind
             case CutPacket(pds=Packet() as packet, opcode=opcode, payload_length=length):
                 return " | ".join(part for part in (summary(packet), opcode, length and f"{length} B") if part)
-            case error:
+            case DecodeError() as error:
                 return f"MALFORMED {error}"
+            case _:
+                return self.kind
 
     def fields(self) -> Document:
         match self.content:
@@ -87,13 +87,13 @@ class UetCapture(CapturedPacket):
                 return describe(packet)
             case ProtectedPacket(header=header, encrypted_length=length):
                 return {"tss": header._asdict(), "encrypted_length": length}
-            case CutPacket(kind=kind, pds=None):
-                return {"pds": {"type": kind} if kind != CUT else None}
             case CutPacket(pds=Packet() as packet, opcode=opcode, payload_length=length):
                 ses = {"opcode": opcode} if opcode else None
                 return {"pds": describe(packet)["pds"], "ses": ses, "payload_length": length}
-            case error:
+            case DecodeError() as error:
                 return {"error": {"offset": error.offset, "reason": error.reason}}
+            case _:
+                return {"pds": {"type": self.kind} if self.kind != CUT else None}
 
     @property
     def _headers(self) -> Packet | None:
