@@ -240,7 +240,6 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "size-mismatch": "A message is received with another size than it is sent with.",
             "start-or-trigger": "A flow has both a start and a trigger, or neither.",
             "too-large": "The file has more entries than are read.",
-            "too-small": "A matrix is smaller than the number of ranks.",
             "trigger-activations": "Flows activate a trigger another number of times than it needs.",
             "unbounded-flow": "A flow of size 0 never ends.",
             "unknown-collective": "A collective of the file is not supported.",

@@ -254,14 +254,14 @@ class _Reader:
         self._check()
         self.faults.check()
         nodes = self.header["Nodes"][0]
-        first = self._first(nodes)
+        number = self._first(nodes)
         return ConnectionMatrix(
             nodes=nodes,
             connections=tuple(
-                replace(one, source=one.source - first, destination=one.destination - first) if first else one
+                replace(one, source=one.source - number, destination=one.destination - number) if number else one
                 for one in self.connections
             ),
-            from_1=bool(first),
+            from_1=bool(number),
             triggers=tuple(self.triggers.values()),
             failures=tuple(self.failures),
         )

@@ -200,9 +200,9 @@ def parse_simai_workload(text: str, *, file: str, ranks: int | None = None) -> T
     layers = [reader.layer(words, index) for index, words in enumerate(islice(lines, MAX_LAYERS))]
     rows = len(layers) + sum(1 for _ in lines)
     if count is not None and count != rows:
-        hint = "the file may be cut short" if rows < count else None
+        cut = "the file may be cut short" if rows < count else None
         message = f"the second line says {count} layers, the file has {rows}"
-        faults.add("count-mismatch", message, at=second[0], hint=hint)
+        faults.add("count-mismatch", message, at=second[0], hint=cut)
     for key in _LISTS:
         for word, number in lists[key]:
             if number >= rows:
@@ -260,8 +260,8 @@ def _header(
     where = places.get("all_gpus") or places.get("model_parallel_NPU_group") or policy
     if gpus % stage:
         message = f"{gpus} GPUs cannot be cut into parts of {stage} (tensor times pipeline parallelism)"
-        hint = None if "all_gpus" in places else f"a lab with {stage} ranks, or a multiple of that"
-        faults.stop("bad-parallelism", message, at=where, hint=hint)
+        other = None if "all_gpus" in places else f"a lab with {stage} ranks, or a multiple of that"
+        faults.stop("bad-parallelism", message, at=where, hint=other)
     if (gpus // stage) % values["ep"]:
         message = f"expert parallelism {values['ep']} does not divide data parallelism {gpus // stage}"
         faults.stop("bad-parallelism", message, at=places["ep"])
