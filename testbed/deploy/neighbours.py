@@ -21,7 +21,7 @@ from pathlib import Path
 
 from testbed.deploy.records.files import locked, write_state
 from testbed.files import remains_of
-from testbed.model.transports import DEFAULT_TCP_CC
+from testbed.model.tcp import DEFAULT_TCP_CC
 from testbed.worker.streams.tcp_socket import has_congestion_control
 
 LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")

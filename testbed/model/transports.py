@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from testbed.model.tcp import DEFAULT_TCP_CC
 from testbed.transport.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
 from testbed.transport.congestion.registry import DEFAULT_CONTROLLER as DEFAULT_FLOW_CONTROLLER
 from testbed.transport.congestion.registry import NONE as NO_FLOW_CONTROL
@@ -159,11 +160,6 @@ _SCALE_UP_BY_TIME = choice(
 )
 
 # --- TCP -------------------------------------------------------------------------------------------------
-
-DEFAULT_TCP_CC = "cubic"
-"""The congestion control of TCP in a lab, whatever the machine's own is (RFC 9438)."""
-FALLBACK_TCP_CC = "reno"
-"""That of a lab on a kernel without the default; every kernel has it (net/ipv4/tcp_cong.c)."""
 
 
 def _timed_tcp_conflicts(values: Values) -> Iterator[Conflict]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from testbed.model import BACKEND, HashEngine, LoadBalancing
-from testbed.model.transports import DEFAULT_TCP_CC, FALLBACK_TCP_CC
+from testbed.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
 from testbed.plan.operations import PortPlan, SetSysctl
 from testbed.plan.stable import seed_of_run, stable_hash
 

@@ -27,6 +27,7 @@ def test_content_is_there_and_nothing_beside_it(tmp_path: Path, content: bytes |
         assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("mask", "mode", "expected"), [(0o022, 0o666, 0o644), (0o077, 0o666, 0o600),
                                                         (0o022, 0o600, 0o600), (0o022, 0o777, 0o755)])  # fmt: skip
 def test_the_mode_is_that_of_a_new_file(tmp_path: Path, mask: int, mode: int, expected: int) -> None:
@@ -90,6 +91,7 @@ def test_content_and_name_reach_the_disk_in_that_order(tmp_path: Path, monkeypat
     assert seen == [(False, False), (True, True)]
 
 
+@pytest.mark.process
 def test_a_writer_that_is_killed_leaves_the_old_file_and_remains_that_are_found(tmp_path: Path) -> None:
     path, other = tmp_path / "x.json", tmp_path / "x.json.bak"
     path.write_text("old")

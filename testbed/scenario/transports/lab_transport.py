@@ -18,7 +18,8 @@ from testbed.errors import CapabilityError, ScenarioError
 from testbed.fabric.base_rtt import model_base_rtt
 from testbed.model.overlay import VXLAN_BYTES
 from testbed.model.scenario import Transport
-from testbed.model.transports import DEFAULT_TCP_CC, TRANSPORTS
+from testbed.model.tcp import DEFAULT_TCP_CC
+from testbed.model.transports import TRANSPORTS
 from testbed.names import nearest
 from testbed.plan.link_delays import PathModel, WirePaths
 from testbed.plan.operations import PortPlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from testbed.model.transports import DEFAULT_TCP_CC, FALLBACK_TCP_CC
+from testbed.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
 from testbed.results import Check
 
 

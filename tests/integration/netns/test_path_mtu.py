@@ -12,7 +12,7 @@ from testbed.deploy.live import RunningLab
 from testbed.deploy.watch.check import CheckResult, CheckStatus, check_lab
 from testbed.spec import load_topology_text
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 SPINES = 8
 NARROW = "leaf2:up5"

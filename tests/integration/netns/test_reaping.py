@@ -18,7 +18,7 @@ from testbed.deploy import lifecycle
 from testbed.deploy.lifecycle import destroy_lab
 from testbed.drivers.nodes.processes import await_reaping
 
-pytestmark = [pytest.mark.netns, pytest.mark.patient]
+pytestmark = [pytest.mark.netns]
 
 PAUSE_S = 1.0
 PARENT = f"""

@@ -12,7 +12,7 @@ from testbed.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.fabric.params import BfdParams, RoutingParams, UplinkParams
 from testbed.model import End
 
-pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.patient]
+pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 LEAF, FAR_HOST = "p1-s1-rail1", "p1-s2-h1"
 

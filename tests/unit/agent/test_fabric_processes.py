@@ -28,6 +28,8 @@ from testbed.transport.uet.security.tss import SecureDomain, SecurityMode
 from testbed.transport.uet.security.tss_header import Tsc
 from testbed.transport.uet.trace import Trace
 
+pytestmark = pytest.mark.process
+
 PATIENCE_S = 60.0
 
 

@@ -23,6 +23,8 @@ from testbed.scenario import Phase, Progress, ScenarioStopped
 from testbed.scenario.sweep.labs import LabOptions
 from testbed.spec import load_topology_text
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[3]
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"

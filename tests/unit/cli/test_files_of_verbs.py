@@ -61,6 +61,7 @@ def test_topologies_beside_scenarios_are_one_document_and_no_table_of_rows() -> 
     assert f"{DEMO}: valid" in text and f"{SCENARIO}: valid" in text
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("what", ["sizing", "scale", "tenants", "qos", "scale-up"])
 def test_views_that_need_nothing_that_runs_are_those_of_a_file(what: str) -> None:
     file = TENANTS if what == "tenants" else str(ROOT / "topologies" / "uec-spray.yml")
@@ -81,6 +82,7 @@ def test_views_of_what_runs_say_that_it_does_not(what: str) -> None:
         show_view(what, None, DEMO, None, NodeFilter.parse(None), Format.JSON)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("form", [Format.JSON, Format.CSV])
 def test_what_became_of_several_scenarios_is_one_document(
     form: Format, tmp_path: Path, capsys: pytest.CaptureFixture[str]

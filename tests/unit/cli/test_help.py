@@ -15,6 +15,8 @@ from testbed.cli.app import app
 from testbed.cli.panels import PANELS
 from testbed.cli.verbs import MODULES, Verbs
 
+pytestmark = pytest.mark.process
+
 LIGHT = {"testbed", "testbed.compiled", "testbed.compiled.finder", "testbed.errors", "testbed.version"}
 """What the modules of verbs may import of this project, beside each other."""
 

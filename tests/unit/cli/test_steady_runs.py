@@ -19,6 +19,8 @@ from testbed.report.steadiness.page import BEGIN, END
 from testbed.results import load_record
 from testbed.results.steady import load_steadiness
 
+pytestmark = pytest.mark.process
+
 SCENARIO = """name: small
 topology:
   inline:

@@ -80,6 +80,7 @@ def test_what_compiling_lacks_is_said_and_nothing_stays(tree: Path, monkeypatch:
     assert [item.name for item in modules.builds_directory().iterdir()] == ["lock"]
 
 
+@pytest.mark.process
 def test_a_compiler_that_fails_is_quoted(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "failing"
     compiler.write_text("#!/bin/sh\necho 'no room on the device' >&2\nexit 1\n")

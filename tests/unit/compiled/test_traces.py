@@ -30,6 +30,7 @@ def traces(seed: int, congestion_control: str, *, pure: bool) -> tuple[str, list
     return how, events
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("congestion_control", ["nscc", "rccc"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_both_give_the_same_traces(seed: int, congestion_control: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import sys
 import venv
 from pathlib import Path
 
+import pytest
+
 from testbed.compiled.build import MYPY_OPTIONS
 from testbed.compiled.modules import ROOT, compiled_sources
 
@@ -14,6 +16,7 @@ TYPED = ("cryptography.",)
 """What the compiled modules import themselves; it brings its types."""
 
 
+@pytest.mark.process
 def test_the_types_of_the_modules_are_right_where_no_package_and_no_stubs_are_installed(tmp_path: Path) -> None:
     """A demo on a fresh machine has mypy, and none of the stubs that developers have."""
     venv.create(tmp_path / "bare", with_pip=False)

@@ -10,6 +10,7 @@ from testbed.drivers.nodes.processes import last_line, launch, launch_servers
 from testbed.errors import DriverError
 
 
+@pytest.mark.process
 def test_what_a_process_prints_is_added_to_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")
@@ -18,6 +19,7 @@ def test_what_a_process_prints_is_added_to_its_log(tmp_path: Path) -> None:
     assert last_line(log).startswith("Namespaces are one honking great idea")
 
 
+@pytest.mark.process
 def test_why_servers_do_not_start_is_the_last_line_of_their_log(tmp_path: Path) -> None:
     with pytest.raises(DriverError, match=r"the servers do not start: .*No module named testbed\.nothing"):
         launch_servers("testbed.nothing", [], tmp_path / "log", what="the servers do", timeout_s=30.0)

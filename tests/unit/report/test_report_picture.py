@@ -31,6 +31,7 @@ def _png(tmp_path: Path, svg: str) -> Image.Image:
     return Image.open(io.BytesIO(target.read_bytes())).convert("RGB")
 
 
+@pytest.mark.process
 def test_a_png_shows_the_line_in_its_colour_on_white(tmp_path: Path) -> None:
     picture = _png(tmp_path, _sheet())
     assert picture.width == pytest.approx((WIDTH + 32) * PIXELS_PER_UNIT, abs=2)

@@ -21,7 +21,7 @@ from testbed.scale_up.ctlos import CtlosType, Nack
 from testbed.scale_up.frames import ControlFrame, DataFrame, FrameCheck, encode_frame, seal
 from testbed.scale_up.headers import Command, HeaderKind, UaRequest
 
-pytestmark = pytest.mark.tshark
+pytestmark = [pytest.mark.tshark, pytest.mark.process]
 
 SCRIPT = "scale_up.lua"
 COMMAND_NAMES = [*(one.name for one in Command), "command 0x3f"]

@@ -19,6 +19,8 @@ from testbed.scenario.faults import timeline as timeline_module
 from testbed.scenario.sweep.points import plan_points
 from testbed.units import Duration
 
+pytestmark = pytest.mark.process
+
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
 LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
 SENDERS = 4

@@ -21,6 +21,7 @@ def client(path: Path, name: str, script: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PATH", f"{path}:/usr/bin:/bin")
 
 
+@pytest.mark.process
 def test_the_hosts_of_a_job_are_those_that_scontrol_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client(tmp_path, "scontrol", '[ "$1 $2 $3" = "show hostnames h[1-2]" ] && printf "h1\\nh2\\n"', monkeypatch)
     assert hosts_of_job({"SLURM_JOB_NODELIST": "h[1-2]"}) == ("h1", "h2")
@@ -34,6 +35,7 @@ def test_what_is_no_job_is_told_how_to_be_one() -> None:
     assert "sbatch -N 2" in str(caught.value.hint)
 
 
+@pytest.mark.process
 def test_a_program_on_a_host_is_a_task_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client(tmp_path, "srun", 'echo "$@"; cat', monkeypatch)
     lab = JobLab(cast(LiveLab, None))

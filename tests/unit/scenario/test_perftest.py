@@ -21,6 +21,8 @@ from testbed.scenario.sweep.points import plan_points
 from testbed.scenario.trust.machine import MAX_CPU_BUSY, check_machine
 from testbed.units import Duration
 
+pytestmark = pytest.mark.process
+
 STAYS = ("tail", "-f", "/dev/null")
 TRAFFIC = "testbed.scenario.transports.programs.perftest_traffic"
 TABLE = """\

@@ -195,6 +195,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return script
 
 
+@pytest.mark.process
 def test_the_second_try_counts_and_both_are_kept(busy: Callable[..., None]) -> None:
     busy(0.95, 0.5)
     labs, told = Labs(), []
@@ -218,6 +219,7 @@ def test_the_second_try_counts_and_both_are_kept(busy: Callable[..., None]) -> N
     assert decode_record(encode_record(record)) == record
 
 
+@pytest.mark.process
 def test_a_second_try_that_is_invalid_too_is_the_last(busy: Callable[..., None]) -> None:
     busy(0.95, 0.99)
     labs = Labs(rescales=False)
@@ -228,6 +230,7 @@ def test_a_second_try_that_is_invalid_too_is_the_last(busy: Callable[..., None])
     assert tries_told(record.points)[0].startswith("try 2 at k = 4000 counts: try 1 did not, run 1")
 
 
+@pytest.mark.process
 def test_a_try_that_meets_its_time_limit_leaves_the_one_before(
     busy: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +254,7 @@ def test_a_try_that_meets_its_time_limit_leaves_the_one_before(
     assert (record.points[0].lab.k, record.points[0].earlier_tries) == (4000, [])
 
 
+@pytest.mark.process
 def test_a_try_that_ends_early_leaves_the_one_before(busy: Callable[..., None]) -> None:
     busy(0.95, 0.5)
     asked = timed_scenario()

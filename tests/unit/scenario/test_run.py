@@ -23,6 +23,8 @@ from testbed.scenario.run.progress import ProgressListener, ignore_progress
 from testbed.scenario.sweep.points import plan_points
 from testbed.units import Duration
 
+pytestmark = pytest.mark.process
+
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
 LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
 

@@ -17,6 +17,8 @@ from testbed.scenario.run.workers import Answers, Workers
 from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.workload.patterns import generate_point_to_point
 
+pytestmark = pytest.mark.process
+
 HELLO = 'import sys\nprint(\'{"event": "hello"}\', flush=True)\n'
 ECHO = HELLO + "for line in sys.stdin: print(line, end='', flush=True)\n"
 """A worker that says whatever it is told."""

@@ -65,6 +65,7 @@ def test_topology_has_hosts_on_the_switch_of_their_first_nic() -> None:
     assert topology({"h1": ()}) == ""
 
 
+@pytest.mark.process
 def test_all_nodes_have_one_configuration_and_addresses_of_management() -> None:
     texts = {Slurm().files(place(node))["slurm.conf"].text for node in ("mgmt1", "h1", "h2")}
     (text,) = texts

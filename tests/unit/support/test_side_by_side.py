@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from doc_blocks import Block, name_of, pages_of
 from doc_runner import PageRun, is_scenario
 from side_by_side import BEGUN_FIRST, DOCS, NEVER_BESIDE_EACH_OTHER, PAGES_OF_THE_DEMO, VM, begun_first, scope_of
@@ -95,6 +96,7 @@ def test_what_takes_longest_is_begun_first_and_the_rest_keeps_its_order() -> Non
     assert begun_first(files) == [4, 5, 1, 0, 2, 3]
 
 
+@pytest.mark.process
 def test_two_processes_share_whole_files_in_the_order_of_their_tests(tmp_path: Path) -> None:
     log = tmp_path / "log"
     (tmp_path / "conftest.py").write_text(

@@ -23,11 +23,12 @@ BURSTS_OF_WINDOW: Final = REPS_RING
 class Bursts:
     """The bursts of one sender."""
 
-    __slots__ = ("_at", "_congestion", "_entropy", "_left", "_longest", "_packet_bytes", "_paths")
+    __slots__ = ("_at", "_congestion", "_entropy", "_left", "_longest", "_packet_bytes", "_packets_per_ack", "_paths")
 
     def __init__(self, config: UetConfig, congestion: CongestionContext, paths: PathSelector) -> None:
         self._longest: int = config.packets_per_entropy
         self._packet_bytes: int = config.packet_bytes
+        self._packets_per_ack: int = config.packets_per_ack
         self._congestion = congestion
         self._paths = paths
         self._left: int = 0
@@ -45,8 +46,17 @@ class Bursts:
         self._left = self._length() - 1
         return self._entropy
 
+    def covered(self, packets: int) -> int:
+        """Return for how many packets the value of an ACK counts that acknowledges these: for those of a whole ACK
+        where the window has room for bursts of full length.
+        """
+        short = self._window_packets() < self._longest * BURSTS_OF_WINDOW
+        return packets if short else self._packets_per_ack
+
     def _length(self) -> int:
         if self._longest == 1:
             return 1
-        packets = int(self._congestion.cwnd_bytes) // self._packet_bytes
-        return max(1, min(self._longest, packets // BURSTS_OF_WINDOW))
+        return max(1, min(self._longest, self._window_packets() // BURSTS_OF_WINDOW))
+
+    def _window_packets(self) -> int:
+        return int(self._congestion.cwnd_bytes) // self._packet_bytes

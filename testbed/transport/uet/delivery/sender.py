@@ -331,10 +331,10 @@ class Sender:
                 self._infer_losses(now)
         if ack.mpr:
             self._peer_range = ack.mpr * 128
-        newly = self._newly_received(ack, acked_bytes, now)
-        self.congestion.on_ack(now, newly, marked, rtt)
+        self.congestion.on_ack(now, self._newly_received(ack, acked_bytes, now), marked, rtt)
         if not probe:
-            self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now, acked_packets)
+            covered = self._bursts.covered(acked_packets)
+            self.paths.feedback(entropy, PathFeedback.MARKED if marked else PathFeedback.GOOD, now, covered)
         if ack.flags & _ACK_REQ_CLEAR:
             self.clearing.keep(trigger, now)
         if self.clearing.pinned:

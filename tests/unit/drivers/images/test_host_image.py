@@ -35,6 +35,7 @@ def image(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.process
 def test_tools_and_workers_need_no_other_part_of_the_testbed(image: Path) -> None:
     """`-I -S`: without the paths of this installation, where the other parts would be found."""
     argv = [sys.executable, "-I", "-S", "-c", ALONE, str(image), sysconfig.get_path("purelib")]

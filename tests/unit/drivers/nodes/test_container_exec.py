@@ -16,6 +16,8 @@ import pytest
 
 from testbed.drivers.nodes.container_exec import CANNOT_RUN, spawn
 
+pytestmark = pytest.mark.process
+
 TIMEOUT_S = 30.0
 
 

@@ -16,6 +16,8 @@ from testbed.drivers.probing.doctor import Feature, MachineReport, Status, docke
 from testbed.drivers.probing.machine import parse_available_memory
 from testbed.errors import CapabilityError
 
+pytestmark = pytest.mark.process
+
 NAMES = (*kernel_probe.NAMES, *ebpf_probe.NAMES)
 WORKING = dict.fromkeys(NAMES, "")
 

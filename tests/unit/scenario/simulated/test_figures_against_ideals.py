@@ -14,6 +14,8 @@ from testbed.scenario.sweep.recorded import RecordOptions
 from testbed.workload.metrics import Better, definition_of
 from testbed.workload.registry import KINDS
 
+pytestmark = pytest.mark.process
+
 RANKS = 16
 WORKLOADS = (
     "point-to-point, bytes: 16kB, source: 0, destination: 7",
@@ -98,7 +100,14 @@ def test_every_kind_is_run() -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda one: one.partition(", bytes")[0][:40])
-@pytest.mark.parametrize(("gpus", "domain"), [(1, "h100"), (2, "h100"), (4, "h100"), (8, "h100"), (4, "nvl72")])
+@pytest.mark.parametrize(
+    ("gpus", "domain"),
+    [
+        (2, "h100"),
+        (4, "nvl72"),
+        *(pytest.param(gpus, "h100", marks=pytest.mark.thorough) for gpus in (1, 4, 8)),
+    ],
+)
 def test_no_figure_is_beyond_its_ideal(workload: str, gpus: int, domain: str) -> None:
     point = run(workload, gpus=gpus, domain=domain)
     [one] = point.runs

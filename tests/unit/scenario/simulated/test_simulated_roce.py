@@ -31,6 +31,8 @@ from testbed.transport.simulation.fabric import (
 )
 from testbed.worker.transport_registry import transport_names
 
+pytestmark = pytest.mark.process
+
 INCAST = """
 name: small
 topology:

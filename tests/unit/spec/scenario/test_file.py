@@ -68,7 +68,7 @@ def test_defaults(tmp_path: Path) -> None:
     scenario = load_scenario(write(tmp_path, SHORT))
     assert scenario.transport == Transport()
     assert scenario.workload == Workload(kind="permutation", parameters={"bytes": ByteCount.parse("16MB")})
-    assert scenario.repeat == Repeat()
+    assert scenario.repeat == Repeat(fixes_seed=False)
     assert scenario.expect == ()
 
 

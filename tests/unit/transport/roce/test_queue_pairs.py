@@ -360,7 +360,7 @@ def test_queues_are_bounded() -> None:
 
 
 def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
-    pair = RnicPair(RoceConfig(mtu=256))
+    pair = RnicPair(RoceConfig(mtu=256, cc_parameters={"cnp_us": 50}))
     here, there = pair.connect()
     there.receive(bytearray(1 << 16), 0)
     object.__setattr__(pair.wire, "mark", 1.0)

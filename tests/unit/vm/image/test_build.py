@@ -50,6 +50,7 @@ def hears(_: str) -> None:
     pass
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("what", ["image", "QEMU"])
 @pytest.mark.parametrize(
     ("said", "message", "hint"),

@@ -36,6 +36,7 @@ def test_a_full_one() -> None:
     assert used_inodes(full) == [2, 11, 12]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(any(shutil.which(tool) is None for tool in TOOLS), reason="apt-get install e2fsprogs")
 def test_the_same_files_are_the_same_disk(tmp_path: Path) -> None:
     """Whenever, and in whatever order, they came to be where they are taken from."""

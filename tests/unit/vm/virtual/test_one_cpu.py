@@ -36,6 +36,7 @@ def test_one_cpu_is_not_taken_from_everybody_else(monkeypatch: pytest.MonkeyPatc
         assert (turns.prefix, turns.lacks) == ((), "this machine has one CPU")
 
 
+@pytest.mark.process
 def test_who_may_not_is_told_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cpus(monkeypatch, 0, 1)
     said = "chrt: failed to set policy: Operation not permitted"

@@ -24,7 +24,7 @@ from testbed.transport.roce.packets.opcodes import UDP_PORT, Opcode
 from testbed.transport.roce.packets.packet import RocePacket
 from testbed.transport.roce.packets.syndrome import ack, kind_of
 
-pytestmark = pytest.mark.tshark
+pytestmark = [pytest.mark.tshark, pytest.mark.process]
 
 SCRIPT = "roce.lua"
 MANUFACTURERS = 0xC0

@@ -37,7 +37,7 @@ def test_the_answer_to_an_earlier_probe_is_not_a_short_round_trip() -> None:
     pair.settle()
     assert congestion.window is not None
     sender = pair.a.pdcs[0].sender
-    congestion.window.base_rtt = MS
+    congestion.window.base_rtt = congestion.window._idle_rtt = MS
     sender.probing.send(pair.now)
     (first,) = filter(is_probe, pair.take(pair.a))
     pair.now += MS

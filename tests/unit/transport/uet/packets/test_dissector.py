@@ -27,7 +27,7 @@ from testbed.transport.uet.security.tss_header import TssHeader
 ANY_SOURCE_PORT = ("-o", "udp.try_heuristic_first:TRUE")
 """Also those of other protocols."""
 
-pytestmark = pytest.mark.tshark
+pytestmark = [pytest.mark.tshark, pytest.mark.process]
 
 Shown = dict[str, object]
 """Fields by their names without "uet.": numbers, hexadecimal texts of bytes, or the name of a number."""
