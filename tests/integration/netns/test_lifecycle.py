@@ -62,11 +62,11 @@ def _state(lab: RunningLab) -> dict[str, Any]:
     }
 
 
-def _await_limits(sandbox: Any, before: Mapping[str, int]) -> None:
+def _await_limits(sandbox: Any, before: Mapping[str, int | str]) -> None:
     """Wait until the machine's limits are what they were, unless a lab of others, who test beside us, holds them."""
 
     def back() -> bool:
-        if {path: int(Path(path).read_text()) for path in before} == before:
+        if all(Path(path).read_text().strip() == str(value) for path, value in before.items()):
             return True
         try:
             needs = json.loads(neighbours.PLACE.read_text())["needs"]

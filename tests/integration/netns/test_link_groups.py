@@ -85,6 +85,7 @@ def test_a_broadcast_arrives_once_and_never_comes_back(lab: Any) -> None:
     assert got[HOST[0]] < asked
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("leaf", [PRIMARY, SECONDARY])
 def test_a_link_that_goes_down_costs_what_the_kernel_needs_to_notice(lab: Any, leaf: str) -> None:
     with running(lab, PAIRS) as flows, LinkControl(lab) as control:
@@ -100,6 +101,7 @@ def test_a_link_that_goes_down_costs_what_the_kernel_needs_to_notice(lab: Any, l
     assert outage_s < LIMIT_S
 
 
+@pytest.mark.timed
 def test_a_leaf_without_uplinks_leaves_the_group_and_comes_back_with_its_routes(lab: Any) -> None:
     uplinks = [f"{PRIMARY}:uplink1", f"{PRIMARY}:uplink2"]
     with running(lab, PAIRS) as flows, LinkControl(lab) as control:

@@ -71,7 +71,7 @@ def test_an_all_reduce_is_right_and_takes_the_time_of_its_links(lab: RunningLab,
         assert result.complete, result.failure
         assert result.collectives[0].wrong == 0
         (collective,) = result.collectives
-        assert collective.line_bps == 3.6e12 / K, "a GPU's links, not its NIC"
+        assert collective.line_bps == pytest.approx(3.6e12 / K), "a GPU's links, not its NIC"
         assert collective.ideal_busbw_bps is not None
         assert 0.6 < collective.busbw_bps / collective.ideal_busbw_bps <= 1
     assert by_packets.collectives[0].ideal_busbw_bps == pytest.approx(3.6e12 / K * 4096 / 4134)

@@ -1,6 +1,7 @@
 """Which programs a test starts. One without a marker that says so must start none: it is pure, and runs anywhere.
 
-A compiler is no matter of the test: native parts are built when the first of all tests uses them.
+A compiler is no matter of the test: native parts are built when the first of all tests uses them, and a library is looked
+for when it is loaded (`ctypes.util`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 
 EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system"})
 """What CPython tells its audit hooks when a process is started (PEP 578)."""
-COMPILERS = frozenset({"cc", "clang", "gcc"})
+COMPILERS = frozenset({"cc", "clang", "gcc", "ld", "ldconfig"})
 
 
 class StartedProcesses:
