@@ -59,7 +59,10 @@ def test_both_networks_carry_their_packets_and_are_checked_by_name(lab: RunningL
     assert {name: result.failures for name, result in found.items() if result.status is not CheckStatus.PASS} == {}
     for name in ("subnets", "path mtu", "black holes"):
         assert found[f"{name}, storage"].count and found[f"{name}, frontend"].count
-    assert "at 3000 to 3050 bytes" in found["path mtu, storage"].detail and "4050 bytes" in found["path mtu, frontend"].detail
+    assert (
+        "at 3000 to 3050 bytes" in found["path mtu, storage"].detail
+        and "4050 bytes" in found["path mtu, frontend"].detail
+    )
     assert pings(lab, "p1-s1-h1", FAR, ONE, "-M", "do", "-s", "2972")
     assert not pings(lab, "p1-s1-h1", FAR, ONE, "-M", "do", "-s", "2973")
 

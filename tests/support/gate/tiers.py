@@ -55,7 +55,7 @@ PURE = Tier(
     name="pure",
     summary="what starts no process and needs nothing of the machine",
     marks=f"not (process or {APART} or {KERNEL} or thorough)",
-    minutes=2.5,
+    minutes=3.5,
     places=PURE_TREES,
     beside=CPUS,
     repeated=False,
@@ -64,14 +64,14 @@ PROCESS = Tier(
     name="process",
     summary="programs without root: pages of the docs, measuring tools, SSH, ./lab, browser",
     marks=f"process and not ({APART} or {KERNEL} or thorough)",
-    minutes=2,
+    minutes=2.5,
     beside=CPUS,
 )
 INTERPRETED = Tier(
     name="interpreted",
     summary="the transports once more as Python runs them: what is compiled must do the same",
     marks=f"not (process or {APART} or {KERNEL} or thorough)",
-    minutes=1,
+    minutes=1.5,
     places=(
         "tests/unit/transport",
         "tests/unit/worker",
@@ -88,7 +88,7 @@ LABS = Tier(
     name="labs",
     summary="labs in network namespaces, beside each other: they wait more than they compute",
     marks=f"({KERNEL}) and not (timed or {APART} or thorough)",
-    minutes=5,
+    minutes=7,
     places=PLACES_OF_LABS,
     beside=2 * CPUS,
     by_group=True,
@@ -97,14 +97,14 @@ TIMED = Tier(
     name="timed",
     summary="labs that measure: ports, pauses, rates, shares",
     marks=f"({KERNEL}) and timed and not ({APART} or thorough)",
-    minutes=4,
+    minutes=4.5,
     places=PLACES_OF_LABS,
 )
 VM = Tier(
     name="vm",
     summary="a full kernel in the lab VM, and another release of Debian",
     marks="vm and not thorough",
-    minutes=5,
+    minutes=7.5,
     places=("tests/integration/vm",),
     beside=2,
     by_group=True,
@@ -113,14 +113,14 @@ DOCKER = Tier(
     name="docker",
     summary="nodes that are containers",
     marks="docker and not (bench or thorough)",
-    minutes=3,
+    minutes=3.5,
     places=("tests/integration/docker",),
 )
 SCENARIOS = Tier(
     name="scenarios",
     summary="shipped scenarios, run to their verdicts",
     marks="scenarios and not thorough",
-    minutes=3,
+    minutes=1.5,
     places=("tests/integration/scenarios",),
 )
 

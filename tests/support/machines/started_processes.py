@@ -1,7 +1,7 @@
 """Which programs a test starts. One without a marker that says so must start none: it is pure, and runs anywhere.
 
-A compiler is no matter of the test: native parts are built when the first of all tests uses them, and a library is looked
-for when it is loaded (`ctypes.util`).
+A compiler is no matter of the test: native parts are built when the first of all tests uses them, and a library is
+looked for when it is loaded (`ctypes.util`).
 """
 
 from __future__ import annotations
