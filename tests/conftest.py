@@ -193,8 +193,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     runners = [int(path.name) for path in Path(config.stash[_runners]).iterdir()]
     config.stash[_left] = left = left_since(session.stash[_before], runners)
-    if (left.ours or (left.unknown and ALONE)) and session.exitstatus == pytest.ExitCode.OK:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    judged = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    if (left.ours or (left.unknown and ALONE)) and session.exitstatus in judged:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR  # tests that fail may be run again; this stays
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

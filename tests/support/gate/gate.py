@@ -55,14 +55,16 @@ class Asked:
                 case "--part":
                     name = next(words, "")
                     if name not in BY_NAME:
-                        raise SystemExit(f"lab: there is no tier {name!r}: {', '.join(BY_NAME)}")
+                        print(f"lab: there is no tier {name!r}: {', '.join(BY_NAME)}", file=sys.stderr)
+                        raise SystemExit(2)
                     self.tiers.append(BY_NAME[name])
                 case _:
                     self.pytest.append(word)
         self.checked = not (self.tiers or self.pytest)
         """Whether the sources are checked, too."""
         if not self.tiers:
-            self.tiers = [*GATE, *PARTS] if self.everything else [*GATE] if self.all else [*FIRST]
+            # A test of the gate that is asked for by name is run, whatever tier it is in.
+            self.tiers = [*GATE, *PARTS] if self.everything else [*GATE] if self.all or self.pytest else [*FIRST]
 
 
 def tier_of_arguments(tiers: Sequence[Tier], arguments: Sequence[str]) -> Tier:
@@ -89,17 +91,23 @@ def main(arguments: Sequence[str]) -> int:
     tiers = [tier_of_arguments(asked.tiers, asked.pytest)] if asked.pytest else asked.tiers
     left_out = [] if asked.pytest or os.geteuid() == 0 else [tier for tier in tiers if tier.name not in WITHOUT_ROOT]
     with tempfile.TemporaryDirectory(prefix="testbed-gate-") as scratch:
-        kept = Path(scratch) if asked.pytest else ROOT / "build/tests"
-        runner = TierRunner(ROOT, Progress(kept, ROOT, keep=asked.everything and not asked.anew))
+        goes_on = asked.everything and not asked.pytest
+        progress = Progress(ROOT / "build/tests" if goes_on else Path(scratch), ROOT, keep=goes_on and not asked.anew)
+        runner = TierRunner(ROOT, progress)
         for tier in tiers:
             if tier not in left_out and not runner.interrupted:
                 rows.append(runner.run(tier))
+        if not runner.interrupted and not any(row.failed for row in rows):
+            progress.forget()
     print_table(rows)
     if left_out:
         print(f"left out, for they need root: {', '.join(tier.name for tier in left_out)}: sudo ./lab test")
     if runner.interrupted:
         return 130
-    return 1 if any(row.failed for row in rows) else 0
+    if asked.pytest and not any(row.tests for row in rows):
+        print("no test was chosen; those that take long need --everything beside", file=sys.stderr)
+        return 2
+    return 1 if any(row.failed for row in rows) else 2 if left_out and len(left_out) == len(tiers) else 0
 
 
 if __name__ == "__main__":

@@ -27,13 +27,13 @@ class TestOutcome:
 
 
 def read_outcomes(path: Path) -> list[TestOutcome]:
-    """Return what has been noted; the last line may be cut short, by a machine that was switched off."""
+    """Return what has been noted. A line may be cut short, by a machine that was switched off."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             found.append(TestOutcome(**json.loads(line)))
         except ValueError:
-            break
+            continue
     return found
 
 
@@ -49,11 +49,17 @@ class OutcomePlugin:
         if report.outcome != "passed" and outcome != "failed":
             outcome = report.outcome
         self._open[report.nodeid] = (outcome, took_s + report.duration)
-        if report.when == "teardown":
+        if report.when not in ("setup", "call"):  # its end, or that of its process in the middle of it
             outcome, took_s = self._open.pop(report.nodeid)
             noted = {"test": report.nodeid, "outcome": outcome, "took_s": round(took_s, 3)}
             with self._path.open("a") as file:
-                file.write(json.dumps(noted) + "\n")
+                file.write("\n" + json.dumps(noted))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Note a file that cannot be read as a test that fails, and is not passed."""
+        if report.failed:
+            with self._path.open("a") as file:
+                file.write("\n" + json.dumps({"test": report.nodeid, "outcome": "failed", "took_s": 0.0}))
 
 
 def note_outcomes(config: pytest.Config) -> None:

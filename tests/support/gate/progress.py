@@ -36,13 +36,17 @@ class Progress:
         directory.mkdir(parents=True, exist_ok=True)
         mark.write_text(digest)
 
+    def forget(self) -> None:
+        """Throw all of it away: nothing is left to go on with."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
     def outcomes(self, name: str) -> Path:
         """Return the file that a tier's outcomes go to."""
         return self._directory / f"{name}.jsonl"
 
     def passed_before(self, name: str) -> Path:
-        """Write the tests of a tier that have passed or were skipped, and return the file."""
-        tests = [done.test for done in read_outcomes(self.outcomes(name)) if done.outcome != "failed"]
+        """Write the tests of a tier that have passed, and return the file."""
+        tests = [done.test for done in read_outcomes(self.outcomes(name)) if done.outcome == "passed"]
         path = self._directory / f"{name}.passed"
         path.write_text("".join(f"{test}\n" for test in tests))
         return path

@@ -23,6 +23,11 @@ class Row:
     """Tests that an interrupted run before has passed."""
 
     @property
+    def tests(self) -> int:
+        """Return how many tests were run or skipped."""
+        return (self.passed or 0) + self.failed + self.skipped
+
+    @property
     def outcome(self) -> str:
         """Return the outcome in a word, and a warning where the tier took longer than it may."""
         if self.failed:

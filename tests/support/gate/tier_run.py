@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from outcomes import OUTCOMES, PASSED, read_outcomes
@@ -41,17 +41,18 @@ class TierRunner:
         before = self._progress.passed_before(tier.name)
         code, outcomes = self._pytest(tier, [*tier.arguments(), *tier.places], passed=before)
         failed = [test for test, outcome in outcomes.items() if outcome == "failed"]
-        broken = code not in SAID_BY_TESTS or (code == 1 and not failed)
+        broken = _is_broken(code, outcomes)
         again: dict[str, str] = {}
         if tier.repeated and 0 < len(failed) <= MOST_REPEATED and not broken:
             print(f"--- tests: {tier.name}: {len(failed)} that failed once more, alone", file=sys.stderr, flush=True)
-            _, again = self._pytest(tier, ["-m", tier.marks, *failed])
+            code, again = self._pytest(tier, ["-m", tier.marks, *failed])
+            broken = _is_broken(code, again)
         repeated = [test for test in failed if again.get(test) == "passed"]
         counts = [*(outcomes | again).values()]
         return Row(
             name=tier.name,
             passed=counts.count("passed"),
-            failed=counts.count("failed") + broken,
+            failed=max(counts.count("failed"), int(broken)),
             skipped=counts.count("skipped"),
             repeated=tuple(repeated),
             took_s=time.monotonic() - began,
@@ -86,3 +87,8 @@ class TierRunner:
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
+
+
+def _is_broken(code: int, outcomes: Mapping[str, str]) -> bool:
+    """Tell whether pytest failed for something that is no test: its own error, or what tests left behind."""
+    return code not in SAID_BY_TESTS or (code == 1 and "failed" not in outcomes.values())

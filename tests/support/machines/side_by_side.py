@@ -1,4 +1,4 @@
-"""Which tests of a tier may run beside each other, in two processes (`-n 2 --dist loadgroup`).
+"""Which tests of a tier may run beside each other, in several processes (`--dist loadgroup`).
 
 The tests of a file run in their order in one process, which shares a lab or a virtual machine among them. Files are
 handed out as a process gets free, so that both end at about the same time.
