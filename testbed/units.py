@@ -305,7 +305,7 @@ MEASURES_OF_KEYS: Mapping[str, Measure] = {
 """The kind of a number by the unit at the end of its key's name."""
 
 
-MEASURES = (RATE, TIME, BYTES, SHARE, NUMBER, COUNT, PERCENT, POINTS, ROUND_TRIPS, PACKETS_A_SECOND)
+MEASURES = (RATE, TIME, BYTES, SHARE, NUMBER, COUNT, PERCENT, POINTS, ROUND_TRIPS, BDPS, PACKETS_A_SECOND)
 """Every kind, for the reference."""
 
 

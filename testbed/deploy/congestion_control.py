@@ -8,6 +8,7 @@ from pathlib import Path
 from testbed.deploy.live import RunningLab
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.errors import DriverError
 
 _SETTING = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
@@ -22,4 +23,7 @@ def read_congestion_controls(lab: RunningLab, hosts: Iterable[str]) -> dict[str,
             found[host] = _SETTING.read_text().strip()
         return found
 
-    return syscalls.in_thread(read)
+    try:
+        return syscalls.in_thread(read)
+    except OSError as error:
+        raise DriverError(f"{_SETTING}: {error.strerror}", operation="sysctl", errno=error.errno or 0) from error

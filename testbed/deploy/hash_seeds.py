@@ -8,6 +8,7 @@ from pathlib import Path
 from testbed.deploy.live import RunningLab
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.errors import DriverError
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan, SetSysctl
 from testbed.plan.stable import seed_of_run
@@ -39,7 +40,10 @@ def set_hash_seeds(lab: RunningLab, run: int) -> None:
                 path.write_text(str(seed))
 
     if of_kernel:
-        syscalls.in_thread(write)
+        try:
+            syscalls.in_thread(write)
+        except OSError as error:
+            raise DriverError(f"{HASH_SEED}: {error.strerror}", operation="sysctl", errno=error.errno or 0) from error
 
 
 def kernel_seeds(plan: LabPlan, run: int) -> dict[str, int]:

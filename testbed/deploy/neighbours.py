@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -28,7 +29,7 @@ LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
 """Of /proc/sys/net/ipv4/neigh/default, and of ipv6. Source: Linux, networking/ip-sysctl.rst."""
 FACTORS = (1, 2, 4)
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-"""It is there in the machine's first network namespace alone."""
+"""The machine's; other network namespaces may have it to read."""
 PLACE = Path("/run/testbed-neighbours.json")
 
 
@@ -76,7 +77,9 @@ def release_limits(state: Path) -> None:
         record.needs.pop(str(state), None)
         if not record.needs:
             for path in [path for path in record.before if _is_adjustable(Path(path))]:
-                Path(path).write_text(str(record.before.pop(path)))
+                value = record.before.pop(path)
+                with suppress(OSError):  # a congestion control that has been unloaded meanwhile
+                    Path(path).write_text(str(value))
         if record.needs or record.before:
             write_state(PLACE, json.dumps(asdict(record)))
             return

@@ -19,8 +19,9 @@ _TCP_CC = "net/ipv4/tcp_congestion_control"
 _TCP = (
     # A connection begins without what an earlier one to the same host has learnt (ssthresh, RTT): runs are alike.
     ("net/ipv4/tcp_no_metrics_save", "1", False),
-    # Not the machine's own, which a namespace begins with. The second stays where the kernel lacks the third.
-    (_TCP_CC, FALLBACK_TCP_CC, False),
+    # Not the machine's own, which a namespace begins with. The second stays where the kernel lacks the third; a machine
+    # may let namespaces have neither (tcp_allowed_congestion_control).
+    (_TCP_CC, FALLBACK_TCP_CC, True),
     (_TCP_CC, DEFAULT_TCP_CC, True),
 )
 """Of what opens connections that are measured, with whether it may be lacking."""

@@ -67,7 +67,10 @@ class RecordJournal:
     def write(self, record: Record) -> None:
         """Write the record whole; what was appended is in it."""
         self._follows = digest(self._write(record))
-        self._path.unlink(missing_ok=True)
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise RecordError(f"cannot remove {self._path}: {error.strerror}") from error
         self._whole, self._since = len(record.points), 0
 
 

@@ -46,7 +46,7 @@ def _condition(
         rates.append(now.rate_bps)
         delays.append(now.delay_ns)
         said = list(changed_words(replace(change, up=None)))
-        if change.rate_bps is None and now.rate_bps != declared_bps:
+        if now.rate_bps != (declared_bps if change.rate_bps is None else change.rate_bps):
             said.insert(0, f"rate in the lab {Rate(now.rate_bps)}")
         if said:
             words.append(f"{end} -> {other}: {', '.join(said)}")
@@ -69,7 +69,7 @@ def _now(control: LinkControl, end: str, declared: WireValues, change: WireChang
     actual = control.rate_bps(end)
     if actual is None or abs(actual - recorded.rate_bps) <= max(8, recorded.rate_bps * _ROUNDING):
         return recorded
-    return declared.changed(change.over(WireChange(rate_bps=actual))) if change.rate_bps is None else recorded
+    return declared.changed(WireChange(rate_bps=actual).over(change))
 
 
 def read_plane_conditions(lab: RunningLab) -> dict[str, LinkCondition]:

@@ -29,20 +29,25 @@ def run_steadily(
     """
     if runs < LEAST_RUNS:
         raise TestbedError(f"--steady {runs}: a spread needs at least {LEAST_RUNS} runs", hint="--steady 10")
-    worst, measured = 0, []
-    for place, sweep in enumerate(sweeps):
-        found, code = _run_one(sweep, lambda seed, place=place: with_seed(place, seed), command, runs)  # type: ignore[misc]
-        measured.append(found)
-        worst = INTERRUPTED if code == INTERRUPTED else max(worst, code)
-        if code == INTERRUPTED:
-            break
-    show_steadiness(measured, command.form)
+    worst = 0
+    measured: list[Steadiness] = []
+    try:
+        for place, sweep in enumerate(sweeps):
+            found, code = _run_one(sweep, lambda seed, place=place: with_seed(place, seed), command, runs)  # type: ignore[misc]
+            measured += [found] if found else []
+            if code == INTERRUPTED:
+                return INTERRUPTED
+            worst = max(worst, code)
+    finally:
+        if measured:
+            show_steadiness(measured, command.form)
     return worst
 
 
 def _run_one(
     sweep: "Sweep", with_seed: "Callable[[int], Sweep]", command: "RunCommand", runs: int
-) -> "tuple[Steadiness, int]":
+) -> "tuple[Steadiness | None, int]":
+    """Run one scenario; None where it was interrupted before the first of its runs had ended."""
     from testbed.cli.output import Format, console
     from testbed.cli.scenarios.run import measure
     from testbed.results import Backend, Record, make_results_directory
@@ -85,9 +90,7 @@ def _run_one(
                 f"{sweep.scenario.name}, run {number} of {runs}: {record.verdict.outcome}, {record.verdict.reasons[0]}"
             )
             console().print(said, highlight=False, soft_wrap=True)
-    if found is None:
-        raise TestbedError("interrupted before the first of the runs had ended: nothing is known")
-    if command.form is Format.TABLE:
+    if found and command.form is Format.TABLE:
         console().print(f"runs {directory}", highlight=False, soft_wrap=True)
     return found, worst
 

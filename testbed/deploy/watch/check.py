@@ -431,11 +431,7 @@ def _check_path_mtu(lab: RunningLab) -> CheckResult:
     Which of its equally short ways a packet takes is up to hashes, so each link is tried by itself, between neighbours.
     """
     nics = _nics(lab)
-    rings = (
-        (nic, _elsewhere(nic, members, i + 1)) for members in _by_subnet(nics).values() for i, nic in enumerate(members)
-    )
-    near = [(nic, partner) for nic, partner in rings if partner is not None]
-    pairs = dict.fromkeys([*(_far_pairs(lab, nics) or _rotations(lab, nics)), *near])
+    pairs = dict.fromkeys([*(_far_pairs(lab, nics) or _rotations(lab, nics)), *_rings(nics)])
     probes = [Probe(source=a, target=b, size_bytes=a.mtu_bytes) for a, b in pairs]
     between = list(_link_probes(lab))
     with closing(Prober(lab.name, nics)) as prober:

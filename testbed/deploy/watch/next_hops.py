@@ -24,6 +24,7 @@ from testbed.drivers.netlink.routes import RouteMonitor
 from testbed.drivers.netlink.rtnetlink import RTNLGRP_NEIGH, RouteSocket
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
+from testbed.drivers.nodes.udp_prober import make_room
 from testbed.names import namespace_name
 from testbed.plan.operations import AddAddress, LabPlan, PortPlan
 from testbed.plan.overlay.vrfs import EntryKind
@@ -127,6 +128,8 @@ def resolve_next_hops(lab: str, hops: Sequence[NextHop], *, patience_s: float = 
     by_place: dict[str, list[NextHop]] = {}
     for hop in hops:
         by_place.setdefault(hop.place, []).append(hop)
+
+    make_room(2 * len(by_place))
 
     def resolve() -> list[NextHop]:
         with ExitStack() as stack:

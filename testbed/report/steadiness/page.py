@@ -85,7 +85,9 @@ def _band(row: SteadyRow) -> str:
 def _distance(deviations: float | None) -> str:
     if deviations is None:
         return ""
-    return f"{deviations:.3g}" if math.isfinite(deviations) else "never varied"
+    if math.isinf(deviations):
+        return "never varied" if deviations > 0 else "always beyond"
+    return f"{deviations:.3g}"
 
 
 def _number(value: float | None) -> str:

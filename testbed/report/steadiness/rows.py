@@ -60,7 +60,7 @@ class SteadyRow:
             "stdev": _rounded(self.stdev),
             "least": _rounded(self.least),
             "most": _rounded(self.most),
-            "distance_sd": None if self.distance in (None, math.inf) else _rounded(self.distance),
+            "distance_sd": None if self.distance is None or math.isinf(self.distance) else _rounded(self.distance),
             "chance": _rounded(self.chance),
             "fails": self.fails,
             "fails_at_most": _rounded(self.fails_at_most),

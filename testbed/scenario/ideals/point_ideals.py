@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from testbed.model.overlay import VXLAN_BYTES
 from testbed.model.scenario import Scenario
-from testbed.plan.link_delays import WirePaths
+from testbed.plan.link_delays import SMALLEST_FRAME_BYTES, WirePaths
 from testbed.plan.operations import PortPlan
 from testbed.results import MetricSummary, RunResult
 from testbed.scenario.ideals.fabric_graph import fabric_graph
@@ -27,6 +27,8 @@ from testbed.workload.oracles.serialisation import UNFRAMED, Framing, pattern_id
 from testbed.workload.steps import fabric_pairs
 
 _FRAME_BYTES = 78
+_WayClass = tuple[str, str, str, int, int, int, int]
+_SPRAYED = (PathChoice.OBLIVIOUS, PathChoice.ADAPTIVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +78,7 @@ class PointIdeals:
             metrics=_metric_ideals(
                 first,
                 graph_uplinks(graph.links),
-                sprayed=path_choice(scenario, lab) in (PathChoice.OBLIVIOUS, PathChoice.ADAPTIVE),
+                sprayed=path_choice(scenario, lab) in _SPRAYED,
             )
             | _latency_ideals(transport, first),
         )
@@ -85,10 +87,12 @@ class PointIdeals:
     def _of_parts(cls, scenario: Scenario, lab: LiveLab, traffic: Sequence[RunTraffic]) -> PointIdeals:
         """Each part is compared with its own, in the networks that it is in."""
         parts: dict[int, list[tuple[RunTraffic, PointIdeals]]] = {}
+        sprayed: set[bool] = set()
         for one in traffic:
             for part in one.parts:
                 alone = replace(one, workload=part.workload, parts=())
                 carried = replace(scenario, transport=part.transport, tenant_transports=())
+                sprayed.add(path_choice(carried, part.view(lab)) in _SPRAYED)
                 parts.setdefault(one.seed, []).append((alone, cls.of(carried, part.view(lab), [alone])))
         every = [ideals for some in parts.values() for _, ideals in some]
         collective = [ideals for some in parts.values() for part, ideals in some if part.workload.collectives]
@@ -103,7 +107,10 @@ class PointIdeals:
             tiers={link.name: link.tier for link in graph.links},
             domains=first.domains,
             endpoint_bps=first.endpoint_bps,
-            metrics=_metric_ideals(traffic[0], graph_uplinks(graph.links), sprayed=False),
+            # Where some are sprayed and some are not, how evenly uplinks are loaded has no ideal.
+            metrics={}
+            if len(sprayed) > 1
+            else _metric_ideals(traffic[0], graph_uplinks(graph.links), sprayed=sprayed == {True}),
             parts=parts,
         )
 
@@ -166,24 +173,25 @@ class _Ways:
 
     def __init__(self, transport: LabTransport) -> None:
         self._transport = transport
-        self._known_s: dict[tuple[str, str, str, int, int], float] = {}
+        self._known_s: dict[_WayClass, float] = {}
 
     def way_s(self, a: PortPlan, b: PortPlan) -> float:
-        """Return the time (s) of the smallest frame through all ports, and of what delays it: the kernel by the way
-        that is shortest, and endpoints. Ranks of one host are not a wire apart."""
+        """Return the time (s) of the smallest frame through all ports but one, which is the sender's own, and of what
+        delays it: the kernel by the way that is shortest, and endpoints. Ranks of one host are not a wire apart."""
         if a.node == b.node:
             return 0.0
         key = _way_class(a, b)
         if key not in self._known_s:
             path = self._transport.path(a, b)
             delayed_ns = min(path.kernel_ns, path.least_ns) + self._transport.held_ns(path)
-            self._known_s[key] = (path.serialisation_ns(_FRAME_BYTES) + delayed_ns) / 1e9
+            own_ns = 8 * SMALLEST_FRAME_BYTES * 1_000_000_000 // max(path.rates_bps)
+            self._known_s[key] = (path.serialisation_ns(SMALLEST_FRAME_BYTES) - own_ns + delayed_ns) / 1e9
         return self._known_s[key]
 
 
-def _way_class(a: PortPlan, b: PortPlan) -> tuple[str, str, str, int, int]:
+def _way_class(a: PortPlan, b: PortPlan) -> _WayClass:
     """What ways between NICs have in common that take the same time."""
-    return _leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps
+    return _leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps, a.delay_ns, b.delay_ns
 
 
 def _framing(transport: LabTransport, nic: PortPlan, traffic: Sequence[RunTraffic]) -> Framing:
@@ -249,7 +257,7 @@ def _summary(name: str, definition: Metric, summary: RunSummary, ideal: float | 
 
 def _base_rtt_s(lab: LiveLab, traffic: Sequence[RunTraffic]) -> float:
     paths = WirePaths(lab.plan.ports, [host.node for host in lab.plan.hosts])
-    seen: dict[tuple[str, str, str, int, int], float] = {}
+    seen: dict[_WayClass, float] = {}
     longest = 0.0
     for one in traffic:
         for source, destination in fabric_pairs(one.workload):

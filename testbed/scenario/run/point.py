@@ -103,17 +103,18 @@ class PointRunner:
         failure: TestbedError | None = None
         interrupted = False
         idle = self._idle_rtt()
-        for index, one in enumerate(traffic, start=1):
+        with contextlib.ExitStack() as stack:
             if isinstance(self.lab, RunningLab):
-                set_hash_seeds(self.lab, one.seed)
-            result, failure, interrupted = self._measure(index, one, ideals)
-            if result is not None:
-                runs.append(result)
-            self._tell(Phase.RUN, index, index, len(traffic))
-            if failure is not None or interrupted:
-                break
-        if isinstance(self.lab, RunningLab):
-            set_hash_seeds(self.lab, DEPLOYED)
+                stack.callback(set_hash_seeds, self.lab, DEPLOYED)
+            for index, one in enumerate(traffic, start=1):
+                if isinstance(self.lab, RunningLab):
+                    set_hash_seeds(self.lab, one.seed)
+                result, failure, interrupted = self._measure(index, one, ideals)
+                if result is not None:
+                    runs.append(result)
+                self._tell(Phase.RUN, index, index, len(traffic))
+                if failure is not None or interrupted:
+                    break
         if idle is not None and runs and failure is None and not interrupted:
             after = self._idle_rtt()
             assert after is not None

@@ -61,6 +61,7 @@ def _most_packets_per_s(transport: LabTransport, workload: Workload, nics: Seque
     """Return what all that send may send at once, as fast as those that receive may receive it, in lab time."""
     pairs = list(fabric_pairs(workload))
     pairs += [(request.server, request.client) for request in workload.requests]
+    pairs = [(a, b) for a, b in pairs if nics[a].node != nics[b].node]  # a host's own stays inside of it
     senders, receivers = ({pair[end] for pair in pairs} for end in (0, 1))
     if not senders:
         return 0.0

@@ -29,6 +29,9 @@ SHAPING_ERROR = 0.005
 windows of 0.1 s, whose ends are not those of packets."""
 _BY_DEFINITION = frozenset({"jain_flows", "fct_slowdown_p50", "fct_slowdown_p95", "fct_slowdown_p99"})
 """Metrics whose formula cannot be better than 1, whatever was measured."""
+_PASSED_ON_AT_ONCE = frozenset({"rdma_latency_ratio"})
+"""Metrics whose ideal is that of ports which store and forward, over ports that pass an idle link's first frame on at
+once, as the transport's approximations say."""
 _OF_SAMPLES = frozenset({"aggregate_share", "slowest_share"})
 """Metrics whose rates are told by samples of what was acknowledged."""
 
@@ -77,7 +80,7 @@ def _metrics(run: RunResult, ahead: float, mean_bytes: list[float]) -> Iterator[
     least = min(mean_bytes, default=0)
     for name, value in run.metrics.items():
         metric = definition_of(name)
-        if metric is None or metric.ideal != 1 or not value or metric.name in _BY_DEFINITION:
+        if metric is None or metric.ideal != 1 or not value or metric.name in _BY_DEFINITION | _PASSED_ON_AT_ONCE:
             continue
         allowed = SHAPING_ERROR + _share(ahead, least if selected_words(name) else typical)
         if metric.name in _OF_SAMPLES:

@@ -19,7 +19,11 @@ _PER_CONTAINER = (
     "remove it: only image, binds, env, exec, cmd, entrypoint, cpu, memory, capabilities, healthcheck count"
 )
 _NO_PORTS = "remove it: no port is published here; `testbed exec NODE COMMAND` runs a client in the lab"
-_ROUTED = "remove it: BGP is planned after fabric: {routing: {protocol: ebgp}}, and each switch may have its asn"
+_PLANNED = "remove it: addresses are planned; a link of a host in topology.links may have prefix: 192.0.2.0/31"
+_ROUTED = (
+    "remove it: testbed configures BGP itself; fabric: {routing: {protocol: ebgp}} chooses how, "
+    "and asn sets a switch's AS number"
+)
 _OVERLAY = "write fabric: {overlay: evpn} and a section tenants, with the subnets of each tenant"
 _SWITCH = "write kind: switch, with role: rail, leaf, spine or super-spine; all switches route with FRR"
 _MACHINE = "write kind: host: a virtual machine is not run, its place is taken by a namespace or a container"
@@ -94,7 +98,7 @@ NODE_KEYS: Hints = {
     "publish": _NO_PORTS,
     "network-mode": "remove it: a node has a network namespace of its own",
     "license": "remove it: FRR needs none",
-    "image-pull-policy": "remove it: an image that this machine lacks is pulled by `docker pull`",
+    "image-pull-policy": "remove it: pull a missing image yourself with `docker pull IMAGE`",
     "restart-policy": "remove it: a node that dies stays dead, as a fault in a scenario needs it",
     "auto-remove": "remove it: destroy removes every container of the lab",
     "user": _PER_CONTAINER,
@@ -220,7 +224,7 @@ LINK_KEYS: Hints = {
     "host-interface": "remove it: " + _LINK_OUT,
     "mode": "remove it: " + _LINK_OUT,
     "vars": "write labels: {NAME: value}",
-    "ipv4": "write prefix: 192.0.2.0/31, or nothing: addresses are planned",
+    "ipv4": _PLANNED,
     "ipv6": "remove it: links between switches have link-local addresses (RFC 5549)",
     # netlab
     "bandwidth": "write rate: 100G",
@@ -228,7 +232,7 @@ LINK_KEYS: Hints = {
     "bridge": "join the nodes to a switch: a link joins two nodes",
     "name": "write labels: {name: ...}",
     "role": "remove it: a link is what its ends' roles make of it",
-    "pool": "write prefix: 192.0.2.0/31, or nothing: addresses are planned",
+    "pool": _PLANNED,
     "unnumbered": "remove it: links between switches are unnumbered",
     "vlan": _OVERLAY,
     "linkindex": "remove it",

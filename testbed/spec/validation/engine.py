@@ -210,8 +210,10 @@ class _Place:
     def _mapping_hint(self) -> str:
         """Return what to write where keys and values are wanted: the value at the key that takes it, if one does."""
         value = self.detail["input"]
-        if isinstance(value, str) and ":" in value and not any(letter.isspace() for letter in value):
-            return "write a space after the colon"
+        if isinstance(value, str) and not any(letter.isspace() for letter in value):
+            key, colon, _ = value.partition(":")
+            if colon and key in (_known_keys(self.models) or (key,)):
+                return "write a space after the colon"
         if not isinstance(value, bool | list | None):
             for model in self.models:
                 if taking := [key for key in model.model_fields if _takes(model, key, value)]:
@@ -254,7 +256,7 @@ class _Place:
         said = quote(key)
         section, dot, rest = key.partition(".")
         if dot and section in known:
-            hint = f"write {section}: {{{rest}: {quote(self.detail['input'])}}}: a dot is one of --set alone"
+            hint = f"write {section}: {{{rest}: {quote(self.detail['input'])}}}: keys with dots are for --set only"
         match next(
             (model.ELSEWHERE[one] for one in (key, section) for model in self.around if one in model.ELSEWHERE), None
         ):

@@ -3,8 +3,9 @@
 * **Recognition.** A file's content tells its format, whatever it is called; a name helps where content cannot.
 * **Numbering.** Ranks count from 0. They count from 1 where no 0 occurs and the largest number is that of the ranks,
   which would be one too many from 0. Numbers that do not occur are ranks that send nothing.
-* **How many.** A file may have fewer ranks than the lab, whose others stay idle; one with more is refused. What a file
-  does not say (SimAI without `all_gpus`, HPCC) is the lab's number.
+* **How many.** A file may have fewer ranks than the lab, whose others stay idle; one with more is refused, but for a
+  matrix of nccl-tests, which is cut to the first ranks, as nccl-tests does. What a file does not say (SimAI without
+  `all_gpus`, HPCC) is the lab's number.
 * **Nothing.** What has 0 bytes, a flow, a collective or a cell of a matrix, moves nothing and is left out; what waits
   for it waits for what it waited for itself. A message with a receive that waits for it is one byte, since its packet
   goes in any case. The exception is htsim, where 0 bytes are a flow without end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,13 @@ def test_how_figures_lie_in_their_band() -> None:
     assert row.distance == pytest.approx(3.0), "1 is the ideal of the ratio, and cannot be missed by being better"
     assert row.chance == pytest.approx(student_upper_tail(3 / (4 / 3) ** 0.5, 2))
     assert row.fails == 0 and row.fails_at_most == pytest.approx(1 - 0.05 ** (1 / 3))
+
+
+def test_what_never_varies_is_never_or_always_beyond() -> None:
+    for value, distance in ((1.2, math.inf), (1.8, -math.inf)):
+        [row] = steady_rows([steadiness(*([expectation(value)] for _ in range(3)))])
+        assert row.distance == distance
+        assert row.as_row()["distance_sd"] is None, "there is no infinity in JSON"
 
 
 def test_both_limits_count_and_an_oracles_band_moves_with_the_seed() -> None:

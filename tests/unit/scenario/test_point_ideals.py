@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.plan import plan_lab
-from testbed.scenario.ideals.point_ideals import PointIdeals
+from testbed.scenario.ideals.point_ideals import PointIdeals, _way_class
 from testbed.scenario.placed.traffic import RunTraffic, make_traffic
 from testbed.scenario.sweep.outlook import PlannedLab
 from testbed.scenario.sweep.points import plan_points
@@ -30,8 +31,15 @@ def test_a_ring_has_the_latency_of_each_of_its_hops() -> None:
     ideals, traffic = of_scenario("roce-allreduce", 0)
     nics = traffic.placement.nics
     near_s, far_s = ideals.way_s(nics[0], nics[1]), ideals.way_s(nics[3], nics[4])
-    assert near_s < far_s == pytest.approx(ideals.base_rtt_s / 2)
+    assert near_s < far_s < ideals.base_rtt_s / 2, "the sender's own port is no part of it"
     sizes = {step.size_bytes for step in traffic.workload.transfers}
     sending_s = 8 * ideals.framing.wire_bytes(max(sizes)) / nics[0].nic_bps
     found = ideals.roofline_s(traffic)
     assert found == pytest.approx(14 * sending_s + 10 * near_s + 4 * far_s, rel=1e-3)
+
+
+def test_ways_over_links_of_other_delays_are_not_the_same() -> None:
+    _, traffic = of_scenario("roce-allreduce", 0)
+    first, second, *_ = traffic.placement.nics
+    slow = replace(second, delay_ns=second.delay_ns + 1000)
+    assert len({_way_class(first, second), _way_class(first, slow), _way_class(slow, first)}) == 3

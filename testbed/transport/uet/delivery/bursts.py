@@ -59,4 +59,6 @@ class Bursts:
         return max(1, min(self._longest, self._window_packets() // BURSTS_OF_WINDOW))
 
     def _window_packets(self) -> int:
+        if self._congestion.window is None and self._congestion.credit is None:
+            return self._longest * BURSTS_OF_WINDOW  # nothing limits it
         return int(self._congestion.cwnd_bytes) // self._packet_bytes

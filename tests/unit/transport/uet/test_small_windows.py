@@ -55,6 +55,14 @@ def test_no_value_has_a_flow_for_itself_at_any_window(base_rtt_ns: int) -> None:
     assert min(uplinks) >= PACKETS / SPINES / 2
 
 
+def test_without_a_window_bursts_have_their_full_length() -> None:
+    chosen = config(packets_per_entropy=4, cc="none")
+    paths = make_paths(PathKind.BITMAP, chosen.entropies, Random(1), chosen.base_rtt_ns)
+    bursts = Bursts(chosen, CongestionContext(None, None), paths)
+    assert [len(list(same)) for _, same in groupby(bursts.choose(7, False) for _ in range(12))] == [4, 4, 4]
+    assert bursts.covered(1) == chosen.packets_per_ack
+
+
 @pytest.mark.parametrize(("window_packets", "longest"), [(1, 1), (6, 1), (15, 1), (16, 2), (24, 3), (32, 4), (200, 4)])
 def test_a_burst_of_one_value_is_an_eighth_of_the_window_at_most(window_packets: int, longest: int) -> None:
     chosen = config(packets_per_entropy=4)
