@@ -26,7 +26,8 @@ TICK_NS = 4_000_000
 """Probes due within so long are sent together: one wake-up for all of them."""
 DRAIN_NS = 50_000_000
 GRACE_S = 0.5
-"""In which a probe arrives or is lost once the traffic has ended: queues drain in less."""
+"""In which a probe arrives or is lost once the traffic has ended, where queues drain in less."""
+MOST_GRACE_S = 5.0
 THRESHOLD_S = 0.25
 """What takes longer counts as lost (RFC 6412), unless a fabric's queues hold packets as long."""
 MOST_LATE_NS = 250_000_000
@@ -76,6 +77,7 @@ class ProbeTraffic:
         self._rate_pps = rate_pps
         self._train = train
         self._tos = tos
+        self._threshold_s = threshold_s
         self._ledger = ProbeLedger([flow.stream for flow in flows], threshold_ns=round(threshold_s * 1e9))
         self._interval_ns = round(train * 1e9 / rate_pps)
         self._prober: UdpProber | None = None
@@ -134,13 +136,16 @@ class ProbeTraffic:
             self._thread.join()
             self._thread = None
 
-    def report(self, grace_s: float = GRACE_S) -> ProbeReport:
-        """Return, after `halt`, what arrived and what did not, within `grace_s` after it was sent.
+    def report(self, grace_s: float | None = None) -> ProbeReport:
+        """Return, after `halt`, what arrived and what did not, within `grace_s` after it was sent: the threshold of
+        what counts as lost, unless it is said otherwise.
 
         Raises `DriverError` where sending ended by itself.
         """
         if self._error is not None:
             raise DriverError(f"the probes stopped: {self._error}", operation="probe") from self._error
+        if grace_s is None:
+            grace_s = min(max(GRACE_S, self._threshold_s), MOST_GRACE_S)
         ended = time.monotonic_ns()
         self._drain()
         while True:

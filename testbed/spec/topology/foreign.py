@@ -20,10 +20,7 @@ _PER_CONTAINER = (
 )
 _NO_PORTS = "remove it: no port is published here; `testbed exec NODE COMMAND` runs a client in the lab"
 _PLANNED = "remove it: addresses are planned; a link of a host in topology.links may have prefix: 192.0.2.0/31"
-_ROUTED = (
-    "remove it: testbed configures BGP itself; fabric: {routing: {protocol: ebgp}} chooses how, "
-    "and asn sets a switch's AS number"
-)
+_ROUTED = "remove it: testbed configures BGP; fabric: {routing: {protocol: ebgp}} says how, asn a switch's AS number"
 _OVERLAY = "write fabric: {overlay: evpn} and a section tenants, with the subnets of each tenant"
 _SWITCH = "write kind: switch, with role: rail, leaf, spine or super-spine; all switches route with FRR"
 _MACHINE = "write kind: host: a virtual machine is not run, its place is taken by a namespace or a container"
