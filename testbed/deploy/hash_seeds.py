@@ -8,7 +8,7 @@ from pathlib import Path
 from testbed.deploy.live import RunningLab
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.errors import DriverError
+from testbed.drivers.nodes.netns import write_sysctl
 from testbed.names import namespace_name
 from testbed.plan.operations import LabPlan, SetSysctl
 from testbed.plan.stable import seed_of_run
@@ -35,15 +35,11 @@ def set_hash_seeds(lab: RunningLab, run: int) -> None:
     def write() -> None:
         for place, seed in of_kernel.items():
             enter_namespace(namespace_name(lab.name, place))
-            path = Path("/proc/sys") / HASH_SEED
-            if path.exists():
-                path.write_text(str(seed))
+            if (Path("/proc/sys") / HASH_SEED).exists():
+                write_sysctl(SetSysctl(node=place, key=HASH_SEED, value=str(seed)))
 
     if of_kernel:
-        try:
-            syscalls.in_thread(write)
-        except OSError as error:
-            raise DriverError(f"{HASH_SEED}: {error.strerror}", operation="sysctl", errno=error.errno or 0) from error
+        syscalls.in_thread(write)
 
 
 def kernel_seeds(plan: LabPlan, run: int) -> dict[str, int]:

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, Document, Refusal
+from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, Document, Refusal, error_fields
 from testbed.collect.layers.content import LinkFrame
 from testbed.transport.errors import DecodeError, truncated
 
@@ -75,7 +75,7 @@ class MacControlCapture(CapturedPacket):
     def fields(self) -> Document:
         match self.content:
             case DecodeError() as error:
-                return {"error": {"offset": error.offset, "reason": error.reason}}
+                return error_fields(error)
             case MacControl(opcode=opcode) as frame if opcode == PFC:
                 enabled = frame.enabled
                 return {

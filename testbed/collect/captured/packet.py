@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import ClassVar
 
 from testbed.collect.layers.content import CapturedDatagram
+from testbed.transport.errors import DecodeError
 
 Document = dict[str, object]
 
@@ -132,6 +133,11 @@ class CapturedPacket(ABC):
             "trimmed": seen.trimmed,
             "fragment": seen.fragment,
         }
+
+
+def error_fields(error: DecodeError) -> Document:
+    """Return what the document of a malformed packet says: where decoding ended, and why."""
+    return {"error": {"offset": error.offset, "reason": error.reason}}
 
 
 Decoder = Callable[[CapturedDatagram], CapturedPacket]

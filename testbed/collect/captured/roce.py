@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, CapturedTransport, Document, Refusal
+from testbed.collect.captured.packet import (
+    CUT,
+    MALFORMED,
+    CapturedPacket,
+    CapturedTransport,
+    Document,
+    Refusal,
+    error_fields,
+)
 from testbed.collect.layers.content import CapturedDatagram
 from testbed.transport.errors import DecodeError
 from testbed.transport.roce.packets.headers import BTH_BYTES, PSN_MASK
@@ -107,7 +115,7 @@ class RoceCapture(CapturedPacket):
     def fields(self) -> Document:
         packet = self.content
         if isinstance(packet, DecodeError):
-            return {"error": {"offset": packet.offset, "reason": packet.reason}}
+            return error_fields(packet)
         described = self._known()
         if packet is None:
             return {"roce": described}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, Document, Refusal
+from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, Document, Refusal, error_fields
 from testbed.collect.layers.content import LinkFrame
 from testbed.scale_up.ctlos import (
     CTLOS_BYTES,
@@ -120,7 +120,7 @@ class ScaleUpCapture(CapturedPacket):
     def fields(self) -> Document:
         frame = self.content
         if isinstance(frame, DecodeError):
-            return {"error": {"offset": frame.offset, "reason": frame.reason}}
+            return error_fields(frame)
         shown: Document = {"kind": self.kind, "fcs": None if self._check is None else self._check.name}
         if self._sequence is not None:
             shown["sequence"] = self._sequence

@@ -6,7 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from testbed.collect.captured.packet import CUT, MALFORMED, CapturedPacket, CapturedTransport, Document, Refusal
+from testbed.collect.captured.packet import (
+    CUT,
+    MALFORMED,
+    CapturedPacket,
+    CapturedTransport,
+    Document,
+    Refusal,
+    error_fields,
+)
 from testbed.collect.layers.content import CapturedDatagram
 from testbed.transport.errors import DecodeError
 from testbed.transport.uet.packets.codes import UDP_PORT, NextHeader, Opcode, PdsType
@@ -91,7 +99,7 @@ class UetCapture(CapturedPacket):
                 ses = {"opcode": opcode} if opcode else None
                 return {"pds": describe(packet)["pds"], "ses": ses, "payload_length": length}
             case DecodeError() as error:
-                return {"error": {"offset": error.offset, "reason": error.reason}}
+                return error_fields(error)
             case _:
                 return {"pds": {"type": self.kind} if self.kind != CUT else None}
 

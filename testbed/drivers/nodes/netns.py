@@ -134,7 +134,7 @@ class NetnsKernel:
             for node, items in by_node.items():
                 syscalls.setns(opened[node].fd, syscalls.CLONE_NEWNET)
                 for item in items:
-                    _write_sysctl(item)
+                    write_sysctl(item)
 
         syscalls.in_thread(write)
 
@@ -365,15 +365,16 @@ def _stage(operation: Operation) -> str:
             return type(operation).__name__
 
 
-def _write_sysctl(item: SetSysctl) -> None:
+def write_sysctl(item: SetSysctl) -> None:
+    """Write a setting in the namespace of this thread. Raises `DriverError`."""
     try:
         fd = os.open(f"/proc/sys/{item.key}", os.O_WRONLY)
-    except FileNotFoundError as error:
-        if item.optional:
+    except OSError as error:
+        lacking = isinstance(error, FileNotFoundError)
+        if item.optional and lacking:
             return
-        raise DriverError(
-            f"{item.node}: this kernel has no sysctl {item.key}", operation="sysctl", errno=error.errno or 0
-        ) from error
+        why = f"this kernel has no sysctl {item.key}" if lacking else f"sysctl {item.key}: {error.strerror}"
+        raise DriverError(f"{item.node}: {why}", operation="sysctl", errno=error.errno or 0) from error
     try:
         os.write(fd, item.value.encode())
     except OSError as error:

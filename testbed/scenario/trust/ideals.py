@@ -20,7 +20,7 @@ from statistics import fmean
 
 from testbed.fabric.queue_depths import frame_bytes
 from testbed.plan.operations import LabPlan
-from testbed.plan.qos.shaping import SHAPER_WINDOW_S
+from testbed.plan.qos.shaping import burst_bytes
 from testbed.results import Check, RunResult
 from testbed.workload.metrics import Better, definition_of, selected_words
 
@@ -49,7 +49,7 @@ class _Figure:
 def ahead_bytes(plan: LabPlan) -> float:
     """Return what a port of a lab may be ahead of its rate by at most: the shaper's window, and a frame."""
     ports = [nic for host in plan.hosts for nic in host.nics]
-    return max((nic.rate_bps / 8 * SHAPER_WINDOW_S + frame_bytes(nic.mtu_bytes) for nic in ports), default=0.0)
+    return max((burst_bytes(nic.rate_bps) + frame_bytes(nic.mtu_bytes) for nic in ports), default=0)
 
 
 def check_ideals(run: RunResult, ahead: float = 0.0) -> list[Check]:
@@ -86,8 +86,8 @@ def _metrics(run: RunResult, ahead: float, mean_bytes: list[float]) -> Iterator[
         allowed = SHAPING_ERROR + _share(ahead, least if selected_words(name) else typical)
         if metric.name in _OF_SAMPLES:
             allowed += max((1 / len(one.samples.at_s) for one in run.channels if one.samples.at_s), default=0.0)
-        ratio = 1 / value if metric.better is Better.LESS else value
-        yield _Figure(text=f"{name} is {value:.4g} where 1 is ideal", beyond=1 - 1 / ratio, allowed=allowed)
+        took = value if metric.better is Better.LESS else 1 / value
+        yield _Figure(text=f"{name} is {value:.4g} where 1 is ideal", beyond=1 - took, allowed=allowed)
 
 
 def _channels(run: RunResult, ahead: float, mean_bytes: list[float]) -> Iterator[_Figure]:

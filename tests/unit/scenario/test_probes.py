@@ -98,7 +98,9 @@ def test_a_fault_that_may_lose_packets_is_timed_over_many_ports() -> None:
 def test_a_probe_in_a_full_queue_is_late_and_not_lost() -> None:
     """A buffer of 8 MB, a third of which is one queue's (alpha 1/2), takes a port of 400 Mbit/s 53 ms."""
     text = "name: x\nscale: {time: 1000}\nfabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2,"
-    text += " nic: {rate: 400G}}\nqos: {classes: {rdma: {dscp: [26], default: true}}, buffer: {shared: 8MB, alpha: 0.5}}\n"
+    text += (
+        " nic: {rate: 400G}}\nqos: {classes: {rdma: {dscp: [26], default: true}}, buffer: {shared: 8MB, alpha: 0.5}}\n"
+    )
     lab = load_topology_text(text, file="x.yml")
     assert longest_wait_s(plan_lab(lab, k=1000)) == pytest.approx(8 * 8e6 / 3 / 400e6, rel=0.01)
     assert longest_wait_s(PLAN) == 0, "without QoS queues are the kernel's"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from random import Random
 
@@ -110,3 +112,19 @@ def test_the_cipher_in_c_takes_nothing_that_no_packet_has() -> None:
     with pytest.raises(TypeError, match="no datagram"):
         cipher.seal([("b", 1)], 0, 1, 0, [])  # type: ignore[list-item]
     assert key.hex() not in repr(cipher)
+
+
+@pytest.mark.process
+def test_cipher_library_is_loaded_only_when_a_packet_is_sealed() -> None:
+    script = (
+        "import sys\n"
+        "from testbed.transport.uet.security.key_derivation import load_key\n"
+        "from testbed.transport.uet.security.tss import SecureDomain\n"
+        "from testbed.transport.uet.security.tss_header import Tsc\n"
+        "d = SecureDomain(1, load_key('0123456789abcdef' * 4), first_tsc=Tsc(counter=0))\n"
+        "ciphers = {'cryptography', 'testbed.transport.uet.security.aes_gcm'}\n"
+        "before = not ciphers.isdisjoint(sys.modules)\n"
+        "d.seal('10.0.0.1', '10.0.0.2', 1, b'')\n"
+        "print(before, not ciphers.isdisjoint(sys.modules))\n"
+    )
+    assert subprocess.check_output([sys.executable, "-c", script], text=True).split() == ["False", "True"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from ipaddress import ip_address
 
@@ -583,19 +581,3 @@ def test_addresses_ports_and_lengths_that_are_none_are_usage_errors(
 def test_domain_parameters_out_of_range_are_usage_errors(build: Callable[[], SecureDomain]) -> None:
     with pytest.raises(UsageError):
         build()
-
-
-@pytest.mark.process
-def test_cipher_library_is_loaded_only_when_a_packet_is_sealed() -> None:
-    script = (
-        "import sys\n"
-        "from testbed.transport.uet.security.key_derivation import load_key\n"
-        "from testbed.transport.uet.security.tss import SecureDomain\n"
-        "from testbed.transport.uet.security.tss_header import Tsc\n"
-        f"d = SecureDomain(1, load_key('{KEY_TEXT}'), first_tsc=Tsc(counter=0))\n"
-        "ciphers = {'cryptography', 'testbed.transport.uet.security.aes_gcm'}\n"
-        "before = not ciphers.isdisjoint(sys.modules)\n"
-        f"d.seal('{A}', '{B}', 1, b'')\n"
-        "print(before, not ciphers.isdisjoint(sys.modules))\n"
-    )
-    assert subprocess.check_output([sys.executable, "-c", script], text=True).split() == ["False", "True"]
