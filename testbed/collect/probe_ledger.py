@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from testbed.drivers.nodes.probe_packet import FRAME_BYTES, ProbeNumber
 from testbed.workload.metrics.timeline import blackhole_time_loss
 
-_IN_TIME, _LATE = 1, 2
+_MISSING = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +90,12 @@ class ProbeReport:
 class ProbeLedger:
     """Counts the probes of one run while they are sent and arrive. Not for several threads at once."""
 
-    def __init__(self, streams: Sequence[ProbeStream], *, threshold_ns: int) -> None:
+    def __init__(self, streams: Sequence[ProbeStream]) -> None:
         self.foreign = 0
-        self._threshold_ns = threshold_ns
         self._streams = tuple(streams)
         self._sent_ns = [array("q") for _ in streams]
-        self._seen = [bytearray() for _ in streams]
+        self._took_ns = [array("q") for _ in streams]
+        """How long each was under way; `_MISSING` for those that have not arrived."""
         self._highest = [-1] * len(streams)
         self._inversions = [0] * len(streams)
         self._duplicates = [0] * len(streams)
@@ -104,20 +104,23 @@ class ProbeLedger:
         """The number of the next probe of a stream, which is sent at `now` (ns of any clock)."""
         sequence = len(self._sent_ns[stream])
         self._sent_ns[stream].append(now)
-        self._seen[stream].append(0)
+        self._took_ns[stream].append(_MISSING)
         return ProbeNumber(stream, sequence)
 
     def receive(self, number: ProbeNumber | None, now: int) -> None:
         """A datagram has arrived at `now`; None: it is no probe of this run. One that was never sent is none either."""
-        if number is None or number.stream >= len(self._seen) or number.sequence >= len(self._seen[number.stream]):
+        if (
+            number is None
+            or number.stream >= len(self._took_ns)
+            or number.sequence >= len(self._took_ns[number.stream])
+        ):
             self.foreign += 1
             return
         stream, sequence = number
-        if self._seen[stream][sequence]:
+        if self._took_ns[stream][sequence] != _MISSING:
             self._duplicates[stream] += 1
             return
-        late = now - self._sent_ns[stream][sequence] > self._threshold_ns
-        self._seen[stream][sequence] = _LATE if late else _IN_TIME
+        self._took_ns[stream][sequence] = max(0, now - self._sent_ns[stream][sequence])
         if sequence < self._highest[stream]:
             self._inversions[stream] += 1
         else:
@@ -126,34 +129,38 @@ class ProbeLedger:
     def missing(self, since_ns: int) -> int:
         """Probes sent at or after this that have not arrived so far."""
         count = 0
-        for times, seen in zip(self._sent_ns, self._seen, strict=True):
+        for times, took in zip(self._sent_ns, self._took_ns, strict=True):
             for place in range(len(times) - 1, -1, -1):
                 if times[place] < since_ns:
                     break
-                count += not seen[place]
+                count += took[place] == _MISSING
         return count
 
     def report(
-        self, *, begin_ns: int, rate_pps: float, train: int, latest_ns: int = 0, skipped: int = 0
+        self, *, threshold_ns: int, begin_ns: int, rate_pps: float, train: int, latest_ns: int = 0, skipped: int = 0
     ) -> ProbeReport:
-        """Return what there is to tell; what has not arrived by now is lost."""
+        """Return what there is to tell; what took longer than `threshold_ns`, or has not arrived by now, is lost."""
         return ProbeReport(
             rate_pps=rate_pps,
             train=train,
-            streams=tuple(self._result(place, begin_ns) for place in range(len(self._streams))),
+            streams=tuple(self._result(place, begin_ns, threshold_ns) for place in range(len(self._streams))),
             foreign=self.foreign,
             latest_s=latest_ns / 1e9,
             skipped=skipped,
         )
 
-    def _result(self, place: int, begin_ns: int) -> StreamResult:
-        times, seen = self._sent_ns[place], self._seen[place]
+    def _result(self, place: int, begin_ns: int, threshold_ns: int) -> StreamResult:
+        times, took = self._sent_ns[place], self._took_ns[place]
         return StreamResult(
             stream=self._streams[place],
             sent=len(times),
-            arrived=len(seen) - seen.count(0),
-            late=seen.count(_LATE),
+            arrived=len(took) - took.count(_MISSING),
+            late=sum(one > threshold_ns for one in took),
             duplicates=self._duplicates[place],
             inversions=self._inversions[place],
-            lost_s=tuple((at - begin_ns) / 1e9 for at, came in zip(times, seen, strict=True) if came != _IN_TIME),
+            lost_s=tuple(
+                (at - begin_ns) / 1e9
+                for at, one in zip(times, took, strict=True)
+                if one == _MISSING or one > threshold_ns
+            ),
         )

@@ -29,7 +29,7 @@ GRACE_S = 0.5
 """In which a probe arrives or is lost once the traffic has ended, where queues drain in less."""
 MOST_GRACE_S = 5.0
 THRESHOLD_S = 0.25
-"""What takes longer counts as lost (RFC 6412), unless a fabric's queues hold packets as long."""
+"""What takes longer counts as lost (RFC 6412), and what takes longer than queues that were seen explain."""
 MOST_LATE_NS = 250_000_000
 """What is not sent by then is left out, so that a machine that was stopped does not flood its lab."""
 
@@ -68,7 +68,6 @@ class ProbeTraffic:
         rate_pps: float,
         train: int = 1,
         tos: int = 0,
-        threshold_s: float = THRESHOLD_S,
     ) -> None:
         if rate_pps <= 0 or train < 1:
             raise ValueError(f"{rate_pps} probes a second in trains of {train} are none")
@@ -77,8 +76,7 @@ class ProbeTraffic:
         self._rate_pps = rate_pps
         self._train = train
         self._tos = tos
-        self._threshold_s = threshold_s
-        self._ledger = ProbeLedger([flow.stream for flow in flows], threshold_ns=round(threshold_s * 1e9))
+        self._ledger = ProbeLedger([flow.stream for flow in flows])
         self._interval_ns = round(train * 1e9 / rate_pps)
         self._prober: UdpProber | None = None
         self._ends: list[tuple[ProbeEnd, ProbeEnd]] = []
@@ -136,16 +134,14 @@ class ProbeTraffic:
             self._thread.join()
             self._thread = None
 
-    def report(self, grace_s: float | None = None) -> ProbeReport:
-        """Return, after `halt`, what arrived and what did not, within `grace_s` after it was sent: the threshold of
-        what counts as lost, unless it is said otherwise.
+    def report(self, threshold_s: float = THRESHOLD_S) -> ProbeReport:
+        """Return, after `halt`, what arrived and what did not within `threshold_s` after it was sent.
 
         Raises `DriverError` where sending ended by itself.
         """
         if self._error is not None:
             raise DriverError(f"the probes stopped: {self._error}", operation="probe") from self._error
-        if grace_s is None:
-            grace_s = min(max(GRACE_S, self._threshold_s), MOST_GRACE_S)
+        grace_s = min(max(GRACE_S, threshold_s), MOST_GRACE_S)
         ended = time.monotonic_ns()
         self._drain()
         while True:
@@ -155,6 +151,7 @@ class ProbeTraffic:
                 break
             self._drain(min(left_ns, DRAIN_NS) / 1e9)
         return self._ledger.report(
+            threshold_ns=round(threshold_s * 1e9),
             begin_ns=self._begin_ns,
             rate_pps=self._rate_pps,
             train=self._train,

@@ -38,13 +38,13 @@ def test_any_payload_is_a_probe_or_none(payload: bytes) -> None:
 @given(st.lists(st.none() | NUMBERS | st.builds(ProbeNumber, st.integers(0, 2), st.integers(0, 12)), max_size=60))
 def test_the_books_are_balanced_whatever_comes(numbers: list[ProbeNumber | None]) -> None:
     streams = [ProbeStream(source="a:x", destination="b:x", source_port=port) for port in (1, 2)]
-    ledger = ProbeLedger(streams, threshold_ns=8)
+    ledger = ProbeLedger(streams)
     for at in range(10):
         for place in range(2):
             ledger.send(place, at)
     for at, number in enumerate(numbers):
         ledger.receive(number, at)
-    report = ledger.report(begin_ns=0, rate_pps=1.0, train=1)
+    report = ledger.report(threshold_ns=8, begin_ns=0, rate_pps=1.0, train=1)
     for item in report.streams:
         assert item.arrived - item.late + len(item.lost_s) == item.sent == 10
         assert 0 <= item.inversions < max(1, item.arrived)

@@ -22,7 +22,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.agent.options import IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, set_receive_buffer, set_tos
+from testbed.agent.options import IP_MTU_DISCOVER, IPV6_MTU_DISCOVER, PMTUDISC_PROBE, set_receive_buffer, set_tos
 from testbed.drivers.netlink.rtnetlink import link_local_address
 from testbed.drivers.nodes import syscalls
 from testbed.drivers.nodes.namespaces import enter_namespace
@@ -34,8 +34,6 @@ from testbed.plan.operations import PortPlan
 RECEIVE_BUFFER_BYTES = 1 << 20
 MOST_AT_ONCE = 4096
 """Datagrams taken from a socket before others have their turn, whoever floods it."""
-_IP_PMTUDISC_DO = 2
-"""Never fragment: a datagram that is too large for its path is lost (ip(7))."""
 _SO_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("@qq")
 _CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
@@ -141,9 +139,9 @@ class UdpProber:
                     socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
                 )
                 if end.ipv6:
-                    item.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, _IP_PMTUDISC_DO)
+                    item.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, PMTUDISC_PROBE)
                 else:
-                    item.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+                    item.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE)
                 set_receive_buffer(item, RECEIVE_BUFFER_BYTES)
                 set_tos(item, self._tos if end.tos is None else end.tos)
                 if self._timestamps:

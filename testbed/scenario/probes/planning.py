@@ -17,7 +17,7 @@ from testbed.collect.probe_traffic import ProbeFlow
 from testbed.drivers.nodes.probe_packet import FRAME_BYTES
 from testbed.model import BalancingMode
 from testbed.model.scenario import Scenario
-from testbed.plan.operations import LabPlan, PortPlan
+from testbed.plan.operations import PortPlan
 from testbed.scenario.faults.registry import lab_fault
 from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.placed.traffic import RunTraffic
@@ -48,22 +48,6 @@ QUEUED_RTTS = 8
 """Base round trips that a packet may spend in queues: 1.5 BDP in its NIC, one at each switch, and pauses."""
 SOURCE_PORTS = (32_000, 32_768)
 """Source ports of probes, between those of transfers and Linux's ephemeral range."""
-
-
-def longest_wait_s(plan: LabPlan) -> float:
-    """Return what the fullest queue of a switch holds a packet for at most (s of the lab), at the rate of its port.
-
-    That is its limit or, with a dynamic threshold, alpha / (1 + alpha) of the shared buffer, which a queue has alone
-    (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998).
-    """
-    longest = 0.0
-    for port in plan.installs if plan.tables else ():
-        assert plan.tables is not None
-        shared = plan.tables.buffers[port.buffer].shared_bytes
-        for item in plan.tables.profiles[port.profile].classes if port.switch else ():
-            alone = shared * item.alpha / (1 + item.alpha) if item.alpha else shared
-            longest = max(longest, 8 * min(item.limit_bytes, alone) / port.rate_bps)
-    return longest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from testbed.scenario.faults.timeline import FaultTimeline
 from testbed.scenario.ideals.point_ideals import PointIdeals
 from testbed.scenario.placed.lab import LiveLab
 from testbed.scenario.placed.traffic import RunTraffic, lab_transports, make_traffic
-from testbed.scenario.probes.planning import QUEUED_RTTS, longest_wait_s, plan_probes
+from testbed.scenario.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.scenario.run.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
 from testbed.scenario.run.flow_processes import FlowFailed, FlowWatch, TimedResult
 from testbed.scenario.run.observation import observe
@@ -229,7 +229,9 @@ class PointRunner:
                     if probes is not None:
                         probes.halt()
                     measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
-            measured.probes = None if probes is None else probes.report()
+            if probes is not None:
+                unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s)
+                measured.probes = probes.report(unqueued_s + measured.observation.longest_wait_s(self.whole))
             measured.ports = read_ports(self.lab, measured.observation)
         if timeline is not None:
             timeline.require_whole()
@@ -302,7 +304,6 @@ class PointRunner:
                 [replace(flow, tos=ideals.dscp_at(flow.source, traffic) << 2) for flow in plan.flows],
                 rate_pps=plan.rate_pps,
                 train=plan.train,
-                threshold_s=max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s, longest_wait_s(self.lab.plan)),
             )
         )
 

@@ -120,7 +120,7 @@ def test_a_daemon_of_a_test_is_blamed(tmp_path: Path, arguments: tuple[str, ...]
     try:
         code, said = run_beside_others(tmp_path, f"leaves_a_daemon[{where}]", arguments)
         pid = int((tmp_path / "daemon").read_text())
-        assert code == 1, said
+        assert code == pytest.ExitCode.INTERNAL_ERROR, said
         assert "the tests left behind" in said and f"process {pid} (sleep)" in said
     finally:
         os.kill(int((tmp_path / "daemon").read_text()), signal.SIGKILL)
@@ -130,7 +130,7 @@ def test_a_daemon_of_a_test_is_blamed(tmp_path: Path, arguments: tuple[str, ...]
 def test_a_namespace_of_a_test_is_blamed(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     try:
         code, said = run_beside_others(tmp_path, "leaves_a_namespace", arguments)
-        assert code == 1, said
+        assert code == pytest.ExitCode.INTERNAL_ERROR, said
         assert f"/run/netns/tb{(tmp_path / 'begun').read_text()}x1a-h1" in said
     finally:
         name = f"tb{(tmp_path / 'begun').read_text()}x1a-h1"

@@ -17,7 +17,7 @@ BEGIN = 5_000 * MS
 
 def sent(count: int, *, every_ns: int = 50 * MS) -> ProbeLedger:
     """So many probes of both streams."""
-    ledger = ProbeLedger(STREAMS, threshold_ns=500 * MS)
+    ledger = ProbeLedger(STREAMS)
     for number in range(count):
         for stream in range(len(STREAMS)):
             assert ledger.send(stream, BEGIN + number * every_ns) == ProbeNumber(stream, number)
@@ -30,7 +30,7 @@ def arrive(ledger: ProbeLedger, stream: int, sequences: Sequence[int], *, at_ns:
 
 
 def report(ledger: ProbeLedger) -> ProbeReport:
-    return ledger.report(begin_ns=BEGIN, rate_pps=20.0, train=1, latest_ns=3 * MS)
+    return ledger.report(threshold_ns=500 * MS, begin_ns=BEGIN, rate_pps=20.0, train=1, latest_ns=3 * MS)
 
 
 def test_a_probe_is_read_as_it_was_written() -> None:

@@ -218,3 +218,13 @@ def test_a_series_of_a_queue_is_no_series_of_peaks(lab: LiveLab) -> None:
     assert queue.name == "queue:st-leaf1:down3:rdma" and queue.at_s[:2] == [0.0, 0.005]
     assert len(queue.values) == len(queue.at_s) == 400
     assert (set(queue.least), set(queue.values), set(queue.most)) == ({0.0}, {2_000.0}, {9_400.0})
+
+
+def test_the_longest_wait_is_that_in_the_deepest_queue_of_a_switch(lab: LiveLab) -> None:
+    """70,000 bytes at 200 Mbit/s; what a host holds back, as while it asks for a neighbour, is no queue of the way."""
+    seen = observed(lab)
+    assert seen.longest_wait_s(lab) == 0, "nothing is known without the table of ports"
+    seen.table = tabulate_ports(lab.plan)
+    assert seen.growth is not None
+    seen.growth.queues[lab.plan.port_numbers["p1-s1-h1:st1"]]["max_bytes"] = 9_000_000
+    assert seen.longest_wait_s(lab) == pytest.approx(8 * 70_000 / 200e6)

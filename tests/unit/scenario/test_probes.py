@@ -31,7 +31,6 @@ from testbed.scenario.probes.planning import (
     TRAIN,
     ProbePlan,
     is_single_path,
-    longest_wait_s,
     plan_probes,
 )
 from testbed.scenario.run.measures import RunData, compute_metrics
@@ -41,7 +40,6 @@ from testbed.scenario.trust.evidence import Evidence
 from testbed.scenario.trust.ordering import check_order
 from testbed.scenario.trust.probes import check_pace
 from testbed.scenario.trust.registry import judge_run
-from testbed.spec import load_topology_text
 from testbed.spec.scenario.file import load_scenario_text
 from testbed.units import ByteCount, Duration
 
@@ -93,17 +91,6 @@ def test_a_fault_that_may_lose_packets_is_timed_over_many_ports() -> None:
     assert len({(flow.source.node, flow.source_port) for flow in found.flows}) == len(found.flows)
     assert all(SOURCE_PORTS[0] <= flow.source_port < SOURCE_PORTS[1] for flow in found.flows)
     assert certain(scenario(SILENT)) == found != certain(scenario(SILENT), seed=2)
-
-
-def test_a_probe_in_a_full_queue_is_late_and_not_lost() -> None:
-    """A buffer of 8 MB, a third of which is one queue's (alpha 1/2), takes a port of 400 Mbit/s 53 ms."""
-    text = "name: x\nscale: {time: 1000}\nfabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2,"
-    text += (
-        " nic: {rate: 400G}}\nqos: {classes: {rdma: {dscp: [26], default: true}}, buffer: {shared: 8MB, alpha: 0.5}}\n"
-    )
-    lab = load_topology_text(text, file="x.yml")
-    assert longest_wait_s(plan_lab(lab, k=1000)) == pytest.approx(8 * 8e6 / 3 / 400e6, rel=0.01)
-    assert longest_wait_s(PLAN) == 0, "without QoS queues are the kernel's"
 
 
 def test_without_a_fault_short_trains_watch_the_order() -> None:
