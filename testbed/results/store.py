@@ -101,12 +101,16 @@ def write_result(content: bytes, path: Path) -> None:
         ) from error
 
 
+RESULTS_DIRECTORY = Path("results")
+"""Below the current directory."""
+
+
 def make_results_directory(scenario: str, started: datetime, *, parent: Path | None = None) -> Path:
     """Create `<parent>/<scenario>-<UTC stamp>` (parent: `results` below the current directory).
 
     A directory that exists is never reused: a second run in the same second gets `-2`.
     """
-    root = Path("results") if parent is None else parent
+    root = RESULTS_DIRECTORY if parent is None else parent
     safe = re.sub(r"[^A-Za-z0-9_-]", "-", scenario) or "scenario"
     stem = f"{safe}-{started.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     number = 1

@@ -9,8 +9,6 @@ from testbed.cli.options import FormatOption, RecordArgument, parse_format
 from testbed.cli.panels import SCENARIOS_AND_RESULTS, verb_group
 
 app = verb_group("results", SCENARIOS_AND_RESULTS, "Look at what was measured.")
-RESULTS = Path("results")
-"""Where runs write below the current directory, unless told otherwise."""
 COLUMNS = ("directory", "scenario", "when", "verdict", "points", "runs", "took_s", "remark")
 
 
@@ -22,6 +20,7 @@ def list_results(
     """One line for each run there is, newest first."""
     from testbed import results
     from testbed.cli.output import Format, console, emit_rows
+    from testbed.results.store import RESULTS_DIRECTORY
 
     form = parse_format(format)
     rows = [
@@ -35,10 +34,10 @@ def list_results(
             "took_s": None if item.wall_s is None else round(item.wall_s, 1),
             "remark": item.problem or (f"partial: {item.incomplete}" if item.incomplete else ""),
         }
-        for item in results.list_results(root or RESULTS)
+        for item in results.list_results(root or RESULTS_DIRECTORY)
     ]
     if not rows and form is Format.TABLE:
-        console().print(f"no results in {root or RESULTS}", highlight=False)
+        console().print(f"no results in {root or RESULTS_DIRECTORY}", highlight=False)
         return
     emit_rows(rows, COLUMNS, form)
 
@@ -79,9 +78,10 @@ def steady(
     """How the figures of scenarios lie in their bands, over the runs of `run --steady`."""
     from testbed.cli.scenarios.steady import show_steadiness, write_page
     from testbed.results.steady import find_steadiness
+    from testbed.results.store import RESULTS_DIRECTORY
 
     form = parse_format(format)
-    found = find_steadiness(directories or [RESULTS])
+    found = find_steadiness(directories or [RESULTS_DIRECTORY])
     show_steadiness(found, form)
     if page is not None:
         write_page(found, page)

@@ -1,7 +1,8 @@
-"""`run --steady N`: each scenario N times, and how its figures lie in their bands; and `results steady`, afterwards."""
+"""`run --steady N`: all scenarios N times, and how their figures lie in their bands; and `results steady`, later."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from testbed.errors import TestbedError
 if TYPE_CHECKING:
     from testbed.cli.output import Format
     from testbed.cli.scenarios.run import RunCommand
+    from testbed.results import Backend, Record
     from testbed.results.steady import Steadiness
     from testbed.scenario.sweep.prepared import Sweep
 
@@ -22,77 +24,125 @@ INTERRUPTED = 130
 def run_steadily(
     sweeps: "Sequence[Sweep]", with_seed: "Callable[[int, int], Sweep]", command: "RunCommand", runs: int
 ) -> int:
-    """Run every scenario `runs` times; the worst verdict of all is the exit code, 130 where the user interrupted one.
+    """Run all scenarios once, then all again, `runs` times in all; the worst verdict is the exit code, 130 where the
+    user interrupted one.
 
-    `with_seed` reads the n-th of the scenarios once more, with another seed of the first repeat. What has been measured
-    is on disk after each run. Raises what stops the first run of a scenario; a later one that is stopped is invalid.
+    `with_seed` reads the n-th of the scenarios once more, with another seed of the first repeat: seeds go on after
+    those of the runs that are in the results already. What has been measured is on disk after each run. A scenario
+    whose first run is stopped is left out of the others, and its error raised at the end; a later run that is stopped
+    is invalid.
     """
     if runs < LEAST_RUNS:
         raise TestbedError(f"--steady {runs}: a spread needs at least {LEAST_RUNS} runs", hint="--steady 10")
-    worst = 0
-    measured: list[Steadiness] = []
-    try:
-        for place, sweep in enumerate(sweeps):
-            found, code = _run_one(sweep, lambda seed, place=place: with_seed(place, seed), command, runs)  # type: ignore[misc]
-            measured += [found] if found else []
-            if code == INTERRUPTED:
-                return INTERRUPTED
-            worst = max(worst, code)
-    finally:
-        if measured:
-            show_steadiness(measured, command.form)
-    return worst
-
-
-def _run_one(
-    sweep: "Sweep", with_seed: "Callable[[int], Sweep]", command: "RunCommand", runs: int
-) -> "tuple[Steadiness | None, int]":
-    """Run one scenario; None where it was interrupted before the first of its runs had ended."""
-    from testbed.cli.output import Format, console
-    from testbed.cli.scenarios.run import measure
-    from testbed.results import Backend, Record, make_results_directory
-    from testbed.results.steady import Steadiness, steady_run, write_steadiness
-
-    repeat = sweep.scenario.repeat
-    same_seed = repeat.fixes_seed and not command.simulated  # a simulation with the same seed would be the same run
-    begun = datetime.now(UTC)
-    directory = make_results_directory(f"{sweep.scenario.name}-steady", begun, parent=command.results)
-    worst = 0
-    found: Steadiness | None = None
-
-    def keep(record: Record, at: Path) -> Steadiness:
-        content = found or Steadiness(
-            scenario=sweep.scenario.name,
-            backend=Backend.SIMULATION if command.simulated else Backend.EMULATION,
-            environment=record.environment,
-            started=begun.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    before = _runs_before(command)
+    series = [
+        _Series(
+            sweep=sweep,
+            with_seed=lambda seed, place=place: with_seed(place, seed),  # type: ignore[misc]
+            command=command,
             planned=runs,
-            same_seed=same_seed,
+            before=before[sweep.scenario.name],
         )
-        content = replace(content, runs=[*content.runs, steady_run(record, at.name)])
-        write_steadiness(content, directory)
-        return content
+        for place, sweep in enumerate(sweeps)
+    ]
+    try:
+        for _ in range(runs):
+            for one in series:
+                if one.failure is None and not one.run_once():
+                    return INTERRUPTED
+    finally:
+        if measured := [one.found for one in series if one.found is not None]:
+            show_steadiness(measured, command.form)
+    for one in series:
+        if one.failure is not None:
+            raise one.failure
+    return max(one.worst for one in series)
 
-    for number in range(1, runs + 1):
-        seed = repeat.seed if same_seed else repeat.seed + (number - 1) * repeat.runs
-        again = sweep if seed == repeat.seed else with_seed(seed)
-        outcome, at = measure(again, replace(command, results=directory))
+
+def _runs_before(command: "RunCommand") -> Counter[str]:
+    """How many runs of each scenario are below the directory of results."""
+    from testbed.results.steady import STEADY_FILE, find_steadiness
+    from testbed.results.store import RESULTS_DIRECTORY
+
+    found: Counter[str] = Counter()
+    parent = RESULTS_DIRECTORY if command.results is None else command.results
+    if not any(parent.rglob(STEADY_FILE)):
+        return found
+    for one in find_steadiness([parent]):
+        if one.backend is _backend(command):
+            found[one.scenario] += len(one.runs)
+    return found
+
+
+def _backend(command: "RunCommand") -> "Backend":
+    from testbed.results import Backend
+
+    return Backend.SIMULATION if command.simulated else Backend.EMULATION
+
+
+@dataclass(kw_only=True)
+class _Series:
+    """The runs of one scenario. `worst` is the exit code of the worst verdict so far, `failure` what stopped the first
+    run."""
+
+    sweep: "Sweep"
+    with_seed: "Callable[[int], Sweep]"
+    command: "RunCommand"
+    planned: int
+    before: int
+    found: "Steadiness | None" = None
+    failure: TestbedError | None = None
+    worst: int = 0
+    begun: datetime = field(default_factory=lambda: datetime.now(UTC))
+    directory: Path | None = None
+
+    @property
+    def same_seed(self) -> bool:
+        """A seed that the file fixes holds for all; a simulation with the same seed would be the same run."""
+        return self.sweep.scenario.repeat.fixes_seed and not self.command.simulated
+
+    def run_once(self) -> bool:
+        """Run the scenario once more and keep what came of it; False where the user interrupted it."""
+        from testbed.cli.output import Format, console
+        from testbed.cli.scenarios.run import measure
+        from testbed.results import make_results_directory
+
+        repeat = self.sweep.scenario.repeat
+        number = 1 + (len(self.found.runs) if self.found else 0)
+        seed = repeat.seed if self.same_seed else repeat.seed + (self.before + number - 1) * repeat.runs
+        if self.directory is None:
+            name = f"{self.sweep.scenario.name}-steady"
+            self.directory = make_results_directory(name, self.begun, parent=self.command.results)
+        again = self.sweep if seed == repeat.seed else self.with_seed(seed)
+        outcome, at = measure(again, replace(self.command, results=self.directory))
         record = outcome.record
         if record.incomplete.startswith("interrupted"):
-            worst = INTERRUPTED
-            break
-        if outcome.failure is not None and found is None:
-            raise outcome.failure
-        found = keep(record, at)
-        worst = max(worst, record.verdict.outcome.exit_code)
-        if command.form is Format.TABLE:
-            said = (
-                f"{sweep.scenario.name}, run {number} of {runs}: {record.verdict.outcome}, {record.verdict.reasons[0]}"
-            )
+            return False
+        if outcome.failure is not None and self.found is None:
+            self.failure = outcome.failure
+            return True
+        self._keep(record, at)
+        self.worst = max(self.worst, record.verdict.outcome.exit_code)
+        if self.command.form is Format.TABLE:
+            name = f"{self.sweep.scenario.name}, run {number} of {self.planned}"
+            said = f"{name}: {record.verdict.outcome}, {record.verdict.reasons[0]} ({at})"
             console().print(said, highlight=False, soft_wrap=True)
-    if found and command.form is Format.TABLE:
-        console().print(f"runs {directory}", highlight=False, soft_wrap=True)
-    return found, worst
+        return True
+
+    def _keep(self, record: "Record", at: Path) -> None:
+        from testbed.results.steady import Steadiness, steady_run, write_steadiness
+
+        assert self.directory is not None
+        content = self.found or Steadiness(
+            scenario=self.sweep.scenario.name,
+            backend=_backend(self.command),
+            environment=record.environment,
+            started=self.begun.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            planned=self.planned,
+            same_seed=self.same_seed,
+        )
+        self.found = replace(content, runs=[*content.runs, steady_run(record, at.name)])
+        write_steadiness(self.found, self.directory)
 
 
 def show_steadiness(found: "Sequence[Steadiness]", form: "Format") -> None:

@@ -15,9 +15,10 @@ from typer.testing import CliRunner, Result
 from testbed.cli.app import app
 from testbed.cli.scenarios import run as run_module
 from testbed.cli.scenarios.run import RunCommand, measure
+from testbed.errors import TestbedError
 from testbed.report.steadiness.page import BEGIN, END
 from testbed.results import load_record
-from testbed.results.steady import load_steadiness
+from testbed.results.steady import find_steadiness, load_steadiness
 
 pytestmark = pytest.mark.process
 
@@ -74,12 +75,38 @@ def test_each_run_is_an_ordinary_one_and_the_table_tells_how_figures_lie(scenari
 def test_tables_are_made_of_several_and_put_into_a_page(scenario: Path) -> None:
     for _ in range(2):
         steady(scenario, "--steady", "2", "-f", "json")
+    seeds = [run.seed for one in find_steadiness([Path("results")]) for run in one.runs]
+    assert seeds == [3, 5, 7, 9], "the second goes on with the seeds"
     page = Path("page.md")
     page.write_text(f"# How steady\n\n{BEGIN}\n{END}\n")
     assert invoke("results", "steady", "results", "--page", page, "-f", "json").exit_code == 0
     assert "| `small` | `drops` | at most 0 | 4 | 0 | 0 |" in page.read_text()
     failed = invoke("results", "steady", "results", "--page", "nowhere.md")
     assert failed.exit_code and "cannot read nowhere.md" in str(failed.exception)
+
+
+def test_several_take_turns_and_one_that_cannot_begin_stops_no_other(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("other", "stopped"):
+        scenario.with_name(f"{name}.yml").write_text(
+            SCENARIO.replace("name: small\ntopology", f"name: {name}\ntopology")
+        )
+    ran: list[str] = []
+
+    def measured(sweep: Any, command: RunCommand) -> Any:
+        outcome, directory = measure(sweep, command)
+        ran.append(sweep.scenario.name)
+        if sweep.scenario.name == "stopped":
+            outcome = replace(outcome, failure=TestbedError("no room for a lab"))
+        return outcome, directory
+
+    monkeypatch.setattr(run_module, "measure", measured)
+    words = [str(scenario.with_name(f"{name}.yml")) for name in ("stopped", "other")]
+    shown = steady(scenario, *words, "--steady", "2", "-f", "csv")
+    assert ran == ["small", "stopped", "other", "small", "other"]
+    assert shown.exit_code and "no room for a lab" in str(shown.exception)
+    assert [row["n"] for row in csv.DictReader(io.StringIO(shown.stdout))] == ["2", "2"] * 2
 
 
 def test_an_interrupt_keeps_what_was_measured(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
