@@ -23,6 +23,7 @@ def strictly() -> list[str]:
     return found[1].split()
 
 
+@pytest.mark.process
 @pytest.mark.thorough
 def test_mistakes_of_every_kind_are_told_and_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:
     pages, built = tmp_path / "docs", tmp_path / "built"
