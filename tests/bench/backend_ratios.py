@@ -4,8 +4,9 @@
 
 As root, on a quiet machine. Without a scenario, all shipped ones are run. What is in the directory is not run again, so
 that the same command goes on where it was interrupted, and `--table` prints what there is; `--emulations 3` makes as
-many of each and takes their median. A scenario that the simulator refuses is listed with its reason. Times are those of
-the real fabric. With `-f csv`, both values of every metric are printed.
+many of each and takes their median, and `--emulated results/steady` takes what `run --steady` has left there instead. A
+scenario that the simulator refuses is listed with its reason. Times are those of the real fabric. With `-f csv`, both
+values of every metric are printed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from testbed.errors import TestbedError
 from testbed.report.comparison.compare import compare_records
 from testbed.results import Backend, Outcome, Record, load_record
+from testbed.results.steady import find_steadiness
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 BANDS = {
@@ -61,19 +63,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("scenarios", nargs="*", type=Path, help="files; all shipped ones without")
     parser.add_argument("-o", "--results", type=Path, required=True, help="where records are, and go")
     parser.add_argument("--emulations", type=int, default=1, help="of each scenario (default 1)")
+    parser.add_argument("--emulated", type=Path, help="records of `run --steady`, instead of new emulations")
     parser.add_argument("--timeout", type=float, default=1200.0, help="seconds of one run (default 1200)")
     parser.add_argument("--table", action="store_true", help="run nothing, print what there is")
     parser.add_argument("-f", "--format", choices=("table", "csv"), default="table")
     options = parser.parse_args(arguments)
     files = options.scenarios or sorted(SCENARIOS.glob("*.yml"))
     pairs: list[Pair] = []
+    there = {} if options.emulated is None else _emulated(options.emulated)
     for file in files:
         directory = options.results / file.stem
         if not options.table:
-            why = _run(file, directory, options.emulations, options.timeout)
+            why = _run(file, directory, 0 if options.emulated else options.emulations, options.timeout)
             if why:
                 print(f"{file.stem}: {why}", file=sys.stderr, flush=True)
-        found = list(_pairs(file.stem, directory))
+        made = [record for place in sorted(directory.glob("emulation-*")) if (record := _record(place)) is not None]
+        found = list(_pairs(file.stem, _record(directory / "simulation"), there.get(file.stem, made)))
         pairs += found
         if options.format == "table":
             _print_rows(found)
@@ -132,13 +137,23 @@ def _record(place: Path) -> Record | None:
     return None
 
 
+def _emulated(parent: Path) -> dict[str, list[Record]]:
+    """By scenario, the records of whole emulated runs that lie anywhere below a directory."""
+    found: dict[str, list[Record]] = {}
+    for one in find_steadiness([parent]):
+        for run in one.runs if one.backend is Backend.EMULATION else ():
+            for place in parent.rglob(f"{one.scenario}-steady-*/{run.directory}"):
+                record = load_record(place)
+                if not record.incomplete:
+                    found.setdefault(one.scenario, []).append(record)
+    return found
+
+
 # --- comparing --------------------------------------------------------------------------------------------
 
 
-def _pairs(scenario: str, directory: Path) -> Iterator[Pair]:
+def _pairs(scenario: str, simulated: Record | None, emulated: Sequence[Record]) -> Iterator[Pair]:
     """Each metric of each point that both have: the median over all emulations, valid ones where there are any."""
-    simulated = _record(directory / "simulation")
-    emulated = [record for place in sorted(directory.glob("emulation-*")) if (record := _record(place)) is not None]
     valid = [record for record in emulated if record.verdict.outcome is not Outcome.INVALID]
     if simulated is None or not emulated:
         return
