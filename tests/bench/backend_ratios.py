@@ -1,32 +1,34 @@
-"""The simulation over the emulation, for each point of scenarios that both can run.
+"""The simulation over the emulation, for each point of scenarios that both can run, from what `run --steady` left.
 
-    .venv/bin/python tests/bench/backend_ratios.py -o DIRECTORY [SCENARIO.yml ...]
+    for file in scenarios/*.yml; do ./lab run $file --steady 10 -q -o results/steady; done
+    for file in scenarios/*.yml; do ./lab run $file --steady 10 -q -o results/steady --backend simulation; done
+    .venv/bin/python tests/bench/backend_ratios.py results/steady
 
-As root, on a quiet machine. Without a scenario, all shipped ones are run. What is in the directory is not run again, so
-that the same command goes on where it was interrupted, and `--table` prints what there is; `--emulations 3` makes as
-many of each and takes their median, and `--emulated results/steady` takes what `run --steady` has left there instead. A
-scenario that the simulator refuses is listed with its reason. Times are those of the real fabric. With `-f csv`, both
-values of every metric are printed.
+The simulator refuses some scenarios, and says why. A ratio is that of the means over all runs that broke no trust check,
+with its interval of 95 %: queues and pauses of a fabric under DCQCN lie far apart from run to run on either side, and
+one run of each says nothing. Times are those of the real fabric. With `-f csv`, both means of every metric are printed.
+
+Source of the interval: the delta method for a ratio of means (Casella and Berger, Statistical Inference, 2nd edition,
+section 5.5.4) with the degrees of freedom of Welch (Biometrika 34, 1947).
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import shutil
+import math
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.errors import TestbedError
 from testbed.report.comparison.compare import compare_records
-from testbed.results import Backend, Outcome, Record, load_record
-from testbed.results.steady import find_steadiness
+from testbed.report.steadiness.estimates import student_upper_tail
+from testbed.results import Backend, Record, load_record
+from testbed.results.steady import STEADY_FILE, load_steadiness
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 BANDS = {
     "jct": (0.05, 0.10),
     "tail_fct": (0.05, 0.10),
@@ -41,173 +43,148 @@ BANDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A metric of a point on both backends; `valid`: the trust checks let an emulation stand."""
+    """A metric of a point on both backends: its values, one of each run."""
 
     scenario: str
     point: str
     metric: str
-    emulated: float
-    simulated: float
-    valid: bool
+    emulated: Sequence[float]
+    simulated: Sequence[float]
 
     @property
     def ratio(self) -> float:
-        """Simulation over emulation; 1 where there is nothing on either side."""
-        if self.emulated == self.simulated:
+        """The mean of the simulations over that of the emulations; 1 where there is nothing on either side."""
+        emulated, simulated = statistics.fmean(self.emulated), statistics.fmean(self.simulated)
+        if emulated == simulated:
             return 1.0
-        return self.simulated / self.emulated if self.emulated else float("inf")
+        return simulated / emulated if emulated else math.inf
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval of 95 % around the ratio; without end where a side has a single run."""
+        parts = []
+        for values in (self.emulated, self.simulated):
+            mean = statistics.fmean(values)
+            if len(values) < 2 or not mean:
+                return math.inf
+            parts.append((statistics.variance(values) / len(values) / mean**2, len(values) - 1))
+        total = sum(part for part, _ in parts)
+        if not total:
+            return 0.0
+        degrees = total**2 / sum(part**2 / freedom for part, freedom in parts)
+        return self.ratio * math.sqrt(total) * _quantile(max(1, int(degrees)))
+
+    def beyond(self, band: float) -> bool:
+        """Whether the ratio itself lies outside of the band."""
+        return abs(self.ratio - 1) > band
+
+    def surely_beyond(self, band: float) -> bool:
+        """Whether its whole interval does."""
+        return abs(self.ratio - 1) - self.half_width > band
+
+
+def _quantile(degrees: int) -> float:
+    """Student's t that is exceeded once in forty times."""
+    low, high = 0.0, 1000.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_upper_tail(middle, degrees) > 0.025 else (low, middle)
+    return high
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenarios", nargs="*", type=Path, help="files; all shipped ones without")
-    parser.add_argument("-o", "--results", type=Path, required=True, help="where records are, and go")
-    parser.add_argument("--emulations", type=int, default=1, help="of each scenario (default 1)")
-    parser.add_argument("--emulated", type=Path, help="records of `run --steady`, instead of new emulations")
-    parser.add_argument("--timeout", type=float, default=1200.0, help="seconds of one run (default 1200)")
-    parser.add_argument("--table", action="store_true", help="run nothing, print what there is")
+    parser.add_argument("directory", type=Path, help="where `run --steady` left its runs, of both backends")
     parser.add_argument("-f", "--format", choices=("table", "csv"), default="table")
     options = parser.parse_args(arguments)
-    files = options.scenarios or sorted(SCENARIOS.glob("*.yml"))
-    pairs: list[Pair] = []
-    there = {} if options.emulated is None else _emulated(options.emulated)
-    for file in files:
-        directory = options.results / file.stem
-        if not options.table:
-            why = _run(file, directory, 0 if options.emulated else options.emulations, options.timeout)
-            if why:
-                print(f"{file.stem}: {why}", file=sys.stderr, flush=True)
-        made = [record for place in sorted(directory.glob("emulation-*")) if (record := _record(place)) is not None]
-        found = list(_pairs(file.stem, _record(directory / "simulation"), there.get(file.stem, made)))
-        pairs += found
-        if options.format == "table":
-            _print_rows(found)
+    pairs = list(_pairs(_records(options.directory)))
     if options.format == "csv":
         _write_csv(pairs)
     else:
+        _print_rows(pairs)
         _print_summary(pairs)
     return 0
-
-
-# --- running ----------------------------------------------------------------------------------------------
-
-
-def _run(file: Path, directory: Path, emulations: int, timeout_s: float) -> str:
-    """Make the records that are missing. Returns why there are none, or fewer, "" where all are there."""
-    places = [(Backend.SIMULATION, directory / "simulation")]
-    places += [(Backend.EMULATION, directory / f"emulation-{number + 1}") for number in range(emulations)]
-    refused = directory / "refused.txt"
-    if refused.exists():
-        return refused.read_text().strip()
-    for backend, place in places:
-        if _record(place) is not None:
-            continue
-        shutil.rmtree(place, ignore_errors=True)
-        print(f"{file.stem}: {backend.value}", file=sys.stderr, flush=True)
-        argv = [sys.executable, "-m", "testbed", "run", str(file), "--backend", backend.value, "-q", "--no-report"]
-        try:
-            done = subprocess.run(
-                [*argv, "-o", str(place)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"{backend.value} took more than {timeout_s:g} s"
-        if _record(place) is None:
-            why = done.stderr.strip().splitlines()[:2] or [f"exit {done.returncode}"]
-            if backend is Backend.SIMULATION:
-                directory.mkdir(parents=True, exist_ok=True)
-                refused.write_text("\n".join(why) + "\n")
-            return f"{backend.value} left no record: {' '.join(why)}"
-    return ""
-
-
-def _record(place: Path) -> Record | None:
-    """The whole record in a directory of results, if there is one."""
-    for found in sorted(place.glob("*/")):
-        try:
-            record = load_record(found)
-        except (TestbedError, OSError):
-            continue
-        if not record.incomplete:
-            return record
-    return None
-
-
-def _emulated(parent: Path) -> dict[str, list[Record]]:
-    """By scenario, the records of whole emulated runs that lie anywhere below a directory."""
-    found: dict[str, list[Record]] = {}
-    for one in find_steadiness([parent]):
-        for run in one.runs if one.backend is Backend.EMULATION else ():
-            for place in parent.rglob(f"{one.scenario}-steady-*/{run.directory}"):
-                record = load_record(place)
-                if not record.incomplete:
-                    found.setdefault(one.scenario, []).append(record)
-    return found
 
 
 # --- comparing --------------------------------------------------------------------------------------------
 
 
-def _pairs(scenario: str, simulated: Record | None, emulated: Sequence[Record]) -> Iterator[Pair]:
-    """Each metric of each point that both have: the median over all emulations, valid ones where there are any."""
-    valid = [record for record in emulated if record.verdict.outcome is not Outcome.INVALID]
-    if simulated is None or not emulated:
-        return
-    base: dict[tuple[str, str], list[float]] = {}
-    other: dict[tuple[str, str], float] = {}
-    for record in valid or emulated:
-        for change in compare_records(record, simulated, metrics=("all",), force=True).changes:
-            if change.metric in BANDS and change.base and change.other:
-                base.setdefault((change.point, change.metric), []).append(statistics.median(change.base))
-                other[change.point, change.metric] = statistics.median(change.other)
-    for (point, metric), values in base.items():
-        yield Pair(
-            scenario=scenario,
-            point=point,
-            metric=metric,
-            emulated=statistics.median(values),
-            simulated=other[point, metric],
-            valid=bool(valid),
-        )
+def _records(parent: Path) -> Mapping[str, Mapping[Backend, Sequence[Record]]]:
+    """By scenario and backend, the records of all whole runs that lie anywhere below a directory."""
+    found: dict[str, dict[Backend, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for file in sorted(parent.rglob(STEADY_FILE)):
+        steadiness = load_steadiness(file)
+        records = (load_record(file.parent / run.directory) for run in steadiness.runs)
+        found[steadiness.scenario][steadiness.backend] += [record for record in records if not record.incomplete]
+    return found
+
+
+def _trusted(record: Record) -> set[str]:
+    """The points whose runs broke no trust check."""
+    return {point.name for point in record.points if all(check.ok for run in point.runs for check in run.checks)}
+
+
+def _pairs(records: Mapping[str, Mapping[Backend, Sequence[Record]]]) -> Iterator[Pair]:
+    """Each metric of each point that both have."""
+    for scenario, by_backend in records.items():
+        emulations, simulations = by_backend.get(Backend.EMULATION, ()), by_backend.get(Backend.SIMULATION, ())
+        if not emulations or not simulations:
+            continue
+        values: dict[tuple[str, str], tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+        for side, those in enumerate((emulations, simulations)):
+            for record in those:
+                trusted = _trusted(record)
+                pair = (record, simulations[0]) if side == 0 else (emulations[0], record)
+                for change in compare_records(*pair, metrics=("all",), force=True).changes:
+                    here = change.other if side else change.base
+                    if change.metric in BANDS and here and change.point in trusted:
+                        values[change.point, change.metric][side].append(statistics.median(here))
+        for (point, metric), (emulated, simulated) in values.items():
+            if emulated and simulated:
+                yield Pair(scenario=scenario, point=point, metric=metric, emulated=emulated, simulated=simulated)
 
 
 # --- printing ---------------------------------------------------------------------------------------------
 
 
 def _print_rows(pairs: Sequence[Pair]) -> None:
-    by_point: dict[tuple[str, str, bool], dict[str, float]] = {}
+    by_point: dict[tuple[str, str], dict[str, Pair]] = defaultdict(dict)
     for pair in pairs:
-        by_point.setdefault((pair.scenario, pair.point, pair.valid), {})[pair.metric] = pair.ratio
-    for (scenario, point, valid), ratios in by_point.items():
-        cells = "  ".join(f"{metric} {ratios[metric]:.3f}" for metric in BANDS if metric in ratios)
-        name = " ".join(filter(None, (scenario, point)))
-        print(f"{name:60} {cells}{'' if valid else '  (no valid emulation)'}", flush=True)
+        by_point[pair.scenario, pair.point][pair.metric] = pair
+    for names, found in by_point.items():
+        cells = "  ".join(
+            f"{metric} {found[metric].ratio:.3f} ±{found[metric].half_width:.3f}" for metric in BANDS if metric in found
+        )
+        runs = max((len(pair.emulated), len(pair.simulated)) for pair in found.values())
+        print(f"{' '.join(filter(None, names)):60} {runs[0]}/{runs[1]}  {cells}")
 
 
 def _print_summary(pairs: Sequence[Pair]) -> None:
     print()
     for metric, bands in BANDS.items():
-        of_metric = [pair for pair in pairs if pair.metric == metric and pair.valid]
+        of_metric = [pair for pair in pairs if pair.metric == metric]
         if not of_metric:
             continue
-        counts = [f"{sum(abs(p.ratio - 1) <= band for p in of_metric)} within {band:.0%}" for band in bands]
-        print(f"{metric}: of {len(of_metric)} points {', '.join(counts)}")
+        counts = [f"{sum(not pair.beyond(band) for pair in of_metric)} within {band:.0%}" for band in bands]
+        sure = sum(pair.surely_beyond(bands[-1]) for pair in of_metric)
+        print(f"{metric}: of {len(of_metric)} points {', '.join(counts)}; {sure} surely beyond {bands[-1]:.0%}")
         for pair in sorted(of_metric, key=lambda p: -abs(p.ratio - 1)):
-            if abs(pair.ratio - 1) > bands[-1]:
+            if pair.beyond(bands[-1]):
                 name = " ".join(filter(None, (pair.scenario, pair.point)))
-                print(f"  {name}: {pair.ratio:.3f} ({pair.simulated:g} over {pair.emulated:g})")
+                emulated, simulated = statistics.fmean(pair.emulated), statistics.fmean(pair.simulated)
+                sure_of_it = "" if pair.surely_beyond(bands[-1]) else ", which its runs do not tell from 1 so far"
+                print(
+                    f"  {name}: {pair.ratio:.3f} ±{pair.half_width:.3f} ({simulated:g} over {emulated:g}){sure_of_it}"
+                )
 
 
 def _write_csv(pairs: Sequence[Pair]) -> None:
     writer = csv.writer(sys.stdout)
-    writer.writerow(("scenario", "point", "metric", "emulated", "simulated", "ratio", "valid"))
+    writer.writerow(("scenario", "point", "metric", "emulated", "simulated", "ratio", "half_width", "runs"))
     for pair in pairs:
-        values = (pair.emulated, pair.simulated, round(pair.ratio, 4), pair.valid)
-        writer.writerow((pair.scenario, pair.point, pair.metric, *values))
+        means = (statistics.fmean(pair.emulated), statistics.fmean(pair.simulated))
+        ratio = (round(pair.ratio, 4), round(pair.half_width, 4), f"{len(pair.emulated)}/{len(pair.simulated)}")
+        writer.writerow((pair.scenario, pair.point, pair.metric, *means, *ratio))
 
 
 if __name__ == "__main__":
