@@ -4,9 +4,10 @@
     for file in scenarios/*.yml; do ./lab run $file --steady 10 -q -o results/steady --backend simulation; done
     .venv/bin/python tests/bench/backend_ratios.py results/steady
 
-The simulator refuses some scenarios, and says why. A ratio is that of the means over all runs that broke no trust check,
-with its interval of 95 %: queues and pauses of a fabric under DCQCN lie far apart from run to run on either side, and
-one run of each says nothing. Times are those of the real fabric. With `-f csv`, both means of every metric are printed.
+The simulator refuses some scenarios, and says why. A ratio is that of the means over all runs that broke no trust
+check, with its interval of 95 %: queues and pauses of a fabric under DCQCN lie far apart from run to run on either
+side, and one run of each says nothing. Times are those of the real fabric. With `-f csv`, both means of every metric
+are printed.
 
 Source of the interval: the delta method for a ratio of means (Casella and Berger, Statistical Inference, 2nd edition,
 section 5.5.4) with the degrees of freedom of Welch (Biometrika 34, 1947).
@@ -172,10 +173,8 @@ def _print_summary(pairs: Sequence[Pair]) -> None:
             if pair.beyond(bands[-1]):
                 name = " ".join(filter(None, (pair.scenario, pair.point)))
                 emulated, simulated = statistics.fmean(pair.emulated), statistics.fmean(pair.simulated)
-                sure_of_it = "" if pair.surely_beyond(bands[-1]) else ", which its runs do not tell from 1 so far"
-                print(
-                    f"  {name}: {pair.ratio:.3f} ±{pair.half_width:.3f} ({simulated:g} over {emulated:g}){sure_of_it}"
-                )
+                unsure = "" if pair.surely_beyond(bands[-1]) else ", which its runs do not tell from 1 so far"
+                print(f"  {name}: {pair.ratio:.3f} ±{pair.half_width:.3f} ({simulated:g} over {emulated:g}){unsure}")
 
 
 def _write_csv(pairs: Sequence[Pair]) -> None:
