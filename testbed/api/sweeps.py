@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,12 +41,17 @@ class FileReader:
 
 
 def read_sweep(
-    scenario: str | Path, overrides: Mapping[str, object] = NOTHING, only: Mapping[str, object] = NOTHING
+    scenario: str | Path,
+    overrides: Mapping[str, object] = NOTHING,
+    only: Mapping[str, object] = NOTHING,
+    *,
+    warn: Callable[[Problem], None] | None = None,
 ) -> Sweep:
     """Read a scenario file, or YAML text if it has a line break, and all topologies that its points run on.
 
     `overrides` replaces keys of the scenario or of its topology; `only` keeps the points of the matrix with these
-    values. Nothing is touched. Raises `SpecError` with every problem, and `ScenarioError` where `only` leaves no point.
+    values. `warn` is told of what is valid in a topology and works less well than it looks. Nothing is touched. Raises
+    `SpecError` with every problem, and `ScenarioError` where `only` leaves no point.
     """
     file = _read(scenario, overrides)
     sweep, points = _cut(file, only)
@@ -59,7 +64,7 @@ def read_sweep(
             continue
         try:
             if key not in labs:
-                labs[key] = file.load_lab(point.scenario)
+                labs[key] = file.load_lab(point.scenario, warn)
         except SpecError as error:
             failed.add(key)
             problems.extend(error.problems)

@@ -45,13 +45,15 @@ def read_topology(
     overrides = parse_settings(settings or [])
     if name is not None:
         overrides["name"] = name
+    tell = tell_warning if warn else None
     if topology == "-":
-        return load_topology_text(sys.stdin.read(), file="<stdin>", overrides=overrides, warn=_warn if warn else None)
+        return load_topology_text(sys.stdin.read(), file="<stdin>", overrides=overrides, warn=tell)
     path = Path(topology) if topology else find_topology(Path.cwd())
-    return load_topology(path, overrides=overrides, warn=_warn if warn else None)
+    return load_topology(path, overrides=overrides, warn=tell)
 
 
-def _warn(problem: Problem) -> None:
+def tell_warning(problem: Problem) -> None:
+    """Say on standard error what is valid and works less well than it looks."""
     print(f"warning: {problem}", file=sys.stderr)
 
 

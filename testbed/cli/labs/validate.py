@@ -84,7 +84,7 @@ def _validate_scenarios(
     from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run, scales_to_foresee, warnings_of
     from testbed.cli.scenarios.named_files import read_sweeps
 
-    sweeps = read_sweeps(files, settings)
+    sweeps = read_sweeps(files, settings, warn=True)
     if form is not Format.TABLE:
         print_dry_run(sweeps, form, topologies)
         return

@@ -19,10 +19,14 @@ def read_sweeps(
     seed: int | None = None,
     repeat: int | None = None,
     only: Sequence[str] = (),
+    warn: bool = False,
 ) -> list[Sweep]:
-    """Read every file with its topologies. Touches nothing. Raises `SpecError` with the problems of all files."""
+    """Read every file with its topologies. Touches nothing. Raises `SpecError` with the problems of all files.
+
+    With `warn`, what is valid in a topology and works less well than it looks is said on standard error, once.
+    """
     from testbed.api.sweeps import read_sweep
-    from testbed.cli.lab_choice import parse_settings
+    from testbed.cli.lab_choice import parse_settings, tell_warning
 
     overrides = parse_settings(list(settings))
     if seed is not None:
@@ -32,13 +36,16 @@ def read_sweeps(
     wanted = parse_settings(list(only))
     sweeps: list[Sweep] = []
     problems: list[Problem] = []
+    warnings: list[Problem] = []
     for path in files:
         try:
-            sweeps.append(read_sweep(path, overrides, wanted))
+            sweeps.append(read_sweep(path, overrides, wanted, warn=warnings.append if warn else None))
         except SpecError as error:
             problems.extend(error.problems)
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))
+    for problem in dict.fromkeys(warnings):
+        tell_warning(problem)
     return sweeps
 
 

@@ -85,7 +85,7 @@ def run(
 
     form = parse_format(format)
     simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
-    sweeps = read_sweeps(files, set or [], seed=seed, repeat=repeat, only=only or [])
+    sweeps = read_sweeps(files, set or [], seed=seed, repeat=repeat, only=only or [], warn=True)
     if simulated:
         from testbed.scenario.simulated.support import check_supported
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from testbed.spec.scenario.transport import TRANSPORT_KEY, resolve_transport, ti
 from testbed.spec.scenario.values import MatrixValues
 from testbed.spec.scenario.workload import fio_problems, http_problems, latency_problems, resolve_workload
 from testbed.spec.topology.resolve import resolve_lab
+from testbed.spec.topology.warnings import find_warnings
 from testbed.spec.validation.engine import ready_to_show, validate_model, validate_whole
 from testbed.spec.validation.model import SpecModel
 from testbed.spec.yaml.document import Document
@@ -83,8 +84,9 @@ class ScenarioFile:
                 return at_point(self.document, places) if places else self.document
         return self.document
 
-    def load_lab(self, point: Scenario) -> Lab:
-        """The topology of the scenario, or of one of its variants. Raises `SpecError`.
+    def load_lab(self, point: Scenario, warn: Callable[[Problem], None] | None = None) -> Lab:
+        """The topology of the scenario, or of one of its variants; `warn` is told of what is valid and works less well
+        than it looks. Raises `SpecError`.
 
         Problems are those of the topology file, or of the scenario file where it is the scenario that sets a key.
         """
@@ -98,7 +100,12 @@ class ScenarioFile:
         else:
             topology = Document(file=self.document.file, root=tree)
         written = {key: document.tree(("topology", "set", key)) for key in point.topology.set}
-        return resolve_lab(topology.with_trees({key: tree for key, tree in written.items() if tree is not None}))
+        topology = topology.with_trees({key: tree for key, tree in written.items() if tree is not None})
+        lab = resolve_lab(topology)
+        if warn is not None:
+            for problem in find_warnings(topology, lab):
+                warn(problem)
+        return lab
 
 
 def _at_reference(document: Document, problem: Problem) -> Problem:

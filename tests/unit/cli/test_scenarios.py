@@ -82,6 +82,16 @@ def test_a_dry_run_as_a_table_and_as_csv(sweep: Path, capsys: pytest.CaptureFixt
     assert "2 points on 1 lab, 4 runs, about " in capsys.readouterr().out
 
 
+def test_a_warning_of_a_topology_is_told_where_its_scenario_is_read(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read_sweeps([sweep], ["fabric.routing.ecmp=1"], warn=True)
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(told) == 1 and "ecmp" in told[0], "once for all points"
+    read_sweeps([sweep], ["fabric.routing.ecmp=1"])
+    assert not capsys.readouterr().err
+
+
 def test_what_is_allowed_and_hardly_meant_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "lossy.yml"
     path.write_text(
