@@ -19,6 +19,7 @@ from typing import Any
 import hypothesis
 import pytest
 from golden_files import OPTION as REGENERATE_GOLDENS
+from headless_browser import BROWSERS
 from leftovers import Leftovers, Snapshot, left_since, look, mark_this_run
 from outcomes import leave_out_passed, note_outcomes
 from side_by_side import SideBySide, begun_first
@@ -37,12 +38,13 @@ if not IN_CI:  # there hypothesis has a profile of its own, which draws the same
 ALONE = IN_CI or os.environ.get("TESTBED_TEST_ALONE") == "1"
 PRIVILEGED = ("netns", "frr", "docker")
 TOOLS = {
-    "tshark": ("tshark", "tshark"),
-    "ovs": ("ovs-vswitchd", "openvswitch-switch"),
-    "nbdkit": ("nbdkit", "nbdkit"),
-    "fio": ("fio", "fio"),
+    "tshark": (("tshark",), "tshark"),
+    "ovs": (("ovs-vswitchd",), "openvswitch-switch"),
+    "nbdkit": (("nbdkit",), "nbdkit"),
+    "fio": (("fio",), "fio"),
+    "browser": (BROWSERS, BROWSERS[0]),
 }
-"""Markers of tests that run a program: its name, and the package that has it."""
+"""Markers of tests that run a program: its names, and the package that has it."""
 
 ENGINE = ("dockerd", "containerd", "runc")
 """What tests of containers start an engine of their own with."""
@@ -70,8 +72,8 @@ def pytest_configure(config: pytest.Config) -> None:
     note_outcomes(config)
     config.addinivalue_line("markers", "interpreted: replaces what a compiled module does not look up (TESTBED_PURE=1)")
     config.addinivalue_line("markers", "may_skip: a CI machine may lack what this test needs")
-    for marker, (program, _) in TOOLS.items():
-        config.addinivalue_line("markers", f"{marker}: runs {program}")
+    for marker, (programs, _) in TOOLS.items():
+        config.addinivalue_line("markers", f"{marker}: runs {programs[0]}")
 
 
 @cache
@@ -94,9 +96,9 @@ def missing(capability: str) -> str:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("interpreted") is not None and is_compiled():
         pytest.skip("the transports are compiled: TESTBED_PURE=1 runs this")
-    for marker, (program, package) in TOOLS.items():
-        if item.get_closest_marker(marker) is not None and shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed: apt-get install {package}")
+    for marker, (programs, package) in TOOLS.items():
+        if item.get_closest_marker(marker) is not None and not any(map(shutil.which, programs)):
+            pytest.skip(f"{programs[0]} is not installed: apt-get install {package}")
     for capability in PRIVILEGED:
         if item.get_closest_marker(capability) is None:
             continue

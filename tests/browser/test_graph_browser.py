@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headless_browser import browse
 
 from testbed.report.graph import render_html
 from testbed.spec import load_topology
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
-BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 LARGE = ("superpod-4su", "nvl72-superpod")
 """What is wider than the window at the size of its labels; `demo` is not, and may be enlarged."""
@@ -27,25 +25,17 @@ networks:
 """
 """Several networks and more hosts than are drawn as cards."""
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.process,
-    pytest.mark.may_skip,
-    pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium-headless-shell"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.process]
 
 
-def browse(page: str, window: tuple[int, int], script: str, directory: Path) -> list[int]:
-    """The numbers that `script` evaluates to in a page, in a window of this size."""
-    assert BROWSER is not None
+def numbers(page: str, window: tuple[int, int], script: str, directory: Path) -> list[int]:
+    """What `script` evaluates to in a page, in a window of this size."""
     text, replaced = POLICY.subn("", page)  # which forbids the script that measures, as it should
     assert replaced == 1
     end = f'<script>document.title = "measured " + ({script}).map(Math.round).join(" ");</script></body>'
     (directory / "page.html").write_text(text.replace("</body>", end))
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += [f"--user-data-dir={directory / 'browser'}", f"--window-size={window[0]},{window[1]}", "--dump-dom"]
-    command.append((directory / "page.html").as_uri())
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    options = [f"--window-size={window[0]},{window[1]}", "--dump-dom"]
+    shown = browse(directory / "page.html", options, directory / "browser")
     found = re.search(r"<title>measured ([-\d ]+)</title>", shown)
     assert found is not None
     return [int(word) for word in found[1].split()]
@@ -73,7 +63,7 @@ PLACES = """(() => {
 @pytest.mark.parametrize("name", [*LARGE, "demo", "datacentre"])
 @pytest.mark.parametrize("window", [(1400, 900), (1920, 1080), (390, 800)])
 def test_a_picture_opens_fitted_to_the_window(name: str, window: tuple[int, int], tmp_path: Path) -> None:
-    left, right, top, bottom, *beyond, width, room = browse(page(name), window, PLACES, tmp_path)
+    left, right, top, bottom, *beyond, width, room = numbers(page(name), window, PLACES, tmp_path)
     assert min(left, right, top, bottom) >= -1, "it is in the window as a whole"
     assert max(beyond) <= 1, "and nothing is left to scroll to"
     assert abs(left - right) <= 2, "in the middle"
@@ -90,7 +80,7 @@ def test_zooming_in_and_fitting_again(tmp_path: Path) -> None:
       }
       return found;
     })()"""
-    found = browse(page("superpod-4su"), (1400, 900), script, tmp_path)
+    found = numbers(page("superpod-4su"), (1400, 900), script, tmp_path)
     beyond, left = found[::2], found[1::2]
     assert 100 < beyond[0] < beyond[1] < beyond[2] and beyond[3] <= 1
     assert all(abs(2 * at - more) <= 4 for at, more in zip(left[:3], beyond[:3], strict=True))
@@ -109,7 +99,7 @@ def test_a_picture_is_fitted_anew_to_another_window_until_one_zooms(tmp_path: Pa
       resized(500);
       return found;
     })()"""
-    first, second, zoomed = browse(page("superpod-4su"), (1400, 900), script, tmp_path)
+    first, second, zoomed = numbers(page("superpod-4su"), (1400, 900), script, tmp_path)
     assert abs(first - 700) <= 1 and abs(second - 600) <= 1
     assert abs(zoomed - 750) <= 2, "who zoomed keeps it"
 
@@ -132,7 +122,7 @@ def test_networks_are_left_out_and_put_back(tmp_path: Path) -> None:
       for (const number of [1, 0, 2, 1]) {{ box(number).focus(); box(number).click(); found.push(...counts()); }}
       return found;
     }})()"""
-    found = browse(datacentre(), (1400, 900), script, tmp_path)
+    found = numbers(datacentre(), (1400, 900), script, tmp_path)
     assert [tuple(found[at : at + 4]) for at in range(0, len(found), 4)] == [
         (HOSTS, BACKEND, FRONTEND, STORAGE),
         (HOSTS, BACKEND, 0, STORAGE),
@@ -150,7 +140,7 @@ def test_lines_of_a_carried_network_go_with_its_layer_and_with_its_carriers(tmp_
       for (const number of [2, 1, 2, 1]) {{ box(number).click(); found.push(lines(1), lines(2), lines(3)); }}
       return found;
     }})()"""
-    found = browse(page("converged"), (1400, 900), script, tmp_path)
+    found = numbers(page("converged"), (1400, 900), script, tmp_path)
     assert found == [*(4, 4, 4), *(4, 0, 4), *(0, 0, 0), *(0, 0, 0), *(4, 4, 4)]
 
 
@@ -164,14 +154,14 @@ def test_hosts_have_their_whole_names_without_the_back_end(tmp_path: Path) -> No
       box(0).click();
       return [...found, names(), texts()];
     }})()"""
-    assert browse(datacentre(), (1400, 900), script, tmp_path) == [4, HOSTS, HOSTS, HOSTS]
+    assert numbers(datacentre(), (1400, 900), script, tmp_path) == [4, HOSTS, HOSTS, HOSTS]
 
 
 def test_networks_are_left_out_without_scripts(tmp_path: Path) -> None:
     """The style does it: here the page's own script is gone, and a box is as a reader has left it."""
     text = re.sub(r"<script>.*?</script>", "", datacentre(), flags=re.DOTALL)
     text = text.replace('value="1" checked', 'value="1"')
-    counted = browse(text, (1400, 900), f"(() => {{ {SEEN} return counts(); }})()", tmp_path)
+    counted = numbers(text, (1400, 900), f"(() => {{ {SEEN} return counts(); }})()", tmp_path)
     assert counted == [HOSTS, BACKEND, 0, STORAGE]
 
 
@@ -190,7 +180,7 @@ def test_what_is_left_is_fitted_to_the_window(window: tuple[int, int], tmp_path:
       box(3).click(); measure(); box(0).click(); measure(); box(1).click(); measure(); box(2).click(); measure();
       return found;
     }})()"""
-    found = browse(datacentre(), window, script, tmp_path)
+    found = numbers(datacentre(), window, script, tmp_path)
     assert min(found[::2]) >= 0
     whole, below, storage, hosts = found[1::2]
     assert whole > below + 300 and below == storage > hosts + 150
@@ -219,7 +209,7 @@ def test_lines_follow_networks_that_move_together_and_hosts_that_open(tmp_path: 
     }})()"""
     path = tmp_path / "networks.yml"
     path.write_text(NETWORKS)
-    *apart, lines, still_open = browse(render_html(load_topology(path)), (1400, 900), script, tmp_path)
+    *apart, lines, still_open = numbers(render_html(load_topology(path)), (1400, 900), script, tmp_path)
     assert lines == 2 * 2 + 2 and still_open == 1
     assert max(apart) < 20, "two pixels: half the width of a line that stands for sixteen links"
 
@@ -247,11 +237,11 @@ def test_what_is_left_out_is_neither_found_nor_walked_to(tmp_path: Path) -> None
       found.push(stop.length, seen(stop[0]) ? 1 : 0);
       return found;
     }})()"""
-    found = browse(datacentre(), (1400, 900), script, tmp_path)
+    found = numbers(datacentre(), (1400, 900), script, tmp_path)
     assert found == [6, 2, 4 + 1, 2, 1, 1]
 
 
 def test_a_view_of_some_networks_can_be_linked_to(tmp_path: Path) -> None:
     text = datacentre().replace("location.hash.slice(1)", '"networks=backend,storage"')
     script = f"(() => {{ {SEEN} return [...counts(), document.querySelectorAll('.layer input:checked').length]; }})()"
-    assert browse(text, (1400, 900), script, tmp_path) == [HOSTS, BACKEND, 0, STORAGE, 2]
+    assert numbers(text, (1400, 900), script, tmp_path) == [HOSTS, BACKEND, 0, STORAGE, 2]

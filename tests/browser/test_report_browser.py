@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import statistics
-import subprocess
 from pathlib import Path
 
 import pytest
+from headless_browser import browse
 from PIL import Image
 
 from testbed.report import render_report
@@ -16,7 +15,6 @@ from testbed.report.comparison import compare_records, render_comparison
 from testbed.results import load_record
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
-BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 MEASURE = """<script>
 const wide = [...document.querySelectorAll("section, figure, svg.chart, p, h1, h2, h3, summary, dd, li")]
@@ -24,12 +22,7 @@ const wide = [...document.querySelectorAll("section, figure, svg.chart, p, h1, h
 document.title = "measured " + document.documentElement.scrollWidth + " " + innerWidth + " " + wide.length;
 </script></body>"""
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.process,
-    pytest.mark.may_skip,
-    pytest.mark.skipif(BROWSER is None, reason="no browser: apt-get install chromium-headless-shell"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.process]
 
 
 def page(name: str) -> str:
@@ -39,12 +32,6 @@ def page(name: str) -> str:
     return render_report(load_record(RECORDS / f"{name}.json"))
 
 
-def browse(*arguments: str) -> str:
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-
-
 @pytest.mark.parametrize("name", [*sorted(path.stem for path in RECORDS.glob("*.json")), "comparison"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out(name: str, width: int, tmp_path: Path) -> None:
@@ -52,7 +39,7 @@ def test_nothing_sticks_out(name: str, width: int, tmp_path: Path) -> None:
     text, replaced = POLICY.subn("", text)  # which forbids the script that measures, as it should
     assert replaced == 1
     (tmp_path / "page.html").write_text(text.replace("</body>", MEASURE))
-    shown = browse(f"--window-size={width},800", "--dump-dom", (tmp_path / "page.html").as_uri())
+    shown = browse(tmp_path / "page.html", [f"--window-size={width},800", "--dump-dom"], tmp_path / "browser")
     found = re.search(r"<title>measured (\d+) (\d+) (\d+)</title>", shown)
     assert found is not None
     scrolled, inner, wide = map(int, found.groups())
@@ -63,12 +50,8 @@ def test_nothing_sticks_out(name: str, width: int, tmp_path: Path) -> None:
 def test_dark_is_dark_and_light_is_light(scheme: str, setting: int, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(page("permutation-lb"))
     picture = tmp_path / "page.png"
-    browse(
-        f"--blink-settings=preferredColorScheme={setting}",
-        "--window-size=1280,3000",
-        f"--screenshot={picture}",
-        (tmp_path / "page.html").as_uri(),
-    )
+    options = [f"--blink-settings=preferredColorScheme={setting}", "--window-size=1280,3000"]
+    browse(tmp_path / "page.html", [*options, f"--screenshot={picture}"], tmp_path / "browser")
     with Image.open(picture) as image:
         grey = image.convert("L").resize((64, 64)).tobytes()
     brightness = statistics.median(grey)
