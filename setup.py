@@ -1,8 +1,8 @@
 """Building the package: beside what pyproject.toml says, the JSON Schemas of the files users write are made, and what
 is in the way of a packet is compiled.
 
-The schemas follow from the models of `testbed.spec`, so they are not tracked; a checkout has `testbed schema` instead.
-Without a C compiler, or with TESTBED_PURE=1, a wheel has no compiled modules and fits any machine.
+The schemas follow from the models of `testbed.lab.core.schema`, so they are not tracked; a checkout has `testbed
+schema` instead. Without a C compiler, or with TESTBED_PURE=1, a wheel has no compiled modules and fits any machine.
 """
 
 import shutil
@@ -20,8 +20,8 @@ sys.path.insert(0, str(ROOT))
 
 def compiles() -> bool:
     """Tell whether modules are compiled here."""
-    from testbed.compiled.build import missing
-    from testbed.compiled.finder import is_pure
+    from testbed.base.compiled.build import missing
+    from testbed.base.compiled.finder import is_pure
 
     return not is_pure() and not missing()
 
@@ -34,26 +34,26 @@ class PackageDistribution(Distribution):
 
 
 class BuildWithMadeFiles(build_py):
-    """Copies the modules, writes the schemas beside those of `testbed.spec`, and compiles."""
+    """Copies the modules, writes the schemas beside those of `testbed.api`, and compiles."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
-        from testbed.spec.schema import write_schemas
+        from testbed.api.json_schema import write_schemas
 
         package = Path(self.build_lib) / "testbed"
-        write_schemas(package / "spec")
+        write_schemas(package / "api")
         if compiles():
-            from testbed.compiled.build import build
+            from testbed.base.compiled.build import build
 
             made = build(print).directory
-            shutil.copytree(made, package / "compiled" / "built" / made.name, dirs_exist_ok=True)
+            shutil.copytree(made, package / "base" / "compiled" / "built" / made.name, dirs_exist_ok=True)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         package = Path(self.build_lib) / "testbed"
-        made = [] if self.editable_mode else [str(package / "spec" / f"{kind}.schema.json") for kind in KINDS]
-        made += map(str, sorted((package / "compiled" / "built").glob("*/*.so")))
+        made = [] if self.editable_mode else [str(package / "api" / f"{kind}.schema.json") for kind in KINDS]
+        made += map(str, sorted((package / "base" / "compiled" / "built").glob("*/*.so")))
         return [*super().get_outputs(include_bytecode), *made]
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from testbed.compiled.finder import install as _use_compiled_modules
-from testbed.version import __version__
+from testbed.base.compiled.finder import install as _use_compiled_modules
+from testbed.base.version import __version__
 
 if TYPE_CHECKING:
-    from testbed.api import Lab as Lab
-    from testbed.api import RunOptions as RunOptions
-    from testbed.api import ScenarioResult as ScenarioResult
-    from testbed.api import run_scenario as run_scenario
+    from testbed.api import Lab, RunOptions, ScenarioResult, run_scenario
 
 __all__ = ["Lab", "RunOptions", "ScenarioResult", "__version__", "run_scenario"]
 

@@ -26,19 +26,19 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from testbed.api import DeployKeywords, load_model
-from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, DeployOutcome, deploy_lab, destroy_lab
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.routing import start_routing, stop_routing
-from testbed.deploy.scale import resolve_scale
-from testbed.deploy.steps import StepCallback, ignore_steps
-from testbed.deploy.watch.converge import ConvergenceWatch
-from testbed.drivers.nodes.mininet_objects import LOOPBACK_PORT, FrrSwitch, LabCLI, LabHost, LabIntf, LabLink
-from testbed.errors import CapabilityError, DriverError, TestbedError
-from testbed.model import Lab, NodeKind
-from testbed.names import namespace_name
-from testbed.plan.operations import AddAddress, CreateNode, CreateVeth, Operation, StartContainer
-from testbed.plan.scale_up_domains import domain_nodes
+from testbed.base.errors import CapabilityError, DriverError, TestbedError
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, DeployOutcome, deploy_lab, destroy_lab
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.routing import start_routing, stop_routing
+from testbed.lab.core.deploy.scale import resolve_scale
+from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
+from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.model import Lab, NodeKind
+from testbed.lab.core.plan.operations import AddAddress, CreateNode, CreateVeth, Operation, StartContainer
+from testbed.lab.features.mininet.objects import LOOPBACK_PORT, FrrSwitch, LabCLI, LabHost, LabIntf, LabLink
+from testbed.lab.features.scale_up.plan.domains import domain_nodes
 
 from mininet.log import output  # isort: skip - the lines above have found it
 from mininet.net import Mininet  # isort: skip
@@ -249,8 +249,8 @@ def build(
 
     `start` waits until routing has converged, `stop` destroys the lab. A lab that is deployed as asked already, by a
     script that was killed, is used as it stands. `overrides` replaces keys of the file ({"fabric.hosts": 4}); the other
-    keyword arguments are those of `DeployKeywords`. Raises the errors of `testbed.errors`; after them nothing of the
-    lab is left.
+    keyword arguments are those of `DeployKeywords`. Raises the errors of `testbed.base.errors`; after them nothing of
+    the lab is left.
     """
     return _build_model(load_model(topology, name=name, overrides=overrides), **how)
 

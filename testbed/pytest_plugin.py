@@ -48,7 +48,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Lab]]:
     """A function like `Lab.deploy` whose labs are removed after the test, whatever happens in it."""
     from testbed.api import Lab
-    from testbed.errors import CapabilityError
+    from testbed.base.errors import CapabilityError
 
     deployed: list[Lab] = []
 
@@ -73,7 +73,7 @@ def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 def run_scenario(tmp_path: Path) -> Callable[..., ScenarioResult]:
     """A function like `testbed.run_scenario`, whose labs are removed and whose results go to the test's `tmp_path`."""
     from testbed.api import run_scenario as run
-    from testbed.errors import CapabilityError
+    from testbed.base.errors import CapabilityError
 
     def run_here(scenario: str | Path, **options: object) -> ScenarioResult:
         options.setdefault("results", tmp_path)

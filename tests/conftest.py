@@ -25,10 +25,10 @@ from outcomes import leave_out_passed, note_outcomes
 from side_by_side import SideBySide, begun_first
 from started_processes import StartedProcesses
 
-from testbed.compiled.finder import is_compiled
-from testbed.drivers.probing.kernel_probe import probe_kernel
-from testbed.drivers.probing.machine import find_frr, require_root
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
+from testbed.lab.core.drivers.probing.kernel_probe import probe_kernel
+from testbed.lab.core.drivers.probing.machine import find_frr, require_root
+from testbed.protocols import is_compiled
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 if not IN_CI:  # there hypothesis has a profile of its own, which draws the same examples each time

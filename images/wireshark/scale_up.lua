@@ -17,7 +17,7 @@
 -- A Wireshark that has the name "scale_up" taken gets "scale_up_testbed" instead. The names of fields are those of
 -- `testbed decode --json`.
 --
--- Source: testbed/scale_up/frames.py, ctlos.py and headers.py, which name the specifications.
+-- Source: testbed/protocols/scale_up/frames.py, ctlos.py and headers.py, which name the specifications.
 
 local ETHERTYPE = 0x88B6
 -- Two leaves that are one partner of a link group send with the same EtherType, to this address.

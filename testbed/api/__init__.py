@@ -7,7 +7,7 @@ with Lab.deploy("topologies/demo.yml") as lab:
 
 from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
 from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
-from testbed.deploy.links.changes import LinkChange
+from testbed.lab.core.deploy.links.changes import LinkChange
 
 __all__ = [
     "CommandFailed",

@@ -8,21 +8,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.links.planes import PlaneLink
-from testbed.deploy.live import NodeStatus, RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale import resolve_scale
-from testbed.deploy.steps import StepCallback, ignore_steps
-from testbed.deploy.watch.check import CheckReport, check_lab
-from testbed.errors import TestbedError
-from testbed.model import Lab as LabModel
-from testbed.model import Node as NodeModel
-from testbed.model.counters import PortCounters
-from testbed.plan.operations import LabPlan, PortPlan
-from testbed.scenario.run.progress import ProgressListener, ignore_progress
-from testbed.spec import load_topology, load_topology_text
+from testbed.base.errors import TestbedError
+from testbed.base.linux.port_counters import PortCounters
+from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.live import NodeStatus, RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.scale import resolve_scale
+from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
+from testbed.lab.core.deploy.watch.check import CheckReport, check_lab
+from testbed.lab.core.model import Lab as LabModel
+from testbed.lab.core.model import Node as NodeModel
+from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.schema.load import load_topology, load_topology_text
+from testbed.lab.features.scale_up.planes import PlaneLink
+from testbed.run.emulated.progress import ProgressListener, ignore_progress
 
 if TYPE_CHECKING:
     from testbed.api.scenarios import ScenarioResult
@@ -127,7 +127,7 @@ class Lab:
         """Deploy a topology file, or YAML text if it has a line break, and wait until routing has converged.
 
         `overrides` replaces keys of the file ({"fabric.hosts": 4}); the other keyword arguments are those of
-        `DeployKeywords`. Raises the errors of `testbed.errors`.
+        `DeployKeywords`. Raises the errors of `testbed.base.errors`.
         """
         return cls.deploy_model(load_model(topology, name=name, overrides=overrides), **how)
 

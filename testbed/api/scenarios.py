@@ -8,19 +8,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from testbed.api.sweeps import NOTHING, read_sweep, read_sweep_for
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.errors import ScenarioError
-from testbed.names import nearest
-from testbed.results import Backend, MetricSummary, Outcome, Record, load_record, make_results_directory
-from testbed.scenario.run.progress import ProgressListener, ignore_progress
-from testbed.scenario.simulated.support import check_supported
-from testbed.scenario.simulated.sweep import run_simulated
-from testbed.scenario.sweep.labs import LabOptions
-from testbed.scenario.sweep.prepared import Sweep
-from testbed.scenario.sweep.recorded import RecordOptions, run_on_own_labs, run_recorded
-from testbed.scenario.sweep.runner import ScenarioStopped
-from testbed.scenario.sweep.scale_proof import check_provable
+from testbed.base.errors import ScenarioError
+from testbed.base.names import nearest
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.record.record import Backend, MetricSummary, Outcome, Record
+from testbed.record.store import load_record, make_results_directory
+from testbed.run.emulated.progress import ProgressListener, ignore_progress
+from testbed.run.simulated.support import check_supported
+from testbed.run.simulated.sweep import run_simulated
+from testbed.run.sweep.labs import LabOptions
+from testbed.run.sweep.prepared import Sweep
+from testbed.run.sweep.recorded import RecordOptions, run_on_own_labs, run_recorded
+from testbed.run.sweep.runner import ScenarioStopped
+from testbed.run.sweep.scale_proof import check_provable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +151,6 @@ def _write_report(record: Record, directory: Path | None) -> Path | None:
     """Write the report where there is a directory for it."""
     if directory is None:
         return None
-    from testbed.report import write_report_files
+    from testbed.record.report import write_report_files
 
     return write_report_files(record, directory)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.errors import PlanError, Problem, ScenarioError, SpecError
-from testbed.model import Lab
-from testbed.model.scenario import Scenario, TopologyRef
-from testbed.scenario.faults.registry import fault_findings
-from testbed.scenario.sweep.points import Point, judgeable, plan_points, select_points, topology_key
-from testbed.scenario.sweep.prepared import Sweep, Unfit
-from testbed.spec.scenario.against_lab import check_against, workload_problem
-from testbed.spec.scenario.file import ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
-from testbed.spec.validation.engine import in_file_order
+from testbed.base.errors import PlanError, Problem, ScenarioError, SpecError
+from testbed.base.validation.engine import in_file_order
+from testbed.lab.core.model import Lab
+from testbed.run.faults.registry import fault_findings
+from testbed.run.schema.against_lab import check_against, workload_problem
+from testbed.run.schema.file import ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
+from testbed.run.schema.model import Scenario, TopologyRef
+from testbed.run.sweep.points import Point, judgeable, plan_points, select_points, topology_key
+from testbed.run.sweep.prepared import Sweep, Unfit
 
 NOTHING: Mapping[str, object] = {}
 

@@ -15,10 +15,10 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from testbed.base.errors import TestbedError
+from testbed.base.version import __version__
 from testbed.cli.root_group import WRITTEN_ARGUMENTS, RootGroup
 from testbed.cli.signals import stand_by_the_outcome
-from testbed.errors import TestbedError
-from testbed.version import __version__
 
 COLLECT_AT_OBJECTS = 50_000
 """How many more objects than before have the garbage collector look for cycles among them."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import LabNotFound, PlanError, Problem, TestbedError
+from testbed.base.errors import LabNotFound, PlanError, Problem, TestbedError
 
 if TYPE_CHECKING:
-    from testbed.deploy.live import RunningLab
-    from testbed.model import Lab
-    from testbed.plan.operations import LabPlan
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.operations import LabPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def read_topology(
 
     With `warn`, what is valid and works less well than it looks is said on standard error.
     """
-    from testbed.spec import find_topology, load_topology, load_topology_text
+    from testbed.lab.core.schema.load import find_topology, load_topology, load_topology_text
 
     overrides = parse_settings(settings or [])
     if name is not None:
@@ -60,7 +60,7 @@ def tell_warning(problem: Problem) -> None:
 @contextmanager
 def placed_plan_errors(topology: str | None, name: str | None, settings: list[str] | None = None) -> Iterator[None]:
     """Give a `PlanError` of the body its place in the topology file, where it is about a key that is written there."""
-    from testbed.spec import find_topology, place_plan_error
+    from testbed.lab.core.schema.load import find_topology, place_plan_error
 
     try:
         yield
@@ -76,15 +76,15 @@ def placed_plan_errors(topology: str | None, name: str | None, settings: list[st
 
 def parse_settings(settings: list[str]) -> dict[str, object]:
     """Read what `--set fabric.hosts=4` says as dotted keys with YAML values. Raises `TestbedError` for other words."""
-    from testbed.spec import parse_assignment
+    from testbed.lab.core.schema.load import parse_assignment
 
     return dict(parse_assignment(setting) for setting in settings)
 
 
 def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
     """Open the lab that is named by -n or by the topology file, or the only one deployed. Raises `LabNotFound`."""
-    from testbed.deploy.live import RunningLab
-    from testbed.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.deploy.records.state import StateDirectory
 
     state = StateDirectory()
     return RunningLab.open(lab_name(name, topology), state)
@@ -95,9 +95,9 @@ def open_or_declare(name: str | None, topology: str | None) -> RunningLab | Decl
 
     Raises `LabNotFound` where no file is named and no lab is meant.
     """
-    from testbed.deploy.lifecycle import preview
-    from testbed.deploy.records.state import StateDirectory
-    from testbed.deploy.scale import resolve_scale
+    from testbed.lab.core.deploy.lifecycle import preview
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.scale import resolve_scale
 
     if topology is None:
         return open_lab(name)
@@ -111,7 +111,7 @@ def open_or_declare(name: str | None, topology: str | None) -> RunningLab | Decl
 
 def lab_name(name: str | None, topology: str | None) -> str:
     """The name of the lab that `open_lab` would open. Raises `LabNotFound` where no name can be told."""
-    from testbed.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.records.state import StateDirectory
 
     if name is not None:
         return name
@@ -127,7 +127,7 @@ def lab_name(name: str | None, topology: str | None) -> str:
 
 def check_network(lab: Lab, network: str | None) -> None:
     """Raise `TestbedError` for the name of a network that a lab does not have; None is all of them."""
-    from testbed.names import known_names_hint
+    from testbed.base.names import known_names_hint
 
     if network is not None and network not in lab.network_names:
         hint = known_names_hint(network, lab.network_names)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format

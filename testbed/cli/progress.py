@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from testbed.cli.output import error_console
-from testbed.deploy.steps import StepEvent
+from testbed.lab.core.deploy.steps import StepEvent
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

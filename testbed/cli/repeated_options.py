@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 
 
 def refuse_repeated_options(command: Any) -> None:

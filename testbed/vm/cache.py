@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from testbed.deploy.records.files import locked
-from testbed.files import write_atomically
+from testbed.base.files import write_atomically
+from testbed.lab.core.deploy.records.files import locked
 from testbed.vm.errors import ImageError
 
 MANIFEST = "manifest.json"

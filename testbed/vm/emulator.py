@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.drivers.images.debian_mirror import mirror
-from testbed.drivers.images.mmdebstrap import mmdebstrap_command, mmdebstrap_options
-from testbed.errors import CapabilityError
-from testbed.files import write_atomically
+from testbed.base.errors import CapabilityError
+from testbed.base.files import write_atomically
+from testbed.lab.features.containers.images.debian_mirror import mirror
+from testbed.lab.features.containers.images.mmdebstrap import mmdebstrap_command, mmdebstrap_options
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
 from testbed.vm.image.build import Image, require_tools

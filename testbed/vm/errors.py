@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 
 
 class ImageError(TestbedError):

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from testbed.deploy.records.files import locked
-from testbed.descriptors import wait_readable
-from testbed.files import write_atomically
+from testbed.base.descriptors import wait_readable
+from testbed.base.files import write_atomically
+from testbed.lab.core.deploy.records.files import locked
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError

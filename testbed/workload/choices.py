@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeVar
 
-from testbed.errors import WorkloadError
-from testbed.names import nearest
+from testbed.base.errors import WorkloadError
+from testbed.base.names import nearest
 
 Name = TypeVar("Name", bound=StrEnum)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import TypeVar
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 
 Item = TypeVar("Item")
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import MAX_STEPS, StepBuilder
 from testbed.workload.choices import require_positive
 from testbed.workload.draws import draw_below, draw_exponential

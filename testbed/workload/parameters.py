@@ -19,8 +19,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
-from testbed.errors import WorkloadError
-from testbed.units import COUNT, NUMBER, PERCENT, ByteCount, Duration, Measure, measure_of_key, parse_bdp
+from testbed.base.errors import WorkloadError
+from testbed.base.units import COUNT, NUMBER, PERCENT, ByteCount, Duration, Measure, measure_of_key, parse_bdp
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Collection, Hashable, Sequence
 from enum import StrEnum
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import choose, require_positive
 from testbed.workload.collectives.algorithms import generate_collective

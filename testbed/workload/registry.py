@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from testbed.errors import WorkloadError
-from testbed.names import nearest
+from testbed.base.errors import WorkloadError
+from testbed.base.names import nearest
 from testbed.workload.kinds import collectives, patterns, services, storage, tenants, training
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.parameters import Parameter, Values

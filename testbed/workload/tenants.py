@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.choices import choose
 from testbed.workload.draws import draw_order
 from testbed.workload.steps import Collective, Compute, FirstToken, Request, Step, Transfer, Workload

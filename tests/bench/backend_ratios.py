@@ -25,10 +25,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.report.comparison.compare import compare_records
-from testbed.report.steadiness.estimates import student_upper_tail
-from testbed.results import Backend, Record, load_record
-from testbed.results.steady import STEADY_FILE, load_steadiness
+from testbed.record.record import Backend, Record
+from testbed.record.report.comparison.compare import compare_records
+from testbed.record.report.steadiness.estimates import student_upper_tail
+from testbed.record.steady import STEADY_FILE, load_steadiness
+from testbed.record.store import load_record
 
 BANDS = {
     "jct": (0.05, 0.10),

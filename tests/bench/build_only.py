@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pydantic_core  # noqa: F401 - `deploy` has it from reading the file: to load a library is not to build
 
-from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
-from testbed.deploy.records.state import StateDirectory
-from testbed.fabric import generate_fabric
-from testbed.fabric.params import FabricParams
+from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.fabric import generate_fabric
+from testbed.lab.core.fabric.params import FabricParams
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.collect.canary import Lateness
+from testbed.run.machine.canary import Lateness
 
 NOISE = 1.5
 """Absolute times on a shared machine are marked when over, and fail only beyond this factor; ratios fail at once."""
@@ -42,7 +42,7 @@ STOLEN = StolenTime()
 
 
 MOST_LATE_MS = 0.3
-"""At the 99th percentile, of a real-time thread that sleeps (`testbed.collect.canary`). Where the machine wakes it
+"""At the 99th percentile, of a real-time thread that sleeps (`testbed.run.machine.canary`). Where the machine wakes it
 later, what reacts to events cannot show how fast it is itself."""
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from testbed.api import Lab
-from testbed.datapath.abi import CLASSES
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
+from testbed.base.datapath.abi import CLASSES
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 FLOW = Path(__file__).with_name("udp_flow.py")
 PAYLOAD = 1472

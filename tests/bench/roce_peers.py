@@ -22,19 +22,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from testbed.agent.agent import Agent
-from testbed.transport.datagram import Incoming
-from testbed.transport.roce.config import RoceConfig
-from testbed.transport.roce.memory import Access as RoceAccess
-from testbed.transport.roce.qp import QueuePair
-from testbed.transport.roce.rnic import Rnic
-from testbed.transport.roce.work import RemoteBuffer as RoceBuffer
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.memory import Access as UetAccess
-from testbed.transport.uet.memory import RemoteBuffer as UetBuffer
-from testbed.transport.uet.paths import PathKind
-from testbed.transport.uet.semantics.operations import OpKind
+from testbed.endpoints.agent import Agent
+from testbed.protocols.datagram import Incoming
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.memory import Access as RoceAccess
+from testbed.protocols.roce.qp import QueuePair
+from testbed.protocols.roce.rnic import Rnic
+from testbed.protocols.roce.work import RemoteBuffer as RoceBuffer
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.memory import Access as UetAccess
+from testbed.protocols.uet.memory import RemoteBuffer as UetBuffer
+from testbed.protocols.uet.paths import PathKind
+from testbed.protocols.uet.semantics.operations import OpKind
 
 SECOND_NS = 1_000_000_000
 PATIENCE_NS = 30 * SECOND_NS

@@ -18,11 +18,11 @@ import yaml
 from figures import Figure, judge
 from test_bring_up import ROOT, TESTBED, available_bytes, destroyed, timed
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.services import read_services
-from testbed.drivers.nodes.processes import processes_in
-from testbed.services.launcher import missing_programs
+from testbed.base.linux.processes import processes_in
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.features.management.services.launcher import missing_programs
+from testbed.lab.features.management.services_apply import read_services
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)]
 

@@ -10,8 +10,8 @@ from docker_engine import running_engine
 from figures import Figure, judge
 from test_bring_up import deploy_and_destroy
 
-from testbed.drivers.images.container_images import build_image
-from testbed.drivers.nodes.containers import ContainerEngine
+from testbed.lab.features.containers.engine import ContainerEngine
+from testbed.lab.features.containers.images.container_images import build_image
 
 pytestmark = [pytest.mark.bench, pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(900)]
 

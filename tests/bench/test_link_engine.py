@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from figures import Figure, judge
 
-from testbed.datapath.build import compile_c
+from testbed.base.datapath.build import compile_c
 
 pytestmark = [pytest.mark.bench]
 
@@ -37,7 +37,7 @@ def measure(program: Path, frame_bytes: int, lost_of: int = 0) -> tuple[float, f
 def test_a_frame_through_both_ends(tmp_path: Path) -> None:
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
-    native = Path(str(resources.files("testbed.scale_up").joinpath("native")))
+    native = Path(str(resources.files("testbed.protocols.scale_up").joinpath("native")))
     program = tmp_path / "link_engine"
     compile_c([SOURCE, *sorted(native.glob("*.c"))], program, ["-std=gnu11", "-O2", "-Wall", "-I", str(native)])
     figures = []

@@ -12,8 +12,8 @@ from figures import FIGURES, Figure, judge
 from two_sides import PATIENCE_S, finished, in_turns, median_ratio
 
 from testbed.api import Lab
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
 

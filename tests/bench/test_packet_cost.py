@@ -19,14 +19,14 @@ import pytest
 from figures import FIGURES, Figure, judge
 
 from testbed.api import Lab
-from testbed.collect.cpu import CpuTimes, read_cpu_times
-from testbed.compiled.finder import is_compiled
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.model.scenario import Transport, TransportKind
-from testbed.scenario.run.workers import SharedWorkers
-from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.scenario.sweep.packet_cost import HOSTS, LINK_RATE, MTU_BYTES, K, measure_packet_us
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.protocols import is_compiled
+from testbed.run.emulated.workers import SharedWorkers
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.machine.cpu import CpuTimes, read_cpu_times
+from testbed.run.schema.model import Transport, TransportKind
+from testbed.run.sweep.packet_cost import HOSTS, LINK_RATE, MTU_BYTES, K, measure_packet_us
 from testbed.workload.steps import Transfer, Workload
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]

@@ -18,12 +18,12 @@ from figures import Figure, judge
 from port_lab import PIPES
 from test_bring_up import deploy_and_destroy
 
-from testbed.datapath import pins
-from testbed.drivers.netlink.port_programs import PortInstaller
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.netns import NetnsKernel
-from testbed.plan import plan_lab
-from testbed.plan.operations import (
+from testbed.base.datapath import pins
+from testbed.base.linux import syscalls
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     CreateNode,
@@ -35,7 +35,7 @@ from testbed.plan.operations import (
     ShapePort,
     VethEnd,
 )
-from testbed.spec import load_topology_text
+from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(900)]
 

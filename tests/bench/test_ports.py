@@ -13,7 +13,7 @@ import pytest
 from figures import FIGURES, MOST_LATE_MS, Figure, doubt_of, judge
 from port_lab import PIPES, PortLab, busy_cores, deployed, finish
 
-from testbed.collect.canary import Canary, Lateness
+from testbed.run.machine.canary import Canary, Lateness
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
 

@@ -20,11 +20,11 @@ import pytest
 from figures import FIGURES, Figure, judge
 from two_sides import NEEDS_TWO_CPUS, PIPES, Pair, finished, in_turns, joined, median_ratio
 
-from testbed.compiled.finder import is_compiled
-from testbed.deploy.records.state import StateDirectory
-from testbed.model.scenario import Transport, TransportKind
-from testbed.scenario.sweep.packet_cost import measure_packet_us
-from testbed.transport.roce.packets.headers import Bth, Reth, decode_bth, decode_reth
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.protocols import is_compiled
+from testbed.protocols.roce.packets.headers import Bth, Reth, decode_bth, decode_reth
+from testbed.run.schema.model import Transport, TransportKind
+from testbed.run.sweep.packet_cost import measure_packet_us
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
 BESIDE = [pytest.mark.netns, NEEDS_TWO_CPUS]

@@ -14,11 +14,11 @@ import pytest
 from figures import Figure, judge
 
 from testbed.api import Lab
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.model.scenario import Transport, TransportKind
-from testbed.plan.operations import PortPlan
-from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner
+from testbed.run.schema.model import Transport, TransportKind
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.steps import Workload

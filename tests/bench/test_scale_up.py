@@ -16,8 +16,8 @@ from figures import Figure, judge
 from steady_rates import prompt
 from test_bring_up import deploy_and_destroy
 
-from testbed.collect.canary import Canary
-from testbed.scale_up.domain.link import LinkSettings
+from testbed.protocols.scale_up.domain.link import LinkSettings
+from testbed.run.machine.canary import Canary
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns]
 

@@ -17,19 +17,19 @@ from figures import Figure, judge
 from simulated_fabric import GBPS, RATE, WIRE_BYTES, Fabric, config
 
 from testbed.api.sweeps import read_sweep
-from testbed.scenario.simulated.execution import execute, without_collector
-from testbed.scenario.simulated.point import SimulatedPoint
-from testbed.scenario.transports.registry import transport_on
-from testbed.scenario.transports.uet import Uet
-from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.simulation import LinkSettings, PortSettings, events
-from testbed.transport.simulation.fabric import (
+from testbed.protocols.datagram import Incoming, Outgoing, Priority
+from testbed.protocols.simulation import LinkSettings, PortSettings, events
+from testbed.protocols.simulation.fabric import (
     Balancing,
     ClassSettings,
     FabricNetwork,
     FabricPortSettings,
     SwitchSettings,
 )
+from testbed.run.simulated.execution import execute, without_collector
+from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.transports.registry import transport_on
+from testbed.run.transports.uet import Uet
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(1800)]
 
@@ -243,8 +243,8 @@ repeat: {runs: 1, seed: 1}
 RUN_BIG = """
 import json, resource, sys, time
 from testbed.api.sweeps import read_sweep
-from testbed.scenario.simulated.sweep import run_simulated
-from testbed.scenario.sweep.recorded import RecordOptions
+from testbed.run.simulated.sweep import run_simulated
+from testbed.run.sweep.recorded import RecordOptions
 begin = time.monotonic()
 record = run_simulated(read_sweep(sys.argv[1]), RecordOptions()).record
 run = record.points[0].runs[0]

@@ -21,8 +21,8 @@ from storage_sides import NQN
 from two_sides import NEEDS_TWO_CPUS, PIPES, Pair, finished, in_turns, joined, median_ratio
 
 from testbed.api import Lab
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 pytestmark = [pytest.mark.bench, pytest.mark.netns, pytest.mark.nbdkit, pytest.mark.fio, NEEDS_TWO_CPUS]
 
@@ -48,7 +48,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     config: Path = tmp_path_factory.mktemp("storage") / "target.json"
     subsystem = {"nqn": NQN, "namespaces": [{"size": SIZE}]}
     config.write_text(json.dumps({"listen": [{"address": FAR}], "subsystems": [subsystem]}))
-    target = (sys.executable, "-m", "testbed.storage.target", "--config", str(config))
+    target = (sys.executable, "-m", "testbed.endpoints.storage.target", "--config", str(config))
     with (
         joined("nvb", NEAR, FAR, mtu=9000) as pair,
         pair.serving(*target, until="listening"),
@@ -73,7 +73,7 @@ def nbdkit_serving(pair: Pair, pid: Path) -> Iterator[None]:
 
 def nvme_bytes_per_s(pair: Pair, operation: str) -> float:
     words = ("--path", FAR, "--nqn", NQN, "--bs", "4M", "--depth", "8", "--json")
-    document = json.loads(pair.client(sys.executable, "-m", "testbed.storage.initiator", operation, *words))
+    document = json.loads(pair.client(sys.executable, "-m", "testbed.endpoints.storage.initiator", operation, *words))
     assert document["bytes"] == SIZE
     return float(document["bytes_per_second"])
 
@@ -124,11 +124,13 @@ def test_the_rate_of_a_port_is_used(shaped: RunningLab, tmp_path: Path, operatio
     config, address = tmp_path / "target.json", str(nic.address.ip)
     subsystem = {"nqn": NQN, "namespaces": [{"size": SHAPED_SIZE}]}
     config.write_text(json.dumps({"listen": [{"address": address}], "subsystems": [subsystem]}))
-    target = shaped.spawn("flash", [sys.executable, "-m", "testbed.storage.target", "--config", str(config)], **PIPES)
+    target = shaped.spawn(
+        "flash", [sys.executable, "-m", "testbed.endpoints.storage.target", "--config", str(config)], **PIPES
+    )
     try:
         assert any("listening" in line for line in target.stdout)
         words = ["--path", address, "--nqn", NQN, "--bs", "1M", "--depth", "16", "--json"]
-        command = [sys.executable, "-m", "testbed.storage.initiator", operation, *words]
+        command = [sys.executable, "-m", "testbed.endpoints.storage.initiator", operation, *words]
         document = json.loads(finished(shaped.spawn("p1-s1-h1", command, **PIPES)))
     finally:
         target.kill()

@@ -43,7 +43,7 @@ def pair() -> Iterator[Pair]:
 def perftest(pair: Pair, directory: Path, tool: str, *options: str) -> dict[str, float]:
     """The results of a tool between the two sides."""
     path = directory / "results.json"
-    words = [PYTHON, "-m", "testbed.agent.perftest", tool, "-m", "4096", *options]
+    words = [PYTHON, "-m", "testbed.endpoints.perftest", tool, "-m", "4096", *options]
     with pair.serving(*words, "-i", FAR, until="Data ex. method") as server:
         pair.client(*words, "--out_json_file", str(path), FAR)
         finished(server)

@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from figures import Figure, judge
 
-from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access, RemoteBuffer
+from testbed.protocols.datagram import Incoming, Outgoing
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.fep import Fep
+from testbed.protocols.uet.memory import Access, RemoteBuffer
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
 

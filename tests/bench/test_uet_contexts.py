@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from figures import Figure, judge
 
-from testbed.transport.datagram import Incoming
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
+from testbed.protocols.datagram import Incoming
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.fep import Fep
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
 

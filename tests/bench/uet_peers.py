@@ -16,12 +16,12 @@ import time
 from pathlib import Path
 from random import Random
 
-from testbed.agent.agent import Agent
-from testbed.transport.datagram import Incoming
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access, RemoteBuffer
+from testbed.endpoints.agent import Agent
+from testbed.protocols.datagram import Incoming
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.fep import Fep
+from testbed.protocols.uet.memory import Access, RemoteBuffer
 
 PORT = 9100
 JOB = 7

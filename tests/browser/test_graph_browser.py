@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from headless_browser import browse
 
-from testbed.report.graph import render_html
-from testbed.spec import load_topology
+from testbed.lab.core.schema.load import load_topology
+from testbed.lab.graph import render_html
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')

@@ -10,9 +10,9 @@ import pytest
 from headless_browser import browse
 from PIL import Image
 
-from testbed.report import render_report
-from testbed.report.comparison import compare_records, render_comparison
-from testbed.results import load_record
+from testbed.record.report import render_report
+from testbed.record.report.comparison import compare_records, render_comparison
+from testbed.record.store import load_record
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from testbed.datapath import abi, layout
-from testbed.datapath.build import compile_c
+from testbed.base.datapath import abi, layout
+from testbed.base.datapath.build import compile_c
 
 STRUCTS = {
     "class_config": layout.CLASS_CONFIG,
@@ -53,7 +53,7 @@ def assertions(structs: dict[str, np.dtype[np.void]]) -> str:
 def programs(tmp_path: Path) -> Path:
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
-    header = resources.files("testbed.datapath").joinpath("programs", "layout.h").read_bytes()
+    header = resources.files("testbed.base.datapath").joinpath("programs", "layout.h").read_bytes()
     (tmp_path / "layout.h").write_bytes(header)
     return tmp_path
 

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 from fake_kernel import FakeKernel, FakeMachine
 
-from testbed.drivers.nodes.kernel import NodeKernel, ObservedNode
-from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY, identities_of
-from testbed.drivers.nodes.netns import NetnsKernel
-from testbed.errors import DriverError, NameInUse
-from testbed.fabric import generate_fabric
-from testbed.fabric.params import FabricParams
-from testbed.model import Guards, Lab
-from testbed.names import namespace_name
-from testbed.plan import plan_lab
-from testbed.plan.operations import (
+from testbed.base.errors import DriverError, NameInUse
+from testbed.base.linux.namespaces import NETNS_DIRECTORY, identities_of
+from testbed.base.names import namespace_name
+from testbed.lab.core.drivers.nodes.kernel import NodeKernel, ObservedNode
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.fabric import generate_fabric
+from testbed.lab.core.fabric.params import FabricParams
+from testbed.lab.core.model import Guards, Lab
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
@@ -39,8 +39,8 @@ from testbed.plan.operations import (
     StartRouting,
     VethEnd,
 )
-from testbed.plan.overlay.device_operations import CreateVrf
-from testbed.spec import load_topology_text
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.overlay.plan.device_operations import CreateVrf
 
 _numbers = itertools.count(1)
 NODES = [CreateNode(node="a", cpu_slot=0), CreateNode(node="b", cpu_slot=1)]

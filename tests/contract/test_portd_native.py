@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.datapath.build import compile_c
-from testbed.portd import native
+from testbed.base.datapath.build import compile_c
+from testbed.daemons.portd import native
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "attached_port": native.AttachedPort,
@@ -41,9 +41,9 @@ def assertions(structs: dict[str, type[ctypes.Structure]]) -> str:
 def compiles(text: str, directory: Path) -> None:
     (directory / "check.c").write_text(text)
     headers = [
-        resources.files("testbed.portd").joinpath("native"),
+        resources.files("testbed.daemons.portd").joinpath("native"),
         resources.files("testbed").joinpath("native"),
-        resources.files("testbed.datapath") / "programs",
+        resources.files("testbed.base.datapath") / "programs",
     ]
     include = [word for path in headers for word in ("-I", str(path))]
     compile_c([directory / "check.c"], directory / "check.o", ["-std=gnu11", "-c", *include])
@@ -71,9 +71,9 @@ def test_the_compiler_has_nothing_to_say(tmp_path: Path) -> None:
     """The library is built without a warning, all of which are errors here."""
     native.build(tmp_path)
     shared = resources.files("testbed").joinpath("native")
-    sources = [Path(str(item)) for item in resources.files("testbed.portd").joinpath("native").iterdir()]
+    sources = [Path(str(item)) for item in resources.files("testbed.daemons.portd").joinpath("native").iterdir()]
     sources += [Path(str(shared.joinpath(name))) for name in native.SHARED_SOURCES]
-    include = ["-I", str(resources.files("testbed.datapath") / "programs"), "-I", str(shared)]
+    include = ["-I", str(resources.files("testbed.base.datapath") / "programs"), "-I", str(shared)]
     units = sorted(path for path in sources if path.suffix == ".c")
     compile_c(
         units, tmp_path / "out", ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *include]

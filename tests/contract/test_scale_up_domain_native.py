@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from testbed.datapath import scale_up_domain
-from testbed.datapath.build import compile_c
-from testbed.scale_up import native as link_layer
-from testbed.scale_up.domain import binding
-from testbed.scale_up.domain.endpoint import KEYS, Kind, Spray
-from testbed.scale_up.domain.errors import Outcome
-from testbed.scale_up.domain.link import FlowControl
+from testbed.base.datapath.build import compile_c
+from testbed.protocols.scale_up import native as link_layer
+from testbed.protocols.scale_up.domain import binding
+from testbed.protocols.scale_up.domain import build as scale_up_domain
+from testbed.protocols.scale_up.domain.endpoint import KEYS, Kind, Spray
+from testbed.protocols.scale_up.domain.errors import Outcome
+from testbed.protocols.scale_up.domain.link import FlowControl
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "link_config": binding.LinkConfig,
@@ -56,7 +56,7 @@ def clang() -> None:
 
 def directories() -> list[Path]:
     """Of the library's sources."""
-    packages = ("testbed", "testbed.scale_up", "testbed.scale_up.domain")
+    packages = ("testbed", "testbed.protocols.scale_up", "testbed.protocols.scale_up.domain")
     return [Path(str(resources.files(package).joinpath("native"))) for package in packages]
 
 

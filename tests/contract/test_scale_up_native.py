@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.datapath.build import compile_c
-from testbed.datapath.link_layer import build
-from testbed.scale_up import credits, ctlos, cyclic, frames, headers, native, retry
+from testbed.base.datapath.build import compile_c
+from testbed.protocols.scale_up import credits, ctlos, cyclic, frames, headers, native, retry
+from testbed.protocols.scale_up.build import build
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "ctlos": native.NativeCtlos,
@@ -71,7 +71,7 @@ def assertions(structs: dict[str, type[ctypes.Structure]]) -> str:
 
 def compiles(text: str, directory: Path) -> None:
     (directory / "check.c").write_text(text)
-    include = str(resources.files("testbed.scale_up").joinpath("native"))
+    include = str(resources.files("testbed.protocols.scale_up").joinpath("native"))
     compile_c([directory / "check.c"], directory / "check.o", ["-std=gnu11", "-c", "-I", include])
 
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from memory_maps import maps_in_memory, ring_in_memory
 from pfc_frames import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pfc
 
-from testbed.portd.attachment import LabAttachment, PortAttachment
-from testbed.portd.control import answer
-from testbed.portd.errors import PauseAgentError
-from testbed.portd.lab import AttachedLab
+from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.control import answer
+from testbed.daemons.portd.errors import PauseAgentError
+from testbed.daemons.portd.lab import AttachedLab
 
 HEAD = PAUSE_ADDRESS + bytes(6) + ETHERTYPE.to_bytes(2, "big") + OPCODE.to_bytes(2, "big")
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.collect.probe_ledger import ProbeLedger, ProbeStream
-from testbed.drivers.nodes.probe_packet import KEY_BYTES, MAGIC, PAYLOAD_BYTES, ProbeNumber, decode_probe, encode_probe
+from testbed.lab.core.drivers.nodes.probe_packet import (
+    KEY_BYTES,
+    MAGIC,
+    PAYLOAD_BYTES,
+    ProbeNumber,
+    decode_probe,
+    encode_probe,
+)
+from testbed.run.probes.ledger import ProbeLedger, ProbeStream
 
 KEY = b"\x00probes\xff"
 NUMBERS = st.builds(ProbeNumber, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))

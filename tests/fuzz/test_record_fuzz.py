@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from testbed.errors import RecordError
-from testbed.report import print_record, render_report, write_report_files
-from testbed.report.comparison import compare_records, comparison_json, render_comparison
-from testbed.report.scenario.tables import channels_csv, encode_summary, junit_xml, metrics_csv, transfers_csv
-from testbed.results import Record, decode_record
+from testbed.base.errors import RecordError
+from testbed.record.record import Record
+from testbed.record.report import print_record, render_report, write_report_files
+from testbed.record.report.comparison import compare_records, comparison_json, render_comparison
+from testbed.record.report.scenario.tables import channels_csv, encode_summary, junit_xml, metrics_csv, transfers_csv
+from testbed.record.store import decode_record
 
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 NAMES = [

@@ -8,9 +8,9 @@ from hostile_files import FUZZ, assert_well_said, edited, overrides, pieces, val
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.errors import SpecError
-from testbed.scenario.sweep.points import plan_points
-from testbed.spec.scenario.file import load_scenario_text
+from testbed.base.errors import SpecError
+from testbed.run.schema.file import load_scenario_text
+from testbed.run.sweep.points import plan_points
 from testbed.workload.registry import KINDS
 
 ROOT = Path(__file__).parents[2]

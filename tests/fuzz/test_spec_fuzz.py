@@ -9,11 +9,11 @@ from hostile_files import FUZZ, assert_well_said, edited, overrides, pieces, val
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from testbed.errors import SpecError
-from testbed.model import Lab
-from testbed.spec import load_topology_text
-from testbed.spec.yaml.paths import format_path, parse_path
-from testbed.spec.yaml.reader import decode, load_document
+from testbed.base.errors import SpecError
+from testbed.base.yaml.paths import format_path, parse_path
+from testbed.base.yaml.reader import decode, load_document
+from testbed.lab.core.model import Lab
+from testbed.lab.core.schema.load import load_topology_text
 
 ROOT = Path(__file__).parents[2]
 SEEDS = [

@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.agent.loop import Loop
-from testbed.worker.errors import ProgramError
-from testbed.worker.program import Channel, Endpoint, Program, Request, Step
-from testbed.worker.program_json import decode_program, encode_program
-from testbed.worker.transports.tcp import TcpSettings
-from testbed.worker.worker import Event, Worker
+from testbed.base.program_errors import ProgramError
+from testbed.endpoints.loop import Loop
+from testbed.endpoints.worker.program import Channel, Endpoint, Program, Request, Step
+from testbed.endpoints.worker.program_json import decode_program, encode_program
+from testbed.endpoints.worker.transports.tcp import TcpSettings
+from testbed.endpoints.worker.worker import Event, Worker
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
-from testbed.errors import Problem, SpecError
-from testbed.scenario.faults.registry import fault_findings
-from testbed.spec.scenario.against_lab import check_against
-from testbed.spec.scenario.file import read_scenario
-from testbed.spec.validation.engine import in_file_order
+from testbed.base.errors import Problem, SpecError
+from testbed.base.validation.engine import in_file_order
+from testbed.run.faults.registry import fault_findings
+from testbed.run.schema.against_lab import check_against
+from testbed.run.schema.file import read_scenario
 
 SCENARIOS = Path(__file__).with_name("bad_scenarios")
 BAD_SCENARIOS = sorted(SCENARIOS.glob("*.yml"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
-from testbed.errors import SpecError
-from testbed.spec import load_topology_text
-from testbed.spec.yaml.reader import MOST_PROBLEMS, decode
+from testbed.base.errors import SpecError
+from testbed.base.yaml.reader import MOST_PROBLEMS, decode
+from testbed.lab.core.schema.load import load_topology_text
 
 CORPUS = Path(__file__).with_name("bad")
 FILES = sorted(CORPUS.glob("*.yml"))

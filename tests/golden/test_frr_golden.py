@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
-from testbed.fabric import BfdParams, FabricParams, RoutingParams, UplinkParams, generate_fabric
-from testbed.model import Protocol
-from testbed.plan import LabPlan, SwitchPlan, plan_lab
-from testbed.render import FrrVersion, SwitchConfig, render_switch
-from testbed.spec import load_topology_text
-from testbed.units import Duration
+from testbed.base.units import Duration
+from testbed.lab.core.fabric import BfdParams, FabricParams, RoutingParams, UplinkParams, generate_fabric
+from testbed.lab.core.model import Protocol
+from testbed.lab.core.plan import LabPlan, SwitchPlan, plan_lab
+from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
+from testbed.lab.core.schema.load import load_topology_text
 
 FILES = Path(__file__).parent / "frr"
 DAEMONS = Path("/usr/lib/frr")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from testbed.errors import SpecError
-from testbed.spec import load_document, load_topology_text, topology_schema
-from testbed.spec.schema import SCHEMAS, schema_text, write_schemas
-from testbed.spec.yaml.reader import decode
+from testbed.api.json_schema import SCHEMAS, schema_text, topology_schema, write_schemas
+from testbed.base.errors import SpecError
+from testbed.base.yaml.reader import decode, load_document
+from testbed.lab.core.schema.load import load_topology_text
 
 TOPOLOGIES = sorted((Path(__file__).parents[2] / "topologies").glob("*.yml"))
 BAD = sorted(Path(__file__).with_name("bad").glob("*.yml"))

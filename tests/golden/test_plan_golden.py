@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
-from testbed.fabric import FabricParams, RoutingParams, generate_fabric
-from testbed.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, VrfBy
-from testbed.plan import LabPlan, describe_operation, plan_lab, summarize_plan
-from testbed.spec import load_topology, load_topology_text
-from testbed.units import Rate
+from testbed.base.units import Rate
+from testbed.lab.core.fabric import FabricParams, RoutingParams, generate_fabric
+from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, VrfBy
+from testbed.lab.core.plan import LabPlan, describe_operation, plan_lab, summarize_plan
+from testbed.lab.core.schema.load import load_topology, load_topology_text
 
 WRITTEN_NETWORK = """name: written-network
 fabric: {design: single-switch, hosts: 2, gpus: 1}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from golden_files import Golden
 
+from testbed.base.errors import TestbedError
 from testbed.cli.labs.qos_view import COLUMNS, inspect_rows, print_document, qos_document
-from testbed.errors import TestbedError
-from testbed.plan import plan_lab
-from testbed.spec import load_topology
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.schema.load import load_topology
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 NAMES = ("rail-qos", "uec-spray", "qos-overrides")

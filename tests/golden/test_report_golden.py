@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
-from testbed.report import print_record, render_report
-from testbed.report.scenario.tables import junit_xml, metrics_csv
-from testbed.results import Record, load_record
+from testbed.record.record import Record
+from testbed.record.report import print_record, render_report
+from testbed.record.report.scenario.tables import junit_xml, metrics_csv
+from testbed.record.store import load_record
 
 HERE = Path(__file__).parent
 RECORDS = HERE.parent / "data" / "records"

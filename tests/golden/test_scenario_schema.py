@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from testbed.errors import SpecError
-from testbed.spec import load_document
-from testbed.spec.scenario.file import load_scenario
-from testbed.spec.schema import scenario_schema
-from testbed.spec.yaml.reader import read_text
+from testbed.api.json_schema import scenario_schema
+from testbed.base.errors import SpecError
+from testbed.base.yaml.reader import load_document, read_text
+from testbed.run.schema.file import load_scenario
 from testbed.workload.registry import KINDS
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yml"))

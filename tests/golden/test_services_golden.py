@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
-from testbed import services
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.services import service_places
-from testbed.model.services import SERVICES
-from testbed.plan import plan_lab
-from testbed.services import aaa
-from testbed.services.registry import REGISTRY
-from testbed.services.service import Place
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.management import services
+from testbed.lab.features.management.model import SERVICES
+from testbed.lab.features.management.services import aaa
+from testbed.lab.features.management.services.registry import REGISTRY
+from testbed.lab.features.management.services.service import Place
+from testbed.lab.features.management.services_apply import service_places
 
 CORPUS = Path(__file__).with_name("services")
 NODES = ("mgmt1", "p1-s1-rail1", "p1-s1-h1")
@@ -62,9 +62,11 @@ def test_a_service_is_configured_as_reviewed(
     service: str, places: list[Place], golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "password").write_text("secret")
-    monkeypatch.setattr("testbed.services.redfish.password_file", lambda _: tmp_path / "password")
-    monkeypatch.setattr("testbed.services.slurm.version", lambda: (24, 11))
-    monkeypatch.setattr("testbed.services.aaa.accounts_directory", lambda _: tmp_path)
+    monkeypatch.setattr(
+        "testbed.lab.features.management.services.redfish.password_file", lambda _: tmp_path / "password"
+    )
+    monkeypatch.setattr("testbed.lab.features.management.services.slurm.version", lambda: (24, 11))
+    monkeypatch.setattr("testbed.lab.features.management.services.aaa.accounts_directory", lambda _: tmp_path)
     for account in (*aaa.ACCOUNTS, *(f"secret-{node}" for node in places[0].lab.served)):
         (tmp_path / account).write_text("secret")
     text = "".join(as_text(place) for place in places if place.service == service)

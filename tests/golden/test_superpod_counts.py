@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from testbed.fabric import FabricParams, Sizing, check_sizing, generate_fabric, measure_sizing
-from testbed.fabric.params import UplinkParams
-from testbed.model import Lab, NodeKind, Role
+from testbed.lab.core.fabric import FabricParams, Sizing, check_sizing, generate_fabric, measure_sizing
+from testbed.lab.core.fabric.params import UplinkParams
+from testbed.lab.core.model import Lab, NodeKind, Role
 
 # SU: nodes, GPUs, leaf, spine, core, node-leaf, leaf-spine, spine-core links.
 PUBLISHED = {

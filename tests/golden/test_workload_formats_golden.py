@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from golden_files import Golden
 
-from testbed.errors import SpecError
+from testbed.base.errors import SpecError
 from testbed.workload.formats import load_workload
 from testbed.workload.steps import Compute, Workload
 

@@ -17,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.lifecycle import DeployOptions, DeployOutcome, deploy_lab, destroy_lab
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale import machine_profile
-from testbed.deploy.steps import StepCallback, ignore_steps
-from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
-from testbed.drivers.probing.machine import find_frr, require_root
-from testbed.drivers.routing.frr import CRASH_DIRECTORY
-from testbed.errors import CapabilityError
-from testbed.fabric import generate_fabric
-from testbed.fabric.params import BfdParams, FabricParams, RoutingParams
-from testbed.model import Lab
+from testbed.base.errors import CapabilityError
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
+from testbed.lab.core.deploy.lifecycle import DeployOptions, DeployOutcome, deploy_lab, destroy_lab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.scale import machine_profile
+from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
+from testbed.lab.core.drivers.probing.machine import find_frr, require_root
+from testbed.lab.core.drivers.routing.frr import CRASH_DIRECTORY
+from testbed.lab.core.fabric import generate_fabric
+from testbed.lab.core.fabric.params import BfdParams, FabricParams, RoutingParams
+from testbed.lab.core.model import Lab
 
 TIMEOUT_S = 90.0
 MEASURED = ("calibration.json", "packet-costs.json", "cpu-readings.json", "capabilities.json", "pause-reaction.json")

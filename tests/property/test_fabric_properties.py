@@ -10,7 +10,8 @@ import networkx
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from testbed.fabric import (
+from testbed.base.names import MAX_INTERFACE_NAME, check_interface_name, check_node_name
+from testbed.lab.core.fabric import (
     DESIGNS,
     FabricParams,
     NicParams,
@@ -21,8 +22,7 @@ from testbed.fabric import (
     generate_fabric,
     measure_sizing,
 )
-from testbed.model import End, Lab, LinkKind, NodeKind, Role
-from testbed.names import MAX_INTERFACE_NAME, check_interface_name, check_node_name
+from testbed.lab.core.model import End, Lab, LinkKind, NodeKind, Role
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from testbed.errors import PlanError
-from testbed.fabric import (
+from testbed.base.errors import PlanError
+from testbed.base.units import Rate
+from testbed.lab.core.fabric import (
     DESIGNS,
     FabricParams,
     NicParams,
@@ -23,8 +24,8 @@ from testbed.fabric import (
     check_params,
     generate_fabric,
 )
-from testbed.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing
-from testbed.plan import (
+from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing
+from testbed.lab.core.plan import (
     AddAddress,
     AddRoute,
     AddRule,
@@ -36,7 +37,6 @@ from testbed.plan import (
     ShapePort,
     plan_lab,
 )
-from testbed.units import Rate
 
 PATIENT = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
 SMALL = [name for name in DESIGNS if name not in ("dgx-superpod", "nvl72-superpod")]

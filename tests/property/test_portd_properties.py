@@ -11,8 +11,8 @@ from pause_timers import Timers
 from pfc_frames import MAX_QUANTA, decode_pfc, encode_pfc, pause_ns, priorities_of
 from recorded_times import RecordedTimes
 
-from testbed.datapath.abi import CLASSES
-from testbed.portd.attachment import PortAttachment
+from testbed.base.datapath.abi import CLASSES
+from testbed.daemons.portd.attachment import PortAttachment
 
 MS = 1_000_000
 RATE = 100_000_000

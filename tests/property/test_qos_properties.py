@@ -10,10 +10,11 @@ from itertools import pairwise
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from testbed.errors import PlanError
-from testbed.fabric import FabricParams, UplinkParams, generate_fabric
-from testbed.fabric.queue_depths import depth_bytes
-from testbed.model import (
+from testbed.base.errors import PlanError
+from testbed.base.units import Duration, Rate
+from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
+from testbed.lab.core.fabric.queue_depths import depth_bytes
+from testbed.lab.core.model import (
     BalancingMode,
     Buffer,
     Delay,
@@ -30,9 +31,8 @@ from testbed.model import (
     TrafficClass,
     Watchdog,
 )
-from testbed.model.codec import decode_lab, encode_lab
-from testbed.plan import InstallPort, QosPlan, plan_lab
-from testbed.units import Duration, Rate
+from testbed.lab.core.model.codec import decode_lab, encode_lab
+from testbed.lab.core.plan import InstallPort, QosPlan, plan_lab
 
 CHECKED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DEPTHS = st.one_of(

@@ -9,10 +9,10 @@ from fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.collect.reconcile import SETTLE_NS, Balance, reconcile
-from testbed.collect.telemetry import Snapshot, queue_rows, take_snapshot
-from testbed.datapath.abi import CLASSES
-from testbed.model.telemetry import QUEUE_CAUSES, Amount
+from testbed.base.datapath.abi import CLASSES
+from testbed.lab.core.model.telemetry import QUEUE_CAUSES, Amount
+from testbed.lab.observe.reconcile import SETTLE_NS, Balance, reconcile
+from testbed.lab.observe.telemetry import Snapshot, queue_rows, take_snapshot
 
 PLAN = fake_plan()
 SWITCHED = [number for number in range(1, 17) if FakePorts(PLAN).table.nodes[number].startswith("p1-spine")]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from reference.markdown import code, plain
-from testbed.error_codes import ERROR_CODES
+from testbed.base.error_codes import ERROR_CODES
 
 ROOT = Path(__file__).parents[3]
 _PROBLEM = re.compile(r"(?P<place>\S+?\.yml(:\d+:\d+)?): (?P<code>[a-z0-9-]+):( |$)")

@@ -8,8 +8,8 @@ from typing import Any
 
 from reference.command_line import json_of
 from reference.markdown import code, codes, plain, sentence, table
-from testbed.model.transports import TRANSPORTS
-from testbed.transport.uet.congestion.registry import CONTROLLERS
+from testbed.protocols.uet.congestion.registry import CONTROLLERS
+from testbed.run.schema.transports import TRANSPORTS
 
 Schema = dict[str, Any]
 _MOST_CHOICES = 12

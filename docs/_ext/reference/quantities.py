@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reference.markdown import code, codes, plain, table
-from testbed.units import BYTES, COUNT, MEASURES, MEASURES_OF_KEYS, NUMBER, PERCENT, SHARE
+from testbed.base.units import BYTES, COUNT, MEASURES, MEASURES_OF_KEYS, NUMBER, PERCENT, SHARE
 
 _SPELLINGS = {
     COUNT: "`1_000`, `1e3` and `1k` are one number",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from reference.markdown import code, plain, table
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.delivery.nacks import NACK_ACTIONS, TRIMMING
-from testbed.transport.uet.delivery.states import INITIATOR, TARGET, PdcEvent, PdcState
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.delivery.nacks import NACK_ACTIONS, TRIMMING
+from testbed.protocols.uet.delivery.states import INITIATOR, TARGET, PdcEvent, PdcState
 
 
 def page() -> str:

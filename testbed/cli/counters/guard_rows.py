@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.guards import Dropped
-from testbed.drivers.netlink.policies import DeniedBy
-from testbed.plan.interfaces import natural_key
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.interfaces import natural_key
+from testbed.lab.features.guards.watch import Dropped
+from testbed.lab.features.overlay.policies_nft import DeniedBy
 
 
 def guard_rows(lab: RunningLab, now: Dropped, before: Dropped | None = None) -> list[dict[str, Any]]:

@@ -13,13 +13,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from testbed.collect.lab_reader import LabReader
-from testbed.collect.openmetrics import CONTENT_TYPE, render_metrics
-from testbed.deploy.records.state import StateDirectory
-from testbed.descriptors import wait_readable
-from testbed.drivers.probing.machine import require_root
-from testbed.errors import TestbedError
-from testbed.interrupt import Interrupt
+from testbed.base.descriptors import wait_readable
+from testbed.base.errors import TestbedError
+from testbed.base.interrupt import Interrupt
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.drivers.probing.machine import require_root
+from testbed.lab.observe.lab_reader import LabReader
+from testbed.lab.observe.openmetrics import CONTENT_TYPE, render_metrics
 
 DEFAULT_PORT = 9464
 """The port that OpenTelemetry's Prometheus exporters use by default, and Prometheus' list has reserved for them."""

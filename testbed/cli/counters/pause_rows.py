@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 
 if TYPE_CHECKING:
-    from testbed.collect.port_table import PortTable
-    from testbed.datapath.maps import LabMaps
-    from testbed.portd.client import LabStatus
+    from testbed.base.datapath.maps import LabMaps
+    from testbed.daemons.portd.client import LabStatus
+    from testbed.lab.observe.port_table import PortTable
 
 COLUMNS = (
     "port",

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import FormatOption, LabName, PortArgument, parse_format
 from testbed.cli.panels import NODES_AND_LINKS, verb_group
-from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
-    from testbed.portd.client import AgentStatus, LabStatus
+    from testbed.daemons.portd.client import AgentStatus, LabStatus
 
 app = verb_group("pfc", NODES_AND_LINKS, "Show pausing, and provoke it.")
 LATENCIES = ("reaction", "event_to_frame", "frame_to_gate")
@@ -32,8 +32,8 @@ def show(
     from testbed.cli.counters.pause_rows import COLUMNS, pause_rows
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.output import emit_rows
-    from testbed.collect.port_table import tabulate_ports
-    from testbed.portd.errors import PauseAgentError
+    from testbed.daemons.portd.errors import PauseAgentError
+    from testbed.lab.observe.port_table import tabulate_ports
 
     form = parse_format(format)
     lab = open_lab(name)
@@ -67,10 +67,10 @@ def storm(
     name: LabName = None,
 ) -> None:
     """Have NODE:IF pause a lossless class of its peer without a reason, as a broken NIC does."""
+    from testbed.base.units import Duration, QuantityError
     from testbed.cli.counters.pause_rows import storm_priority
     from testbed.cli.lab_choice import open_lab, split_port
-    from testbed.collect.port_table import tabulate_ports
-    from testbed.units import Duration, QuantityError
+    from testbed.lab.observe.port_table import tabulate_ports
 
     try:
         length = Duration.parse(duration)

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.errors import TestbedError
 from testbed.cli.counters import view
 from testbed.cli.counters.sources import Frame, Source
-from testbed.collect.port_table import NothingSelected
-from testbed.collect.scale_up.balance import PlaneBalance, balance_domains
-from testbed.collect.scale_up.names import LINK_COUNTERS, TRAFFIC
-from testbed.collect.scale_up.reading import ChannelReading, DomainReading, LinkReading, read_domains
-from testbed.deploy.live import RunningLab
-from testbed.errors import TestbedError
-from testbed.fabric.scale_up_links import NoSuchScaleUpLink, ScaleUpLink, ScaleUpPlace, find_links
-from testbed.scale_up.domain.link import LinkErrors
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.features.scale_up.counters.balance import PlaneBalance, balance_domains
+from testbed.lab.features.scale_up.counters.names import LINK_COUNTERS, TRAFFIC
+from testbed.lab.features.scale_up.counters.reading import ChannelReading, DomainReading, LinkReading, read_domains
+from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, ScaleUpLink, ScaleUpPlace, find_links
+from testbed.lab.observe.port_table import NothingSelected
+from testbed.protocols.scale_up.domain.link import LinkErrors
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,11 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.linux.port_counters import PortCounters
 from testbed.cli.counters import view
 from testbed.cli.counters.guard_rows import guard_rows, guard_words
-from testbed.collect.port_table import matching_places, tabulate_ports
-from testbed.collect.reconcile import Reconciliation, reconcile
-from testbed.collect.telemetry import (
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model.telemetry import DEPTH_LIMITS_BYTES, QueueTelemetry
+from testbed.lab.features.guards.watch import Dropped, read_dropped
+from testbed.lab.observe.port_table import matching_places, tabulate_ports
+from testbed.lab.observe.reconcile import Reconciliation, reconcile
+from testbed.lab.observe.telemetry import (
     Snapshot,
     buffer_rows,
     link_rows,
@@ -21,10 +25,6 @@ from testbed.collect.telemetry import (
     spray_rows,
     take_snapshot,
 )
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.guards import Dropped, read_dropped
-from testbed.model.counters import PortCounters
-from testbed.model.telemetry import DEPTH_LIMITS_BYTES, QueueTelemetry
 
 if TYPE_CHECKING:
     from rich.table import Table

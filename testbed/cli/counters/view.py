@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from testbed.collect.reconcile import Balance, Reconciliation
-from testbed.model.counters import PortCounters
-from testbed.model.telemetry import (
+from testbed.base.linux.port_counters import PortCounters
+from testbed.lab.core.model.telemetry import (
     Amount,
     BufferTelemetry,
     DropCause,
@@ -16,6 +15,7 @@ from testbed.model.telemetry import (
     QueueTelemetry,
     SprayTelemetry,
 )
+from testbed.lab.observe.reconcile import Balance, Reconciliation
 
 if TYPE_CHECKING:
     from rich.table import Table

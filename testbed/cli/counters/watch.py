@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from testbed.base.descriptors import wait_readable
+from testbed.base.errors import LabNotFound, TestbedError
+from testbed.base.interrupt import Interrupt
+from testbed.base.units import TIME, QuantityError
 from testbed.cli.counters.sources import Frame, Source, open_source
 from testbed.cli.output import Format, console, emit_json
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.descriptors import wait_readable
-from testbed.errors import LabNotFound, TestbedError
-from testbed.interrupt import Interrupt
-from testbed.units import TIME, QuantityError
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 if TYPE_CHECKING:
     from rich.live import Live

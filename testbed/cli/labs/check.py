@@ -10,8 +10,8 @@ from testbed.cli.panels import LABS
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
-    from testbed.deploy.watch.check import CheckReport
-    from testbed.deploy.watch.rtt import RttReport
+    from testbed.lab.core.deploy.watch.check import CheckReport
+    from testbed.lab.core.deploy.watch.rtt import RttReport
 
 app = typer.Typer()
 
@@ -28,10 +28,10 @@ def check(
     format: FormatOption = "table",
 ) -> None:
     """Test a live lab: sessions, ECMP width, rails, path MTU, black holes. Exit 0, 1, or 2 for 'cannot say'."""
+    from testbed.base.errors import TestbedError
     from testbed.cli.lab_choice import check_network, open_lab
-    from testbed.deploy.watch.check import check_lab
-    from testbed.deploy.watch.rtt import measure_rtt
-    from testbed.errors import TestbedError
+    from testbed.lab.core.deploy.watch.check import check_lab
+    from testbed.lab.core.deploy.watch.rtt import measure_rtt
 
     if rtt and isolation:
         raise TestbedError("--rtt and --isolation are two checks", hint="one after the other")
@@ -40,7 +40,7 @@ def check(
     check_network(lab.model, network)
     if isolation:
         from testbed.cli.output import Format
-        from testbed.deploy.isolation.check import check_isolation, untried_lines
+        from testbed.lab.checks.isolation.check import check_isolation, untried_lines
 
         attacked = check_isolation(lab, network)
         code = _print_tests(attacked, form)
@@ -72,8 +72,8 @@ def _print_tests(report: "CheckReport", form: "Format") -> int:
 
 def _print_rtt(report: "RttReport", form: "Format") -> int:
     """Print modelled and achieved base RTT of each class of paths; returns the exit code."""
+    from testbed.base.units import Duration
     from testbed.cli.output import Format, emit_rows
-    from testbed.units import Duration
 
     rows = [
         {

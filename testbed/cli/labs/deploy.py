@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import ConvergenceTimeout, FormatOption, LabName, Quiet, Settings, Topology, parse_format
 from testbed.cli.panels import LABS
 from testbed.cli.signals import stand_by_the_outcome
-from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
-    from testbed.deploy.lifecycle import DeployOptions, DeployOutcome
-    from testbed.deploy.records.state import StateDirectory
-    from testbed.deploy.scale import ScaleResolution
-    from testbed.deploy.steps import StepCallback
-    from testbed.model import Lab
+    from testbed.lab.core.deploy.lifecycle import DeployOptions, DeployOutcome
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.scale import ScaleResolution
+    from testbed.lab.core.deploy.steps import StepCallback
+    from testbed.lab.core.model import Lab
 
 app = typer.Typer()
 RUNTIMES = ("netns", "mininet")
@@ -40,10 +40,10 @@ def deploy(
     """Bring a lab up and wait until its routing has converged. Deploying it twice changes nothing."""
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
     from testbed.cli.progress import StepDisplay
-    from testbed.deploy.lifecycle import DeployOptions
-    from testbed.deploy.records.state import StateDirectory
-    from testbed.deploy.scale import resolve_scale
-    from testbed.drivers.nodes.mininet_package import load_mininet
+    from testbed.lab.core.deploy.lifecycle import DeployOptions
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.scale import resolve_scale
+    from testbed.lab.features.mininet.package import load_mininet
 
     form = parse_format(format)
     started = time.monotonic()
@@ -70,8 +70,8 @@ def deploy(
 def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: "Format") -> None:
     """Print what a deploy would do, one operation a line."""
     from testbed.cli.output import Format, emit_json
-    from testbed.deploy.lifecycle import preview
-    from testbed.plan import describe_operation, summarize_plan
+    from testbed.lab.core.deploy.lifecycle import preview
+    from testbed.lab.core.plan import describe_operation, summarize_plan
 
     plan = preview(lab, state, k)
     if form is Format.JSON:
@@ -84,7 +84,7 @@ def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: "Form
 def _deploy(
     lab: "Lab", state: "StateDirectory", options: "DeployOptions", notify: "StepCallback", runtime: str
 ) -> "DeployOutcome":
-    from testbed.deploy.lifecycle import deploy_lab
+    from testbed.lab.core.deploy.lifecycle import deploy_lab
 
     if runtime == "netns":
         return deploy_lab(lab, state, options, notify)
@@ -98,9 +98,9 @@ def _print_outcome(
 ) -> None:
     """Say what is deployed now, at which time scale, and by which mechanisms."""
     from testbed.cli.output import Format, console, emit_json
-    from testbed.plan.link_delays import mechanism_text
-    from testbed.plan.mlag.mechanism import lag_text
-    from testbed.plan.overlay.devices import vrf_text
+    from testbed.lab.core.plan.link_delays import mechanism_text
+    from testbed.lab.features.mlag.plan.mechanism import lag_text
+    from testbed.lab.features.overlay.plan.devices import vrf_text
 
     lab, plan = outcome.lab.model, outcome.lab.plan
     if form is Format.JSON:

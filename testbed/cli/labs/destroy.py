@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import LabNotFound, TestbedError
 from testbed.cli.options import LabName, Quiet, Topology
 from testbed.cli.panels import LABS
-from testbed.errors import LabNotFound, TestbedError
 
 app = typer.Typer()
 
@@ -23,8 +23,8 @@ def destroy(
 ) -> None:
     """Remove exactly what a lab created; needs its name alone, and works after a crash."""
     from testbed.cli.lab_choice import lab_name
-    from testbed.deploy.lifecycle import destroy_lab
-    from testbed.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.lifecycle import destroy_lab
+    from testbed.lab.core.deploy.records.state import StateDirectory
 
     state = StateDirectory()
     names = state.names() if all else [lab_name(name, topology)]

@@ -21,7 +21,7 @@ def events(
 ) -> None:
     """Print what happens in a lab as JSON lines: daemons that die, links, BGP sessions, pause storms."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.deploy.watch.events import EventStream
+    from testbed.lab.core.deploy.watch.events import EventStream
 
     lab = open_lab(name)
     with closing(EventStream(lab)) as stream:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import FormatOption, Settings, parse_format
 from testbed.cli.panels import LABS
-from testbed.errors import TestbedError
 
 app = typer.Typer()
 
@@ -22,10 +22,10 @@ def generate(
     format: FormatOption = "table",
 ) -> None:
     """Write a topology file for a design; without DESIGN, list the designs."""
+    from testbed.base.names import nearest
     from testbed.cli.output import emit_rows
-    from testbed.fabric import DESIGNS
-    from testbed.names import nearest
-    from testbed.spec import render_topology
+    from testbed.lab.core.fabric import DESIGNS
+    from testbed.lab.core.schema.write import render_topology
 
     form = parse_format(format)
     if design is None:

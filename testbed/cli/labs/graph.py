@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import LabName, NetworkName, Settings, Topology
 from testbed.cli.panels import LABS
-from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
-    from testbed.deploy.live import RunningLab
-    from testbed.model.link_condition import LinkCondition
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.model.link_condition import LinkCondition
 
 app = typer.Typer()
 
@@ -30,8 +30,8 @@ def graph(
     """Draw a lab: a self-contained HTML page, dot or mermaid. Of a lab that runs (-n) nodes and links are shown as they
     are."""
     from testbed.cli.lab_choice import check_network, open_lab, read_topology
-    from testbed.model import UNSTATED_SCALE_UP
-    from testbed.report.graph import render_dot, render_html, render_mermaid
+    from testbed.lab.core.model import UNSTATED_SCALE_UP
+    from testbed.lab.graph import render_dot, render_html, render_mermaid
 
     kinds = ("html", "dot", "mermaid")
     if kind not in kinds:

@@ -58,9 +58,9 @@ def inspect(
 
 def _inspect_networks(name: str | None, topology: str | None, form: "Format", *, alone: bool) -> None:
     """Show all networks. Raises `TestbedError` where something else is asked for, too."""
+    from testbed.base.errors import TestbedError
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.labs.networks_view import show_networks
-    from testbed.errors import TestbedError
 
     if not alone:
         raise TestbedError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from testbed.base.errors import DriverError, TestbedError
+from testbed.base.units import Duration, Rate
 from testbed.cli.counters.guard_rows import guard_rows
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
 from testbed.cli.labs.node_filter import NodeFilter
@@ -13,20 +15,18 @@ from testbed.cli.labs.tenants_view import show_tenants, show_vteps
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
 from testbed.cli.nodes.link_conditions import read_conditions
 from testbed.cli.output import Format, emit_rows
-from testbed.deploy.link_groups import read_link_groups
-from testbed.deploy.live import RunningLab
-from testbed.deploy.packet_costs import PacketCosts
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.services import read_services
-from testbed.deploy.watch.domain_switches import dead_domains, dead_line
-from testbed.deploy.watch.guards import read_dropped
-from testbed.errors import DriverError, TestbedError
-from testbed.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind
-from testbed.model.container import NETNS
-from testbed.plan.link_delays import mechanism_text
-from testbed.plan.operations import PortPlan
-from testbed.plan.scale_up import plan_scale_up
-from testbed.units import Duration, Rate
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.packet_costs import PacketCosts
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind
+from testbed.lab.core.plan.link_delays import mechanism_text
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.features.containers.model import NETNS
+from testbed.lab.features.guards.watch import read_dropped
+from testbed.lab.features.management.services_apply import read_services
+from testbed.lab.features.mlag.apply import read_link_groups
+from testbed.lab.features.scale_up.plan.time_scale import plan_scale_up
+from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line
 
 
 def show_view(
@@ -257,7 +257,7 @@ def _routes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
 
 
 def _bgp(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    from testbed.deploy.watch.sessions import read_sessions
+    from testbed.lab.core.deploy.watch.sessions import read_sessions
 
     rows: list[Mapping[str, Any]] = []
     for switch in lab.plan.speakers:

@@ -2,9 +2,9 @@
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import FormatOption, parse_format
 from testbed.cli.panels import LABS
-from testbed.errors import TestbedError
 
 app = typer.Typer()
 COLUMNS = ("name", "state", "design", "hosts", "switches", "links", "k", "created", "topology")
@@ -14,9 +14,9 @@ COLUMNS = ("name", "state", "design", "hosts", "switches", "links", "k", "create
 def list_labs(format: FormatOption = "table") -> None:
     """List the labs of this machine."""
     from testbed.cli.output import emit_rows
-    from testbed.deploy.live import RunningLab
-    from testbed.deploy.records.state import StateDirectory
-    from testbed.deploy.watch.domain_switches import dead_domains
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.features.scale_up.watch_switches import dead_domains
 
     form = parse_format(format)
     state = StateDirectory()

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.base.errors import DriverError, LabNotFound, TestbedError
+from testbed.base.linux.port_counters import PlainQueue
 from testbed.cli.counters.view import short
 from testbed.cli.labs.scale_up_view import domains_text
 from testbed.cli.output import Format, emit_rows
-from testbed.collect.lab_reader import LabReader, LabReading
-from testbed.collect.telemetry import signed
-from testbed.deploy.live import RunningLab
-from testbed.deploy.services import read_services
-from testbed.deploy.watch.guards import read_dropped
-from testbed.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
-from testbed.errors import DriverError, LabNotFound, TestbedError
-from testbed.fabric.scale_up import measure_scale_up
-from testbed.model import Lab, NodeKind
-from testbed.model.counters import PlainQueue
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
+from testbed.lab.core.model import Lab, NodeKind
+from testbed.lab.features.guards.watch import read_dropped
+from testbed.lab.features.management.services_apply import read_services
+from testbed.lab.features.scale_up.sizing import measure_scale_up
+from testbed.lab.observe.lab_reader import LabReader, LabReading
+from testbed.lab.observe.telemetry import signed
 
 Port = tuple[str, str]
 """Node and interface."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.datapath.markers import MARKERS
+from testbed.base.errors import TestbedError
+from testbed.base.units import ByteCount, Duration, Rate
 from testbed.cli.lab_choice import open_or_declare
 from testbed.cli.output import Format, console, emit_json, emit_rows
-from testbed.errors import TestbedError
-from testbed.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
-from testbed.model.markers import MARKERS
-from testbed.plan.operations import InstallPort, LabPlan
-from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
-from testbed.units import ByteCount, Duration, Rate
+from testbed.lab.core.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
+from testbed.lab.core.plan.operations import InstallPort, LabPlan
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,17 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.errors import LabNotFound, TestbedError
+from testbed.base.units import ByteCount, Duration, Rate
 from testbed.cli.lab_choice import open_lab, read_topology
 from testbed.cli.output import Format, emit_json, emit_rows
-from testbed.errors import LabNotFound, TestbedError
-from testbed.fabric.scale_up import ScaleUpSizing, measure_scale_up
-from testbed.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
-from testbed.plan.scale_up import CARRIED_FRAMES_PER_S, PacketScale, ScaleUpPlan, packet_scale, plan_scale_up
-from testbed.units import ByteCount, Duration, Rate
+from testbed.lab.core.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
+from testbed.lab.features.scale_up.plan.time_scale import (
+    CARRIED_FRAMES_PER_S,
+    PacketScale,
+    ScaleUpPlan,
+    packet_scale,
+    plan_scale_up,
+)
+from testbed.lab.features.scale_up.sizing import ScaleUpSizing, measure_scale_up
 
 if TYPE_CHECKING:
-    from testbed.deploy.live import RunningLab
-    from testbed.deploy.scale_up import DomainState
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.features.scale_up.apply import DomainState
 
 COLUMNS = ("what", "real", "lab", "note")
 _UNSTATED = "the file says nothing: transfers inside a host take the rate of an H100's, and no latency"
@@ -25,7 +31,7 @@ _UNSTATED = "the file says nothing: transfers inside a host take the rate of an 
 
 def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> None:
     """Show the scale-up domains of a deployed lab or of a file. Raises `TestbedError` for a lab without GPUs."""
-    from testbed.deploy.scale_up import domain_states
+    from testbed.lab.features.scale_up.apply import domain_states
 
     lab, k, running = _lab_and_scale(name, topology)
     document = scale_up_document(lab, k)
@@ -66,7 +72,7 @@ def switch_document(state: DomainState) -> dict[str, Any]:
 
 def switch_row(state: DomainState) -> dict[str, str]:
     """How a switch does, for a person."""
-    from testbed.deploy.watch.domain_switches import revival_hint
+    from testbed.lab.features.scale_up.watch_switches import revival_hint
 
     what = f"switch of {state.name}"
     if not state.is_running:

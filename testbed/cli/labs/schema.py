@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.panels import LABS
-from testbed.errors import TestbedError
 
 app = typer.Typer()
 
@@ -15,8 +15,8 @@ def schema(
     kind: Annotated[str, typer.Argument(metavar="[topology|scenario]", help="Whose keys.")] = "topology",
 ) -> None:
     """Print the JSON Schema of a file, for editors."""
+    from testbed.api.json_schema import scenario_schema, topology_schema
     from testbed.cli.output import emit_json
-    from testbed.spec.schema import scenario_schema, topology_schema
 
     if kind == "topology":
         emit_json(topology_schema())

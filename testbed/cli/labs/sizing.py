@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from testbed.base.units import Rate
 from testbed.cli.labs.scale_up_view import scale_up_document, validated_rows
 from testbed.cli.output import Format, emit_rows
-from testbed.fabric import Sizing, measure_sizing
-from testbed.fabric.sizing import seen_for_sizing
-from testbed.model import BACKEND, OUT_OF_BAND, Lab, Network, Role
-from testbed.units import Rate
+from testbed.lab.core.fabric import Sizing, measure_sizing
+from testbed.lab.core.fabric.sizing import seen_for_sizing
+from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Network, Role
 
 COLUMNS = ("what", "value", "note")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from testbed.base.errors import TestbedError
+from testbed.base.names import namespace_name
 from testbed.cli.lab_choice import DeclaredLab
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.output import Format, emit_rows
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.overlay import count_missing
-from testbed.errors import TestbedError
-from testbed.model import Lab, Overlay, Tenant, VrfBy
-from testbed.names import namespace_name
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model import Lab, Overlay, Tenant, VrfBy
+from testbed.lab.features.overlay.watch import count_missing
 
 
 def _overlay_of(lab: RunningLab | DeclaredLab) -> Overlay:

@@ -3,12 +3,12 @@ the media of storage targets."""
 
 from __future__ import annotations
 
-from testbed.fabric.base_rtt import declared_base_rtt, model_base_rtt
-from testbed.model import Lab
-from testbed.transport.congestion.controller import FlowSettings
-from testbed.transport.congestion.scaled_parameters import Dimension, scaled_parameters
-from testbed.transport.roce.config import RoceConfig
-from testbed.units import Duration, Rate
+from testbed.base.units import Duration, Rate
+from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
+from testbed.lab.core.model import Lab
+from testbed.protocols.congestion.controller import FlowSettings
+from testbed.protocols.congestion.scaled_parameters import Dimension, scaled_parameters
+from testbed.protocols.roce.config import RoceConfig
 
 _LAWS = {Dimension.TIME_NS: "x k", Dimension.RATE_BPS: "/ k", Dimension.SIZE_BYTES: "unchanged"}
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import FormatOption, Settings, Topology, parse_format
 from testbed.cli.panels import LABS
-from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
-    from testbed.model import Lab
+    from testbed.lab.core.model import Lab
 
 app = typer.Typer()
 
@@ -65,7 +65,7 @@ def _print_topology(topology: str | None, settings: list[str]) -> None:
 def _read_valid(topology: str | None, settings: list[str]) -> "Lab":
     """Read a topology file. Raises `SpecError` or `PlanError` for what is wrong with it."""
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
-    from testbed.plan import check_addresses, check_as_numbers
+    from testbed.lab.core.plan import check_addresses, check_as_numbers
 
     lab = read_topology(topology, None, settings, warn=True)
     with placed_plan_errors(topology, None, settings):

@@ -20,9 +20,9 @@ def doctor(
 ) -> None:
     """Say what this machine has and lacks, which mechanism each feature will use, and how to get what is missing."""
     from testbed.cli.machine.doctor_report import print_machine
-    from testbed.deploy.packet_costs import PacketCosts
-    from testbed.deploy.records.state import StateDirectory
-    from testbed.drivers.probing.doctor import probe_machine
+    from testbed.lab.core.deploy.packet_costs import PacketCosts
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.drivers.probing.doctor import probe_machine
 
     form = parse_format(format)
     report = probe_machine(keep=os.geteuid() == 0, refresh=refresh)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.output import Format, console, emit_rows
-from testbed.deploy.packet_costs import PacketCost
-from testbed.drivers.probing.doctor import MachineReport
-from testbed.drivers.probing.status import Status
+from testbed.lab.core.deploy.packet_costs import PacketCost
+from testbed.lab.core.drivers.probing.doctor import MachineReport
+from testbed.lab.core.drivers.probing.status import Status
 
 if TYPE_CHECKING:
     from rich.table import Table

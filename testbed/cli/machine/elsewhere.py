@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 from testbed.vm.remote.target import parse_target, run_there
 
 

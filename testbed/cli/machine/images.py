@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import FormatOption, Quiet, parse_format
 from testbed.cli.panels import MACHINE, verb_group
-from testbed.errors import TestbedError
 
 app = verb_group("images", MACHINE, "Build the images that containers are made from.")
 
@@ -23,8 +23,8 @@ def build(
     quiet: Quiet = False,
 ) -> None:
     """Build testbed/host and testbed/switch in the Docker engine, from images/."""
-    from testbed.drivers.images.container_images import IMAGES, Base, build_image, known_names
-    from testbed.drivers.nodes.containers import ContainerEngine
+    from testbed.lab.features.containers.engine import ContainerEngine
+    from testbed.lab.features.containers.images.container_images import IMAGES, Base, build_image, known_names
 
     wanted = known_names(names or [])
     try:
@@ -50,10 +50,10 @@ def build(
 @app.command("list")
 def list_images(format: FormatOption = "table") -> None:
     """List our images: whether the engine has them, and as they would be built now."""
+    from testbed.base.units import ByteCount
     from testbed.cli.output import emit_rows
-    from testbed.drivers.images.container_images import IMAGES, image_status
-    from testbed.drivers.nodes.containers import ContainerEngine
-    from testbed.units import ByteCount
+    from testbed.lab.features.containers.engine import ContainerEngine
+    from testbed.lab.features.containers.images.container_images import IMAGES, image_status
 
     form = parse_format(format)
     engine = ContainerEngine.connect()

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from testbed.errors import TestbedError
-from testbed.results import RECORD_FILE, load_record, write_record
+from testbed.base.errors import TestbedError
+from testbed.record.store import RECORD_FILE, load_record, write_record
 
 VERBS = frozenset({"run", "doctor", "validate"})
 RESULTS_OPTIONS = ("--results", "-o")
@@ -19,7 +19,7 @@ TIMEOUT_S = 4 * 3600.0
 
 def run_in_virtual_time(arguments: Sequence[str]) -> int:
     """Run the verb there and return its exit code. Reports are drawn here, which takes no time of the guest."""
-    from testbed.report import write_report_files
+    from testbed.record.report import write_report_files
     from testbed.vm.emulator import build_emulator
     from testbed.vm.image.build import build_image
     from testbed.vm.image.recipe import load_recipe

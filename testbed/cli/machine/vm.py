@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import FormatOption, parse_format
 from testbed.cli.panels import MACHINE, verb_group
-from testbed.errors import TestbedError
 
 app = verb_group("vm", MACHINE, "The lab VM: Debian with a whole kernel, in QEMU.")
 DEFAULT_NAME = "vm"

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import CapabilityError
 from testbed.cli.options import LabName, PacketCount
 from testbed.cli.panels import NODES_AND_LINKS
-from testbed.errors import CapabilityError
 
 app = typer.Typer()
 
@@ -28,7 +28,7 @@ def capture(
     """Capture packets of an interface with tcpdump."""
     from testbed.cli.lab_choice import open_lab, split_port
     from testbed.cli.nodes.terminal import terminal_handed_over
-    from testbed.fabric.scale_up_links import find_link, names_gpu_link
+    from testbed.lab.features.scale_up.links import find_link, names_gpu_link
 
     lab = open_lab(name)
     if names_gpu_link(port):

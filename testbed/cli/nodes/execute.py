@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import LabName, NodeArgument
 from testbed.cli.panels import NODES_AND_LINKS
-from testbed.errors import TestbedError
 
 app = typer.Typer()
 
@@ -20,10 +20,10 @@ def exec(
     name: LabName = None,
 ) -> None:
     """Run a command in a node; its exit code is ours."""
+    from testbed.base.linux.processes import clean_environment
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.terminal import terminal_handed_over
-    from testbed.deploy.services import service_environment
-    from testbed.drivers.nodes.processes import clean_environment
+    from testbed.lab.features.management.services_apply import service_environment
 
     lab = open_lab(name)
     options: dict[str, Any] = {}

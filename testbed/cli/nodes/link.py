@@ -8,7 +8,7 @@ from testbed.cli.options import FormatOption, LabName, parse_format
 from testbed.cli.panels import NODES_AND_LINKS, verb_group
 
 if TYPE_CHECKING:
-    from testbed.deploy.links.changes import LinkControl
+    from testbed.lab.core.deploy.links.changes import LinkControl
 
 app = verb_group("link", NODES_AND_LINKS, "Change links of a live lab, and undo it.")
 LINK_HELP = "One end of a link; or links of scale-up domains: HOST.gpu1:plane2, DOMAIN:plane3, HOST:planes."
@@ -41,7 +41,7 @@ def set_link(
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.link_changes import LinkOptions, direction_sentence
     from testbed.cli.nodes.plane_changes import plane_sentence
-    from testbed.deploy.links.changes import LinkControl
+    from testbed.lab.core.deploy.links.changes import LinkControl
 
     change = LinkOptions(
         rate=rate,
@@ -70,7 +70,7 @@ def show(port: OptionalLink = None, name: LabName = None, format: FormatOption =
     from testbed.cli.nodes.link_changes import direction_document, direction_rows
     from testbed.cli.nodes.plane_changes import plane_document, plane_rows
     from testbed.cli.output import Format, emit_rows
-    from testbed.deploy.links.changes import LinkControl
+    from testbed.lab.core.deploy.links.changes import LinkControl
 
     form = parse_format(format)
     with LinkControl(open_lab(name)) as control:
@@ -100,7 +100,7 @@ def reset(
     """Bring a link back to what the topology declares."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.link_changes import wrong
-    from testbed.deploy.links.changes import LinkControl
+    from testbed.lab.core.deploy.links.changes import LinkControl
 
     if (port is None) != all:
         raise wrong("name a port, or say --all", "for example `testbed link reset p1-s1-h1:rail1`")
@@ -134,7 +134,7 @@ def up(port: LinkArgument, name: LabName = None) -> None:
 def _set_up(name: str | None, port: str, *, up: bool) -> None:
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.plane_changes import plane_sentence
-    from testbed.deploy.links.changes import LinkChange, LinkControl
+    from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 
     with LinkControl(open_lab(name)) as control:
         control.set(port, LinkChange(up=up))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from testbed.deploy.links.changes import LinkChange, LinkDirection
-from testbed.deploy.links.recorded import WireChange
-from testbed.errors import TestbedError
-from testbed.model import DelayBy
-from testbed.units import SHARE, Duration, QuantityError, Rate, split_quantity
+from testbed.base.errors import TestbedError
+from testbed.base.units import SHARE, Duration, QuantityError, Rate, split_quantity
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkDirection
+from testbed.lab.core.deploy.links.recorded import WireChange
+from testbed.lab.core.model import DelayBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

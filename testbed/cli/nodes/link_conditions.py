@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
+from testbed.base.units import Duration, Rate
 from testbed.cli.nodes.link_changes import changed_words
 from testbed.cli.nodes.plane_changes import plane_words
-from testbed.deploy.links.changes import LinkControl, WireValues, declared_values
-from testbed.deploy.links.planes import PlaneLink
-from testbed.deploy.links.recorded import WireChange, read_link_state
-from testbed.deploy.live import RunningLab
-from testbed.model import Link
-from testbed.model.link_condition import LinkCondition
-from testbed.units import Duration, Rate
+from testbed.lab.core.deploy.links.changes import LinkControl, WireValues, declared_values
+from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model import Link
+from testbed.lab.core.model.link_condition import LinkCondition
+from testbed.lab.features.scale_up.planes import PlaneLink
 
 _ROUNDING = 0.001
 """The kernel keeps rates in whole bytes a second."""

@@ -24,8 +24,8 @@ def logs(
 ) -> None:
     """Print the logs of a switch's daemons, or of a service that a node runs."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.deploy.live import NoSuchNode
-    from testbed.deploy.services import service_places
+    from testbed.lab.core.deploy.live import NoSuchNode
+    from testbed.lab.features.management.services_apply import service_places
 
     lab = open_lab(name)
     directory = lab.run_directory(node)
@@ -55,7 +55,7 @@ def logs(
 
 def _print_all(paths: Mapping[Path, str], *, follow: bool) -> None:
     """Print files line by line, each with its word before it; `follow`: and what is added to them, for ever."""
-    from testbed.drivers.routing.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
+    from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
 
     offsets = dict.fromkeys(paths, 0)
     watch = DirectoryWatch()

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import LabName
 from testbed.cli.panels import NODES_AND_LINKS
-from testbed.errors import TestbedError
 
 app = typer.Typer()
 

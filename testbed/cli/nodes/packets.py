@@ -12,17 +12,17 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import BinaryIO
 
+from testbed.base.errors import TestbedError
+from testbed.base.names import nearest
 from testbed.cli.output import Format, emit_rows
-from testbed.collect.captured.flows import COLUMNS, FlowAccounts
-from testbed.collect.captured.packet import CapturedPacket, flatten
-from testbed.collect.captured.registry import NAMES, PacketFinder
-from testbed.collect.captured.uet import UetCapture
-from testbed.collect.layers.walk import LINK_TYPES
-from testbed.collect.pcap import CapturedFrame, CaptureError, read_capture
-from testbed.errors import TestbedError
-from testbed.names import nearest
-from testbed.transport.uet.packets.packet import Packet
-from testbed.transport.uet.packets.pds import Ack, ControlPacket, Nack, Request
+from testbed.protocols.uet.packets.packet import Packet
+from testbed.protocols.uet.packets.pds import Ack, ControlPacket, Nack, Request
+from testbed.record.captures.decoders.flows import COLUMNS, FlowAccounts
+from testbed.record.captures.decoders.packet import CapturedPacket, flatten
+from testbed.record.captures.decoders.registry import NAMES, PacketFinder
+from testbed.record.captures.decoders.uet import UetCapture
+from testbed.record.captures.layers.walk import LINK_TYPES
+from testbed.record.captures.pcap import CapturedFrame, CaptureError, read_capture
 
 _BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
 

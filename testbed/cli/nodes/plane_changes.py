@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from testbed.deploy.links.planes import PlaneLink
-from testbed.scale_up.domain.link import LinkErrors
-from testbed.units import Rate
+from testbed.base.units import Rate
+from testbed.lab.features.scale_up.planes import PlaneLink
+from testbed.protocols.scale_up.domain.link import LinkErrors
 
 _AS_DECLARED = LinkErrors()
 

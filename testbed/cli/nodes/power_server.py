@@ -18,13 +18,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+from testbed.base.errors import TestbedError
+from testbed.base.interrupt import Interrupt
 from testbed.cli.counters.metrics_server import CannotListen, is_loopback, parse_address, serve_until
-from testbed.deploy.live import RunningLab
-from testbed.deploy.power import power_off, power_on
-from testbed.deploy.records.state import StateDirectory
-from testbed.drivers.probing.machine import require_root
-from testbed.errors import TestbedError
-from testbed.interrupt import Interrupt
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.power import power_off, power_on
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.drivers.probing.machine import require_root
 
 LARGEST_BYTES = 65536
 

@@ -13,6 +13,6 @@ def roce() -> None:
 @app.command()
 def states() -> None:
     """Print the states of a queue pair as a Mermaid diagram."""
-    from testbed.transport.roce.states import state_diagram
+    from testbed.protocols.roce.states import state_diagram
 
     print(state_diagram(), end="")

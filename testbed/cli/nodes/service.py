@@ -18,7 +18,7 @@ def restart(
 ) -> None:
     """End a service and start it again, on every node that runs it or on one."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.deploy.services import restart_services
+    from testbed.lab.features.management.services_apply import restart_services
 
     nodes = restart_services(open_lab(name), service, node)
     print(f"{service} runs on {nodes[0] if len(nodes) == 1 else f'{len(nodes)} nodes'}")

@@ -13,10 +13,10 @@ app = typer.Typer()
 @app.command(rich_help_panel=NODES_AND_LINKS)
 def shell(node: NodeArgument, name: LabName = None) -> None:
     """Open a shell in a node."""
+    from testbed.base.linux.processes import search_path
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.terminal import terminal_handed_over
-    from testbed.deploy.services import service_environment
-    from testbed.drivers.nodes.processes import search_path
+    from testbed.lab.features.management.services_apply import service_environment
 
     lab = open_lab(name)
     prompt = {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}

@@ -20,8 +20,8 @@ def plot(
     pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
 ) -> None:
     """Draw window, round trips, paths and losses of a PDC over time."""
-    from testbed.report.chart.picture import write_picture
-    from testbed.report.transport_trace import busiest_pdc, draw_trace, gather, load_trace
+    from testbed.record.report.chart.picture import write_picture
+    from testbed.record.report.transport_trace import busiest_pdc, draw_trace, gather, load_trace
 
     events = load_trace(trace)
     chosen = busiest_pdc(events) if pdc is None else pdc
@@ -34,6 +34,6 @@ def plot(
 @app.command()
 def states() -> None:
     """Print the states of a packet delivery context as a Mermaid diagram."""
-    from testbed.transport.uet.delivery.states import state_diagram
+    from testbed.protocols.uet.delivery.states import state_diagram
 
     print(state_diagram(), end="")

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import RecordError
 from testbed.cli.options import FormatOption, parse_format
 from testbed.cli.panels import SCENARIOS_AND_RESULTS
-from testbed.errors import RecordError
 
 app = typer.Typer()
 
@@ -28,7 +28,7 @@ def compare(
 ) -> None:
     """Compare records metric by metric. Exit 0 same or better, 1 significantly worse, 2 cannot say."""
     from testbed.cli.output import Format, console, emit_json, emit_rows
-    from testbed.report.comparison import (
+    from testbed.record.report.comparison import (
         COLUMNS,
         compare_records,
         comparison_json,
@@ -36,7 +36,7 @@ def compare(
         print_comparison,
         render_comparison,
     )
-    from testbed.results import load_record, write_result
+    from testbed.record.store import load_record, write_result
 
     form = parse_format(format)
     if len(records) < 2:
@@ -75,7 +75,7 @@ def compare(
 
 def _names(paths: list[Path]) -> list[str]:
     """Name the records: by the directory's name, or as much of the path as tells them apart."""
-    from testbed.results import RECORD_FILE
+    from testbed.record.store import RECORD_FILE
 
     places = [path.parent if path.name == RECORD_FILE and not path.is_dir() else path for path in paths]
     short = [place.name or str(place) for place in places]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from testbed.base.units import ByteCount
 from testbed.cli.output import Format, console, emit_rows
 from testbed.cli.scenarios.durations import duration
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale import ScaleResolution
-from testbed.model.scenario import Scenario
-from testbed.scenario.sweep.foresight import estimate_s, foresee_sweep
-from testbed.scenario.sweep.likelihood import expect_busy
-from testbed.scenario.sweep.outlook import PointOutlook, deploy_estimate_s
-from testbed.scenario.sweep.points import topology_key
-from testbed.scenario.sweep.prepared import Sweep
-from testbed.scenario.sweep.scales import MachineWatch, ScenarioScales
-from testbed.units import ByteCount
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.scale import ScaleResolution
+from testbed.run.schema.model import Scenario
+from testbed.run.sweep.foresight import estimate_s, foresee_sweep
+from testbed.run.sweep.likelihood import expect_busy
+from testbed.run.sweep.outlook import PointOutlook, deploy_estimate_s
+from testbed.run.sweep.points import topology_key
+from testbed.run.sweep.prepared import Sweep
+from testbed.run.sweep.scales import MachineWatch, ScenarioScales
 
 COLUMNS = (
     "file", "scenario", "point", "lab", "nodes", "k", "workload", "ranks", "transfers", "bytes", "fabric_bytes",

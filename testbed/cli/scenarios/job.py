@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from testbed.base.errors import ScenarioError
 from testbed.cli.options import FormatOption, LabName, parse_format
 from testbed.cli.panels import SCENARIOS_AND_RESULTS
-from testbed.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from testbed.results import CollectiveResult
+    from testbed.record.samples import CollectiveResult
 
 app = typer.Typer()
 COLUMNS = ("kind", "algorithm", "ranks", "bytes", "seconds", "algbw bit/s", "busbw bit/s", "wrong")
@@ -27,13 +27,13 @@ def job(
     format: FormatOption = "table",
 ) -> None:
     """Run a workload on the hosts of the Slurm job in whose batch script this is; exit 1 where data was wrong."""
+    from testbed.base.interrupt import Interrupt
     from testbed.cli.lab_choice import open_lab, parse_settings
     from testbed.cli.output import emit_rows
-    from testbed.interrupt import Interrupt
-    from testbed.scenario.placed.job_lab import JobLab, hosts_of_job
-    from testbed.scenario.placed.traffic import make_traffic
-    from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-    from testbed.spec.scenario.file import load_scenario_text
+    from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+    from testbed.run.placed.job_lab import JobLab, hosts_of_job
+    from testbed.run.placed.traffic import make_traffic
+    from testbed.run.schema.file import load_scenario_text
 
     form = parse_format(format)
     hosts = hosts_of_job()

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import FormatOption, parse_format
 from testbed.cli.panels import SCENARIOS_AND_RESULTS
-from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.workload.metrics import Metric

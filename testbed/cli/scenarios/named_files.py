@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import Problem, SpecError
+from testbed.base.errors import Problem, SpecError
 
 if TYPE_CHECKING:
-    from testbed.scenario.sweep.prepared import Sweep
+    from testbed.run.sweep.prepared import Sweep
 
 
 def read_sweeps(
@@ -51,6 +51,6 @@ def read_sweeps(
 
 def is_scenario(path: Path) -> bool:
     """Tell by its keys whether a file is a scenario. Raises `SpecError` for what is no mapping in YAML."""
-    from testbed.spec import read_document
+    from testbed.base.yaml.reader import read_document
 
     return "workload" in read_document(path).data

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from testbed.base.errors import RecordError
 from testbed.cli.options import RecordArgument
 from testbed.cli.panels import SCENARIOS_AND_RESULTS
-from testbed.errors import RecordError
 
 app = typer.Typer()
 
@@ -18,8 +18,8 @@ def report(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Directory to write into.")] = None,
 ) -> None:
     """Write the report of a record anew: one HTML page, and JSON, CSV and JUnit beside it."""
-    from testbed.report import write_report_files
-    from testbed.results import load_record
+    from testbed.record.report import write_report_files
+    from testbed.record.store import load_record
 
     content = load_record(record)
     directory = output or (record if record.is_dir() else record.parent)

@@ -18,9 +18,9 @@ def list_results(
     format: FormatOption = "table",
 ) -> None:
     """One line for each run there is, newest first."""
-    from testbed import results
     from testbed.cli.output import Format, console, emit_rows
-    from testbed.results.store import RESULTS_DIRECTORY
+    from testbed.record.listing import list_results as listed
+    from testbed.record.store import RESULTS_DIRECTORY
 
     form = parse_format(format)
     rows = [
@@ -34,7 +34,7 @@ def list_results(
             "took_s": None if item.wall_s is None else round(item.wall_s, 1),
             "remark": item.problem or (f"partial: {item.incomplete}" if item.incomplete else ""),
         }
-        for item in results.list_results(root or RESULTS_DIRECTORY)
+        for item in listed(root or RESULTS_DIRECTORY)
     ]
     if not rows and form is Format.TABLE:
         console().print(f"no results in {root or RESULTS_DIRECTORY}", highlight=False)
@@ -46,9 +46,9 @@ def list_results(
 def show(record: RecordArgument, format: FormatOption = "table") -> None:
     """Print a record as it was printed when it was measured."""
     from testbed.cli.output import Format, console, emit_json
-    from testbed.report import print_record
-    from testbed.report.scenario.tables import metrics_csv, summary_json
-    from testbed.results import REPORT_FILE, load_record
+    from testbed.record.report import print_record
+    from testbed.record.report.scenario.tables import metrics_csv, summary_json
+    from testbed.record.store import REPORT_FILE, load_record
 
     form = parse_format(format)
     content = load_record(record)
@@ -77,8 +77,8 @@ def steady(
 ) -> None:
     """How the figures of scenarios lie in their bands, over the runs of `run --steady`."""
     from testbed.cli.scenarios.steady import show_steadiness, write_page
-    from testbed.results.steady import find_steadiness
-    from testbed.results.store import RESULTS_DIRECTORY
+    from testbed.record.steady import find_steadiness
+    from testbed.record.store import RESULTS_DIRECTORY
 
     form = parse_format(format)
     found = find_steadiness(directories or [RESULTS_DIRECTORY])

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.base.errors import TestbedError
 from testbed.cli.options import ConvergenceTimeout, FormatOption, Quiet, parse_format
 from testbed.cli.panels import SCENARIOS_AND_RESULTS
-from testbed.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
-    from testbed.scenario.sweep.prepared import Sweep
-    from testbed.scenario.sweep.recorded import RecordOptions, SweepOutcome
+    from testbed.run.sweep.prepared import Sweep
+    from testbed.run.sweep.recorded import RecordOptions, SweepOutcome
 
 app = typer.Typer()
 
@@ -87,7 +87,7 @@ def run(
     simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
     sweeps = read_sweeps(files, set or [], seed=seed, repeat=repeat, only=only or [], warn=True)
     if simulated:
-        from testbed.scenario.simulated.support import check_supported
+        from testbed.run.simulated.support import check_supported
 
         for sweep in sweeps:
             check_supported(sweep)
@@ -131,8 +131,8 @@ def _check_steady(command: RunCommand) -> None:
 
 def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool) -> bool:
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
-    from testbed.names import nearest
-    from testbed.results import Backend
+    from testbed.base.names import nearest
+    from testbed.record.record import Backend
 
     known = [one.value for one in Backend]
     if backend not in known:
@@ -152,7 +152,7 @@ def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool
 
 def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     """Run scenarios in order; the worst verdict is the exit code, 130 where the user interrupted one."""
-    from testbed.scenario.sweep.scale_proof import check_provable
+    from testbed.run.sweep.scale_proof import check_provable
 
     if command.resume is not None and len(sweeps) != 1:
         raise TestbedError("--resume goes on with the results of one scenario", hint="name its file alone")
@@ -197,15 +197,15 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
     """Run all points of a scenario, and return what came of it with the directory of its record."""
     from testbed.cli.progress import StepDisplay
     from testbed.cli.scenarios.run_progress import SweepSteps
-    from testbed.deploy.records.state import StateDirectory
-    from testbed.scenario.sweep.labs import LabOptions
-    from testbed.scenario.sweep.recorded import run_on_own_labs
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.run.sweep.labs import LabOptions
+    from testbed.run.sweep.recorded import run_on_own_labs
 
     record_options = _record_options(sweep, command)
     with StepDisplay(quiet=command.quiet) as display:
         steps = SweepSteps(runs=sweep.runs, show=display)
         if command.simulated:
-            from testbed.scenario.simulated.sweep import run_simulated
+            from testbed.run.simulated.sweep import run_simulated
 
             outcome = run_simulated(sweep, record_options, steps)
         else:
@@ -217,8 +217,8 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
 
 def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
     """Where the record goes: into a new directory, or on with the one that `--resume` names."""
-    from testbed.results import load_record, make_results_directory
-    from testbed.scenario.sweep.recorded import RecordOptions
+    from testbed.record.store import load_record, make_results_directory
+    from testbed.run.sweep.recorded import RecordOptions
     from testbed.vm.remote.recorded_command import asked_command
 
     resume = command.resume
@@ -235,16 +235,16 @@ def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
 def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None:
     """Print the record for people, write the report, and say what is where."""
     from testbed.cli.output import Format, console
-    from testbed.results import RECORD_FILE
+    from testbed.record.store import RECORD_FILE
 
     table = command.form is Format.TABLE
     if table:
-        from testbed.report import print_record
+        from testbed.record.report import print_record
 
         print_record(outcome.record, console())
         console().print(f"record {directory / RECORD_FILE}", highlight=False, soft_wrap=True)
     if command.report:
-        from testbed.report import write_report_files
+        from testbed.record.report import write_report_files
 
         path = write_report_files(outcome.record, directory)  # last: on a full disk, record and table are there
         if table:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from testbed.cli.scenarios.durations import duration
-from testbed.deploy.steps import StepCallback, StepEvent
-from testbed.scenario import Phase, Progress
+from testbed.lab.core.deploy.steps import StepCallback, StepEvent
+from testbed.run.emulated.progress import Phase, Progress
 
 
 class SweepSteps:

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
     from testbed.cli.scenarios.run import RunCommand
-    from testbed.results import Backend, Record
-    from testbed.results.steady import Steadiness
-    from testbed.scenario.sweep.prepared import Sweep
+    from testbed.record.record import Backend, Record
+    from testbed.record.steady import Steadiness
+    from testbed.run.sweep.prepared import Sweep
 
 LEAST_RUNS = 2
 INTERRUPTED = 130
@@ -61,8 +61,8 @@ def run_steadily(
 
 def _runs_before(command: "RunCommand") -> Counter[str]:
     """How many runs of each scenario are below the directory of results."""
-    from testbed.results.steady import STEADY_FILE, find_steadiness
-    from testbed.results.store import RESULTS_DIRECTORY
+    from testbed.record.steady import STEADY_FILE, find_steadiness
+    from testbed.record.store import RESULTS_DIRECTORY
 
     found: Counter[str] = Counter()
     parent = RESULTS_DIRECTORY if command.results is None else command.results
@@ -75,7 +75,7 @@ def _runs_before(command: "RunCommand") -> Counter[str]:
 
 
 def _backend(command: "RunCommand") -> "Backend":
-    from testbed.results import Backend
+    from testbed.record.record import Backend
 
     return Backend.SIMULATION if command.simulated else Backend.EMULATION
 
@@ -105,7 +105,7 @@ class _Series:
         """Run the scenario once more and keep what came of it; False where the user interrupted it."""
         from testbed.cli.output import Format, console
         from testbed.cli.scenarios.run import measure
-        from testbed.results import make_results_directory
+        from testbed.record.store import make_results_directory
 
         repeat = self.sweep.scenario.repeat
         number = 1 + (len(self.found.runs) if self.found else 0)
@@ -130,7 +130,7 @@ class _Series:
         return True
 
     def _keep(self, record: "Record", at: Path) -> None:
-        from testbed.results.steady import Steadiness, steady_run, write_steadiness
+        from testbed.record.steady import Steadiness, steady_run, write_steadiness
 
         assert self.directory is not None
         content = self.found or Steadiness(
@@ -148,7 +148,7 @@ class _Series:
 def show_steadiness(found: "Sequence[Steadiness]", form: "Format") -> None:
     """Print a row for each expectation; in a table, what that means for each scenario below it."""
     from testbed.cli.output import Format, console, emit_rows
-    from testbed.report.steadiness.rows import COLUMNS, chance_of_any, steady_rows
+    from testbed.record.report.steadiness.rows import COLUMNS, chance_of_any, steady_rows
 
     rows = steady_rows(found)
     emit_rows([row.as_row() for row in rows], COLUMNS, form)
@@ -166,9 +166,9 @@ def show_steadiness(found: "Sequence[Steadiness]", form: "Format") -> None:
 
 def write_page(found: "Sequence[Steadiness]", page: Path) -> None:
     """Put the table of what was measured into a page, between its marks. Raises `TestbedError`."""
-    from testbed.report.steadiness.page import steadiness_markdown, with_table
-    from testbed.report.steadiness.rows import steady_rows
-    from testbed.results import write_result
+    from testbed.record.report.steadiness.page import steadiness_markdown, with_table
+    from testbed.record.report.steadiness.rows import steady_rows
+    from testbed.record.store import write_result
 
     try:
         text = page.read_text()

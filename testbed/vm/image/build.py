@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.drivers.images.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
+from testbed.lab.features.containers.images.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
 from testbed.vm import cache
 from testbed.vm.archives import extract_own
 from testbed.vm.errors import ImageError

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.vm.image.recipe import CHECKOUT
+from testbed.base.files import CHECKOUT
 
 GUEST_CHECKOUT = "/srv/testbed"
 _LEFT_OUT = frozenset({"__pycache__", "node_modules"})

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import testbed
-from testbed.drivers.images.debian_mirror import mirror, security_mirror
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
+from testbed.base.files import CHECKOUT
+from testbed.lab.features.containers.images.debian_mirror import mirror, security_mirror
 
-CHECKOUT = Path(testbed.__file__).resolve().parents[1]
 HOOK = "before-packages"
 """What mmdebstrap runs before it installs packages."""
 FORMAT = 1

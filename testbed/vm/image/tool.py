@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
 

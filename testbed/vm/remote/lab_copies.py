@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from testbed.deploy.records.labdir import ORIGIN_FILE, remove_paths
+from testbed.lab.core.deploy.records.labdir import ORIGIN_FILE, remove_paths
 
 
 def mark_copies(written: Iterable[Path], origin: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Self
 
 import paramiko
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 from testbed.vm.archives import extract_member
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote import tethered_command as errand

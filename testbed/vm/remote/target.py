@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from testbed.deploy.records.labdir import REMOVED_VARIABLE
-from testbed.errors import TestbedError
-from testbed.version import __version__
+from testbed.base.errors import TestbedError
+from testbed.base.version import __version__
+from testbed.lab.core.deploy.records.labdir import REMOVED_VARIABLE
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.image import checkout
 from testbed.vm.image.checkout import GUEST_CHECKOUT

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import NOTHING, Frontier, StepBuilder
 from testbed.workload.choices import choose
 from testbed.workload.collectives.datatype import DataType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import NOTHING, ArrayData, Frontier, Lane, StepBuilder
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Combine, InSwitch, Slice

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.collectives.direct import direct_all_gather, direct_reduce_scatter
 from testbed.workload.collectives.group import Group
 from testbed.workload.collectives.in_switch import in_switch_all_gather, in_switch_reduce_scatter

@@ -15,16 +15,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.errors import Problem, SpecError, WorkloadError
+from testbed.base.errors import Problem, SpecError, WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
 from testbed.workload.formats.chakra import Node, NodeType, Trace
-from testbed.workload.formats.conventions import (
-    EMPTY_NOTE,
-    FROM_1_NOTE,
-    MESSAGE_BYTES,
-    MESSAGE_NOTE,
-    first_number,
-)
+from testbed.workload.formats.conventions import EMPTY_NOTE, FROM_1_NOTE, MESSAGE_BYTES, MESSAGE_NOTE, first_number
 from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
 from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order
 from testbed.workload.formats.source import MAX_NUMBER, Faults, shown

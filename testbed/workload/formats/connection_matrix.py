@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from testbed.errors import Position
+from testbed.base.errors import Position
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.formats.conventions import FROM_1_NOTE, first_number
 from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order

@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.formats.chakra import GZIP_MAGIC
 from testbed.workload.formats.simai import POLICIES
 from testbed.workload.formats.source import Faults, word_lines

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
 from testbed.workload.steps import Combine, Compute, Transfer, Workload
 
 MAX_REASONS = 8

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
-from testbed.errors import Position, WorkloadError
+from testbed.base.errors import Position, WorkloadError
 from testbed.workload.formats.source import MAX_NUMBER, MAX_RANKS, Faults, Word, shown, word_lines
 
 MAX_LAYERS = 100_000

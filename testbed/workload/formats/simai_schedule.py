@@ -10,7 +10,7 @@ Of MICRO SimAI plays the first row alone, as often as there are passes; here all
 
 from __future__ import annotations
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import MAX_STEPS, Frontier, StepBuilder
 from testbed.workload.formats.conventions import EMPTY_NOTE
 from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective

@@ -14,7 +14,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import NoReturn
 
-from testbed.errors import Position, Problem, SpecError
+from testbed.base.errors import Position, Problem, SpecError
 
 MAX_TEXT_BYTES = 64 << 20
 """Of a text file. A connection matrix of a 1,024-node all-to-all, a million rows, has about 50 MB."""

@@ -16,15 +16,7 @@ from testbed.workload.collectives.operation import (
     hyphenated,
 )
 from testbed.workload.kinds.kind import Builder, Fabric, WorkloadKind
-from testbed.workload.parameters import (
-    Parameter,
-    ParameterType,
-    Values,
-    choice,
-    rank,
-    size,
-    whole,
-)
+from testbed.workload.parameters import Parameter, ParameterType, Values, choice, rank, size, whole
 from testbed.workload.steps import Workload
 
 _DESCRIPTIONS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.flow_sizes import FLOW_SIZES, FlowSizes
 from testbed.workload.frontend import MAX_BURST_FACTOR, Mice, generate_mice, regular_bursts
 from testbed.workload.kinds.kind import Fabric, WorkloadKind

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from testbed.errors import WorkloadError
-from testbed.units import Duration
+from testbed.base.errors import WorkloadError
+from testbed.base.units import Duration
 from testbed.workload.draws import draw_below
 from testbed.workload.formats import Format, ImportOptions, load_workload, on_ranks, parse_comm_groups
 from testbed.workload.formats.source import decode_text, read_bytes

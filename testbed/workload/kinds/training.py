@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.kinds.collectives import algorithm_of
 from testbed.workload.kinds.kind import Fabric, WorkloadKind
 from testbed.workload.models.language_models import (

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import StepBuilder
 from testbed.workload.draws import draw_below, draw_exponential
 from testbed.workload.models.language_models import MODELS, language_model

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Frontier, Lane, StepBuilder
 from testbed.workload.choices import require_positive
 from testbed.workload.collectives.operation import WINDOW

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
 from testbed.workload.collectives.algorithms import add_collective
 from testbed.workload.collectives.datatype import DataType

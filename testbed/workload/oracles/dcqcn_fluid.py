@@ -28,7 +28,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from testbed.transport.congestion.dcqcn import DcqcnParameters
+from testbed.protocols.congestion.dcqcn import DcqcnParameters
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """A fabric as oracles see it: directed links with capacities, and equal-cost next hops towards each endpoint.
 
-It is apart from `testbed.fabric.graph`, which plans and sizes labs, and shares no line with it: an oracle that went
-wrong together with what it checks would be worth nothing.
+It is apart from `testbed.lab.core.fabric.graph`, which plans and sizes labs, and shares no line with it: an oracle that
+went wrong together with what it checks would be worth nothing.
 
 An endpoint is a NIC port; endpoints forward nothing. Parallel links are links of their own. `FabricGraph` takes next
 hops as they are (those of a routing protocol, say); `shortest_path_graph` computes them by hops.

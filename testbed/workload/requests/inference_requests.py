@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.choices import choose
 from testbed.workload.draws import draw_below
 from testbed.workload.frontend import MAX_BURST_FACTOR, regular_bursts

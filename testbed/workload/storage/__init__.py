@@ -1,10 +1,6 @@
 """What hosts write to storage and read from it: checkpoints, datasets, weights of models, KV caches, jobs of fio."""
 
-from testbed.workload.storage.checkpoint import (
-    Checkpoint,
-    checkpoint_bytes_per_rank,
-    generate_checkpoint,
-)
+from testbed.workload.storage.checkpoint import Checkpoint, checkpoint_bytes_per_rank, generate_checkpoint
 from testbed.workload.storage.datasets import DATASETS, DatasetStreaming, generate_dataset_streaming
 from testbed.workload.storage.fio_jobs import FIO_JOB_PARAMETERS, FioJobs, check_fio_job, generate_fio_jobs
 from testbed.workload.storage.kv_offload import KvOffload, generate_kv_offload

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import require_positive
 from testbed.workload.models.language_models import language_model, model_choice

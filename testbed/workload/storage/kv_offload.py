@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import require_positive
 from testbed.workload.draws import draw_below, draw_exponential

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.parameters import listed
 
 

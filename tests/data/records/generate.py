@@ -15,30 +15,32 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.results import (
-    Channel,
-    ChannelSamples,
+from testbed.record.record import (
     Check,
-    CollectiveResult,
-    Distribution,
     Environment,
     ExpectationResult,
-    FlowEnd,
     LabSummary,
     MetricSummary,
     Outcome,
     PointResult,
-    PortLoad,
     PredictedMetric,
     Record,
-    RunEvent,
     RunResult,
     ScenarioAsRun,
+    Verdict,
+)
+from testbed.record.samples import (
+    Channel,
+    ChannelSamples,
+    CollectiveResult,
+    Distribution,
+    FlowEnd,
+    PortLoad,
+    RunEvent,
     Series,
     Transfers,
-    Verdict,
-    encode_record,
 )
+from testbed.record.store import encode_record
 from testbed.workload.metrics import CATALOGUE, busbw_factor, jain_index, max_mean_ratio, percentile
 
 HERE = Path(__file__).parent

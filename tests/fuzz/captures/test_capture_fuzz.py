@@ -17,12 +17,12 @@ from packet_samples import PacketSamples
 from pfc_frames import encode_pfc
 from roce_samples import RoceSamples, roce_frame
 
-from testbed.collect.captured.flows import FlowAccounts
-from testbed.collect.captured.packet import flatten
-from testbed.collect.captured.registry import PacketFinder
-from testbed.collect.layers.walk import LINK_TYPES, MAX_HEADERS
-from testbed.collect.pcap import CapturedFrame
-from testbed.scale_up.frames import encode_frame
+from testbed.protocols.scale_up.frames import encode_frame
+from testbed.record.captures.decoders.flows import FlowAccounts
+from testbed.record.captures.decoders.packet import flatten
+from testbed.record.captures.decoders.registry import PacketFinder
+from testbed.record.captures.layers.walk import LINK_TYPES, MAX_HEADERS
+from testbed.record.captures.pcap import CapturedFrame
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 STATION = bytes.fromhex("020000000001")

@@ -13,10 +13,10 @@ from random import Random
 import pytest
 from nvme_pair import BLOCK, HOST, NvmePair, some_target
 
-from testbed.transport.nvme.commands import read_command, write_command
-from testbed.transport.nvme.config import ControllerConfig
-from testbed.transport.nvme.connection import Connection
-from testbed.transport.nvme.host_queue import HostRequest
+from testbed.protocols.nvme.commands import read_command, write_command
+from testbed.protocols.nvme.config import ControllerConfig
+from testbed.protocols.nvme.connection import Connection
+from testbed.protocols.nvme.host_queue import HostRequest
 
 EXCHANGES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000")) // 100
 GUARD = b"guard" * 20

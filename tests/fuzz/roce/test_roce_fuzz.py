@@ -14,17 +14,17 @@ from random import Random
 import pytest
 from rnic_pair import FIRST, SECOND, RnicPair
 
-from testbed.transport.datagram import Incoming
-from testbed.transport.errors import DecodeError
-from testbed.transport.roce.config import RoceConfig
-from testbed.transport.roce.dynamic import DynamicConnections
-from testbed.transport.roce.dynamic_initiator import CONNECT_BODY, SESSION_BODY
-from testbed.transport.roce.memory import ALL_ACCESS
-from testbed.transport.roce.packets.headers import BTH_BYTES, Bth, Deth, Reth
-from testbed.transport.roce.packets.icrc import compute_icrc, encode_icrc
-from testbed.transport.roce.packets.opcodes import LAYOUTS, Opcode, Service
-from testbed.transport.roce.packets.packet import decode_roce, describe
-from testbed.transport.roce.work import RemoteBuffer, write_request
+from testbed.protocols.datagram import Incoming
+from testbed.protocols.errors import DecodeError
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.dynamic import DynamicConnections
+from testbed.protocols.roce.dynamic_initiator import CONNECT_BODY, SESSION_BODY
+from testbed.protocols.roce.memory import ALL_ACCESS
+from testbed.protocols.roce.packets.headers import BTH_BYTES, Bth, Deth, Reth
+from testbed.protocols.roce.packets.icrc import compute_icrc, encode_icrc
+from testbed.protocols.roce.packets.opcodes import LAYOUTS, Opcode, Service
+from testbed.protocols.roce.packets.packet import decode_roce, describe
+from testbed.protocols.roce.work import RemoteBuffer, write_request
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 OPCODES = list(Opcode)

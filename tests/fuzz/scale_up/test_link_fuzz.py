@@ -21,11 +21,12 @@ import pytest
 from link_samples import LinkSamples
 from native_parts import accompany
 
-from testbed.datapath.link_layer import build
-from testbed.scale_up import native
-from testbed.scale_up.credits import CreditConfig
-from testbed.scale_up.ctlos import CTLOS_BYTES, encode_ctlos
-from testbed.scale_up.frames import (
+from testbed.protocols.errors import DecodeError
+from testbed.protocols.scale_up import native
+from testbed.protocols.scale_up.build import build
+from testbed.protocols.scale_up.credits import CreditConfig
+from testbed.protocols.scale_up.ctlos import CTLOS_BYTES, encode_ctlos
+from testbed.protocols.scale_up.frames import (
     CC_UPDATE_BYTES,
     CONTROL_FRAME_BYTES,
     CcUpdateFrame,
@@ -39,10 +40,9 @@ from testbed.scale_up.frames import (
     numbered,
     seal,
 )
-from testbed.scale_up.headers import HeaderKind, destination_of, kind_of
-from testbed.scale_up.link import LinkConfig, ScaleUpLink
-from testbed.scale_up.retry import RetryConfig
-from testbed.transport.errors import DecodeError
+from testbed.protocols.scale_up.headers import HeaderKind, destination_of, kind_of
+from testbed.protocols.scale_up.link import LinkConfig, ScaleUpLink
+from testbed.protocols.scale_up.retry import RetryConfig
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 SHAPES = {DataFrame: 0, CcUpdateFrame: 1, ControlFrame: 2}

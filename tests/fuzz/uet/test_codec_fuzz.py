@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-from testbed.transport.errors import DecodeError
-from testbed.transport.uet.packets.codes import AmoOpcode, NextHeader, Opcode, PdsType
-from testbed.transport.uet.packets.packet import decode_packet, describe, summary
-from testbed.transport.uet.packets.pds import decode_pds, peek_type
-from testbed.transport.uet.packets.ses import decode_ses
+from testbed.protocols.errors import DecodeError
+from testbed.protocols.uet.packets.codes import AmoOpcode, NextHeader, Opcode, PdsType
+from testbed.protocols.uet.packets.packet import decode_packet, describe, summary
+from testbed.protocols.uet.packets.pds import decode_pds, peek_type
+from testbed.protocols.uet.packets.ses import decode_ses
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 PDS_BYTES = 40

@@ -16,11 +16,11 @@ from hostile_scenes import GUARD, KEY, SCENES, STEP_NS, Scene
 from hostile_wire import Hostile
 from wire_pair import JOB, run_together
 
-from testbed.transport.datagram import Incoming
-from testbed.transport.uet.delivery.states import PdcState
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import RemoteBuffer
-from testbed.transport.uet.packets.codes import Mode, ReturnCode
+from testbed.protocols.datagram import Incoming
+from testbed.protocols.uet.delivery.states import PdcState
+from testbed.protocols.uet.fep import Fep
+from testbed.protocols.uet.memory import RemoteBuffer
+from testbed.protocols.uet.packets.codes import Mode, ReturnCode
 
 DATAGRAMS = int(os.environ.get("TESTBED_FUZZ_DATAGRAMS", "30000"))
 SOAK_DATAGRAMS = int(os.environ.get("TESTBED_FUZZ_SOAK_DATAGRAMS", "1000000"))

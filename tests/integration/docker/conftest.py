@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from docker_engine import TestEngine, running_engine
 
-from testbed.drivers.images.container_images import IMAGES, build_image
-from testbed.drivers.nodes.containers import ContainerEngine
+from testbed.lab.features.containers.engine import ContainerEngine
+from testbed.lab.features.containers.images.container_images import IMAGES, build_image
 
 
 @pytest.fixture(scope="session")

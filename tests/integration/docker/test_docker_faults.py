@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.runtimes.runtime import NodesRemain
-from testbed.drivers.nodes.containers import LABEL, ContainerEngine
-from testbed.drivers.probing.machine import find_frr
-from testbed.errors import CapabilityError, DriverError, LabNotFound, NameInUse, TestbedError
-from testbed.model import Lab
-from testbed.names import namespace_name
-from testbed.spec import load_topology_text
+from testbed.base.errors import CapabilityError, DriverError, LabNotFound, NameInUse, TestbedError
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.drivers.probing.machine import find_frr
+from testbed.lab.core.model import Lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.containers.engine import LABEL, ContainerEngine
+from testbed.lab.features.containers.runtimes.runtime import NodesRemain
 
 pytestmark = [pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(300)]
 

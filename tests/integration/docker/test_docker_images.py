@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.steps import StepEvent
-from testbed.drivers.images import container_images
-from testbed.drivers.images.container_images import Base, build_image, image_status, load_recipe
-from testbed.drivers.nodes.containers import ContainerEngine
-from testbed.errors import CapabilityError, DriverError
-from testbed.spec import load_topology_text
+from testbed.base.errors import CapabilityError, DriverError
+from testbed.lab.core.deploy.steps import StepEvent
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.containers.engine import ContainerEngine
+from testbed.lab.features.containers.images import container_images
+from testbed.lab.features.containers.images.container_images import Base, build_image, image_status, load_recipe
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,7 +55,7 @@ def test_what_is_up_to_date_is_not_built_again(client: ContainerEngine, sandbox:
 def test_a_change_of_any_input_is_seen(client: ContainerEngine, checkout: Path) -> None:
     assert image_status(client, "host", checkout).state == "current"
     assert image_status(client, "switch", checkout).state == "current"
-    source = checkout / "testbed/agent/agent.py"
+    source = checkout / "testbed/endpoints/agent.py"
     source.write_text(source.read_text() + "\n")
     assert image_status(client, "host", checkout).state == "outdated"
     assert image_status(client, "switch", checkout).state == "current"

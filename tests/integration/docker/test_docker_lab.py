@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.runtimes.docker import LiveContainers
-from testbed.deploy.watch.check import check_lab
-from testbed.drivers.nodes.containers import CAPABILITIES, NODE_LABEL, ContainerEngine
-from testbed.model import NodeKind
-from testbed.names import namespace_name
-from testbed.spec import load_topology_text
-from testbed.spec.topology.containers import CAPABILITIES as ALL_CAPABILITIES
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.model import NodeKind
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.containers.engine import CAPABILITIES, NODE_LABEL, ContainerEngine
+from testbed.lab.features.containers.runtimes.docker import LiveContainers
+from testbed.lab.features.containers.schema import CAPABILITIES as ALL_CAPABILITIES
 
 pytestmark = [pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(600)]
 

@@ -19,8 +19,13 @@ from outages import FLOWS, Running, running
 from shared_lab import SharedLab
 from waiting import until
 
-from testbed.deploy.isolation.arena import Arena, Fate
-from testbed.deploy.isolation.attacks import (
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.nftables import NetfilterSocket, remove_table
+from testbed.base.linux.rtnetlink import mac_bytes
+from testbed.base.names import namespace_name
+from testbed.lab.checks.isolation.arena import Arena, Fate
+from testbed.lab.checks.isolation.attacks import (
     ATTACKS,
     Attack,
     ForeignSource,
@@ -29,24 +34,19 @@ from testbed.deploy.isolation.attacks import (
     GatewaySource6,
     MacFlood,
 )
-from testbed.deploy.isolation.check import check_isolation, warm_up
-from testbed.deploy.isolation.sites import Site, find_sites
-from testbed.deploy.link_groups import missing_members, read_link_groups
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.power import power_off, power_on
-from testbed.deploy.watch.check import CheckStatus
-from testbed.deploy.watch.overlay import read_missing
-from testbed.deploy.watch.sessions import missing_sessions
-from testbed.deploy.watch.tenants import probe_isolation, probe_tenants
-from testbed.drivers.netlink import guards
-from testbed.drivers.netlink.nftables import NetfilterSocket, remove_table
-from testbed.drivers.netlink.rtnetlink import mac_bytes
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.model import NO_GUARDS, Guard
-from testbed.names import namespace_name
-from testbed.plan.operations import GuardSwitch, SetNeighbour
-from testbed.spec import load_topology_text
+from testbed.lab.checks.isolation.check import check_isolation, warm_up
+from testbed.lab.checks.isolation.sites import Site, find_sites
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.power import power_off, power_on
+from testbed.lab.core.deploy.watch.check import CheckStatus
+from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.model import NO_GUARDS, Guard
+from testbed.lab.core.plan.operations import GuardSwitch, SetNeighbour
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.guards import apply as guards
+from testbed.lab.features.mlag.apply import missing_members, read_link_groups
+from testbed.lab.features.overlay.watch import read_missing
+from testbed.lab.features.overlay.watch_tenants import probe_isolation, probe_tenants
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "mlag-tenants.yml"

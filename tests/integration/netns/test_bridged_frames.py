@@ -10,8 +10,8 @@ import pytest
 from switch_ports import DSCP, FRAME, PORT, RDMA, PortLab, received, send
 from waiting import WAIT_S, until
 
-from testbed.drivers.probing.kernel_probe import probe_kernel
-from testbed.spec import load_topology_text
+from testbed.lab.core.drivers.probing.kernel_probe import probe_kernel
+from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

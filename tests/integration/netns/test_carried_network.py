@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.check import CheckResult, CheckStatus, check_lab
-from testbed.deploy.watch.tenants import probe_isolation
-from testbed.model.scenario import Ranks, Transport, TransportKind
-from testbed.names import namespace_name
-from testbed.scenario.placed.placement import place_ranks
-from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.spec import load_topology_text
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, check_lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.overlay.watch_tenants import probe_isolation
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.placed.placement import place_ranks
+from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.patterns import generate_permutation
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy import routing
-from testbed.deploy.live import RunningLab
-from testbed.drivers.routing import vty
-from testbed.drivers.routing.frr import configuration_file
-from testbed.fabric.params import BfdParams, RoutingParams
-from testbed.model import Protocol
-from testbed.render import SwitchConfig, render_switch
-from testbed.units import Duration
+from testbed.base.linux import vty
+from testbed.base.units import Duration
+from testbed.lab.core.deploy import routing
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.drivers.routing.frr import configuration_file
+from testbed.lab.core.fabric.params import BfdParams, RoutingParams
+from testbed.lab.core.model import Protocol
+from testbed.lab.core.render import SwitchConfig, render_switch
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.watch.check import check_lab
-from testbed.deploy.watch.probe import Probe, Prober
-from testbed.model import Lab, Protocol
-from testbed.plan import plan_lab
-from testbed.spec import load_topology
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.deploy.watch.probe import Probe, Prober
+from testbed.lab.core.model import Lab, Protocol
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.schema.load import load_topology
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -112,7 +112,7 @@ def test_a_host_sends_through_the_rail_whose_address_it_uses(sandbox: Any) -> No
 
 def test_deployed_labs_are_what_the_plan_says(sandbox: Any) -> None:
     """Every interface, address, MAC, MTU and shaped rate read back from the kernel."""
-    from testbed.drivers.nodes.netns import NetnsKernel
+    from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 
     lab = sandbox.deploy(sandbox.model(), wait=False).lab
     assert plan_lab(lab.model, slot=lab.record.slot, k=lab.record.k) == lab.plan

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy import lifecycle
-from testbed.deploy.records.state import StateDirectory
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.probing.machine import find_frr
-from testbed.errors import CapabilityError, TestbedError
+from testbed.base.errors import CapabilityError, TestbedError
+from testbed.base.linux import syscalls
+from testbed.lab.core.deploy import lifecycle
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.drivers.probing.machine import find_frr
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -27,14 +27,14 @@ PAGE_BYTES = 4096
 # Everything is imported, then root's rights go: the interpreter may lie where nobody else can read.
 WITHOUT_ROOT = """
 import logging, os, sys
-import testbed.cli.lab_choice, testbed.cli.progress, testbed.deploy.lifecycle, testbed.deploy.scale
-import testbed.drivers.nodes.mininet_package, testbed.plan.link_delays
+import testbed.cli.lab_choice, testbed.cli.progress, testbed.lab.core.deploy.lifecycle, testbed.lab.core.deploy.scale
+import testbed.lab.features.mininet.package, testbed.lab.core.plan.link_delays
 from pathlib import Path
 from testbed.cli.app import main
 from testbed.cli.output import console, error_console
 console().print("", end=""), error_console().print("", end="")
-from testbed.model.codec import encode_lab
-from testbed.spec import load_topology
+from testbed.lab.core.model.codec import encode_lab
+from testbed.lab.core.schema import load_topology
 encode_lab(load_topology(Path(sys.argv[1])))
 os.setgroups([])
 os.setgid(65534)

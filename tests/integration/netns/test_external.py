@@ -12,28 +12,27 @@ from typing import Any
 import pytest
 from waiting import until
 
+from testbed.base.linux import syscalls, vty
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.nftables import NetfilterSocket, remove_table
+from testbed.base.names import namespace_name
 from testbed.cli.counters.guard_rows import guard_rows
-from testbed.deploy.isolation.arena import Arena, Fate
-from testbed.deploy.isolation.attacks import ATTACKS
-from testbed.deploy.isolation.reachability import Protocol, intended_matrix, reached
-from testbed.deploy.isolation.sites import find_sites
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.password import bgp_password
-from testbed.deploy.routing import start_routing, stop_routing
-from testbed.deploy.watch.guards import read_dropped
-from testbed.deploy.watch.overlay import missing_lines, read_missing
-from testbed.drivers.netlink.nftables import NetfilterSocket, remove_table
-from testbed.drivers.netlink.policies import BORDER_TABLE, border_messages
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.drivers.nodes.unsigned import UnsignedCount
-from testbed.drivers.routing import vty
-from testbed.model.scenario import Ranks, Transport
-from testbed.names import namespace_name
-from testbed.plan.overlay.policy_operations import SetBorder
-from testbed.scenario.placed.placement import place_ranks
-from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.spec import load_topology_text
+from testbed.lab.checks.isolation.arena import Arena, Fate
+from testbed.lab.checks.isolation.attacks import ATTACKS
+from testbed.lab.checks.isolation.reachability import Protocol, intended_matrix, reached
+from testbed.lab.checks.isolation.sites import find_sites
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.password import bgp_password
+from testbed.lab.core.deploy.routing import start_routing, stop_routing
+from testbed.lab.core.drivers.nodes.unsigned import UnsignedCount
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.guards.watch import read_dropped
+from testbed.lab.features.overlay.plan.policy_operations import SetBorder
+from testbed.lab.features.overlay.policies_nft import BORDER_TABLE, border_messages
+from testbed.lab.features.overlay.watch import missing_lines, read_missing
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.placed.placement import place_ranks
+from testbed.run.schema.model import Ranks, Transport
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

@@ -11,13 +11,14 @@ from contextlib import ExitStack
 import pytest
 from agent_io_fakes import EV, datagram, own_address
 
-from testbed.agent import SocketConfig, SocketGroup, options
-from testbed.agent.agent import Agent
-from testbed.transport.datagram import DONT_FRAGMENT, Incoming
-from testbed.transport.roce.config import RoceConfig
-from testbed.transport.roce.memory import ALL_ACCESS
-from testbed.transport.roce.packets.opcodes import UDP_PORT
-from testbed.transport.roce.work import RemoteBuffer
+from testbed.base.linux import socket_options as options
+from testbed.endpoints.agent import Agent
+from testbed.endpoints.sockets import SocketConfig, SocketGroup
+from testbed.protocols.datagram import DONT_FRAGMENT, Incoming
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.memory import ALL_ACCESS
+from testbed.protocols.roce.packets.opcodes import UDP_PORT
+from testbed.protocols.roce.work import RemoteBuffer
 
 pytestmark = [pytest.mark.netns]
 

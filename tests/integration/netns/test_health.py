@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 from waiting import until
 
-from testbed.deploy.lifecycle import DeployOptions, deploy_lab
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.journal import LabState
-from testbed.deploy.routing import start_routing, stop_routing
-from testbed.deploy.steps import StepEvent
-from testbed.deploy.watch.check import CheckReport, CheckStatus, check_lab
-from testbed.deploy.watch.events import EventStream, LabEvent
-from testbed.deploy.watch.sessions import BgpSession, read_sessions
-from testbed.drivers.nodes.processes import kill_all
-from testbed.drivers.routing import vty
-from testbed.drivers.routing.frr import DaemonLauncher, DaemonSet
-from testbed.errors import ConvergenceError, DriverError
+from testbed.base.errors import ConvergenceError, DriverError
+from testbed.base.linux import vty
+from testbed.base.linux.processes import kill_all
+from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import LabState
+from testbed.lab.core.deploy.routing import start_routing, stop_routing
+from testbed.lab.core.deploy.steps import StepEvent
+from testbed.lab.core.deploy.watch.check import CheckReport, CheckStatus, check_lab
+from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
+from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
+from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.isolation.check import check_isolation
-from testbed.deploy.isolation.management import Way, management_shots, shoot
-from testbed.deploy.services import read_services
-from testbed.deploy.watch.check import check_lab
-from testbed.drivers.netlink.management import TABLE, management_messages
-from testbed.drivers.netlink.nftables import NFPROTO_IPV4, NetfilterSocket, remove_table
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.plan.management.management_plan import GuardManagement
-from testbed.spec import load_topology_text
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.nftables import NFPROTO_IPV4, NetfilterSocket, remove_table
+from testbed.lab.checks.isolation.check import check_isolation
+from testbed.lab.checks.isolation.management import Way, management_shots, shoot
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.management.apply import TABLE, management_messages
+from testbed.lab.features.management.plan.management_plan import GuardManagement
+from testbed.lab.features.management.services_apply import read_services
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

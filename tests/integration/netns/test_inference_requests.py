@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.interrupt import Interrupt
-from testbed.model.scenario import Transport
-from testbed.plan.operations import PortPlan
-from testbed.scenario.run.requests import RequestsMeasured
-from testbed.scenario.run.workers import SharedWorkers, WorkerFailed
-from testbed.scenario.run.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
+from testbed.base.interrupt import Interrupt
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.emulated.requests import RequestsMeasured
+from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
+from testbed.run.emulated.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
+from testbed.run.schema.model import Transport
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests

@@ -9,25 +9,25 @@ from typing import Any
 
 import pytest
 
-from testbed.collect.lab_reader import LabReader
-from testbed.collect.openmetrics import render_metrics
-from testbed.deploy.isolation.attacks import ATTACKS
-from testbed.deploy.isolation.check import AttackResult, IsolationReport, check_isolation
-from testbed.deploy.isolation.reachability import Matrix, Protocol, intended_matrix, reached, service_matrices
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.guards import read_dropped
-from testbed.drivers.netlink.guards import GuardCounter, guard_messages, read_guards
-from testbed.drivers.netlink.nftables import NetfilterSocket, remove_table
-from testbed.drivers.netlink.policies import TABLE, DeniedCounter, policy_messages, read_denied
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.errors import DriverError
-from testbed.model import Guard, Guards, Service, ServiceProtocol
-from testbed.names import namespace_name
-from testbed.plan.operations import AddRule, GuardedPort, GuardSwitch
-from testbed.plan.overlay.policy_operations import SetPolicy
-from testbed.spec import load_topology_text
+from testbed.base.errors import DriverError
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.nftables import NetfilterSocket, remove_table
+from testbed.base.names import namespace_name
+from testbed.lab.checks.isolation.attacks import ATTACKS
+from testbed.lab.checks.isolation.check import AttackResult, IsolationReport, check_isolation
+from testbed.lab.checks.isolation.reachability import Matrix, Protocol, intended_matrix, reached, service_matrices
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.model import Guard, Guards, Service, ServiceProtocol
+from testbed.lab.core.plan.operations import AddRule, GuardedPort, GuardSwitch
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.guards.apply import GuardCounter, guard_messages, read_guards
+from testbed.lab.features.guards.watch import read_dropped
+from testbed.lab.features.overlay.plan.policy_operations import SetPolicy
+from testbed.lab.features.overlay.policies_nft import TABLE, DeniedCounter, policy_messages, read_denied
+from testbed.lab.observe.lab_reader import LabReader
+from testbed.lab.observe.openmetrics import render_metrics
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

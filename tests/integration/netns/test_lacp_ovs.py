@@ -17,10 +17,10 @@ import pytest
 from open_vswitch import BRIDGE, OpenVSwitch
 from waiting import until
 
-from testbed.drivers.nodes.namespaces import identities_of
-from testbed.drivers.nodes.processes import kill_processes, package_environment, processes_in
-from testbed.lag.configuration import PROCESS_NAME, HostAggregate, LagConfiguration, MemberPort
-from testbed.lag.node import read_status
+from testbed.base.linux.namespaces import identities_of
+from testbed.base.linux.processes import kill_processes, package_environment, processes_in
+from testbed.daemons.lag.configuration import PROCESS_NAME, HostAggregate, LagConfiguration, MemberPort
+from testbed.daemons.lag.node import read_status
 
 pytestmark = [pytest.mark.netns, pytest.mark.ovs]
 SYSTEM = "02:00:00:00:00:07"
@@ -87,7 +87,7 @@ def test_a_host_of_ours_and_a_bond_of_open_vswitch(tmp_path: Path) -> None:
             members=members,
         )
         LagConfiguration(directory=tmp_path, nodes=(aggregate,)).write(tmp_path / "groups.json")
-        command = [sys.executable, "-m", "testbed.lag", str(tmp_path / "groups.json")]
+        command = [sys.executable, "-m", "testbed.daemons.lag", str(tmp_path / "groups.json")]
         subprocess.run(command, check=True, env=package_environment(), cwd="/")
 
         def in_sync() -> list[str]:

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from waiting import until
 
-from testbed.deploy import neighbours
-from testbed.deploy.lifecycle import LabExists
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.journal import Journal, LabState
-from testbed.deploy.watch.check import check_lab
-from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
-from testbed.errors import LabNotFound, NameInUse
-from testbed.names import namespace_name
-from testbed.spec import load_topology
+from testbed.base.errors import LabNotFound, NameInUse
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy import neighbours
+from testbed.lab.core.deploy.lifecycle import LabExists
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import Journal, LabState
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.schema.load import load_topology
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

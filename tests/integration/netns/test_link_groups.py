@@ -11,15 +11,15 @@ from open_vswitch import BRIDGE, OpenVSwitch
 from outages import running
 from waiting import until
 
-from testbed.deploy.link_groups import missing_members, read_link_groups, start_link_groups
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.routing import running_daemons, start_routing
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.sessions import missing_sessions
-from testbed.drivers.nodes.processes import kill_processes
-from testbed.lag.node import NodeStatus
-from testbed.names import namespace_name
-from testbed.spec import load_topology_text
+from testbed.base.linux.processes import kill_processes
+from testbed.base.names import namespace_name
+from testbed.daemons.lag.node import NodeStatus
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.routing import running_daemons, start_routing
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.mlag.apply import missing_members, read_link_groups, start_link_groups
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "mlag-hosts.yml"

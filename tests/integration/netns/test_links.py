@@ -9,28 +9,27 @@ from typing import Any
 import pytest
 from waiting import until
 
+from testbed.base.errors import CapabilityError
+from testbed.base.linux import rtnetlink, syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.base.units import Duration, Rate
 from testbed.cli.labs.graph import graph as draw_graph
 from testbed.cli.labs.inspect_views import show_view
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.nodes.link_conditions import read_conditions
 from testbed.cli.output import Format
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.check import CheckStatus
-from testbed.deploy.watch.rtt import measure_rtt
-from testbed.drivers.netlink import netem as wire
-from testbed.drivers.netlink import rtnetlink
-from testbed.drivers.netlink.rtnetlink import RouteSocket
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.drivers.probing.kernel_probe import probe_kernel
-from testbed.errors import CapabilityError
-from testbed.fabric.params import UplinkParams
-from testbed.model import Delay, DelayBy
-from testbed.model.qos import QosPolicy, QosProfile, TrafficClass
-from testbed.plan.link_delays import delay_operation
-from testbed.plan.operations import DelayPort
-from testbed.units import Duration, Rate
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckStatus
+from testbed.lab.core.deploy.watch.rtt import measure_rtt
+from testbed.lab.core.drivers.netlink import netem as wire
+from testbed.lab.core.drivers.probing.kernel_probe import probe_kernel
+from testbed.lab.core.fabric.params import UplinkParams
+from testbed.lab.core.model import Delay, DelayBy
+from testbed.lab.core.model.qos import QosPolicy, QosProfile, TrafficClass
+from testbed.lab.core.plan.link_delays import delay_operation
+from testbed.lab.core.plan.operations import DelayPort
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -10,30 +10,30 @@ from typing import Any
 
 import pytest
 
-from testbed.collect.lab_reader import LabReader
-from testbed.collect.openmetrics import render_metrics
-from testbed.deploy.isolation.check import check_isolation
-from testbed.deploy.isolation.frames import arp_request
-from testbed.deploy.isolation.management import Shot, Way, management_shots, shoot
-from testbed.deploy.links.changes import LinkControl
-from testbed.deploy.watch.check import check_lab
-from testbed.deploy.watch.management import probe_management
-from testbed.drivers.netlink.guards import TABLE as PORT_TABLE
-from testbed.drivers.netlink.guards import guard_messages
-from testbed.drivers.netlink.management import TABLE, management_messages
-from testbed.drivers.netlink.nftables import NFPROTO_IPV4, NetfilterSocket, remove_table
-from testbed.drivers.netlink.rtnetlink import mac_bytes
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.drivers.nodes.raw_ports import RawPorts
-from testbed.model.scenario import Fault
-from testbed.names import namespace_name
-from testbed.plan.management.management_plan import GuardManagement
-from testbed.plan.operations import GuardSwitch, SetBridgePort
-from testbed.scenario.faults.lab_fault import FaultSite
-from testbed.scenario.faults.registry import fault_findings, lab_fault
-from testbed.spec import load_topology_text
-from testbed.units import Duration
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.nftables import NFPROTO_IPV4, NetfilterSocket, remove_table
+from testbed.base.linux.rtnetlink import mac_bytes
+from testbed.base.names import namespace_name
+from testbed.base.units import Duration
+from testbed.lab.checks.isolation.check import check_isolation
+from testbed.lab.checks.isolation.frames import arp_request
+from testbed.lab.checks.isolation.management import Shot, Way, management_shots, shoot
+from testbed.lab.core.deploy.links.changes import LinkControl
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.drivers.nodes.raw_ports import RawPorts
+from testbed.lab.core.plan.operations import GuardSwitch, SetBridgePort
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.guards.apply import TABLE as PORT_TABLE
+from testbed.lab.features.guards.apply import guard_messages
+from testbed.lab.features.management.apply import TABLE, management_messages
+from testbed.lab.features.management.plan.management_plan import GuardManagement
+from testbed.lab.features.management.watch import probe_management
+from testbed.lab.observe.lab_reader import LabReader
+from testbed.lab.observe.openmetrics import render_metrics
+from testbed.run.faults.lab_fault import FaultSite
+from testbed.run.faults.registry import fault_findings, lab_fault
+from testbed.run.schema.model import Fault
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -17,18 +17,18 @@ from typing import Any
 import mininet_script
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.steps import ignore_steps
-from testbed.deploy.watch.check import check_lab
-from testbed.deploy.watch.converge import ConvergenceWatch
-from testbed.drivers.nodes.kernel import ObservedNode
-from testbed.drivers.nodes.mininet_package import DEBIAN_PACKAGE, find_mininet
-from testbed.drivers.nodes.netns import NetnsKernel
-from testbed.drivers.nodes.processes import processes_in
-from testbed.errors import CapabilityError, DriverError
-from testbed.model.scenario import Transport
-from testbed.model.transports import TransportKind
-from testbed.scenario.run.workload_runner import WorkloadRunner
+from testbed.base.errors import CapabilityError, DriverError
+from testbed.base.linux.processes import processes_in
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.steps import ignore_steps
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.drivers.nodes.kernel import ObservedNode
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.features.mininet.package import DEBIAN_PACKAGE, find_mininet
+from testbed.run.emulated.workload_runner import WorkloadRunner
+from testbed.run.schema.model import Transport
+from testbed.run.schema.transports import TransportKind
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.model.scenario import Ranks, Transport
-from testbed.model.transports import TransportKind
-from testbed.plan.operations import PortPlan
-from testbed.scenario.placed.placement import place_ranks
-from testbed.scenario.run.workers import SharedWorkers, WorkerFailed
-from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.placed.placement import place_ranks
+from testbed.run.schema.model import Ranks, Transport
+from testbed.run.schema.transports import TransportKind
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.drivers.nodes import namespaces, syscalls
+from testbed.base.linux import namespaces, syscalls
 
 pytestmark = pytest.mark.netns
 

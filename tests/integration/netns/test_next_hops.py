@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
-from testbed.drivers.netlink.neighbours import forget_neighbour, read_neighbours
-from testbed.drivers.netlink.rtnetlink import RouteSocket
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.names import namespace_name
-from testbed.plan.operations import PortPlan
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.neighbours import forget_neighbour, read_neighbours
+from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
+from testbed.lab.core.plan.operations import PortPlan
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

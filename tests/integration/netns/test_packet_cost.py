@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.packet_costs import FILE
-from testbed.model.scenario import Transport, TransportKind
-from testbed.scenario.sweep.packet_cost import packet_cost
+from testbed.lab.core.deploy.packet_costs import FILE
+from testbed.run.schema.model import Transport, TransportKind
+from testbed.run.sweep.packet_cost import packet_cost
 
 pytestmark = [pytest.mark.netns, pytest.mark.timed]
 

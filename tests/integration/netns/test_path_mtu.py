@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.check import CheckResult, CheckStatus, check_lab
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, check_lab
+from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -18,7 +18,7 @@ import pytest
 from switch_ports import RDMA, PortLab, port_lab
 from waiting import until
 
-from testbed.deploy.hash_seeds import set_hash_seeds
+from testbed.lab.core.deploy.hash_seeds import set_hash_seeds
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

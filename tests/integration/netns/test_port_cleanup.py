@@ -17,12 +17,12 @@ from ebpf_objects import ebpf_objects
 from switch_ports import PortLab, received, send
 from waiting import until
 
-from testbed.datapath.abi import ClassFlag
-from testbed.deploy.live import RunningLab
-from testbed.deploy.pausing.reaction import planned_reaction_ns
-from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
-from testbed.plan.operations import InstallPort
-from testbed.spec import load_topology
+from testbed.base.datapath.abi import ClassFlag
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
+from testbed.lab.core.plan.operations import InstallPort
+from testbed.lab.core.schema.load import load_topology
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(300)]
 

@@ -24,9 +24,9 @@ from switch_ports import (
 )
 from waiting import until
 
-from testbed.datapath.abi import CURVE_BINS_TO_KMAX
-from testbed.plan.qos.shaping import SHAPER_WINDOW_S
-from testbed.transport.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
+from testbed.base.datapath.abi import CURVE_BINS_TO_KMAX
+from testbed.lab.core.plan.qos.shaping import SHAPER_WINDOW_S
+from testbed.protocols.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

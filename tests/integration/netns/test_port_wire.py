@@ -13,7 +13,7 @@ import pytest
 from switch_ports import BULK, RDMA, PortLab, port_lab, received, send, send_until
 from waiting import WAIT_S
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

@@ -21,17 +21,17 @@ import waiting
 from pfc_frames import MAX_QUANTA, PfcFrame, decode_pfc, encode_pfc
 from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 
-from testbed.datapath import pins
-from testbed.datapath.abi import CLASSES
-from testbed.drivers.netlink.port_programs import PortInstaller
-from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY
-from testbed.plan.operations import InstallPort
-from testbed.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
-from testbed.portd import companion, remains
-from testbed.portd.attachment import LabAttachment, PortAttachment
-from testbed.portd.client import PauseAgent
-from testbed.portd.control import socket_path
-from testbed.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
+from testbed.base.datapath import pins
+from testbed.base.datapath.abi import CLASSES
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
+from testbed.daemons.portd import companion, remains
+from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.client import PauseAgent
+from testbed.daemons.portd.control import socket_path
+from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.plan.operations import InstallPort
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 
 pytestmark = pytest.mark.netns
 
@@ -426,7 +426,7 @@ def test_thousands_of_ports_attach_in_half_a_second(agent: PauseAgent, run: Path
 
 
 def _no_buffer() -> BufferPlan:
-    from testbed.model.qos import BalancingMode, HashEngine
+    from testbed.lab.core.model.qos import BalancingMode, HashEngine
 
     return BufferPlan(
         node="",
@@ -495,7 +495,7 @@ def test_an_agent_whose_starter_was_killed_leaves_nothing(run: Path) -> None:
     """A deploy that is killed while its agent starts may be undone before the agent is up."""
     reader, writer = os.pipe()
     os.close(reader)
-    process = companion.start("testbed.portd", run, ["--ready-fd", str(writer)], [writer])
+    process = companion.start("testbed.daemons.portd", run, ["--ready-fd", str(writer)], [writer])
     os.close(writer)
     assert process.wait(30) == 0
     assert not run.exists()
@@ -508,7 +508,7 @@ def test_an_agent_whose_starter_was_killed_leaves_the_directory_to_a_command_tha
     descriptor = os.open(run, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        process = companion.start("testbed.portd", run, ["--ready-fd", str(writer)], [writer])
+        process = companion.start("testbed.daemons.portd", run, ["--ready-fd", str(writer)], [writer])
         os.close(writer)
         assert process.wait(30) == 0
         assert (run / "portd.labs").is_dir()

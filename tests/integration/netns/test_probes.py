@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from testbed.collect.probe_traffic import PROBE_PORT, ProbeFlow, ProbeTraffic
-from testbed.collect.telemetry import take_snapshot
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.live import RunningLab
-from testbed.errors import DriverError
-from testbed.model.qos import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
-from testbed.plan.operations import PortPlan
-from testbed.scenario.trust.ordering import check_order
-from testbed.units import Rate
+from testbed.base.errors import DriverError
+from testbed.base.units import Rate
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model.qos import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.observe.telemetry import take_snapshot
+from testbed.run.probes.traffic import PROBE_PORT, ProbeFlow, ProbeTraffic
+from testbed.run.trust.ordering import check_order
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

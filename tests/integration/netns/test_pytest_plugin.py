@@ -120,8 +120,8 @@ def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, s
         project,
         """
         import pytest
-        from testbed.deploy import lifecycle
-        from testbed.drivers.probing.machine import find_frr
+        from testbed.lab.core.deploy import lifecycle
+        from testbed.lab.core.drivers.probing.machine import find_frr
 
         @pytest.fixture(autouse=True)
         def no_frr(monkeypatch):

@@ -18,12 +18,12 @@ from outages import udp_socket
 from switch_ports import PortLab
 from waiting import until
 
-from testbed.deploy.link_groups import missing_members, start_link_groups
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.routing import running_daemons
-from testbed.deploy.watch.tenants import probe_tenants
-from testbed.drivers.nodes.processes import kill_processes
-from testbed.spec import load_topology_text
+from testbed.base.linux.processes import kill_processes
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.routing import running_daemons
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.mlag.apply import missing_members, start_link_groups
+from testbed.lab.features.overlay.watch_tenants import probe_tenants
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

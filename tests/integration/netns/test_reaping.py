@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy import lifecycle
-from testbed.deploy.lifecycle import destroy_lab
-from testbed.drivers.nodes.processes import await_reaping
+from testbed.base.linux.processes import await_reaping
+from testbed.lab.core.deploy import lifecycle
+from testbed.lab.core.deploy.lifecycle import destroy_lab
 
 pytestmark = [pytest.mark.netns]
 

@@ -23,7 +23,7 @@ from perftest_sides import (
 )
 from tshark_output import run_tshark
 
-from testbed.transport.roce.packets.opcodes import Opcode
+from testbed.protocols.roce.packets.opcodes import Opcode
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120), pytest.mark.timed]
 

@@ -10,13 +10,13 @@ import pytest
 from outages import FLOWS, PORT, running, udp_socket
 from waiting import until
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.routing import running_daemons, start_routing
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.sessions import missing_sessions
-from testbed.drivers.nodes.processes import kill_processes
-from testbed.drivers.routing import vty
-from testbed.spec import load_topology_text
+from testbed.base.linux import vty
+from testbed.base.linux.processes import kill_processes
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.routing import running_daemons, start_routing
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "routed-hosts.yml"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.model import SCALE_UP_PRESETS
+from testbed.lab.core.model import SCALE_UP_PRESETS
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

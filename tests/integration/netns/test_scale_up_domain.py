@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from domain_lab import DomainLab, domain_lab, host_gpus
 
-from testbed.scale_up.domain.endpoint import READ, Endpoint, WindowReference
-from testbed.scale_up.domain.errors import LinkDown, WindowRefused
-from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
-from testbed.scale_up.retry import RetryConfig
+from testbed.protocols.scale_up.domain.endpoint import READ, Endpoint, WindowReference
+from testbed.protocols.scale_up.domain.errors import LinkDown, WindowRefused
+from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE
+from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.protocols.scale_up.retry import RetryConfig
 
 pytestmark = [pytest.mark.netns]
 
@@ -287,8 +287,8 @@ def test_a_wait_for_the_switch_ends_by_its_greeting_alone(tmp_path: Path) -> Non
 
 HOLDER = """
 import sys, time
-from testbed.scale_up.domain.endpoint import Endpoints
-from testbed.scale_up.domain.host_gpus import HostGpus
+from testbed.protocols.scale_up.domain.endpoint import Endpoints
+from testbed.protocols.scale_up.domain.host_gpus import HostGpus
 host = HostGpus.read()
 with Endpoints(host.library) as endpoints:
     gpu = endpoints.add(host.gpu(2))

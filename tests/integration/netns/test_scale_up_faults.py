@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from domain_lab import DomainLab, domain_lab
 
-from testbed.scale_up.domain.endpoint import Endpoint, Spray, WindowReference
-from testbed.scale_up.domain.errors import TransactionTimeout
-from testbed.scale_up.domain.link import LinkSettings
-from testbed.scale_up.retry import RetryConfig
-from testbed.switchd.errors import SwitchError
+from testbed.daemons.switchd.errors import SwitchError
+from testbed.protocols.scale_up.domain.endpoint import Endpoint, Spray, WindowReference
+from testbed.protocols.scale_up.domain.errors import TransactionTimeout
+from testbed.protocols.scale_up.domain.link import LinkSettings
+from testbed.protocols.scale_up.retry import RetryConfig
 
 pytestmark = [pytest.mark.netns]
 

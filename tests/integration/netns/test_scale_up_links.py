@@ -18,26 +18,26 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tshark_output import run_tshark
 
 from testbed.api import Lab
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.units import Duration
 from testbed.cli.counters.plane_source import PlaneSource
-from testbed.collect.lab_reader import LabReader
-from testbed.collect.openmetrics import render_metrics
-from testbed.collect.port_table import NothingSelected
-from testbed.collect.scale_up.balance import balance_domains
-from testbed.collect.scale_up.reading import DomainReading, read_domains
-from testbed.datapath import scale_up_domain
-from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
-from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import gpu_settings
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.planes import probe_planes
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.fabric.scale_up_links import NoSuchScaleUpLink
-from testbed.model import SCALE_UP_PRESETS, ScaleUpBy
-from testbed.model.scenario import Fault
-from testbed.scale_up.domain.endpoint import Endpoint, Endpoints
-from testbed.scenario.faults.timeline import FaultTimeline
-from testbed.units import Duration
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.model import SCALE_UP_PRESETS, ScaleUpBy
+from testbed.lab.features.scale_up.apply import gpu_settings
+from testbed.lab.features.scale_up.counters.balance import balance_domains
+from testbed.lab.features.scale_up.counters.reading import DomainReading, read_domains
+from testbed.lab.features.scale_up.links import NoSuchScaleUpLink
+from testbed.lab.features.scale_up.watch import probe_planes
+from testbed.lab.observe.lab_reader import LabReader
+from testbed.lab.observe.openmetrics import render_metrics
+from testbed.lab.observe.port_table import NothingSelected
+from testbed.protocols.scale_up.domain import build as scale_up_domain
+from testbed.protocols.scale_up.domain.endpoint import Endpoint, Endpoints
+from testbed.run.faults.timeline import FaultTimeline
+from testbed.run.schema.model import Fault
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from domain_lab import DomainLab, domain_lab, host_gpus
 
-from testbed.agent.scale_up.gpus import GpuMemory, ScaleUp
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.scale_up.domain.endpoint import READ
-from testbed.scale_up.domain.errors import OperationCancelled, WindowRefused
-from testbed.scale_up.domain.link import LinkSettings
-from testbed.transport.errors import UsageError
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.endpoints.gpus.gpus import GpuMemory, ScaleUp
+from testbed.protocols.errors import UsageError
+from testbed.protocols.scale_up.domain.endpoint import READ
+from testbed.protocols.scale_up.domain.errors import OperationCancelled, WindowRefused
+from testbed.protocols.scale_up.domain.link import LinkSettings
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(60)]
 

@@ -14,11 +14,11 @@ import pytest
 from domain_lab import DomainLab, domain_lab
 from steady_rates import begin_write, lend, open_gpus, receive_rates, serve
 
-from testbed.scale_up.domain.binding import OVERHEAD_BYTES, REGION_BYTES
-from testbed.scale_up.domain.endpoint import Endpoint
-from testbed.scale_up.domain.errors import TransactionTimeout
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
-from testbed.scale_up.retry import RetryConfig
+from testbed.protocols.scale_up.domain.binding import OVERHEAD_BYTES, REGION_BYTES
+from testbed.protocols.scale_up.domain.endpoint import Endpoint
+from testbed.protocols.scale_up.domain.errors import TransactionTimeout
+from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.protocols.scale_up.retry import RetryConfig
 from testbed.workload.oracles import scale_up_links as oracle
 
 pytestmark = [pytest.mark.netns, pytest.mark.timed]

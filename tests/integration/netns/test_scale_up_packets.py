@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from waiting import until
 
-from testbed.datapath import scale_up_domain
-from testbed.deploy.lifecycle import LabExists
-from testbed.deploy.live import RunningLab
-from testbed.deploy.power import power_off, power_on
-from testbed.deploy.scale_up import gpu_settings, start_domain_switches
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.domain_switches import dead_domains, domain_switch
-from testbed.descriptors import wait_readable
-from testbed.drivers.netlink.counters import read_counters
-from testbed.drivers.netlink.rtnetlink import RouteSocket
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.model import SCALE_UP_PRESETS, Lab, ScaleUpBy
-from testbed.scale_up.domain.endpoint import Endpoint, Endpoints
+from testbed.base.descriptors import wait_readable
+from testbed.base.linux import syscalls
+from testbed.base.linux.counters import read_counters
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.lab.core.deploy.lifecycle import LabExists
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.power import power_off, power_on
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.model import SCALE_UP_PRESETS, Lab, ScaleUpBy
+from testbed.lab.features.scale_up.apply import gpu_settings, start_domain_switches
+from testbed.lab.features.scale_up.watch_switches import dead_domains, domain_switch
+from testbed.protocols.scale_up.domain import build as scale_up_domain
+from testbed.protocols.scale_up.domain.endpoint import Endpoint, Endpoints
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from paused_incast import IDEAL_S, Thresholds, differences, through_domain, through_ports
 
-from testbed.scale_up.domain.link import FlowControl
+from testbed.protocols.scale_up.domain.link import FlowControl
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

@@ -15,8 +15,8 @@ import pytest
 from domain_lab import DomainLab, domain_lab, host_gpus
 
 from testbed.api import Lab
-from testbed.scale_up.domain.host_gpus import GPUS_VARIABLE
-from testbed.scale_up.domain.link import LinkSettings
+from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE
+from testbed.protocols.scale_up.domain.link import LinkSettings
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(60), pytest.mark.timed]
 
@@ -39,7 +39,7 @@ def start(lab: DomainLab, directory: Path, tool: str, *argv: str) -> subprocess.
     """A tool in the namespace of all GPUs, which is told of them as a lab tells its hosts."""
     path = directory / "gpus.json"
     path.write_text(host_gpus(lab, time_scale=TIME_SCALE, rtt_ns=RTT_NS).to_json())
-    words = ["ip", "netns", "exec", lab.gpu_namespace, sys.executable, "-m", "testbed.agent.perftest", tool, *argv]
+    words = ["ip", "netns", "exec", lab.gpu_namespace, sys.executable, "-m", "testbed.endpoints.perftest", tool, *argv]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": os.environ | {GPUS_VARIABLE: str(path)}}
     return subprocess.Popen(words, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
@@ -113,7 +113,7 @@ def test_tools_in_a_lab(shared_sandbox: Any, tmp_path: Path) -> None:
         box.note_daemons()
         host = lab.node("p1-s1-h1")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        tool = [sys.executable, "-m", "testbed.agent.perftest", "su_write_bw", "-s", "64k", "-n", "100"]
+        tool = [sys.executable, "-m", "testbed.endpoints.perftest", "su_write_bw", "-s", "64k", "-n", "100"]
         server = host.spawn([*tool, "--gpu", "4"], **pipes)
         try:
             out = host.run([*tool, "--gpu", "1", "--out_json_file", str(tmp_path / "out.json"), "127.0.0.1"]).stdout

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from domain_lab import DomainLab, domain_lab, mac
 
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.scale_up.domain.endpoint import Endpoint, Endpoints
-from testbed.scale_up.domain.link import LinkSettings
-from testbed.scale_up.frames import ETHERTYPE
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.protocols.scale_up.domain.endpoint import Endpoint, Endpoints
+from testbed.protocols.scale_up.domain.link import LinkSettings
+from testbed.protocols.scale_up.frames import ETHERTYPE
 
 pytestmark = [pytest.mark.netns]
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.errors import ScenarioError
-from testbed.model import SCALE_UP_PRESETS
-from testbed.model.scenario import Transport, TransportKind
-from testbed.plan.operations import PortPlan
-from testbed.scenario.run.workers import SharedWorkers
-from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.base.errors import ScenarioError
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model import SCALE_UP_PRESETS
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.emulated.workers import SharedWorkers
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.schema.model import Transport, TransportKind
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
 from testbed.workload.steps import Workload

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.live import RunningLab
-from testbed.deploy.scale_up import start_domain_switches
-from testbed.deploy.watch.domain_switches import domain_switch
-from testbed.model import SCALE_UP_PRESETS, ScaleUpBy
-from testbed.model.scenario import Transport
-from testbed.model.transports import TransportKind
-from testbed.plan.operations import PortPlan
-from testbed.scenario.run.workers import SharedWorkers, WorkerFailed, Workers
-from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model import SCALE_UP_PRESETS, ScaleUpBy
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.features.scale_up.apply import start_domain_switches
+from testbed.lab.features.scale_up.watch_switches import domain_switch
+from testbed.run.emulated.workers import SharedWorkers, WorkerFailed, Workers
+from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.schema.model import Transport
+from testbed.run.schema.transports import TransportKind
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.routing import running_daemons, start_routing
-from testbed.drivers.nodes.processes import kill_processes
-from testbed.drivers.routing.frr import CRASH_DIRECTORY
+from testbed.base.linux.processes import kill_processes
+from testbed.lab.core.deploy.routing import running_daemons, start_routing
+from testbed.lab.core.drivers.routing.frr import CRASH_DIRECTORY
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

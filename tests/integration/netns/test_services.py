@@ -21,25 +21,30 @@ import pytest
 from dhcp_client import HOST_NAME, NTP, lease
 from waiting import until
 
-from testbed import services
-from testbed.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
-from testbed.deploy.power import NoPower, is_on, power_off, power_on
-from testbed.deploy.records.state import StateBusy
-from testbed.deploy.services import missing_services, read_services, restart_services, service_places
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.events import EventStream
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.drivers.nodes.processes import processes_in
-from testbed.errors import DriverError
-from testbed.services import aaa
-from testbed.services.asking import get_json, resolve
-from testbed.services.launcher import missing_programs
-from testbed.services.redfish import ACCOUNT, password_file, system_uuid
-from testbed.services.registry import REGISTRY
-from testbed.services.service import Place
-from testbed.services.slurm import munge_directory
-from testbed.spec import load_topology_text
+from testbed.base.errors import DriverError
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.processes import processes_in
+from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
+from testbed.lab.core.deploy.power import NoPower, is_on, power_off, power_on
+from testbed.lab.core.deploy.records.state import StateBusy
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.deploy.watch.events import EventStream
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.management import services
+from testbed.lab.features.management.services import aaa
+from testbed.lab.features.management.services.asking import get_json, resolve
+from testbed.lab.features.management.services.launcher import missing_programs
+from testbed.lab.features.management.services.redfish import ACCOUNT, password_file, system_uuid
+from testbed.lab.features.management.services.registry import REGISTRY
+from testbed.lab.features.management.services.service import Place
+from testbed.lab.features.management.services.slurm import munge_directory
+from testbed.lab.features.management.services_apply import (
+    missing_services,
+    read_services,
+    restart_services,
+    service_places,
+)
 
 pytestmark = [
     pytest.mark.netns,

@@ -13,13 +13,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from testbed.cli.labs.networks_view import show_networks
 from testbed.cli.output import Format
-from testbed.collect.lab_reader import LabReader
-from testbed.collect.openmetrics import render_metrics
-from testbed.collect.port_table import tabulate_ports
-from testbed.collect.telemetry import take_snapshot
-from testbed.deploy.links.changes import LinkChange, LinkControl, LinkRefused
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.observe.lab_reader import LabReader
+from testbed.lab.observe.openmetrics import render_metrics
+from testbed.lab.observe.port_table import tabulate_ports
+from testbed.lab.observe.telemetry import take_snapshot
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

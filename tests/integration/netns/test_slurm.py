@@ -17,21 +17,21 @@ from typing import Any
 import pytest
 from waiting import until
 
-from testbed.deploy.power import power_off, power_on
-from testbed.deploy.services import (
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.processes import clean_environment
+from testbed.lab.core.deploy.power import power_off, power_on
+from testbed.lab.core.deploy.watch.events import EventStream
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.management.services.launcher import missing_programs
+from testbed.lab.features.management.services.slurm import munge_directory
+from testbed.lab.features.management.services_apply import (
     missing_services,
     read_services,
     restart_services,
     service_environment,
     service_places,
 )
-from testbed.deploy.watch.events import EventStream
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.drivers.nodes.processes import clean_environment
-from testbed.services.launcher import missing_programs
-from testbed.services.slurm import munge_directory
-from testbed.spec import load_topology_text
 
 pytestmark = [
     pytest.mark.netns,

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from testbed.agent.loop import Loop
-from testbed.deploy.live import RunningLab
-from testbed.model.scenario import Ranks, Transport, TransportKind
-from testbed.scenario.placed.placement import place_ranks
-from testbed.scenario.run.measures import RunData, compute_metrics
-from testbed.scenario.run.observation import Observation
-from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
-from testbed.spec import load_topology_text
-from testbed.storage.fio import LIST_OF_ENGINES, has_engine
-from testbed.units import ByteCount, Duration
-from testbed.worker.fio import traffic as fio_traffic
-from testbed.worker.fio.settings import JobSettings
-from testbed.worker.fio.traffic import FioTraffic
-from testbed.worker.program import Channel, Endpoint, Program, Step
-from testbed.worker.transports.nbd import NbdEnds, NbdSettings
+from testbed.base.units import ByteCount, Duration
+from testbed.endpoints.loop import Loop
+from testbed.endpoints.storage.fio import LIST_OF_ENGINES, has_engine
+from testbed.endpoints.worker.fio import traffic as fio_traffic
+from testbed.endpoints.worker.fio.settings import JobSettings
+from testbed.endpoints.worker.fio.traffic import FioTraffic
+from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
+from testbed.endpoints.worker.transports.nbd import NbdEnds, NbdSettings
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.emulated.measures import RunData, compute_metrics
+from testbed.run.emulated.observation import Observation
+from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.placed.placement import place_ranks
+from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, FioJobs, generate_checkpoint, generate_fio_jobs
 

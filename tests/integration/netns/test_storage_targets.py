@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.model.scenario import Ranks, Transport, TransportKind
-from testbed.scenario.placed.placement import place_ranks
-from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.placed.placement import place_ranks
+from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.metrics.run_samples import BatchTimes
 from testbed.workload.reads import with_requests
 from testbed.workload.steps import Compute, Workload

@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 from waiting import until
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.power import power_off, power_on
-from testbed.deploy.services import missing_services, read_services, restart_services, service_places
-from testbed.services.aaa import ADMIN, OPERATOR, password_file
-from testbed.services.launcher import missing_programs
-from testbed.services.service import Place
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.power import power_off, power_on
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.management.services.aaa import ADMIN, OPERATOR, password_file
+from testbed.lab.features.management.services.launcher import missing_programs
+from testbed.lab.features.management.services.service import Place
+from testbed.lab.features.management.services_apply import (
+    missing_services,
+    read_services,
+    restart_services,
+    service_places,
+)
 
 WANTED = ("ssh", "bmp", "aaa")
 pytestmark = [

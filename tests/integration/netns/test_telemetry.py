@@ -18,10 +18,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from testbed.api import Lab
-from testbed.collect.port_table import tabulate_ports
-from testbed.collect.reconcile import Balance, reconcile
-from testbed.collect.sampler import Sampler
-from testbed.collect.telemetry import queue_rows, spray_rows, take_snapshot, utilisation
+from testbed.lab.observe.port_table import tabulate_ports
+from testbed.lab.observe.reconcile import Balance, reconcile
+from testbed.lab.observe.sampler import Sampler
+from testbed.lab.observe.telemetry import queue_rows, spray_rows, take_snapshot, utilisation
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(120), pytest.mark.timed]
 

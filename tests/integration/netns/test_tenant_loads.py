@@ -8,10 +8,10 @@ import pytest
 from waiting import until
 
 from testbed.api.scenarios import run_on_lab
-from testbed.deploy.live import RunningLab
-from testbed.deploy.watch.guards import read_dropped
-from testbed.results import Outcome
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.guards.watch import read_dropped
+from testbed.record.record import Outcome
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

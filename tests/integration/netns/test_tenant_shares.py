@@ -17,8 +17,8 @@ from outages import udp_socket
 from switch_ports import PortLab
 from waiting import until
 
-from testbed.names import namespace_name
-from testbed.spec import load_topology_text
+from testbed.base.names import namespace_name
+from testbed.lab.core.schema.load import load_topology_text
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

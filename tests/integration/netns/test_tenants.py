@@ -18,19 +18,19 @@ import pytest
 from shared_lab import SharedLab
 from waiting import until
 
-from testbed.deploy.links.changes import LinkChange, set_link
-from testbed.deploy.live import RunningLab
-from testbed.deploy.routing import start_routing, stop_routing
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.events import EventStream
-from testbed.deploy.watch.keeper import start_keeper
-from testbed.deploy.watch.overlay import missing_lines, read_missing
-from testbed.deploy.watch.sessions import missing_sessions
-from testbed.drivers.nodes.processes import kill_processes, processes_in
-from testbed.drivers.routing.vty import ask_json, configure
-from testbed.keeper.configuration import PROCESS_NAME
-from testbed.names import namespace_name
-from testbed.spec import load_topology_text
+from testbed.base.linux.processes import kill_processes, processes_in
+from testbed.base.linux.vty import ask_json, configure
+from testbed.base.names import namespace_name
+from testbed.daemons.keeper.configuration import PROCESS_NAME
+from testbed.lab.core.deploy.links.changes import LinkChange, set_link
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.routing import start_routing, stop_routing
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.deploy.watch.events import EventStream
+from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.overlay.keeper import start_keeper
+from testbed.lab.features.overlay.watch import missing_lines, read_missing
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from testbed.agent import Loop, Marking, SocketConfig, SocketGroup
-from testbed.agent.pacing import Pacer
-from testbed.agent.sockets import HAS_MOVER
-from testbed.drivers.netlink.offload import ethtool_family, features_off, generic_socket
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.transport.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
-from testbed.transport.uet.packets.codes import UDP_PORT
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.offload import ethtool_family, features_off, generic_socket
+from testbed.endpoints.loop import Loop
+from testbed.endpoints.pacing import Pacer
+from testbed.endpoints.sockets import HAS_MOVER, Marking, SocketConfig, SocketGroup
+from testbed.protocols.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
+from testbed.protocols.uet.packets.codes import UDP_PORT
 
 pytestmark = pytest.mark.netns
 

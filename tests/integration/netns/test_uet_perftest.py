@@ -22,7 +22,7 @@ from perftest_sides import (
     output_of,
 )
 
-from testbed.transport.uet.packets.codes import PdsType
+from testbed.protocols.uet.packets.codes import PdsType
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(120), pytest.mark.timed]
 

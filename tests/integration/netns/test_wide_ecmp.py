@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.fabric import equal_cost_paths
-from testbed.fabric.forwarding.next_hops import MAX_ECMP
-from testbed.fabric.params import BfdParams, RoutingParams, UplinkParams
-from testbed.model import End
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.fabric import equal_cost_paths
+from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
+from testbed.lab.core.fabric.params import BfdParams, RoutingParams, UplinkParams
+from testbed.lab.core.model import End
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from testbed.deploy.congestion_control import read_congestion_controls
-from testbed.deploy.live import RunningLab
-from testbed.errors import CapabilityError
-from testbed.interrupt import Interrupt
-from testbed.model.scenario import Transport, TransportKind
-from testbed.plan.operations import PortPlan
-from testbed.scenario.run.workers import WorkerFailed
-from testbed.scenario.run.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
-from testbed.scenario.transports.registry import transport_on
+from testbed.base.errors import CapabilityError
+from testbed.base.interrupt import Interrupt
+from testbed.lab.core.deploy.congestion_control import read_congestion_controls
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.emulated.workers import WorkerFailed
+from testbed.run.emulated.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
+from testbed.run.schema.model import Transport, TransportKind
+from testbed.run.transports.registry import transport_on
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import CollectiveOperation
@@ -123,7 +123,7 @@ def test_the_ports_are_the_planned_ones(lab: RunningLab) -> None:
 
 def test_a_corrupted_byte_is_found(lab: RunningLab, monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker has another seed for its input, as memory with a fault would."""
-    from testbed.scenario.run import workload_runner as module
+    from testbed.run.emulated import workload_runner as module
 
     real = module.encode_program
 

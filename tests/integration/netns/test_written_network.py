@@ -8,12 +8,12 @@ import pytest
 from forwarding import forwarded
 from waiting import until
 
-from testbed.deploy.links.changes import LinkChange, LinkControl
-from testbed.deploy.watch.check import CheckStatus, check_lab
-from testbed.deploy.watch.sessions import missing_sessions
-from testbed.model.scenario import Transport, TransportKind
-from testbed.scenario.run.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
+from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.schema.model import Transport, TransportKind
 from testbed.workload.patterns import generate_point_to_point
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

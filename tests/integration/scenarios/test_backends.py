@@ -13,7 +13,7 @@ from __future__ import annotations
 import pytest
 from scenario_runs import ScenarioRuns, in_band, simulation_over_emulation
 
-from testbed.results import Backend, Outcome
+from testbed.record.record import Backend, Outcome
 
 IN_CI = ("incast-trimming",)
 """The others run with `--everything`."""

@@ -14,7 +14,7 @@ import warnings
 import pytest
 from scenario_runs import SCENARIOS, ScenarioRuns
 
-from testbed.results import Backend, Outcome
+from testbed.record.record import Backend, Outcome
 
 HERE = [path.stem for path in sorted(SCENARIOS.glob("*.yml")) if "# testbed --on vm run" not in path.read_text()]
 IN_CI = ("incast-trimming", "rail-switch-fails", "whole-datacentre")

@@ -21,12 +21,13 @@ from pathlib import Path
 import fake_qemu
 import pytest
 
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
+from testbed.base.files import CHECKOUT
 from testbed.vm import emulator
 from testbed.vm.emulator import Emulator, find_emulator, kvm_lacks
 from testbed.vm.errors import ConnectionLost, ImageError, MachineError
 from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, Image
-from testbed.vm.image.recipe import CHECKOUT, load_recipe
+from testbed.vm.image.recipe import load_recipe
 from testbed.vm.image.vagrant_box import write_box
 from testbed.vm.machine import Machine, machines
 from testbed.vm.remote import target as remote

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from ssh_server import SshServer
 
-from testbed.deploy.records.labdir import ORIGIN_FILE
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
+from testbed.lab.core.deploy.records.labdir import ORIGIN_FILE
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.keys import make_keys
 from testbed.vm.remote import tethered_command as errand
@@ -35,11 +35,11 @@ needs_root = pytest.mark.skipif(
 LABS_THERE = """
 import sys
 from pathlib import Path
-from testbed.deploy.records.journal import Journal
-from testbed.deploy.records.labdir import remove_paths
+from testbed.lab.core.deploy.records.journal import Journal
+from testbed.lab.core.deploy.records.labdir import remove_paths
 state, verb, *names = sys.argv[1:]
 if verb == "--version":
-    from testbed.version import __version__
+    from testbed.base.version import __version__
     print("testbed", __version__)
 for name in names:
     journal = Journal(Path(state) / name)

@@ -21,9 +21,9 @@ LIMIT_S, INTERVAL_S = 0.3, 0.05
 """Of the time without service by link state, and between two pings."""
 _OUTAGE = f"""
 import json, re, signal, subprocess, sys, time
-from testbed.deploy.link_groups import missing_members
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
+from testbed.lab.features.mlag.apply import missing_members
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 lab = RunningLab.open("bonds", StateDirectory())
 run = lab.state.run_directory(lab.name)

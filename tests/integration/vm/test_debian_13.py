@@ -51,8 +51,8 @@ def test_the_scenario_of_the_demo(debian: ForeignRoot) -> None:
 
 def test_transports_are_compiled(debian: ForeignRoot) -> None:
     """By its compiler, for its Python."""
-    debian.check("env", "--unset=TESTBED_PURE", ".venv/bin/python", "-m", "testbed.compiled", timeout_s=1500)
-    code = "from testbed.compiled.finder import is_compiled; print(is_compiled())"
+    debian.check("env", "--unset=TESTBED_PURE", ".venv/bin/python", "-m", "testbed.base.compiled", timeout_s=1500)
+    code = "from testbed.protocols import is_compiled; print(is_compiled())"
     assert debian.check("env", "--unset=TESTBED_PURE", ".venv/bin/python", "-c", code).strip() == "True"
 
 

@@ -44,10 +44,10 @@ FREED_WITHIN_S = 30
 FRAME_BYTES = 4514
 _CURVE = """
 import json, sys
-from testbed.collect.marking import marking_curves, read_marks
-from testbed.collect.port_table import tabulate_ports
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
+from testbed.run.emulated.marking import marking_curves, read_marks
+from testbed.lab.observe.port_table import tabulate_ports
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
 import numpy as np
 name, class_name = sys.argv[1:]
 lab = RunningLab.open(name, StateDirectory())

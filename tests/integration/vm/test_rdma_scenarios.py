@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from lab_vm import CHECKOUT, LabVm, run_scenario
 
-from testbed.model.scenario import TransportKind
-from testbed.spec.scenario.file import load_scenario
+from testbed.run.schema.file import load_scenario
+from testbed.run.schema.model import TransportKind
 
 pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(2700)]
 

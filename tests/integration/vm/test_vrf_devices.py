@@ -22,10 +22,10 @@ OURS = "192.0.2.1"
 """An address of a leaf that no guard knows (TEST-NET-1)."""
 _RESTART = f"""
 import time
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.routing import start_routing, stop_routing
-from testbed.deploy.watch.overlay import missing_lines
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.routing import start_routing, stop_routing
+from testbed.lab.features.overlay.watch import missing_lines
 lab = RunningLab.open("tenants", StateDirectory())
 run = lab.state.run_directory(lab.name)
 stop_routing(lab, "{LEAF}")

@@ -18,11 +18,11 @@ from nvme_pair import (
     some_target,
 )
 
-from testbed.transport.nvme.codes import IoOpcode
-from testbed.transport.nvme.commands import Sqe, read_command, write_command
-from testbed.transport.nvme.config import ControllerConfig, HostConfig
-from testbed.transport.nvme.connection import Connection
-from testbed.transport.nvme.host_queue import HostRequest
+from testbed.protocols.nvme.codes import IoOpcode
+from testbed.protocols.nvme.commands import Sqe, read_command, write_command
+from testbed.protocols.nvme.config import ControllerConfig, HostConfig
+from testbed.protocols.nvme.connection import Connection
+from testbed.protocols.nvme.host_queue import HostRequest
 
 CONFIGS = st.builds(
     ControllerConfig,

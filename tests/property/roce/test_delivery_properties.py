@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from rnic_pair import RnicPair, Wire
 
-from testbed.transport.congestion.registry import CONTROLLERS
-from testbed.transport.roce.config import RoceConfig
-from testbed.transport.roce.memory import ALL_ACCESS
-from testbed.transport.roce.qp import QueuePair
-from testbed.transport.roce.work import RemoteBuffer, WorkRequest
+from testbed.protocols.congestion.registry import CONTROLLERS
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.memory import ALL_ACCESS
+from testbed.protocols.roce.qp import QueuePair
+from testbed.protocols.roce.work import RemoteBuffer, WorkRequest
 
 CASES = int(os.environ.get("TESTBED_ROCE_CASES", "60"))
 REQUESTS = 30

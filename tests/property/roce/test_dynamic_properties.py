@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from rnic_pair import SECOND, RnicPair, Wire
 
-from testbed.transport.roce.config import RoceConfig
-from testbed.transport.roce.dynamic import DynamicConnections
-from testbed.transport.roce.memory import ALL_ACCESS
-from testbed.transport.roce.rnic import Rnic
-from testbed.transport.roce.work import (
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.dynamic import DynamicConnections
+from testbed.protocols.roce.memory import ALL_ACCESS
+from testbed.protocols.roce.rnic import Rnic
+from testbed.protocols.roce.work import (
     ReceiveRequest,
     RemoteBuffer,
     WorkRequest,

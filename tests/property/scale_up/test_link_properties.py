@@ -11,9 +11,9 @@ from faulty_links import FaultyPair, Weather, hasty_retry, patient_retry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.datapath.link_layer import library
-from testbed.scale_up.frames import FrameCheck
-from testbed.scale_up.retry import FrameAction
+from testbed.protocols.scale_up.build import library
+from testbed.protocols.scale_up.frames import FrameCheck
+from testbed.protocols.scale_up.retry import FrameAction
 
 seeds = st.integers(0, 2**32)
 shares = st.sampled_from((0.0, 0.01, 0.1, 0.3))

@@ -13,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from testbed.transport.uet.atomics import COMPARE_OPCODES, apply, element_bytes
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType
+from testbed.protocols.uet.atomics import COMPARE_OPCODES, apply, element_bytes
+from testbed.protocols.uet.packets.codes import AmoOpcode, AmoType
 
 CHECKED = settings(max_examples=200, deadline=None)
 NUMPY_INTEGERS = {

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.transport.uet.packets.codes import (
+from testbed.protocols.uet.packets.codes import (
     AmoOpcode,
     AmoType,
     ControlType,
@@ -19,8 +19,8 @@ from testbed.transport.uet.packets.codes import (
     ResponseOpcode,
     ReturnCode,
 )
-from testbed.transport.uet.packets.packet import Packet, decode_packet
-from testbed.transport.uet.packets.pds import (
+from testbed.protocols.uet.packets.packet import Packet, decode_packet
+from testbed.protocols.uet.packets.pds import (
     Ack,
     CcxState,
     ControlPacket,
@@ -34,7 +34,7 @@ from testbed.transport.uet.packets.pds import (
     Uud,
     decode_pds,
 )
-from testbed.transport.uet.packets.ses import (
+from testbed.protocols.uet.packets.ses import (
     AtomicExtension,
     CswapExtension,
     DeferrableTokens,

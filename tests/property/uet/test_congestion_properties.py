@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.uet.congestion import (
+from testbed.protocols.uet.congestion import (
     CONTROLLERS,
     CcState,
     CreditScheduler,
@@ -17,9 +17,9 @@ from testbed.transport.uet.congestion import (
     NsccConfig,
     make_context,
 )
-from testbed.transport.uet.congestion.grant_share import LEAST_SHARE, GrantShare
-from testbed.transport.uet.packets.codes import NackCode
-from testbed.transport.uet.paths import PathFeedback, PathKind, make_paths
+from testbed.protocols.uet.congestion.grant_share import LEAST_SHARE, GrantShare
+from testbed.protocols.uet.packets.codes import NackCode
+from testbed.protocols.uet.paths import PathFeedback, PathKind, make_paths
 
 configs = st.builds(
     NsccConfig,

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_fabric import ALL_ACCESS, BASE_RTT_NS, JOB, NEVER_NS, PAYLOAD, RATE, Fabric, config, port_settings
 
-from testbed.transport.simulation import Impairments
-from testbed.transport.simulation.frame import Frame
-from testbed.transport.uet.atomics import Amo
-from testbed.transport.uet.memory import RemoteBuffer
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
-from testbed.transport.uet.semantics.endpoint import TaggedMessage
-from testbed.transport.uet.semantics.operations import Operation
+from testbed.protocols.simulation import Impairments
+from testbed.protocols.simulation.frame import Frame
+from testbed.protocols.uet.atomics import Amo
+from testbed.protocols.uet.memory import RemoteBuffer
+from testbed.protocols.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
+from testbed.protocols.uet.semantics.endpoint import TaggedMessage
+from testbed.protocols.uet.semantics.operations import Operation
 
 KEY, NO_KEY = 5, 6
 ROOM = 1 << 20

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.errors import UsageError
-from testbed.transport.uet.matching import ReceiveQueue
+from testbed.protocols.errors import UsageError
+from testbed.protocols.uet.matching import ReceiveQueue
 
 MAX_POSTED, MAX_UNEXPECTED, MAX_BYTES = 6, 5, 12
 NOTHING = memoryview(b"")

@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.datagram import Incoming, Outgoing, Priority
-from testbed.transport.simulation import (
+from testbed.protocols.datagram import Incoming, Outgoing, Priority
+from testbed.protocols.simulation import (
     EcnCurve,
     Impairments,
     LeafSpineSize,

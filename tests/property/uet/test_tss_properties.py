@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.transport.errors import DecodeError
-from testbed.transport.uet.packets.crc import append_crc, check_crc
-from testbed.transport.uet.security.key_derivation import DomainKey
-from testbed.transport.uet.security.replay import ReplayVerdict, ReplayWindow
-from testbed.transport.uet.security.tss import (
+from testbed.protocols.errors import DecodeError
+from testbed.protocols.uet.packets.crc import append_crc, check_crc
+from testbed.protocols.uet.security.key_derivation import DomainKey
+from testbed.protocols.uet.security.replay import ReplayVerdict, ReplayWindow
+from testbed.protocols.uet.security.tss import (
     ReplayProtection,
     SecureDomain,
     SecurityError,
     SecurityMode,
     SecurityReason,
 )
-from testbed.transport.uet.security.tss_header import Tsc, TssHeader
+from testbed.protocols.uet.security.tss_header import Tsc, TssHeader
 
 CHECKED = settings(deadline=None)
 

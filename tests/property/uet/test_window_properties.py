@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.transport.uet.delivery.tracker import SACK_BITS, ReceiveTracker, StoredResponse
-from testbed.transport.uet.delivery.window import PacketState, SendWindow, TxPacket
-from testbed.transport.uet.packets.codes import NextHeader
-from testbed.transport.uet.packets.psn import psn_add, psn_distance
+from testbed.protocols.uet.delivery.tracker import SACK_BITS, ReceiveTracker, StoredResponse
+from testbed.protocols.uet.delivery.window import PacketState, SendWindow, TxPacket
+from testbed.protocols.uet.packets.codes import NextHeader
+from testbed.protocols.uet.packets.psn import psn_add, psn_distance
 
 RESPONSE = StoredResponse(NextHeader.RESPONSE, b"")
 REACH = 150

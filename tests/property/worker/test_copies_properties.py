@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.worker.copies import InsideCopies
-from testbed.worker.program import Step
+from testbed.endpoints.worker.copies import InsideCopies
+from testbed.endpoints.worker.program import Step
 
 ONE_WAY_NS = 50
 

@@ -16,17 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopback_workers import PATIENCE_S, FakeWorkers, loopback_nics
 
-from testbed.agent.loop import Loop
-from testbed.scenario.placed.channels import plan_channels
-from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
-from testbed.scenario.run.measured import Ideals, put_together
-from testbed.scenario.run.requests import RequestsMeasured
-from testbed.units import Duration
-from testbed.worker.http import connections
-from testbed.worker.http.messages import ANSWER_HEAD, LAST_CHUNK, SERVER_PORT, encode_request, encode_token
-from testbed.worker.http.request_traffic import RequestTraffic
-from testbed.worker.program import Endpoint, Program, Request, Step
-from testbed.worker.transports.tcp import TcpSettings
+from testbed.base.units import Duration
+from testbed.endpoints.loop import Loop
+from testbed.endpoints.worker.http import connections
+from testbed.endpoints.worker.http.messages import ANSWER_HEAD, LAST_CHUNK, SERVER_PORT, encode_request, encode_token
+from testbed.endpoints.worker.http.request_traffic import RequestTraffic
+from testbed.endpoints.worker.program import Endpoint, Program, Request, Step
+from testbed.endpoints.worker.transports.tcp import TcpSettings
+from testbed.run.emulated.measured import Ideals, put_together
+from testbed.run.emulated.requests import RequestsMeasured
+from testbed.run.placed.channels import plan_channels
+from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.registry import build_workload

@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopback_workers import FakeWorkers, loopback_nics
 
-from testbed.scenario.placed.channels import ChannelRules, plan_channels
-from testbed.scenario.placed.placed_workload import PlacedWorkload, compile_programs
-from testbed.worker.nvme.layout import STEP_BYTES
-from testbed.worker.nvme.settings import NvmeTcpSettings
-from testbed.worker.transports import nvme_tcp
+from testbed.endpoints.worker.nvme.layout import STEP_BYTES
+from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
+from testbed.endpoints.worker.transports import nvme_tcp
+from testbed.run.placed.channels import ChannelRules, plan_channels
+from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.workload.steps import Workload
 from testbed.workload.storage import Checkpoint, generate_checkpoint
 

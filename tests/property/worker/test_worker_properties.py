@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopback_workers import FakeWorkers, loopback_nics
 
-from testbed.plan.operations import PortPlan
-from testbed.scenario.placed.channels import CONNECTIONS, ChannelRules, plan_channels
-from testbed.scenario.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.scenario.placed.scale_up import ScaleUpDomains
-from testbed.worker.program import ScaleUpLinks, Settings
-from testbed.worker.transports.roce import RoceSettings
-from testbed.worker.transports.tcp import TcpSettings
-from testbed.worker.transports.uet import UetSettings
+from testbed.endpoints.worker.program import ScaleUpLinks, Settings
+from testbed.endpoints.worker.transports.roce import RoceSettings
+from testbed.endpoints.worker.transports.tcp import TcpSettings
+from testbed.endpoints.worker.transports.uet import UetSettings
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.placed.channels import CONNECTIONS, ChannelRules, plan_channels
+from testbed.run.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
+from testbed.run.placed.scale_up import ScaleUpDomains
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType

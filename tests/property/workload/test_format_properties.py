@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from testbed.errors import SpecError
+from testbed.base.errors import SpecError
 from testbed.workload.formats import (
     ExportError,
     Format,

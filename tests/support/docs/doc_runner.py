@@ -17,10 +17,10 @@ from pathlib import Path
 import yaml
 from doc_blocks import ROOT, Block, DocError, read_blocks
 
-from testbed.errors import SpecError
-from testbed.fabric import DESIGNS
-from testbed.spec import load_topology_text
-from testbed.spec.scenario.file import load_scenario_text
+from testbed.base.errors import SpecError
+from testbed.lab.core.fabric import DESIGNS
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.schema.file import load_scenario_text
 
 TIMEOUT_S = 240.0
 MERGED = ("topologies", "scenarios", "images")

@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_interface
 from typing import TypeVar
 
-from testbed.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
-from testbed.errors import DriverError, NameInUse
-from testbed.names import namespace_name
-from testbed.plan.describe import describe_operation
-from testbed.plan.management.management_plan import FormCommunity, GuardManagement
-from testbed.plan.management.service_operations import StartService
-from testbed.plan.mlag.groups import CreateBond
-from testbed.plan.operations import (
+from testbed.base.errors import DriverError, NameInUse
+from testbed.base.names import namespace_name
+from testbed.daemons.lag.groups import CreateBond
+from testbed.lab.core.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
+from testbed.lab.core.plan.describe import describe_operation
+from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
@@ -41,7 +39,9 @@ from testbed.plan.operations import (
     VethEnd,
     place_of,
 )
-from testbed.plan.overlay.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
+from testbed.lab.features.management.plan.service_operations import StartService
+from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
 
 LOOPBACK = 1
 _T = TypeVar("_T")

@@ -12,12 +12,25 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed.model import BACKEND, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Place, Role, Scale
-from testbed.model.counters import PlainQueue, PortCounters
-from testbed.names import host_name, rail_switch_name, spine_name
-from testbed.plan.link_delays import mechanism
-from testbed.plan.operations import HostPlan, LabPlan, PortPlan
-from testbed.units import Duration, Rate
+from testbed.base.linux.port_counters import PlainQueue, PortCounters
+from testbed.base.names import host_name, rail_switch_name, spine_name
+from testbed.base.units import Duration, Rate
+from testbed.lab.core.model import (
+    BACKEND,
+    Delay,
+    DelayBy,
+    End,
+    Lab,
+    Link,
+    LinkKind,
+    Node,
+    NodeKind,
+    Place,
+    Role,
+    Scale,
+)
+from testbed.lab.core.plan.link_delays import mechanism
+from testbed.lab.core.plan.operations import HostPlan, LabPlan, PortPlan
 
 Program = Callable[[str, Sequence[str]], Sequence[str]]
 """(node, the command asked for) -> the command run in its place."""

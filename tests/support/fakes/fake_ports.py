@@ -1,6 +1,7 @@
 """Ports without a kernel: maps in memory, and packets that move through them as the data path would count them.
 
-For tests of whatever reads the maps. Every step keeps the laws of `testbed.collect.laws`; a test breaks them by hand.
+For tests of whatever reads the maps. Every step keeps the laws of `testbed.lab.observe.laws`; a test breaks them by
+hand.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from typing import Any
 
 from memory_maps import maps_in_memory
 
-from testbed.collect.port_table import PortTable, tabulate_ports
-from testbed.datapath.abi import CLASSES, DEPTH_BINS
-from testbed.fabric import FabricParams, generate_fabric
-from testbed.model.qos import BalancingMode, HashEngine
-from testbed.model.telemetry import DropCause
-from testbed.plan import plan_lab
-from testbed.plan.operations import InstallPort, LabPlan
-from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.base.datapath.abi import CLASSES, DEPTH_BINS
+from testbed.lab.core.fabric import FabricParams, generate_fabric
+from testbed.lab.core.model.qos import BalancingMode, HashEngine
+from testbed.lab.core.model.telemetry import DropCause
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.operations import InstallPort, LabPlan
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.lab.observe.port_table import PortTable, tabulate_ports
 
 BULK, RDMA, CONTROL = 0, 3, 6
 """Priorities of the classes of `fake_plan`."""

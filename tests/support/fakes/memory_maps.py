@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from testbed.datapath.abi import CLASSES
-from testbed.datapath.layout import MAPS
-from testbed.datapath.maps import LabMaps
-from testbed.datapath.ringbuf import RingMemory
+from testbed.base.datapath.abi import CLASSES
+from testbed.base.datapath.layout import MAPS
+from testbed.base.datapath.maps import LabMaps
+from testbed.base.datapath.ringbuf import RingMemory
 
 _HEADER_BYTES = 8
 """Of a record of the ring (kernel Documentation/bpf/ringbuf.rst)."""

@@ -74,14 +74,14 @@ INTERPRETED = Tier(
     minutes=1.5,
     places=(
         "tests/unit/transport",
-        "tests/unit/worker",
+        "tests/unit/endpoints/worker",
         "tests/property/roce",
         "tests/property/uet",
         "tests/property/worker",
     ),
     beside=CPUS,
     repeated=False,
-    options=("--ignore=tests/unit/transport/simulation",),
+    options=("--ignore=tests/unit/protocols/simulation",),
     environment={"TESTBED_PURE": "1"},
 )
 LABS = Tier(

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from testbed.errors import SpecError
-from testbed.spec.yaml.reader import MOST_PROBLEMS
+from testbed.base.errors import SpecError
+from testbed.base.yaml.reader import MOST_PROBLEMS
 
 FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 LONGEST_REPORT = 20_000

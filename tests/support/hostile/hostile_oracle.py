@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from hostile_scenes import FOREIGN_KEY, KEY, OTHER_JOB, SIZE, Scene
 from wire_pair import JOB
 
-from testbed.transport.datagram import Incoming
-from testbed.transport.uet.fep import Fep
+from testbed.protocols.datagram import Incoming
+from testbed.protocols.uet.fep import Fep
 
 _REQUESTS = {2: 12, 3: 12, 4: 8, 13: 16, 14: 16}
 """PDS types that carry SES requests to memory, and their header bytes."""

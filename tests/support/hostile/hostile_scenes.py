@@ -8,16 +8,16 @@ from random import Random
 from hostile_wire import Hostile
 from wire_pair import JOB, MS, WirePair
 
-from testbed.transport.datagram import Outgoing
-from testbed.transport.uet.atomics import Amo
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access, RemoteBuffer
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
-from testbed.transport.uet.security.key_derivation import DomainKey
-from testbed.transport.uet.security.tss import SecureDomain
-from testbed.transport.uet.security.tss_header import Tsc
-from testbed.transport.uet.semantics.endpoint import SendKind, TaggedMessage
-from testbed.transport.uet.semantics.operations import Operation
+from testbed.protocols.datagram import Outgoing
+from testbed.protocols.uet.atomics import Amo
+from testbed.protocols.uet.fep import Fep
+from testbed.protocols.uet.memory import Access, RemoteBuffer
+from testbed.protocols.uet.packets.codes import AmoOpcode, AmoType, Mode
+from testbed.protocols.uet.security.key_derivation import DomainKey
+from testbed.protocols.uet.security.tss import SecureDomain
+from testbed.protocols.uet.security.tss_header import Tsc
+from testbed.protocols.uet.semantics.endpoint import SendKind, TaggedMessage
+from testbed.protocols.uet.semantics.operations import Operation
 
 SIZE = 4096
 KEY = 0x1122_3344_5566_7788

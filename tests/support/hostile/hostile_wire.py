@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.uet.packets.codes import PdsType
+from testbed.protocols.datagram import Incoming, Outgoing
+from testbed.protocols.uet.packets.codes import PdsType
 
 POOL = 400
 """Captured datagrams that are kept to work from."""

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from testbed.datapath.abi import CLASSES
+from testbed.base.datapath.abi import CLASSES
 
 _SYS_BPF = 321  # x86-64
 _PROG_GET_NEXT_ID, _MAP_GET_NEXT_ID, _PROG_GET_FD_BY_ID, _MAP_GET_FD_BY_ID, _OBJ_GET_INFO_BY_FD = 11, 12, 13, 14, 15

@@ -12,9 +12,9 @@ from typing import Any
 
 from waiting import until
 
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.names import namespace_name
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.names import namespace_name
 
 PORT = 7000
 INTERVAL_S = 0.01

@@ -16,15 +16,16 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import TypeVar
 
-from testbed.datapath import pins
-from testbed.datapath.maps import LabMaps
-from testbed.drivers.netlink.port_programs import PortInstaller
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import NETNS_DIRECTORY, enter_namespace
-from testbed.drivers.nodes.netns import NetnsKernel
-from testbed.model.qos import BalancingMode, HashEngine
-from testbed.names import namespace_name
-from testbed.plan.operations import (
+from testbed.base.datapath import pins
+from testbed.base.datapath.maps import LabMaps
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
+from testbed.base.names import namespace_name
+from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.model.qos import BalancingMode, HashEngine
+from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     CreateNode,
@@ -35,8 +36,7 @@ from testbed.plan.operations import (
     SetUp,
     VethEnd,
 )
-from testbed.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
-from testbed.portd.attachment import LabAttachment, PortAttachment
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
 
 _T = TypeVar("_T")
 MTU = 1500

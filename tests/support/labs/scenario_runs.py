@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.results import Backend, Outcome, load_record
+from testbed.record.record import Backend, Outcome
+from testbed.record.store import load_record
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 TIMEOUT_S = 300.0

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from testbed.deploy.live import RunningLab
-from testbed.errors import TestbedError
+from testbed.base.errors import TestbedError
+from testbed.lab.core.deploy.live import RunningLab
 
 PATIENCE_S = 10.0
 

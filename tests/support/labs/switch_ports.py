@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 from waiting import WAIT_S, until
 
-from testbed.collect.port_table import tabulate_ports
-from testbed.collect.reconcile import Balance, reconcile
-from testbed.collect.telemetry import reset_maxima
-from testbed.deploy.live import RunningLab
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.spec import load_topology_text
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.observe.port_table import tabulate_ports
+from testbed.lab.observe.reconcile import Balance, reconcile
+from testbed.lab.observe.telemetry import reset_maxima
 
 _T = TypeVar("_T")
 PORT = 9000

@@ -15,7 +15,7 @@ from testbed.vm.remote.ssh import SshSession
 PYTHON, SERVER = ".venv/bin/python", "tests/support/machines/command_server.py"
 LOADED = (
     "rich.console",
-    "testbed.agent.agent",
+    "testbed.endpoints.agent",
     "testbed.cli.counters.stats",
     "testbed.cli.counters.watch",
     "testbed.cli.lab_choice",
@@ -24,13 +24,13 @@ LOADED = (
     "testbed.cli.labs.tenants_view",
     "testbed.cli.machine.doctor",
     "testbed.cli.machine.doctor_report",
-    "testbed.collect.perftest_pair",
-    "testbed.deploy.scale",
-    "testbed.deploy.watch.check",
-    "testbed.drivers.probing.calibration",
-    "testbed.drivers.probing.doctor",
-    "testbed.spec.topology.load",
-    "testbed.transport.roce.qp",
+    "testbed.run.programs.perftest_pair",
+    "testbed.lab.core.deploy.scale",
+    "testbed.lab.core.deploy.watch.check",
+    "testbed.lab.core.drivers.probing.calibration",
+    "testbed.lab.core.drivers.probing.doctor",
+    "testbed.lab.core.schema.load",
+    "testbed.protocols.roce.qp",
 )
 """What verbs that read, and programs of tests, import also in their functions: loaded once, when the server starts."""
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.containers import ContainerEngine
-from testbed.drivers.routing.inotify import IN_CREATE, DirectoryWatch
+from testbed.base.linux import syscalls
+from testbed.base.linux.inotify import IN_CREATE, DirectoryWatch
+from testbed.lab.features.containers.engine import ContainerEngine
 
 CACHE = Path(os.environ.get("TESTBED_TEST_CACHE", "/var/cache/testbed-tests")) / "docker"
 START_TIMEOUT_S = 60.0

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.drivers.images.debian_mirror import mirror
+from testbed.lab.features.containers.images.debian_mirror import mirror
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")

@@ -11,12 +11,12 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from testbed.collect.perftest import PerftestTest
-from testbed.collect.perftest_pair import PerftestJob, run_pair
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.errors import TestbedError
-from testbed.model import End
+from testbed.base.errors import TestbedError
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.model import End
+from testbed.run.programs.perftest import PerftestTest
+from testbed.run.programs.perftest_pair import PerftestJob, run_pair
 
 WITNESS_TIMEOUT_S = 30.0
 

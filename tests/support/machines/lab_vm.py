@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 from command_channel import CommandChannel
 
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
 from testbed.vm.image.build import require_tools
 from testbed.vm.image.checkout import GUEST_CHECKOUT
 from testbed.vm.machine import Machine

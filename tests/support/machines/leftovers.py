@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.deploy.neighbours import PLACE as NEIGHBOURS
-from testbed.drivers.nodes import syscalls
+from testbed.base.linux import syscalls
+from testbed.lab.core.deploy.neighbours import PLACE as NEIGHBOURS
 
 CLONE_NEWUTS = 0x04000000
 STATE = Path(os.environ.get("TESTBED_STATE_DIR", "/var/lib/testbed"))

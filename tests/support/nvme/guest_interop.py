@@ -22,15 +22,15 @@ from typing import Any
 
 from storage_sides import NQN, run_tool, target
 
-from testbed.agent import namespace
-from testbed.storage.initiator import Initiator
-from testbed.storage.kernel_target import KernelTarget, KernelTargetConfig
-from testbed.storage.media import MediaConfig
-from testbed.storage.pattern import Pattern
-from testbed.storage.volume import Operation, VolumeRequest
-from testbed.transport.nvme.commands import Sqe, abort_command
-from testbed.transport.nvme.config import HostConfig
-from testbed.transport.nvme.host_queue import HostRequest
+from testbed.endpoints import namespace
+from testbed.endpoints.storage.initiator import Initiator
+from testbed.endpoints.storage.kernel_target import KernelTarget, KernelTargetConfig
+from testbed.endpoints.storage.media import MediaConfig
+from testbed.endpoints.storage.pattern import Pattern
+from testbed.endpoints.storage.volume import Operation, VolumeRequest
+from testbed.protocols.nvme.commands import Sqe, abort_command
+from testbed.protocols.nvme.config import HostConfig
+from testbed.protocols.nvme.host_queue import HostRequest
 
 HOST, TARGET = "nvi-h", "nvi-t"
 ADDRESS, OWN = "10.86.0.1", "10.86.0.2"

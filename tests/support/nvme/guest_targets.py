@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from testbed.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
-from testbed.deploy.live import RunningLab
-from testbed.deploy.records.state import StateDirectory
-from testbed.model.scenario import Ranks, Transport, TransportKind
-from testbed.scenario.placed.placement import place_ranks
-from testbed.scenario.run.workers import SharedWorkers
-from testbed.scenario.run.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
-from testbed.spec import load_topology_text
+from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.emulated.workers import SharedWorkers
+from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.placed.placement import place_ranks
+from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.storage import Checkpoint, generate_checkpoint
 
 NAME = "kernel-targets"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from testbed.transport.nvme.codes import DISCOVERY_NQN, IoOpcode, PduType
-from testbed.transport.nvme.commands import ConnectData, Sqe, connect_command, encode_sqe
-from testbed.transport.nvme.config import ControllerConfig, HostConfig
-from testbed.transport.nvme.controller_queue import CommandReceived, ControllerQueue, IoCommand
-from testbed.transport.nvme.data_structures import NamespaceData
-from testbed.transport.nvme.host_controller import HostController
-from testbed.transport.nvme.host_queue import HostQueue, HostRequest
-from testbed.transport.nvme.pdu import Initialize, Layout, encode_pdu
-from testbed.transport.nvme.subsystem import Subsystem, Target
+from testbed.protocols.nvme.codes import DISCOVERY_NQN, IoOpcode, PduType
+from testbed.protocols.nvme.commands import ConnectData, Sqe, connect_command, encode_sqe
+from testbed.protocols.nvme.config import ControllerConfig, HostConfig
+from testbed.protocols.nvme.controller_queue import CommandReceived, ControllerQueue, IoCommand
+from testbed.protocols.nvme.data_structures import NamespaceData
+from testbed.protocols.nvme.host_controller import HostController
+from testbed.protocols.nvme.host_queue import HostQueue, HostRequest
+from testbed.protocols.nvme.pdu import Initialize, Layout, encode_pdu
+from testbed.protocols.nvme.subsystem import Subsystem, Target
 
 NQN = "nqn.2026-01.lab:st1"
 HOST = HostConfig(hostnqn="nqn.2026-01.lab:h1", hostid=b"host-1".ljust(16, b"."))

@@ -25,7 +25,7 @@ class RunningTarget:
     """A target process that listens."""
 
     def __init__(self, namespace: str, document: Mapping[str, Any]) -> None:
-        argv = (sys.executable, "-m", "testbed.storage.target", "--config", "-")
+        argv = (sys.executable, "-m", "testbed.endpoints.storage.target", "--config", "-")
         self.process = inside(namespace, *argv, stdin=subprocess.PIPE)
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(document))
@@ -67,7 +67,16 @@ def target(namespace: str, document: Mapping[str, Any]) -> Iterator[RunningTarge
 
 
 def start_tool(namespace: str, operation: str, *words: str) -> subprocess.Popen[str]:
-    argv = (sys.executable, "-m", "testbed.storage.initiator", operation, "--json", "--hostnqn", HOSTNQN, *words)
+    argv = (
+        sys.executable,
+        "-m",
+        "testbed.endpoints.storage.initiator",
+        operation,
+        "--json",
+        "--hostnqn",
+        HOSTNQN,
+        *words,
+    )
     return inside(namespace, *argv)
 
 

@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.portd import native
-from testbed.portd.attachment import PRIORITIES
-from testbed.portd.core import PauseCore, Report
+from testbed.daemons.portd import native
+from testbed.daemons.portd.attachment import PRIORITIES
+from testbed.daemons.portd.core import PauseCore, Report
 
 
 @dataclass(frozen=True, slots=True)

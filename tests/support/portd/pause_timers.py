@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 
-from testbed.portd import native
+from testbed.daemons.portd import native
 
 
 class Timers:

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.portd import native
-from testbed.portd.attachment import PRIORITIES
+from testbed.daemons.portd import native
+from testbed.daemons.portd.attachment import PRIORITIES
 
 PAUSE_ADDRESS = bytes.fromhex("0180c2000001")
 """Never forwarded by a bridge (IEEE 802.1Q table 8-1)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.portd.histogram import Histogram
+from testbed.daemons.portd.histogram import Histogram
 
 
 class RecordedTimes(Histogram):

@@ -11,17 +11,17 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from testbed.scenario.simulated.execution import without_collector
-from testbed.scenario.simulated.transports.roce import RnicHost
-from testbed.transport.congestion.dcqcn import PARAMETER_SETS, Dcqcn
-from testbed.transport.roce.config import HEADER_BYTES, RoceConfig
-from testbed.transport.roce.memory import Access
-from testbed.transport.roce.packets.opcodes import UDP_PORT
-from testbed.transport.roce.qp import QueuePair
-from testbed.transport.roce.rnic import Rnic
-from testbed.transport.roce.work import RemoteBuffer
-from testbed.transport.simulation import LinkSettings
-from testbed.transport.simulation.fabric import ClassSettings, FabricNetwork, FabricPortSettings, SwitchSettings
+from testbed.protocols.congestion.dcqcn import PARAMETER_SETS, Dcqcn
+from testbed.protocols.roce.config import HEADER_BYTES, RoceConfig
+from testbed.protocols.roce.memory import Access
+from testbed.protocols.roce.packets.opcodes import UDP_PORT
+from testbed.protocols.roce.qp import QueuePair
+from testbed.protocols.roce.rnic import Rnic
+from testbed.protocols.roce.work import RemoteBuffer
+from testbed.protocols.simulation import LinkSettings
+from testbed.protocols.simulation.fabric import ClassSettings, FabricNetwork, FabricPortSettings, SwitchSettings
+from testbed.run.simulated.execution import without_collector
+from testbed.run.simulated.transports.roce import RnicHost
 from testbed.workload.oracles.dcqcn_fluid import DcqcnFluid, FixedPoint
 
 MESSAGE_BYTES = 1 << 20

@@ -15,11 +15,11 @@ from typing import Any
 
 from interop_pair import DATA, HALF, QKEY, Pair, Piece, Place, RxeReadLost, Site, Transfer, Wire, content, drive
 
-from testbed.agent import namespace
-from testbed.transport.roce.memory import Access
-from testbed.transport.roce.packets.opcodes import Opcode, Service
-from testbed.transport.roce.states import QpState
-from testbed.transport.roce.work import ReceiveRequest, RemoteBuffer, WorkStatus
+from testbed.endpoints import namespace
+from testbed.protocols.roce.memory import Access
+from testbed.protocols.roce.packets.opcodes import Opcode, Service
+from testbed.protocols.roce.states import QpState
+from testbed.protocols.roce.work import ReceiveRequest, RemoteBuffer, WorkStatus
 
 WRAPS = 0xFF_FFF0
 """A first PSN from which a few packets get to 0."""

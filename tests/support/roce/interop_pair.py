@@ -13,16 +13,16 @@ from typing import Any
 
 from rxe_process import RxeProcess
 
-from testbed.agent.agent import Agent
-from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.roce.config import RoceConfig
-from testbed.transport.roce.memory import ALL_ACCESS
-from testbed.transport.roce.packets.headers import BTH_BYTES, decode_aeth, decode_bth, decode_reth
-from testbed.transport.roce.packets.icrc import ICRC_BYTES
-from testbed.transport.roce.packets.opcodes import Opcode, Service
-from testbed.transport.roce.packets.syndrome import ACK, kind_of
-from testbed.transport.roce.qp import QueuePair
-from testbed.transport.roce.work import Completion, ReceiveRequest, RemoteBuffer, WorkRequest, WorkStatus
+from testbed.endpoints.agent import Agent
+from testbed.protocols.datagram import Incoming, Outgoing
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.memory import ALL_ACCESS
+from testbed.protocols.roce.packets.headers import BTH_BYTES, decode_aeth, decode_bth, decode_reth
+from testbed.protocols.roce.packets.icrc import ICRC_BYTES
+from testbed.protocols.roce.packets.opcodes import Opcode, Service
+from testbed.protocols.roce.packets.syndrome import ACK, kind_of
+from testbed.protocols.roce.qp import QueuePair
+from testbed.protocols.roce.work import Completion, ReceiveRequest, RemoteBuffer, WorkRequest, WorkStatus
 
 HALF = 3 << 20
 """Both buffers have data to be sent in their first half, and room for what arrives in the second."""

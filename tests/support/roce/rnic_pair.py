@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.roce.config import RoceConfig
-from testbed.transport.roce.packets.opcodes import Service
-from testbed.transport.roce.qp import QueuePair
-from testbed.transport.roce.rnic import Rnic
+from testbed.protocols.datagram import Incoming, Outgoing
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.packets.opcodes import Service
+from testbed.protocols.roce.qp import QueuePair
+from testbed.protocols.roce.rnic import Rnic
 
 FIRST = "10.0.0.1"
 SECOND = "10.0.0.2"

@@ -9,11 +9,11 @@ from random import Random
 
 import capture_files as make
 
-from testbed.transport.roce.packets.headers import BTH_BYTES, Aeth, AtomicEth, Bth, Deth, Reth
-from testbed.transport.roce.packets.icrc import ICRC_BYTES, compute_icrc, encode_icrc
-from testbed.transport.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode, Operation
-from testbed.transport.roce.packets.packet import RocePacket
-from testbed.transport.roce.packets.syndrome import NakCode, ack, nak, rnr_nak
+from testbed.protocols.roce.packets.headers import BTH_BYTES, Aeth, AtomicEth, Bth, Deth, Reth
+from testbed.protocols.roce.packets.icrc import ICRC_BYTES, compute_icrc, encode_icrc
+from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode, Operation
+from testbed.protocols.roce.packets.packet import RocePacket
+from testbed.protocols.roce.packets.syndrome import NakCode, ack, nak, rnr_nak
 
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
 FIRST_V6, SECOND_V6 = "fd00::1", "fd00::2"

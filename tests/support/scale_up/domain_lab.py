@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.datapath import scale_up_domain
-from testbed.drivers.nodes import syscalls
-from testbed.drivers.nodes.namespaces import enter_namespace
-from testbed.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu, Spray
-from testbed.scale_up.domain.host_gpus import HostGpus
-from testbed.scale_up.domain.link import LinkSettings
-from testbed.switchd.client import DomainSwitch
-from testbed.switchd.description import SwitchDescription, SwitchPort
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.daemons.switchd.client import DomainSwitch
+from testbed.daemons.switchd.description import SwitchDescription, SwitchPort
+from testbed.protocols.scale_up.domain import build as scale_up_domain
+from testbed.protocols.scale_up.domain.endpoint import Endpoint, Endpoints, Gpu, Spray
+from testbed.protocols.scale_up.domain.host_gpus import HostGpus
+from testbed.protocols.scale_up.domain.link import LinkSettings
 
 MTU = 9200
 

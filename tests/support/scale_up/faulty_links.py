@@ -9,10 +9,10 @@ from typing import Any
 from native_parts import accompany
 from simulated_links import FIRST, OVERHEAD_BYTES, SECOND, Clock, Fault, LinkEnd, connect, frame_of, number_of
 
-from testbed.scale_up.credits import CreditConfig, spacing_ns
-from testbed.scale_up.frames import FrameCheck, is_control
-from testbed.scale_up.link import LinkConfig
-from testbed.scale_up.retry import FrameAction, RetryConfig, SenderState
+from testbed.protocols.scale_up.credits import CreditConfig, spacing_ns
+from testbed.protocols.scale_up.frames import FrameCheck, is_control
+from testbed.protocols.scale_up.link import LinkConfig
+from testbed.protocols.scale_up.retry import FrameAction, RetryConfig, SenderState
 
 RATE = 100_000_000_000
 CC_PERIOD_NS = 20_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from testbed.scale_up.ctlos import Ack, CfUpdate, Ctlos, Init, InitEcho, LinkSignal, Nack
-from testbed.scale_up.frames import CcUpdateFrame, ControlFrame, DataFrame, Frame, FrameCheck
-from testbed.scale_up.headers import Header, SueHeader, UaRequest, UaResponse
+from testbed.protocols.scale_up.ctlos import Ack, CfUpdate, Ctlos, Init, InitEcho, LinkSignal, Nack
+from testbed.protocols.scale_up.frames import CcUpdateFrame, ControlFrame, DataFrame, Frame, FrameCheck
+from testbed.protocols.scale_up.headers import Header, SueHeader, UaRequest, UaResponse
 
 
 class LinkSamples:

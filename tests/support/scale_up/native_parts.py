@@ -11,19 +11,19 @@ from ctypes import byref, c_uint32
 from dataclasses import fields
 from typing import Any
 
-from testbed.scale_up import native
-from testbed.scale_up.credits import (
+from testbed.protocols.scale_up import native
+from testbed.protocols.scale_up.credits import (
     CreditConfig,
     CreditReceiver,
     CreditReceiverCounters,
     CreditSender,
     CreditSenderCounters,
 )
-from testbed.scale_up.ctlos import CfUpdate, Ctlos
-from testbed.scale_up.cyclic import distance
-from testbed.scale_up.frames import FrameCheck
-from testbed.scale_up.link import ScaleUpLink
-from testbed.scale_up.retry import (
+from testbed.protocols.scale_up.ctlos import CfUpdate, Ctlos
+from testbed.protocols.scale_up.cyclic import distance
+from testbed.protocols.scale_up.frames import FrameCheck
+from testbed.protocols.scale_up.link import ScaleUpLink
+from testbed.protocols.scale_up.retry import (
     ReceiverState,
     Released,
     Replayed,

@@ -22,8 +22,8 @@ from domain_lab import domain_lab
 from steady_rates import lend, open_gpus, serve
 from switch_ports import RDMA, PortLab, port_lab
 
-from testbed.scale_up.domain.binding import OVERHEAD_BYTES, REGION_BYTES
-from testbed.scale_up.domain.link import FlowControl, LinkSettings
+from testbed.protocols.scale_up.domain.binding import OVERHEAD_BYTES, REGION_BYTES
+from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
 
 RATE_BPS = 20_000_000
 COARSE = 6

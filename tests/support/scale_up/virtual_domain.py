@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.datapath import scale_up_domain
-from testbed.scale_up.domain import binding
-from testbed.scale_up.domain.endpoint import Kind, Spray
-from testbed.scale_up.domain.link import LinkErrors, LinkSettings
-from testbed.scale_up.domain.switch_core import SwitchCore
+from testbed.protocols.scale_up.domain import binding
+from testbed.protocols.scale_up.domain import build as scale_up_domain
+from testbed.protocols.scale_up.domain.endpoint import Kind, Spray
+from testbed.protocols.scale_up.domain.link import LinkErrors, LinkSettings
+from testbed.protocols.scale_up.domain.switch_core import SwitchCore
 
 KEY = 77
 WINDOW_BYTES = 1 << 22

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from testbed.transport.datagram import Incoming, Outgoing, Priority
+from testbed.protocols.datagram import Incoming, Outgoing, Priority
 
 _numbers = itertools.count(1)
 EV = 50_000

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from testbed.agent.fabric import Fabric
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.memory import Access
+from testbed.endpoints.fabric import Fabric
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.memory import Access
 
 JOB = 7
 KEY = 4711

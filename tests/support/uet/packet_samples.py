@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from testbed.transport.uet.packets.codes import (
+from testbed.protocols.uet.packets.codes import (
     AmoOpcode,
     AmoType,
     ControlType,
@@ -17,8 +17,8 @@ from testbed.transport.uet.packets.codes import (
     ResponseOpcode,
     ReturnCode,
 )
-from testbed.transport.uet.packets.packet import Packet
-from testbed.transport.uet.packets.pds import (
+from testbed.protocols.uet.packets.packet import Packet
+from testbed.protocols.uet.packets.pds import (
     Ack,
     CcxState,
     ControlPacket,
@@ -31,7 +31,7 @@ from testbed.transport.uet.packets.pds import (
     RudiPacket,
     Uud,
 )
-from testbed.transport.uet.packets.ses import (
+from testbed.protocols.uet.packets.ses import (
     AtomicExtension,
     CswapExtension,
     Extension,

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from simulated_fabric import Fabric, config, port_settings
 
-from testbed.compiled.finder import is_compiled
+from testbed.protocols import is_compiled
 
 HOSTS = 6
 SIZE = 500_000

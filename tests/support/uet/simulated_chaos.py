@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.simulation import (
+from testbed.protocols.datagram import Incoming, Outgoing
+from testbed.protocols.simulation import (
     Impairments,
     LeafSpineSize,
     LinkSettings,
@@ -18,17 +18,17 @@ from testbed.transport.simulation import (
     leaf_spine,
     star,
 )
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.atomics import Amo
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access, RemoteBuffer
-from testbed.transport.uet.packets.codes import AmoOpcode, AmoType, Mode
-from testbed.transport.uet.security.key_derivation import DomainKey
-from testbed.transport.uet.security.tss import SecureDomain
-from testbed.transport.uet.security.tss_header import Tsc
-from testbed.transport.uet.semantics.endpoint import Endpoint, SendKind, TaggedMessage
-from testbed.transport.uet.semantics.operations import Operation, OpKind
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.atomics import Amo
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.fep import Fep
+from testbed.protocols.uet.memory import Access, RemoteBuffer
+from testbed.protocols.uet.packets.codes import AmoOpcode, AmoType, Mode
+from testbed.protocols.uet.security.key_derivation import DomainKey
+from testbed.protocols.uet.security.tss import SecureDomain
+from testbed.protocols.uet.security.tss_header import Tsc
+from testbed.protocols.uet.semantics.endpoint import Endpoint, SendKind, TaggedMessage
+from testbed.protocols.uet.semantics.operations import Operation, OpKind
 
 JOB = 7
 US = 1000

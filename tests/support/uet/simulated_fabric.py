@@ -6,22 +6,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from testbed.transport.simulation import (
-    LeafSpineSize,
-    LinkSettings,
-    Network,
-    PortSettings,
-    Tier,
-    leaf_spine,
-    star,
-)
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.memory import Access, RemoteBuffer
-from testbed.transport.uet.semantics.endpoint import Endpoint
-from testbed.transport.uet.semantics.operations import Operation
-from testbed.transport.uet.trace import Trace
+from testbed.protocols.simulation import LeafSpineSize, LinkSettings, Network, PortSettings, Tier, leaf_spine, star
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.fep import Fep
+from testbed.protocols.uet.memory import Access, RemoteBuffer
+from testbed.protocols.uet.semantics.endpoint import Endpoint
+from testbed.protocols.uet.semantics.operations import Operation
+from testbed.protocols.uet.trace import Trace
 
 GBPS = 10**9
 RATE = 100 * GBPS

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from testbed.transport.datagram import Incoming, Outgoing
-from testbed.transport.uet.addressing import FepAddress
-from testbed.transport.uet.config import UetConfig
-from testbed.transport.uet.fep import Fep
-from testbed.transport.uet.packets.codes import NextHeader
-from testbed.transport.uet.packets.packet import decode_packet
-from testbed.transport.uet.packets.pds import decode_pds
-from testbed.transport.uet.security.tss import SecureDomain
-from testbed.transport.uet.semantics.endpoint import Endpoint
-from testbed.transport.uet.semantics.operations import Operation
-from testbed.transport.uet.trace import Trace
+from testbed.protocols.datagram import Incoming, Outgoing
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.fep import Fep
+from testbed.protocols.uet.packets.codes import NextHeader
+from testbed.protocols.uet.packets.packet import decode_packet
+from testbed.protocols.uet.packets.pds import decode_pds
+from testbed.protocols.uet.security.tss import SecureDomain
+from testbed.protocols.uet.semantics.endpoint import Endpoint
+from testbed.protocols.uet.semantics.operations import Operation
+from testbed.protocols.uet.trace import Trace
 
 MS = 1_000_000
 JOB = 7

@@ -11,12 +11,12 @@ from ipaddress import IPv4Interface
 
 from fake_lab import small_lab
 
-from testbed.agent.loop import Loop
-from testbed.plan.operations import PortPlan
-from testbed.worker.domain import Domains
-from testbed.worker.program import Program
-from testbed.worker.program_json import encode_program
-from testbed.worker.worker import Event, Worker
+from testbed.endpoints.loop import Loop
+from testbed.endpoints.worker.domain import Domains
+from testbed.endpoints.worker.program import Program
+from testbed.endpoints.worker.program_json import encode_program
+from testbed.endpoints.worker.worker import Event, Worker
+from testbed.lab.core.plan.operations import PortPlan
 
 PATIENCE_S = 60.0
 

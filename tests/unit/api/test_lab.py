@@ -11,8 +11,8 @@ import pytest
 
 from testbed.api import DeployKeywords, Lab
 from testbed.api import lab as api_lab
-from testbed.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions
-from testbed.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "demo.yml"
 

@@ -12,16 +12,18 @@ from fake_lab import FakeLab
 
 import testbed
 from testbed.api import Lab, RunOptions, ScenarioResult
-from testbed.deploy.lifecycle import DeployOptions
-from testbed.deploy.records.state import StateDirectory
-from testbed.deploy.scale import REFERENCE
-from testbed.errors import ScenarioError, SpecError
-from testbed.model import Lab as LabModel
-from testbed.plan import MachineLoad, plan_lab
-from testbed.results import RECORD_FILE, REPORT_FILE, Backend, Outcome, load_record
-from testbed.scenario import Phase, Progress, ScenarioStopped
-from testbed.scenario.sweep.labs import LabOptions
-from testbed.spec import load_topology_text
+from testbed.base.errors import ScenarioError, SpecError
+from testbed.lab.core.deploy.lifecycle import DeployOptions
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.scale import REFERENCE
+from testbed.lab.core.model import Lab as LabModel
+from testbed.lab.core.plan import MachineLoad, plan_lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.record.record import Backend, Outcome
+from testbed.record.store import RECORD_FILE, REPORT_FILE, load_record
+from testbed.run.emulated.progress import Phase, Progress
+from testbed.run.sweep.labs import LabOptions
+from testbed.run.sweep.runner import ScenarioStopped
 
 pytestmark = pytest.mark.process
 
@@ -83,13 +85,13 @@ class Deploys:
 def deploys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deploys:
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr("testbed.deploy.scale.machine_profile", lambda state, measure: REFERENCE)
-    monkeypatch.setattr("testbed.scenario.sweep.scales.packet_cost", lambda transport, state, measure: None)
-    monkeypatch.setattr("testbed.scenario.sweep.scales.watch_machine", lambda state, keep: MachineLoad())
-    monkeypatch.setattr("testbed.scenario.sweep.labs.keep_reading", lambda state: None)
+    monkeypatch.setattr("testbed.lab.core.deploy.scale.machine_profile", lambda state, measure: REFERENCE)
+    monkeypatch.setattr("testbed.run.sweep.scales.packet_cost", lambda transport, state, measure: None)
+    monkeypatch.setattr("testbed.run.sweep.scales.watch_machine", lambda state, keep: MachineLoad())
+    monkeypatch.setattr("testbed.run.sweep.labs.keep_reading", lambda state: None)
     found = Deploys()
-    monkeypatch.setattr("testbed.scenario.sweep.labs.deploy_lab", found.deploy)
-    monkeypatch.setattr("testbed.scenario.sweep.labs.destroy_lab", found.destroy)
+    monkeypatch.setattr("testbed.run.sweep.labs.deploy_lab", found.deploy)
+    monkeypatch.setattr("testbed.run.sweep.labs.destroy_lab", found.destroy)
     return found
 
 

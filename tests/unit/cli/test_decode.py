@@ -12,12 +12,12 @@ import capture_files as make
 import pytest
 from packet_samples import PacketSamples
 
+from testbed.base.errors import TestbedError
 from testbed.cli.nodes.packets import FieldFilter, PdcFilter, print_packets
 from testbed.cli.output import Format
-from testbed.collect.pcap import CaptureError
-from testbed.errors import TestbedError
-from testbed.transport.uet.packets.packet import decode_packet, describe, summary
-from testbed.transport.uet.security.tss_header import TssHeader
+from testbed.protocols.uet.packets.packet import decode_packet, describe, summary
+from testbed.protocols.uet.security.tss_header import TssHeader
+from testbed.record.captures.pcap import CaptureError
 
 WRITE = bytes.fromhex(
     "118c ffff 00000005 0007 0002"

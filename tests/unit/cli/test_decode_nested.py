@@ -18,17 +18,17 @@ from roce_samples import RoceSamples, roce_frame
 
 from testbed.cli.nodes.packets import print_flows, print_packets
 from testbed.cli.output import Format
-from testbed.collect.captured import roce
-from testbed.collect.captured.registry import PacketFinder
-from testbed.collect.captured.uet import decode_datagram
-from testbed.collect.layers.walk import find_datagram
-from testbed.collect.pcap import CapturedFrame
-from testbed.scale_up.frames import encode_frame
-from testbed.transport.roce.packets.headers import Bth, Reth
-from testbed.transport.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode
-from testbed.transport.roce.packets.packet import RocePacket, decode_roce, describe
-from testbed.transport.uet.packets import packet as uet_packet
-from testbed.transport.uet.packets.codes import UDP_PORT as UET_PORT
+from testbed.protocols.roce.packets.headers import Bth, Reth
+from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode
+from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe
+from testbed.protocols.scale_up.frames import encode_frame
+from testbed.protocols.uet.packets import packet as uet_packet
+from testbed.protocols.uet.packets.codes import UDP_PORT as UET_PORT
+from testbed.record.captures.decoders import roce
+from testbed.record.captures.decoders.registry import PacketFinder
+from testbed.record.captures.decoders.uet import decode_datagram
+from testbed.record.captures.layers.walk import find_datagram
+from testbed.record.captures.pcap import CapturedFrame
 
 STATION = bytes.fromhex("020000000001")
 ARP = b"\xff" * 6 + STATION + b"\x08\x06" + bytes(46)

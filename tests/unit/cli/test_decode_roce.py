@@ -13,12 +13,12 @@ from roce_samples import FIRST, FIRST_V6, SECOND, SECOND_V6, RoceSamples, roce_f
 
 from testbed.cli.nodes.packets import print_flows, print_packets
 from testbed.cli.output import Format
-from testbed.collect.captured import roce
-from testbed.collect.pcap import CaptureError
-from testbed.transport.roce.packets.headers import Aeth, Bth, Reth
-from testbed.transport.roce.packets.opcodes import UDP_PORT, Opcode
-from testbed.transport.roce.packets.packet import RocePacket, describe
-from testbed.transport.roce.packets.syndrome import NakCode, nak, rnr_nak
+from testbed.protocols.roce.packets.headers import Aeth, Bth, Reth
+from testbed.protocols.roce.packets.opcodes import UDP_PORT, Opcode
+from testbed.protocols.roce.packets.packet import RocePacket, describe
+from testbed.protocols.roce.packets.syndrome import NakCode, nak, rnr_nak
+from testbed.record.captures.decoders import roce
+from testbed.record.captures.pcap import CaptureError
 
 CE = 26 << 2 | 3
 CNP_TOS = 48 << 2

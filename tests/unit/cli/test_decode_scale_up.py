@@ -11,8 +11,8 @@ from simulated_links import FIRST, SECOND, damaged, frame_of
 
 from testbed.cli.nodes.packets import print_flows, print_packets
 from testbed.cli.output import Format
-from testbed.scale_up.ctlos import Ack, CfUpdate, Init, Nack
-from testbed.scale_up.frames import CcUpdateFrame, ControlFrame, FrameCheck, encode_frame
+from testbed.protocols.scale_up.ctlos import Ack, CfUpdate, Init, Nack
+from testbed.protocols.scale_up.frames import CcUpdateFrame, ControlFrame, FrameCheck, encode_frame
 
 DATA = frame_of(100, vc=3, number=9)
 FRAMES = [

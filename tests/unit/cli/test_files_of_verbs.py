@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testbed.base.errors import LabNotFound, TestbedError
 from testbed.cli.app import app
 from testbed.cli.labs.inspect_views import show_view
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.output import Format
 from testbed.cli.scenarios.run import RunCommand, run_all
-from testbed.errors import LabNotFound, TestbedError
 
 ROOT = Path(__file__).parents[3]
 DEMO, SPRAY, TENANTS = (str(ROOT / "topologies" / f"{name}.yml") for name in ("demo", "uec-spray", "two-tenants"))

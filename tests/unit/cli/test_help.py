@@ -17,7 +17,14 @@ from testbed.cli.verbs import MODULES, Verbs
 
 pytestmark = pytest.mark.process
 
-LIGHT = {"testbed", "testbed.compiled", "testbed.compiled.finder", "testbed.errors", "testbed.version"}
+LIGHT = {
+    "testbed",
+    "testbed.base",
+    "testbed.base.compiled",
+    "testbed.base.compiled.finder",
+    "testbed.base.errors",
+    "testbed.base.version",
+}
 """What the modules of verbs may import of this project, beside each other."""
 
 
@@ -99,13 +106,15 @@ def imported_by(code: str) -> set[str]:
 def test_what_looks_at_a_lab_loads_nothing_of_scenarios() -> None:
     """In an emulated machine they took `testbed stats` half of its time."""
     modules = imported_by("import testbed.cli.counters.watch, testbed.cli.counters.metrics_server")
-    assert not [name for name in modules if name.startswith(("testbed.scenario", "testbed.workload", "testbed.report"))]
+    assert not [
+        name for name in modules if name.startswith(("testbed.run", "testbed.workload", "testbed.record.report"))
+    ]
 
 
 READS_A_RECORD = """
-from testbed.model import Lab
-from testbed.model.codec import decode_lab
-from testbed.plan import plan_lab
+from testbed.lab.core.model import Lab
+from testbed.lab.core.model.codec import decode_lab
+from testbed.lab.core.plan import plan_lab
 lab = {"name": "x", "nodes": [{"name": name, "kind": "host"} for name in "ab"], "links": []}
 plan_lab(decode_lab(lab), slot=0, k=1000.0)
 """
@@ -113,23 +122,31 @@ plan_lab(decode_lab(lab), slot=0, k=1000.0)
 
 @pytest.mark.parametrize("module", ["testbed.cli.labs.list_labs", "testbed.cli.labs.inspect_views"])
 def test_looking_at_a_deployed_lab_needs_no_schema_no_templates_and_no_bringing_up(module: str) -> None:
-    modules = imported_by(f"import {module}, testbed.deploy.live, testbed.deploy.watch.domain_switches{READS_A_RECORD}")
+    modules = imported_by(
+        f"import {module}, testbed.lab.core.deploy.live, testbed.lab.features.scale_up.watch_switches{READS_A_RECORD}"
+    )
     assert not (HEAVY - {"rich"}) & modules
-    assert "testbed.deploy.lifecycle" not in modules
-    assert not [name for name in modules if name.startswith("testbed.spec")]
+    assert "testbed.lab.core.deploy.lifecycle" not in modules
+    assert not [name for name in modules if name.startswith("testbed.lab.core.schema")]
 
 
 def test_validating_a_topology_loads_nothing_of_deployed_labs() -> None:
-    modules = imported_by("import testbed.spec, testbed.cli.labs.validate, testbed.cli.labs.sizing")
-    assert not [name for name in modules if name.startswith("testbed.deploy")]
+    modules = imported_by("import testbed.lab.core.schema, testbed.cli.labs.validate, testbed.cli.labs.sizing")
+    assert not [name for name in modules if name.startswith("testbed.lab.core.deploy")]
     assert not (HEAVY - {"pydantic", "rich", "yaml"}) & modules
 
 
-@pytest.mark.parametrize("module", ["keeper.__main__", "lag.__main__", "switchd.process", "worker.__main__"])
+@pytest.mark.parametrize(
+    "module",
+    ["daemons.keeper.__main__", "daemons.lag.__main__", "daemons.switchd.process", "endpoints.worker.__main__"],
+)
 def test_a_process_of_a_lab_loads_no_planning_of_labs(module: str) -> None:
     modules = imported_by(f"import testbed.{module}")
     assert not HEAVY & modules
-    assert not {"testbed.plan.operations", "testbed.plan.lab", "testbed.deploy", "testbed.cli"} & modules
+    assert (
+        not {"testbed.lab.core.plan.operations", "testbed.lab.core.plan.lab", "testbed.lab.core.deploy", "testbed.cli"}
+        & modules
+    )
 
 
 def completed(words: str) -> list[str]:

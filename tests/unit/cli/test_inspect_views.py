@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fake_lab import small_lab
 
+from testbed.base.errors import TestbedError
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
 from testbed.cli.labs.inspect_views import node_columns, show_view
@@ -16,11 +17,10 @@ from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
 from testbed.cli.output import Format
-from testbed.errors import TestbedError
-from testbed.fabric.base_rtt import model_base_rtt
-from testbed.fabric.sizing import measure_sizing
-from testbed.report.graph.management import pictured
-from testbed.spec import load_topology_text
+from testbed.lab.core.fabric.base_rtt import model_base_rtt
+from testbed.lab.core.fabric.sizing import measure_sizing
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.graph.management import pictured
 
 
 def row(runtime: str = "netns", image: str = "", missing: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from testbed.base.errors import TestbedError
+from testbed.base.units import Duration, Rate
 from testbed.cli.nodes.link_changes import LinkOptions, parse_share
-from testbed.deploy.links.changes import LinkChange
-from testbed.errors import TestbedError
-from testbed.units import Duration, Rate
+from testbed.lab.core.deploy.links.changes import LinkChange
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from memory_maps import maps_in_memory
 
+from testbed.base.datapath.abi import CLASSES
+from testbed.base.datapath.maps import LabMaps
+from testbed.base.errors import TestbedError
 from testbed.cli.counters.pause_rows import pause_rows, storm_priority
-from testbed.collect.port_table import NothingSelected, PortTable, tabulate_ports
-from testbed.datapath.abi import CLASSES
-from testbed.datapath.maps import LabMaps
-from testbed.errors import TestbedError
-from testbed.plan import plan_lab
-from testbed.portd.client import LabStatus
-from testbed.portd.eventlog import EventLog
-from testbed.portd.histogram import Latency
-from testbed.spec import load_topology
+from testbed.daemons.portd.client import LabStatus
+from testbed.daemons.portd.eventlog import EventLog
+from testbed.daemons.portd.histogram import Latency
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.schema.load import load_topology
+from testbed.lab.observe.port_table import NothingSelected, PortTable, tabulate_ports
 
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "rail-qos.yml"
 

@@ -14,7 +14,7 @@ import pytest
 
 from testbed.cli.counters.metrics_server import CannotListen
 from testbed.cli.nodes import power_server
-from testbed.deploy.live import NoSuchNode, RunningLab
+from testbed.lab.core.deploy.live import NoSuchNode, RunningLab
 
 DONE: list[tuple[str, str]] = []
 SERVED = {os.geteuid()}

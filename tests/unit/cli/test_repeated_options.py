@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from testbed.base.errors import TestbedError
 from testbed.cli.app import app
-from testbed.errors import TestbedError
 
 
 def options(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from testbed.base.errors import TestbedError
 from testbed.cli.app import app
 from testbed.cli.labs.scale_up_view import (
     scale_up_document,
@@ -16,9 +17,8 @@ from testbed.cli.labs.scale_up_view import (
     switch_row,
     validated_rows,
 )
-from testbed.deploy.scale_up import DomainState
-from testbed.errors import TestbedError
-from testbed.spec import load_topology, load_topology_text
+from testbed.lab.core.schema.load import load_topology, load_topology_text
+from testbed.lab.features.scale_up.apply import DomainState
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.base.errors import SpecError, TestbedError, WorkloadError
 from testbed.cli.labs.validate import validate
 from testbed.cli.output import Format
 from testbed.cli.scenarios.dry_run import foresee, print_dry_run
@@ -17,9 +18,8 @@ from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.cli.scenarios.run import RunCommand, run, run_all
 from testbed.cli.scenarios.run_progress import SweepSteps
 from testbed.cli.scenarios.workloads import workloads
-from testbed.deploy.steps import StepEvent
-from testbed.errors import SpecError, TestbedError, WorkloadError
-from testbed.scenario import Phase, Progress
+from testbed.lab.core.deploy.steps import StepEvent
+from testbed.run.emulated.progress import Phase, Progress
 from testbed.workload.registry import KINDS
 
 ROOT = Path(__file__).parents[3]

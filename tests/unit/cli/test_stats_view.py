@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from fake_ports import BULK, FakePorts, fake_plan
 
+from testbed.base.datapath.abi import CLASSES
+from testbed.base.datapath.markers import MarkAt, MarkBy
+from testbed.base.errors import TestbedError
 from testbed.cli.counters.view import (
     QUEUE_COLUMNS,
     flat_queue,
@@ -20,11 +23,8 @@ from testbed.cli.counters.view import (
     totals_document,
 )
 from testbed.cli.counters.watch import parse_span_s
-from testbed.collect.telemetry import queue_rows, take_snapshot
-from testbed.datapath.abi import CLASSES
-from testbed.errors import TestbedError
-from testbed.model.markers import MarkAt, MarkBy
-from testbed.model.telemetry import DropCause, QueueTelemetry
+from testbed.lab.core.model.telemetry import DropCause, QueueTelemetry
+from testbed.lab.observe.telemetry import queue_rows, take_snapshot
 
 UP = "p1-s1-rail1:uplink1"
 

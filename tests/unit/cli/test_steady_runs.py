@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from testbed.base.errors import TestbedError
 from testbed.cli.app import app
 from testbed.cli.scenarios import run as run_module
 from testbed.cli.scenarios.run import RunCommand, measure
-from testbed.errors import TestbedError
-from testbed.report.steadiness.page import BEGIN, END
-from testbed.results import load_record
-from testbed.results.steady import find_steadiness, load_steadiness
+from testbed.record.report.steadiness.page import BEGIN, END
+from testbed.record.steady import find_steadiness, load_steadiness
+from testbed.record.store import load_record
 
 pytestmark = pytest.mark.process
 

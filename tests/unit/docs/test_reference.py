@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.error_codes import ERROR_CODES
+from testbed.base.error_codes import ERROR_CODES
 
 ROOT = Path(__file__).parents[3]
 TESTBED = ROOT / "testbed"
@@ -131,7 +131,9 @@ def codes_in_the_code() -> set[str]:
 
 
 def _package(path: Path) -> str:
-    return path.relative_to(TESTBED).parts[0]
+    """The rooms that read files together count as one."""
+    room = path.relative_to(TESTBED).parts[0]
+    return "files" if room in {"base", "lab", "run"} else room
 
 
 def _codes_of(module: ast.Module, takers: dict[str, set[int]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scenario_runs import ScenarioRun, ScenarioRuns, in_band, medians, simulation_over_emulation
 
-from testbed.results import Backend, Outcome
+from testbed.record.record import Backend, Outcome
 
 BAND = (0.75, 1.25)
 TRIES = 3

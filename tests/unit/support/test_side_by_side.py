@@ -13,8 +13,8 @@ from doc_blocks import Block, name_of, pages_of
 from doc_runner import PageRun, is_scenario
 from side_by_side import BEGUN_FIRST, DOCS, NEVER_BESIDE_EACH_OTHER, PAGES_OF_THE_DEMO, VM, begun_first, scope_of
 
-from testbed.spec import load_topology_text
-from testbed.spec.scenario.file import load_scenario_text
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.schema.file import load_scenario_text
 
 ROOT = Path(__file__).parents[3]
 SUITE = """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.flow_sizes import FB_HDP, FLOW_SIZES, WEB_SEARCH, FlowSizes
 from testbed.workload.frontend import Burst, Mice, generate_mice, regular_bursts
 

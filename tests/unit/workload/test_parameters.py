@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from testbed.errors import WorkloadError
-from testbed.units import ByteCount, Duration
+from testbed.base.errors import WorkloadError
+from testbed.base.units import ByteCount, Duration
 from testbed.workload.parameters import (
     Parameter,
     ParameterType,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_waits import check_local
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.draws import draw_derangement
 from testbed.workload.patterns import (
     Scope,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from local_waits import check_local
 
-from testbed.errors import SpecError, WorkloadError
-from testbed.units import ByteCount, Duration
+from testbed.base.errors import SpecError, WorkloadError
+from testbed.base.units import ByteCount, Duration
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS, build_workload, workload_kind

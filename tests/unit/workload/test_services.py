@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_waits import check_local
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import count_wrong, make_input
 from testbed.workload.collectives.datatype import DataType

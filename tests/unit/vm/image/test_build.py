@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
 from testbed.vm.emulator import build_emulator
 from testbed.vm.errors import ImageError
 from testbed.vm.image import build as image

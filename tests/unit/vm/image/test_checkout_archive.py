@@ -19,7 +19,7 @@ from testbed.vm.image.recipe import CHECKOUT
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     for name in (
-        *("testbed/__init__.py", "testbed/results/record.py", "testbed/__pycache__/x.pyc", "results/a/record.json"),
+        *("testbed/__init__.py", "testbed/record/record.py", "testbed/__pycache__/x.pyc", "results/a/record.json"),
         *("lab", ".git/HEAD", ".venv/bin/python", "testbed.egg-info/PKG-INFO", "tests/unit/test_x.py"),
         *("docs/reference/errors.md", "build/docs/index.html"),
     ):
@@ -36,7 +36,7 @@ def names(archive: bytes) -> list[str]:
 
 
 def test_code_goes_and_what_it_made_stays(tree: Path) -> None:
-    wanted = ["lab", "testbed/__init__.py", "testbed/results/record.py", "tests/unit/test_x.py"]
+    wanted = ["lab", "testbed/__init__.py", "testbed/record/record.py", "tests/unit/test_x.py"]
     assert names(checkout.archive(tree)) == wanted
     assert names(checkout.archive(tree, prefix="p/", folder="testbed")) == [f"p/{name}" for name in wanted[1:3]]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.errors import CapabilityError
+from testbed.base.errors import CapabilityError
 from testbed.vm.image.recipe import CHECKOUT, load_recipe, version_numbers
 
 

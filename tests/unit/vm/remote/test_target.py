@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from testbed.base.errors import TestbedError
 from testbed.cli import app as command_line
 from testbed.cli.machine import elsewhere
-from testbed.errors import TestbedError
 from testbed.vm.remote.ssh import Login
 from testbed.vm.remote.target import Target, parse_target
 

@@ -41,7 +41,7 @@ def test_a_job_has_its_words_its_files_and_our_code(tmp_path: Path) -> None:
     }
     assert f"{FILES}{str(tmp_path / 'small.yml').lstrip('/')}" in names
     assert "checkout/testbed/vm/virtual/job.py" in names
-    assert "checkout/testbed/results/record.py" in names
+    assert "checkout/testbed/record/record.py" in names
 
 
 def test_the_same_job_is_the_same_disk(tmp_path: Path) -> None:

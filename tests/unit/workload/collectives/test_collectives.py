@@ -7,7 +7,7 @@ import pytest
 from collective_reference import run_reference
 from local_waits import check_local
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload import builder as builder_module
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import add_collective, generate_collective, split_ranks

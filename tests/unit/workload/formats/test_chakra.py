@@ -25,7 +25,7 @@ from chakra_files import (
     varint,
 )
 
-from testbed.errors import SpecError
+from testbed.base.errors import SpecError
 from testbed.workload.builder import Frontier, StepBuilder
 from testbed.workload.formats import CollectiveRequest, combine_traces, decode_trace, parse_comm_groups
 from testbed.workload.formats.protobuf import WireError, decode_fields, decode_varint, signed, zigzag

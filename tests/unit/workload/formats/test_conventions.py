@@ -8,7 +8,7 @@ import pytest
 from chakra_files import ALL_REDUCE, COLL, COMP, RECV, SEND, node, trace
 from local_waits import check_local
 
-from testbed.errors import SpecError, WorkloadError
+from testbed.base.errors import SpecError, WorkloadError
 from testbed.workload.formats import Format, ImportOptions, decode_workload, load_workload, on_ranks
 from testbed.workload.formats.conventions import first_number, recognise
 from testbed.workload.formats.simai import POLICIES

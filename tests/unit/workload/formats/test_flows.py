@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from testbed.errors import SpecError
+from testbed.base.errors import SpecError
 from testbed.workload.formats import (
     ExportError,
     FlowCompletion,

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from local_waits import check_local
 
-from testbed.errors import SpecError
-from testbed.workload.formats import Format, decode_simai_workload, decode_workload, load_workload, parse_simai_workload
+from testbed.base.errors import SpecError
+from testbed.workload.formats import (
+    Format,
+    decode_simai_workload,
+    decode_workload,
+    load_workload,
+    parse_simai_workload,
+)
 from testbed.workload.formats.simai import ParallelGroup
 from testbed.workload.steps import Compute
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from testbed.base.errors import TestbedError
 from testbed.cli.output import Format
 from testbed.cli.scenarios.metrics import metrics
-from testbed.errors import TestbedError
 from testbed.workload.metrics import (
     BY_TENANT,
     CATALOGUE,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_waits import check_local
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.models.language_models import MODELS, TrainingVolumes, language_model, training_volumes
 from testbed.workload.models.layout import ParallelLayout
 from testbed.workload.models.pipeline import Pass, Schedule, schedule_of

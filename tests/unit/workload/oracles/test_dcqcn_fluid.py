@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from testbed.transport.congestion.dcqcn import PARAMETER_SETS
+from testbed.protocols.congestion.dcqcn import PARAMETER_SETS
 from testbed.workload.oracles.dcqcn_fluid import DcqcnFluid
 
 PACKET_BYTES = 1000

@@ -14,14 +14,8 @@ from closed_forms import (
     training_roofline_s,
 )
 
-from testbed.workload.oracles.roofline import (
-    workload_roofline_s,
-)
-from testbed.workload.oracles.serialisation import (
-    Framing,
-    pattern_ideal_s,
-    tcp_framing,
-)
+from testbed.workload.oracles.roofline import workload_roofline_s
+from testbed.workload.oracles.serialisation import Framing, pattern_ideal_s, tcp_framing
 from testbed.workload.steps import Compute, Step, Transfer, Workload
 
 PLAIN = Framing(payload_bytes=1000, overhead_bytes=0)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from testbed.errors import WorkloadError
-from testbed.units import ByteCount, Duration
+from testbed.base.errors import WorkloadError
+from testbed.base.units import ByteCount, Duration
 from testbed.workload.draws import draw_gamma, draw_lognormal, draw_normal
 from testbed.workload.frontend import Burst
 from testbed.workload.kinds.kind import Fabric

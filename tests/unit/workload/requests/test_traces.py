@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.errors import SpecError
-from testbed.spec.scenario.file import read_scenario
+from testbed.base.errors import SpecError
+from testbed.run.schema.file import read_scenario
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload
 from testbed.workload.requests.traces import TracedRequest, decode_request_trace, load_request_trace

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_waits import check_local
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.steps import Compute, Transfer, Workload
 from testbed.workload.storage import DATASETS, DatasetStreaming, generate_dataset_streaming
 from testbed.workload.storage.datasets import ACCELERATORS, Read, batches_of, deal_epoch

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from local_waits import check_local
 
-from testbed.errors import WorkloadError
-from testbed.units import ByteCount, Duration
+from testbed.base.errors import WorkloadError
+from testbed.base.units import ByteCount, Duration
 from testbed.workload.steps import Workload
 from testbed.workload.storage import FioJobs, generate_fio_jobs
 

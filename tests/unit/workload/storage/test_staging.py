@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_waits import check_local
 
-from testbed.errors import WorkloadError
+from testbed.base.errors import WorkloadError
 from testbed.workload.steps import Workload
 from testbed.workload.storage import Staging, generate_staging
 

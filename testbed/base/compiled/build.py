@@ -1,0 +1,192 @@
+"""Compiles the modules by mypyc and a C compiler, on all CPUs, into a directory of the user's cache."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import io
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.base.compiled.finder import GROUP
+from testbed.base.compiled.modules import (
+    build_key,
+    builds_directory,
+    compiled_sources,
+    module_name,
+    native_sources,
+)
+from testbed.base.files import CHECKOUT
+
+KEPT_BUILDS = 4
+"""Of the builds in the cache, so many are kept: those used last."""
+MYPY_OPTIONS = ("--config-file=", "--follow-imports=silent")
+"""What else the modules import is followed for its types alone: of a package without them, such as PyYAML where its
+stubs are not installed, nothing is asked."""
+_COMPILERS = ("gcc", "clang", "cc")
+_FLAGS = ("-g1", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-fno-semantic-interposition", "-w")
+_TRANSLATED = "-O1"
+"""Of what mypyc writes: more takes a third longer to compile, and sends no faster."""
+_NATIVE = "-O3"
+"""Of what is written in C: its loops over vectors keep those in registers only from -O2 on, and leave no upper halves
+behind, which make the code after them slow (`vzeroupper`)."""
+
+
+class BuildError(Exception):
+    """The modules cannot be compiled here. `hint` says what would help."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """A build that fits the sources. `seconds` is None where it was there already."""
+
+    directory: Path
+    modules: int
+    seconds: float | None
+
+
+def build(say: Callable[[str], None] = lambda text: None) -> Build:
+    """Return the build that fits the sources; it is made where there is none.
+
+    Raises `BuildError` where a compiler, Python's headers or mypyc are missing, or one of them fails.
+    """
+    builds = builds_directory()
+    builds.mkdir(parents=True, exist_ok=True)
+    directory = builds / build_key()
+    sources = compiled_sources()
+    with _alone(builds):
+        if directory.is_dir():
+            os.utime(directory)
+            return Build(directory=directory, modules=len(sources), seconds=None)
+        began = time.monotonic()
+        _remove_remains(builds)
+        scratch = Path(tempfile.mkdtemp(prefix="making-", dir=builds))
+        try:
+            _compile(sources, scratch, say)
+            (scratch / "made").rename(directory)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        _forget_oldest(builds, directory)
+    return Build(directory=directory, modules=len(sources), seconds=time.monotonic() - began)
+
+
+def missing() -> str:
+    """What compiling needs that is not there, in words; "" where all of it is."""
+    if _compiler() is None:
+        return "a C compiler (gcc or clang)"
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():
+        return "Python's headers (Debian: python3-dev)"
+    if importlib.util.find_spec("mypyc") is None:
+        return "mypyc (pip install mypy)"
+    return ""
+
+
+def _compiler() -> str | None:
+    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+
+
+@contextlib.contextmanager
+def _alone(builds: Path) -> Iterator[None]:
+    """Only one process builds; another waits, and finds the build."""
+    with (builds / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_remains(builds: Path) -> None:
+    """Remove what builds that were killed have left: nobody else is at it, since we hold the lock."""
+    for item in builds.glob("making-*"):
+        shutil.rmtree(item, ignore_errors=True)
+
+
+def _forget_oldest(builds: Path, newest: Path) -> None:
+    found = [item for item in builds.iterdir() if item.is_dir() and item != newest]
+    found.sort(key=lambda item: item.stat().st_mtime, reverse=True)
+    for item in found[KEPT_BUILDS - 1 :]:
+        shutil.rmtree(item, ignore_errors=True)
+
+
+def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) -> None:
+    lacks = missing()
+    if lacks:
+        raise BuildError(f"the transports cannot be compiled: {lacks} is missing", "they run interpreted, more slowly")
+    say(f"translating {len(sources)} modules to C")
+    extensions = _translate(sources, scratch)
+    made = scratch / "made"
+    made.mkdir()
+    libraries = {
+        extension.name: [
+            (source, f"{scratch}/{extension.name}-{index}.o") for index, source in enumerate(extension.sources)
+        ]
+        for extension in extensions
+    }
+    for source in native_sources():
+        name = module_name(source)
+        libraries[name] = [(str(CHECKOUT / source), f"{scratch}/{name}.o")]
+    units = [unit for library in libraries.values() for unit in library]
+    include = [f"-I{item}" for item in (*extensions[0].include_dirs, sysconfig.get_paths()["include"])]
+    compiler = _compiler()
+    assert compiler is not None
+    say(f"compiling {len(units)} files with {Path(compiler).name}")
+    # The longest first: the end is not to wait for one of them.
+    units.sort(key=lambda unit: Path(unit[0]).stat().st_size, reverse=True)
+
+    native = {str(CHECKOUT / source) for source in native_sources()}
+
+    def compile_one(unit: tuple[str, str]) -> None:
+        level = _NATIVE if unit[0] in native else _TRANSLATED
+        _run([compiler, level, *_FLAGS, *include, "-c", unit[0], "-o", unit[1]])
+
+    def link_one(name: str) -> None:
+        _run([compiler, "-shared", *(unit[1] for unit in libraries[name]), "-o", str(made / f"{name}.so")])
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(compile_one, units))
+        list(pool.map(link_one, libraries))
+
+
+def _translate(sources: Sequence[str], scratch: Path) -> list[Any]:
+    """Translate the sources to C. mypyc writes to standard output and ends the process where it fails."""
+    from mypyc.build import mypycify
+
+    before = Path.cwd()
+    words = io.StringIO()
+    os.chdir(CHECKOUT)
+    try:
+        with contextlib.redirect_stdout(words), contextlib.redirect_stderr(words):
+            return list(
+                mypycify(
+                    [*MYPY_OPTIONS, f"--cache-dir={scratch}/mypy", *sources],
+                    opt_level="1",
+                    multi_file=True,
+                    target_dir=str(scratch / "c"),
+                    group_name=GROUP.removesuffix("__mypyc"),
+                )
+            )
+    except SystemExit:
+        raise BuildError(
+            f"mypyc cannot translate the modules: {words.getvalue().strip()[-2000:]}", "see above"
+        ) from None
+    finally:
+        os.chdir(before)
+
+
+def _run(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip()
+        raise BuildError(f"{command[0]} failed: {words[-2000:]}", "they run interpreted, more slowly")

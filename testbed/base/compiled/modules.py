@@ -1,0 +1,108 @@
+"""What is compiled, and the key of a build: which sources, interpreter and way of building it is made for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+from testbed.base.files import CHECKOUT
+
+PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated")
+"""Of these directories every module is compiled, but those in `INTERPRETED`."""
+INTERPRETED = (
+    "testbed/endpoints/completions.py",
+    "testbed/endpoints/fabric.py",
+    "testbed/endpoints/fabric_endpoint.py",
+    "testbed/endpoints/perftest/",
+    "testbed/endpoints/timer.py",
+    "testbed/endpoints/message_layout.py",
+    "testbed/endpoints/namespace.py",
+    "testbed/endpoints/gpus/",
+    "testbed/endpoints/storage/",
+    "testbed/protocols/congestion/controller.py",
+    "testbed/protocols/congestion/registry.py",
+    "testbed/protocols/congestion/scaled_parameters.py",
+    "testbed/protocols/lacp/",
+    "testbed/protocols/nvme/",
+    "testbed/protocols/scale_up/",
+    "testbed/protocols/roce/state_size.py",
+    "testbed/protocols/roce/config.py",
+    "testbed/protocols/roce/packets/opcodes.py",
+    "testbed/protocols/roce/packets/packet.py",
+    "testbed/protocols/roce/states.py",
+    "testbed/protocols/uet/atomics.py",
+    "testbed/protocols/uet/congestion/controller.py",
+    "testbed/protocols/uet/packets/codes.py",
+    "testbed/run/simulated/approximations.py",
+    "testbed/run/simulated/counters.py",
+    "testbed/run/simulated/fabric.py",
+    "testbed/run/simulated/lab.py",
+    "testbed/run/simulated/point.py",
+    "testbed/run/simulated/processes.py",
+    "testbed/run/simulated/support.py",
+    "testbed/run/simulated/transport_registry.py",
+    "testbed/run/simulated/sweep.py",
+    "testbed/run/simulated/execution.py",
+    "testbed/run/simulated/sampling.py",
+    "testbed/endpoints/worker/buffers.py",
+    "testbed/endpoints/worker/copies.py",
+    "testbed/endpoints/worker/domain.py",
+    "testbed/endpoints/worker/fio/",
+    "testbed/endpoints/worker/http/",
+    "testbed/endpoints/worker/inside_packets.py",
+    "testbed/endpoints/worker/nvme/",
+    "testbed/endpoints/worker/poll_loop.py",
+    "testbed/endpoints/worker/program.py",
+    "testbed/endpoints/worker/program_json.py",
+    "testbed/endpoints/worker/scale_up_json.py",
+    "testbed/endpoints/worker/streams/",
+    "testbed/endpoints/worker/transport_registry.py",
+    "testbed/endpoints/worker/transports/",
+)
+"""They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
+are numbers of any type, where a compiled comparison rounds."""
+WAY_OF_BUILDING = "2"
+"""To be changed whenever the builder makes something else of the same sources."""
+PACKAGED = CHECKOUT / "testbed/base/compiled/built"
+"""Where a wheel has its build."""
+
+
+def compiled_sources() -> list[str]:
+    """The files that mypyc translates, relative to `CHECKOUT`, in order."""
+    found = _sources(".py")
+    return [path for path in found if not path.startswith(INTERPRETED) and not Path(path).name.startswith("__")]
+
+
+def native_sources() -> list[str]:
+    """The modules in C, which are there in a build alone, relative to `CHECKOUT`, in order."""
+    return [path for path in _sources(".c") if not path.startswith(INTERPRETED)]
+
+
+def _sources(ending: str) -> list[str]:
+    found: list[str] = []
+    for package in PACKAGES:
+        for directory, _, files in os.walk(CHECKOUT / package):
+            inside = os.path.relpath(directory, CHECKOUT)
+            found += [f"{inside}/{name}" for name in files if name.endswith(ending)]
+    return sorted(found)
+
+
+def module_name(source: str) -> str:
+    """The name of the module that a source file is: `testbed/endpoints/loop.py` is `testbed.endpoints.loop`."""
+    return source.rpartition(".")[0].replace("/", ".")
+
+
+def build_key() -> str:
+    """The key of the build that fits the sources as they are, and this interpreter: 24 hexadecimal digits."""
+    digest = hashlib.sha256(f"{WAY_OF_BUILDING} {sys.implementation.cache_tag} {sys.version}".encode())
+    for source in (*compiled_sources(), *native_sources()):
+        digest.update(source.encode() + b"\0" + (CHECKOUT / source).read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def builds_directory() -> Path:
+    """Where builds are kept: a directory for each key, in the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "testbed" / "compiled"

@@ -1,0 +1,88 @@
+"""The numbers that the programs and everything around them agree on: the twin of the constants in `programs/layout.h`.
+
+Apart from the structures (`layout`), so that who sends a netlink message needs no numpy.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from testbed.base.datapath.balancing import BalancingMode
+from testbed.base.datapath.markers import MarkAt
+
+CLASSES = 8
+DEPTH_BINS = 16
+CURVE_BINS = 24
+CURVE_BINS_TO_KMAX = 16
+"""Of the bins of a marking curve, those below Kmax; each is Kmax / 16 wide, the last takes all that is deeper."""
+MARK_VALID = 0x8000_0000
+MARK_TRIMMED = 0x0008_0000
+TAG_BITS = 21
+"""The tag of a lab, which is never 0, in the note that a packet has while it waits."""
+PROBABILITY_ONE = 0xFFFF_FFFF
+MAX_PORTS = 65_535
+"""A port's number travels in the 16 bits of a filter's class ID."""
+
+
+BALANCING_CODES: Mapping[str, int] = MappingProxyType(
+    {name: code for code, name in enumerate((*(mode.name for mode in BalancingMode), "KERNEL"))}
+)
+"""`enum load_balancing`: the modes in their order, then that the kernel hashes. The program calls them `LB_*`."""
+
+
+class ClassFlag(enum.IntFlag):
+    PRESENT = 1
+    LOSSLESS = 2
+    ECN = 4
+    DROP_NON_ECT = 8
+    STRICT = 16
+    MARK_BY_KERNEL = 1 << 16
+    """A qdisc of the kernel marks, and our program only counts."""
+    COUNT_MARKS = 1 << 17
+    """Packets that may be marked are counted by the depth that decided."""
+
+
+MARK_AT_FLAGS: Mapping[MarkAt, int] = MappingProxyType(
+    {place: 1 << 5 + number for number, place in enumerate(tuple(MarkAt)[1:])}
+)
+"""Further flags of a class, for every place of marking but the first: `CLASS_MARK_AT_*`."""
+
+
+class PortFlag(enum.IntFlag):
+    SWITCH = 1
+    TRIM = 2
+    LAST_HOP = 4
+    """A host's NIC is at the other end."""
+
+
+class EventKind(enum.IntEnum):
+    XOFF = 1
+    XON = 2
+    PFC = 3
+
+
+MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves")
+QUEUE_MAPS = frozenset({"queues", "ingress", "pauses", "curves"})
+"""Those with CLASSES values a port."""
+EVENTS_MAP = "events"
+"""The BPF ring buffer of `EVENT`s."""
+
+LINE_CLASS = 0x0001_0001
+"""HTB class 1:1, the line rate."""
+
+
+def class_handle(priority: int) -> int:
+    """The HTB class 1:(10+priority) of a traffic class."""
+    return 0x0001_0000 | (0x10 + priority)
+
+
+def marker_handle(priority: int) -> int:
+    """The qdisc (20+priority) that marks: of a class that the kernel marks, in its gate if it has one."""
+    return (0x20 + priority) << 16
+
+
+def gate_handle(priority: int) -> int:
+    """The TBF qdisc (10+priority): that PFC closes, in the class of that priority."""
+    return (0x10 + priority) << 16

@@ -1,0 +1,95 @@
+"""Compiling C that comes with the package, once for each version of its source, with clang: the eBPF programs here,
+and whatever else names its sources."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+from testbed.base.errors import CapabilityError, DriverError
+from testbed.base.files import write_atomically
+
+CACHE_DIRECTORY = Path(os.environ.get("TESTBED_CACHE_DIR", "/var/cache/testbed"))
+_HEADERS = ("layout.h", "maps.h", "packets.h", "accounts.h")
+_MULTIARCH = Path("/usr/include/x86_64-linux-gnu")
+_INCLUDE = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
+BPF_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")
+
+
+def source_texts(package: str, directory: str, names: Sequence[str]) -> dict[str, bytes]:
+    """Source files of a package by name."""
+    return {name: resources.files(package).joinpath(directory, name).read_bytes() for name in names}
+
+
+def program_object(cache: Path | None = None) -> Path:
+    """The compiled eBPF programs, from the cache where this source was compiled before.
+
+    Raises `CapabilityError` where clang or the headers are missing.
+    """
+    sources = source_texts("testbed.base.datapath", "programs", (*_HEADERS, "port.bpf.c"))
+    return compiled("port", ".bpf.o", sources, BPF_FLAGS, cache)
+
+
+def compiled(
+    name: str,
+    suffix: str,
+    sources: Mapping[str, bytes],
+    flags: Sequence[str],
+    cache: Path | None = None,
+    *,
+    what: str = "the data path",
+) -> Path:
+    """Return what clang makes of the `.c` files among `sources`, from the cache where it was made before.
+
+    `what` it is, in a message.
+
+    Raises `CapabilityError` where clang or a header is missing, `DriverError` for other failures.
+    """
+    cache = CACHE_DIRECTORY if cache is None else cache
+    digest = hashlib.sha256(repr((tuple(flags), sorted(sources.items()))).encode()).hexdigest()[:16]
+    target = cache / f"{name}-{digest}{suffix}"
+    if target.exists():
+        return target
+    cache.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="build-") as scratch:
+        directory = Path(scratch)
+        for file, text in sources.items():
+            (directory / file).write_bytes(text)
+        units = [directory / file for file in sorted(sources) if file.endswith(".c")]
+        # Without the name of the directory in what is for a debugger, the same source gives the same file.
+        compile_c(units, directory / "out", [*flags, f"-ffile-prefix-map={directory}={name}"], what=what)
+        write_atomically(target, (directory / "out").read_bytes(), mode=0o777)
+    return target
+
+
+def compile_c(
+    sources: Sequence[Path], target: Path, flags: Sequence[str] = BPF_FLAGS, *, what: str = "the data path"
+) -> None:
+    """Compile `sources` into one file; eBPF unless `flags` say something else."""
+    clang = shutil.which("clang")
+    if clang is None:
+        raise CapabilityError(
+            f"qos: needs clang to compile {what}",
+            missing="clang",
+            hint="apt-get install clang libbpf-dev libbpf1 (./lab does it)",
+        )
+    argv = [clang, *flags, *map(str, sources), "-o", str(target)]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if result.returncode:
+        if "file not found" in result.stderr:
+            raise CapabilityError(
+                f"{what} does not compile: {_first_error(result.stderr)}",
+                missing="libbpf-dev",
+                hint="apt-get install libbpf-dev linux-libc-dev libc6-dev",
+            )
+        raise DriverError(f"{what} does not compile: {_first_error(result.stderr)}", operation="clang")
+
+
+def _first_error(text: str) -> str:
+    return next((line for line in text.splitlines() if "error:" in line), text.strip())

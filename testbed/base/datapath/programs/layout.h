@@ -1,0 +1,185 @@
+/* The maps that the eBPF programs, the pause agent and the telemetry share.
+ *
+ * testbed/base/datapath/layout.py has the same structures for Python; a test compiles both against each other.
+ * A port's number is its place in the lab (from 1); 0 means "no port". Index of a queue: port * 8 + priority.
+ */
+#ifndef TESTBED_LAYOUT_H
+#define TESTBED_LAYOUT_H
+
+#define CLASSES 8
+#define DEPTH_BINS 16
+#define CURVE_BINS 24
+#define CURVE_BINS_TO_KMAX 16 /* of those: below kmax */
+#define MARK_VALID 0x80000000u /* skb->mark: valid, trimmed, priority, ingress port */
+#define MARK_TRIMMED 0x00080000u
+#define MARK_CLASS_SHIFT 16
+#define MARK_PORT 0x0000ffffu
+
+/* The modes of testbed.lab.core.model.qos.BalancingMode in their order, then LB_KERNEL. */
+enum load_balancing { LB_FLOW, LB_FLOWLET, LB_SPRAY, LB_KERNEL };
+
+enum class_flags {
+	CLASS_PRESENT = 1,
+	CLASS_LOSSLESS = 2,
+	CLASS_ECN = 4,
+	CLASS_DROP_NON_ECT = 8,
+	CLASS_STRICT = 16,
+	/* From bit 5 on those of testbed.base.datapath.markers.MarkAt, without the first. */
+	CLASS_MARK_AT_DEQUEUE = 1 << 5,  /* ECN by the queue that a packet leaves behind */
+	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by a qdisc of the kernel, which the packet meets next */
+	CLASS_COUNT_MARKS = 1 << 17,     /* packets that may be marked are counted by depth */
+};
+
+enum port_flags {
+	PORT_SWITCH = 1,
+	PORT_TRIM = 2,
+	PORT_LAST_HOP = 4, /* a NIC is at the other end */
+};
+
+struct class_config {
+	__u32 flags;
+	__u32 limit_bytes;    /* static tail drop */
+	__u32 kmin_bytes;
+	__u32 kmax_bytes;
+	__u32 pmax;           /* probability at kmax, 2^32 - 1 is 1 */
+	__u32 xoff_bytes;     /* of an ingress port and this priority */
+	__u32 xon_bytes;
+	__u32 headroom_bytes; /* above xoff; beyond it even a lossless packet is dropped */
+	__u32 alpha;          /* dynamic threshold: alpha / 256 times the free buffer; 0: none */
+	__u32 reserved_bytes; /* always admitted */
+};
+
+struct profile {
+	__u8 class_of_dscp[64]; /* priority of each DSCP */
+	__u8 control_class;     /* priority of ARP, neighbour discovery and other link-local control */
+	__u8 trimmed_class;
+	__u8 trimmed_dscp;
+	__u8 trimmed_last_hop_dscp; /* where the port is PORT_LAST_HOP */
+	__u8 pad[4];
+	struct class_config classes[CLASSES];
+};
+
+struct port_config {
+	__u32 ifindex;
+	__u16 profile;
+	__u16 buffer;        /* the switch's shared buffer */
+	__u32 flags;         /* enum port_flags */
+	__u32 balancing;     /* enum load_balancing */
+	__u32 seed;          /* of the switch */
+	__u32 peer;          /* port number of the other end */
+	__u64 gap_ns;        /* flowlet gap, lab time */
+	__u32 loss;          /* of received packets, 2^32 - 1 is all: the wire to this port */
+	__u32 corruption;    /* likewise */
+	__u32 delay_ifindex; /* ifb that delays what is received; 0: none */
+	__u32 loss_every;    /* drop one packet in so many; 0: none */
+	__u64 sprayed;       /* packets sprayed from this port */
+	__u64 arrived;       /* packets received, for loss_every */
+	__u64 cap_bps;       /* of what is received; 0: none */
+	__u64 cap_burst_ns;  /* so much may come at once, as the time in which the cap lets it through */
+	__u64 conforming_ns; /* when all that was let through would have come at the cap */
+};
+
+struct buffer {
+	__u64 used_bytes; /* atomic */
+	__u64 max_bytes;
+	__u64 size_bytes;
+	__u64 pad[5];
+};
+
+/* An egress queue. Written under the root lock of its port's qdisc. */
+struct queue {
+	__u64 bytes; /* now in the queue, padding the rest: everything else only grows */
+	__u64 max_bytes;
+	__u64 in_packets, in_bytes; /* offered */
+	__u64 enqueued_packets, enqueued_bytes;
+	__u64 out_packets, out_bytes;
+	__u64 tail_packets, tail_bytes;     /* dropped: static limit */
+	__u64 buffer_packets, buffer_bytes; /* dropped: dynamic threshold or a full buffer */
+	__u64 wred_packets, wred_bytes;     /* dropped: not ECT where ECT would have been marked */
+	__u64 headroom_packets, headroom_bytes; /* dropped: lossless, headroom exceeded */
+	__u64 purged_packets, purged_bytes; /* lost with the queue when the link went down */
+	__u64 ce_packets;                   /* marked here */
+	__u64 ect_packets;                  /* enqueued with ECT or CE */
+	__u64 trimmed_packets, trimmed_bytes; /* bytes cut off */
+	__u64 forwarded_packets, forwarded_bytes; /* offered, having come in at another port */
+	__u64 depth[DEPTH_BINS]; /* arrivals that found a depth of less than 2^(8 + bin) bytes; the last: all others */
+};
+
+/* How the packets of a queue that allowed a mark fared, by the depth that decided it: bins of kmax / 16 bytes, the last
+ * one all that is deeper. Written where they arrive, by the link's other end, so that it is the same for every marker. */
+struct curve {
+	__u64 packets[CURVE_BINS];
+	__u64 marked[CURVE_BINS];
+};
+
+/* What a port received of a priority, and what of it is still in the switch. */
+struct ingress {
+	__u64 bytes; /* in the switch now: atomic */
+	__u64 max_bytes;
+	__u64 in_packets, in_bytes;
+	__u64 lost_packets, lost_bytes; /* by the emulated wire */
+	__u64 policed_packets, policed_bytes; /* dropped: above the cap of the port */
+	__u64 corrupted_packets;
+	__u64 ce_packets; /* arrived with CE */
+	__u64 xoff_events, xon_events;
+	__u64 pause_frames;     /* valid PFC frames received that name this priority */
+	__u64 malformed_frames; /* MAC control frames that are no valid PFC frame (kept at priority 0) */
+	__u32 xoff;             /* 1 while above */
+	__u32 xoff_bytes;       /* thresholds of the port's profile; 0: not lossless */
+	__u32 xon_bytes;
+	__u32 limit_bytes;      /* xoff and headroom */
+	__u64 xoff_ns;          /* CLOCK_MONOTONIC of the last crossing */
+};
+
+/* Pausing of an egress queue and of the peer. Written by the pause agent alone. */
+struct pause {
+	__u64 xoff_sent, xon_sent;
+	__u64 xoff_received, xon_received;
+	__u64 paused_ns;    /* of this egress queue, in all */
+	__u64 paused_since; /* CLOCK_MONOTONIC, 0: not paused */
+	__u64 asked_ns;     /* time in which this port kept its peer paused, in all */
+	__u64 asked_since;
+	__u64 watchdog_events;
+	__u64 watchdog_dropped; /* reserved */
+	__u32 closed;  /* 1 while the gate is closed */
+	__u32 storm;   /* 1 while a storm is injected */
+	__u32 ignored; /* 1 while the watchdog ignores pause */
+	__u32 pad;
+};
+
+enum event_kind { EVENT_XOFF = 1, EVENT_XON = 2, EVENT_PFC = 3 };
+
+/* To the pause agent, in the ring `events`. */
+struct event {
+	__u64 ns; /* CLOCK_MONOTONIC */
+	__u16 port;
+	__u8 kind;
+	__u8 priority; /* of XOFF and XON; class-enable vector of PFC */
+	__u32 bytes;   /* XOFF and XON: occupancy */
+	__u16 quanta[CLASSES];
+};
+
+/* What enqueue leaves in skb->cb for the other end of the link. It is in the last two words: in the first ones, qdiscs
+ * of the kernel note since when a packet has waited (include/net/codel_qdisc.h, include/net/pie.h). */
+#define NOTE_QUEUE 3   /* cb[3]: index of the queue, and above it the lower bits of the lab's tag */
+#define NOTE_INGRESS 4 /* cb[4]: index of the ingress account, the bin, and the upper bits of the lab's tag */
+#define INDEX_BITS 19
+#define BIN_BITS 5
+#define LOW_TAG_BITS (32 - INDEX_BITS)
+#define TAG_BITS (LOW_TAG_BITS + 32 - INDEX_BITS - BIN_BITS)
+
+/* What such a note says. */
+struct queued {
+	__u32 queue;
+	__u32 ingress; /* index of the ingress account, 0: none */
+	__u32 bin;     /* where the packet may be marked: 1 + bin of its curve, or 1 if its bin is told as it leaves */
+	__u32 bytes;
+};
+
+struct lab_config {
+	__u32 tag; /* of TAG_BITS, never 0 */
+	__u32 pad;
+	__u64 lost_events; /* the ring was full */
+};
+
+#endif

@@ -1,0 +1,165 @@
+"""A node's IPv4 routing table as the kernel has it, and notice of its changes."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network
+from typing import TYPE_CHECKING, ClassVar
+
+from testbed.base.linux import rtnetlink
+from testbed.base.linux.rtnetlink import RouteSocket
+
+if TYPE_CHECKING:
+    from testbed.lab.core.plan.operations import ExpectedRoute
+
+_REQUEST = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, rtnetlink.RT_TABLE_MAIN, 0, 0, 0, 0)
+_NEXTHOP = struct.Struct("=HBBi")
+
+RouteKey = tuple[int, int]
+"""(network address as an integer, prefix length)."""
+
+PROTOCOL_NAMES = {2: "kernel", 3: "boot", 4: "static", 11: "zebra", 186: "bgp"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRoute:
+    """A route of the main table. `interfaces` are ifindexes, one for each next hop, sorted."""
+
+    prefix: IPv4Network
+    protocol: str
+    interfaces: tuple[int, ...]
+
+
+def bgp_routes(route: RouteSocket) -> dict[RouteKey, tuple[int, ...]]:
+    """The routes that BGP installed: outgoing interface indexes of each prefix, sorted."""
+    found: dict[RouteKey, tuple[int, ...]] = {}
+    for body in route.dump(rtnetlink.RTM_GETROUTE, _REQUEST):
+        if body[5] != rtnetlink.RTPROT_BGP or body[4] != rtnetlink.RT_TABLE_MAIN:
+            continue
+        destination, interfaces = _parse(body)
+        found[destination, body[1]] = interfaces
+    return found
+
+
+def all_routes(route: RouteSocket) -> list[KernelRoute]:
+    """The whole main table, in order of prefix."""
+    found = []
+    for body in route.dump(rtnetlink.RTM_GETROUTE, _REQUEST):
+        if body[4] != rtnetlink.RT_TABLE_MAIN or body[7] != rtnetlink.RTN_UNICAST:
+            continue
+        destination, interfaces = _parse(body)
+        found.append(
+            KernelRoute(
+                prefix=IPv4Network((destination, body[1])),
+                protocol=PROTOCOL_NAMES.get(body[5], str(body[5])),
+                interfaces=interfaces,
+            )
+        )
+    return sorted(found, key=lambda item: item.prefix)
+
+
+def _parse(body: memoryview) -> tuple[int, tuple[int, ...]]:
+    destination = 0
+    interfaces: list[int] = []
+    for kind, payload in rtnetlink.attributes(body, 12):
+        if kind == rtnetlink.RTA_DST:
+            destination = int.from_bytes(payload, "big")
+        elif kind == rtnetlink.RTA_OIF:
+            interfaces.append(int.from_bytes(payload, "little"))
+        elif kind == rtnetlink.RTA_MULTIPATH:
+            offset = 0
+            while offset + _NEXTHOP.size <= len(payload):
+                length, _, _, ifindex = _NEXTHOP.unpack_from(payload, offset)
+                if length < _NEXTHOP.size:
+                    break
+                interfaces.append(ifindex)
+                offset += (length + 3) & ~3
+    return destination, tuple(sorted(interfaces))
+
+
+def route_key(prefix: IPv4Network) -> RouteKey:
+    return int(prefix.network_address), prefix.prefixlen
+
+
+def key_text(key: RouteKey) -> str:
+    return f"{IPv4Address(key[0])}/{key[1]}"
+
+
+class RouteMonitor:
+    """Notice that a namespace's IPv4 routes changed. Made by a thread inside that namespace."""
+
+    GROUPS: ClassVar[tuple[int, ...]] = (rtnetlink.RTNLGRP_IPV4_ROUTE,)
+    """Of rtnetlink, whose notices it gets."""
+
+    def __init__(self) -> None:
+        self._socket = RouteSocket(groups=self.GROUPS)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def drain(self) -> None:
+        """Read what is there; lost notices (ENOBUFS) count as one."""
+        while True:
+            try:
+                self._socket.receive_now()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedRoute:
+    """A planned route in kernel terms: `next_hops` of the interface indexes `interfaces`."""
+
+    interfaces: frozenset[int]
+    next_hops: int
+
+    def is_met_by(self, found: tuple[int, ...] | None) -> bool:
+        return found is not None and len(found) == self.next_hops and self.interfaces.issuperset(found)
+
+
+def wanted_routes(
+    expected: Iterable[ExpectedRoute], indexes: Mapping[tuple[str, str], int], node: str
+) -> dict[RouteKey, WantedRoute]:
+    """The planned routes of `node`; `indexes` gives the interface index of (node, interface)."""
+    return {
+        route_key(route.prefix): WantedRoute(
+            interfaces=frozenset(indexes[node, name] for name in route.interfaces), next_hops=route.next_hops
+        )
+        for route in expected
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """A planned route that the kernel lacks, or has with other next hops; `found` is None where it lacks it."""
+
+    found: int | None
+    next_hops: int
+
+    def __str__(self) -> str:
+        if self.found is None:
+            return "is missing"
+        if self.found == self.next_hops:
+            return f"has {self.found} next hops over other interfaces than planned"
+        return f"has {self.found} of {self.next_hops} next hops"
+
+
+def difference(
+    wanted: Mapping[RouteKey, WantedRoute], actual: Mapping[RouteKey, tuple[int, ...]]
+) -> dict[RouteKey, Mismatch]:
+    """The planned routes that are not there as planned."""
+    return {
+        key: Mismatch(found=len(actual[key]) if key in actual else None, next_hops=route.next_hops)
+        for key, route in wanted.items()
+        if not route.is_met_by(actual.get(key))
+    }

@@ -1,0 +1,106 @@
+"""Asking an FRR daemon over its vty socket, without a vtysh process for every question.
+
+Protocol (FRR lib/vty.c, vtysh/vtysh.c): a command ended by NUL; the answer is text followed by three
+NULs and a status byte, 0 for success.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.base.errors import DriverError
+
+TIMEOUT_S = 10.0
+ASKED_AGAIN_S = 0.02
+
+
+def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> str:
+    """The text that `daemon`, whose sockets are in `directory`, answers to `command`.
+
+    Raises `DriverError` if the daemon is not there, refuses or takes longer than `timeout_s`.
+    """
+    path = directory / f"{daemon}.vty"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+            stream.settimeout(timeout_s)
+            stream.connect(str(path))
+            _exchange(stream, "enable")
+            status, answer = _exchange(stream, command)
+    except OSError as error:
+        raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error
+    if status != 0:
+        raise DriverError(f"{daemon} in {directory.name} refused {command!r}: {answer.strip()}")
+    return answer
+
+
+def configure(directory: Path, daemon: str, commands: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+    """Have a running `daemon` carry out configuration commands, one after the other. Its file stays as it is.
+
+    Raises `DriverError` if the daemon is not there, refuses one (those before it stand) or takes longer than
+    `timeout_s`.
+    """
+    path = directory / f"{daemon}.vty"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+            stream.settimeout(timeout_s)
+            stream.connect(str(path))
+            for command in ("enable", "configure terminal", *commands, "end"):
+                status, answer = _exchange(stream, command)
+                if status != 0:
+                    raise DriverError(f"{daemon} in {directory.name} refused {command!r}: {answer.strip()}")
+    except OSError as error:
+        raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error
+
+
+def ask_json(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> Any:
+    """`ask`, for a `show ... json` command."""
+    answer = ask(directory, daemon, command, timeout_s=timeout_s)
+    try:
+        return json.loads(answer)
+    except json.JSONDecodeError as error:
+        raise DriverError(
+            f"{daemon} in {directory.name} answered {command!r} with something that is not JSON"
+        ) from error
+
+
+def await_json(
+    directory: Path,
+    daemon: str,
+    command: str,
+    ready: Callable[[Any], bool],
+    awaited: str,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> None:
+    """Ask a `show ... json` command again and again until `ready` says of the answer that it is as it must be.
+
+    A daemon that does not answer yet is asked again. Raises `DriverError` where it has not `awaited`, a noun such as
+    "its VRFs", within `timeout_s`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        last = None
+        try:
+            if ready(ask_json(directory, daemon, command)):
+                return
+        except DriverError as error:
+            last = error
+        if time.monotonic() > deadline:
+            raise DriverError(f"{daemon} of {directory.name} does not have {awaited} within {timeout_s:g} s") from last
+        time.sleep(ASKED_AGAIN_S)  # FRR tells nobody of it
+
+
+def _exchange(stream: socket.socket, command: str) -> tuple[int, str]:
+    stream.sendall(command.encode() + b"\0")
+    received = bytearray()
+    while not (len(received) >= 4 and received[-4:-1] == b"\0\0\0"):
+        part = stream.recv(65536)
+        if not part:
+            raise OSError("the connection was closed")
+        received += part
+    return received[-1], received[:-4].decode("utf-8", "replace")

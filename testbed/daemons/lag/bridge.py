@@ -1,0 +1,72 @@
+"""A bridge that both leaves of a pair have, as one of them tells its kernel: where MACs are, and which addresses.
+
+What the kernel was told is remembered here, so that it is told changes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from testbed.daemons.lag.configuration import PairedBridge
+from testbed.daemons.lag.kernel import Kernel
+
+
+class BridgeTables:
+    """The stations (MACs at ports) and neighbours of one bridge."""
+
+    def __init__(self, bridge: PairedBridge, kernel: Kernel) -> None:
+        """`kernel` is that of the bridge's network namespace."""
+        self.bridge = bridge
+        self.kernel = kernel
+        self._stations: dict[str, int] = {}
+        """Where the bridge was told that a MAC is."""
+        self._neighbours: dict[str, str] = {}
+        self._local: dict[str, int] = {}
+        """Where the bridge has learned itself that a MAC is."""
+
+    def key(self, of: object) -> str:
+        """What the leaves of the pair call a MAC or an address on this bridge: tenants may have the same."""
+        return f"{self.bridge.vlan}/{of}"
+
+    def learned(self, mac: str, port: int) -> None:
+        """Take note that the bridge has learned where a MAC is, which takes the place of what it was told."""
+        self._local[mac] = port
+        self._stations.pop(mac, None)
+
+    def unlearned(self, mac: str, port: int) -> bool:
+        """Take note that the bridge has forgotten a MAC at a port; whether that is where it was."""
+        if self._local.get(mac) != port:
+            return False
+        del self._local[mac]
+        return True
+
+    def heard_neighbour(self, address: IPv4Address | IPv6Address) -> None:
+        """Take note that the kernel has heard of a neighbour itself."""
+        self._neighbours.pop(str(address), None)
+
+    def flushed(self) -> None:
+        """Take note that the kernel may have forgotten what it was told."""
+        self._stations, self._neighbours = {}, {}
+
+    def taken_down(self) -> None:
+        """Take note that the bridge was down, and has nothing left."""
+        self.flushed()
+        self._local = {}
+
+    def set_stations(self, ports: Mapping[str, int]) -> None:
+        """Have the bridge send what is for a MAC out of this port, for all of these and no others."""
+        for mac, port in ports.items():
+            if self._stations.get(mac, self._local.get(mac)) != port:
+                self.kernel.set_station(mac, port)
+                self._stations[mac] = port
+        for mac in [mac for mac in self._stations if mac not in ports]:
+            self.kernel.forget_station(mac, self._stations.pop(mac))
+
+    def set_neighbours(self, macs: Mapping[str, str]) -> None:
+        """Have the kernel know these neighbours by their addresses."""
+        for address, mac in macs.items():
+            if self._neighbours.get(address) != mac:
+                announced = bool(self.bridge.vlan)
+                self.kernel.set_neighbour(self.bridge.ifindex, ip_address(address), mac, announced=announced)
+                self._neighbours[address] = mac

@@ -1,0 +1,209 @@
+"""What link aggregation reads and sets in the kernel of one network namespace, and hears of there (rtnetlink(7))."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from testbed.base.linux import rtnetlink
+from testbed.base.linux import traffic_control as traffic
+from testbed.base.linux.routes import bgp_routes
+from testbed.base.linux.rtnetlink import RouteSocket, attribute, message
+
+_NDMSG = struct.Struct("=BxxxiHBB")
+_IFINFOMSG = struct.Struct("=BxHiII")
+_NDA_DST, _NDA_LLADDR = 1, 2
+_NTF_MASTER, _NTF_EXT_LEARNED = 0x04, 0x10
+_NUD_REACHABLE, _NUD_STALE, _NUD_DELAY, _NUD_PROBE, _NUD_NOARP, _NUD_PERMANENT = 0x02, 0x04, 0x08, 0x10, 0x40, 0x80
+_HEARD = _NUD_REACHABLE | _NUD_STALE | _NUD_DELAY | _NUD_PROBE
+_RTM_DELNEIGH = 29
+_HOST_LENGTH = 32
+_IFF_RUNNING = 0x40
+_NLM_F_REPLACE = 0x100
+_BEHIND_QUEUES = 2
+"""The priority of filters: those of queues have 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link has, or has no, carrier."""
+
+    ifindex: int
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StationChange:
+    """A bridge has learned a MAC at a port, or forgotten it."""
+
+    ifindex: int
+    mac: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourChange:
+    """A neighbour was heard of on an interface, at an address that is routed: IPv6 has others, of the link alone."""
+
+    ifindex: int
+    address: IPv4Address | IPv6Address
+    mac: str
+
+
+class RoutesChange:
+    """Some IPv4 route has changed."""
+
+
+Change = LinkChange | StationChange | NeighbourChange | RoutesChange
+
+
+class Kernel:
+    """The links, bridges and neighbours of the network namespace that this process was in when it made this."""
+
+    def __init__(self, *, bridging: bool) -> None:
+        """`bridging`: hear of neighbours and routes, too."""
+        groups = [rtnetlink.RTNLGRP_LINK]
+        if bridging:
+            groups += [rtnetlink.RTNLGRP_NEIGH, rtnetlink.RTNLGRP_IPV4_ROUTE]
+        self._monitor = RouteSocket(groups=groups)
+        self._route = RouteSocket()
+
+    def fileno(self) -> int:
+        """Readable when there are changes."""
+        return self._monitor.fileno()
+
+    def changes(self) -> Iterator[Change]:
+        """The changes that were told; where some were lost, all links and neighbours as they stand."""
+        while True:
+            try:
+                data = self._monitor.receive_now()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                yield from self.everything()
+                continue
+            for kind, _, _, body in rtnetlink.messages(data):
+                if (change := _change(kind, body)) is not None:
+                    yield change
+
+    def everything(self) -> Iterator[Change]:
+        """All links, stations and neighbours as they stand, and that routes may have changed."""
+        for ifindex, up in self.links().items():
+            yield LinkChange(ifindex, up)
+        for family in (socket.AF_BRIDGE, socket.AF_INET, socket.AF_INET6):
+            for body in self._route.dump(rtnetlink.RTM_GETNEIGH, _NDMSG.pack(family, 0, 0, 0, 0)):
+                if (change := _change(rtnetlink.RTM_NEWNEIGH, body)) is not None:
+                    yield change
+        yield RoutesChange()
+
+    def links(self) -> Mapping[int, bool]:
+        """Whether each link is up and has carrier, by interface index."""
+        found = {}
+        for body in self._route.dump(rtnetlink.RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)):
+            _, _, ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
+            found[ifindex] = bool(flags & _IFF_RUNNING)
+        return found
+
+    def bgp_prefixes(self) -> frozenset[tuple[int, int]]:
+        """Address and length of the prefixes that BGP has brought a route over an interface to; the blackhole of an own
+        aggregate is none."""
+        return frozenset(prefix for prefix, interfaces in bgp_routes(self._route).items() if interfaces)
+
+    def count_evpn_entries(self) -> int:
+        """How many prefixes and flood lists EVPN has brought a VRF; host routes depend on who is heard of."""
+        prefixes = sum(length < _HOST_LENGTH for _, length in self.bgp_prefixes())
+        floods = 0
+        for body in self._route.dump(rtnetlink.RTM_GETNEIGH, _NDMSG.pack(socket.AF_BRIDGE, 0, 0, 0, 0)):
+            fields = {key: bytes(value) for key, value in rtnetlink.attributes(body, _NDMSG.size)}
+            floods += _NDA_DST in fields and not any(fields.get(_NDA_LLADDR, b""))
+        return prefixes + floods
+
+    def put_programs(self, ifindex: int, programs: Mapping[int, tuple[str, int]]) -> None:
+        """Put eBPF programs (name and descriptor) on a port, one for each direction, behind those of its queues and in
+        place of those of an earlier process. Raises `DriverError`."""
+        self._route.submit([traffic.new_clsact(ifindex)])  # ports with QoS have it
+        self._route.submit([traffic.delete_filters(ifindex, way, _BEHIND_QUEUES) for way in programs])
+        batch = [
+            traffic.new_bpf_filter(ifindex, way, program, name, 0, _BEHIND_QUEUES)
+            for way, (name, program) in programs.items()
+        ]
+        self._route.expect(batch, [f"{', '.join(name for name, _ in programs.values())} on {ifindex}"] * len(batch))
+
+    def set_link(self, ifindex: int, up: bool) -> None:
+        """Raises `DriverError`."""
+        self._route.expect([rtnetlink.set_link_state(ifindex, up)], [f"interface {ifindex}"])
+
+    def set_station(self, mac: str, port: int) -> None:
+        """Have the bridge of a port send what is for a MAC out of that port. Raises `DriverError`."""
+        body = _NDMSG.pack(socket.AF_BRIDGE, port, _NUD_REACHABLE, _NTF_MASTER | _NTF_EXT_LEARNED, 0)
+        body += attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
+        flags = rtnetlink.NLM_F_CREATE | _NLM_F_REPLACE
+        self._route.expect([message(rtnetlink.RTM_NEWNEIGH, flags, body)], [f"station {mac}"])
+
+    def forget_station(self, mac: str, port: int) -> None:
+        """One that is not there is fine."""
+        body = _NDMSG.pack(socket.AF_BRIDGE, port, 0, _NTF_MASTER, 0) + attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
+        self._route.submit([message(_RTM_DELNEIGH, 0, body)])
+
+    def set_address(self, ifindex: int, address: IPv4Address, *, there: bool) -> None:
+        """Have an interface have an address (/32), or not have it; it may be as it should be. Raises `DriverError`."""
+        change = rtnetlink.new_address if there else rtnetlink.delete_address
+        failures = self._route.submit([change(ifindex, address.packed, 32)])
+        fine = errno.EEXIST if there else errno.EADDRNOTAVAIL
+        if any(failure.errno != fine for failure in failures):
+            raise rtnetlink.failure_error(failures, [f"address {address}"])
+
+    def set_neighbour(self, bridge: int, address: IPv4Address | IPv6Address, mac: str, *, announced: bool) -> None:
+        """Have a neighbour on a bridge without asking for it: its answer might go to the other leaf.
+
+        `announced`: zebra takes it for a local one, which EVPN announces; it ignores what is said to be learned
+        elsewhere. Raises `DriverError`.
+        """
+        family = rtnetlink.family_of(address.packed)
+        body = _NDMSG.pack(family, bridge, _NUD_NOARP, 0 if announced else _NTF_EXT_LEARNED, 0)
+        body += attribute(_NDA_DST, address.packed) + attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
+        flags = rtnetlink.NLM_F_CREATE | _NLM_F_REPLACE
+        self._route.expect([message(rtnetlink.RTM_NEWNEIGH, flags, body)], [f"neighbour {address}"])
+
+    def close(self) -> None:
+        self._monitor.close()
+        self._route.close()
+
+
+def _change(kind: int, body: memoryview) -> Change | None:
+    match kind:
+        case rtnetlink.RTM_NEWLINK:
+            family, _, ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
+            return None if family == socket.AF_BRIDGE else LinkChange(ifindex, bool(flags & _IFF_RUNNING))
+        case rtnetlink.RTM_DELLINK:
+            family, _, ifindex, _, _ = _IFINFOMSG.unpack_from(body)
+            return None if family == socket.AF_BRIDGE else LinkChange(ifindex, False)
+        case rtnetlink.RTM_NEWROUTE | rtnetlink.RTM_DELROUTE:
+            return RoutesChange()
+    if kind in (rtnetlink.RTM_NEWNEIGH, _RTM_DELNEIGH):
+        return _neighbour(kind == rtnetlink.RTM_NEWNEIGH, body)
+    return None
+
+
+def _neighbour(known: bool, body: memoryview) -> Change | None:
+    family, ifindex, state, flags, _ = _NDMSG.unpack_from(body)
+    fields = {key: bytes(value) for key, value in rtnetlink.attributes(body, _NDMSG.size)}
+    mac = fields.get(_NDA_LLADDR, b"").hex(":")
+    if family == socket.AF_BRIDGE:
+        if flags & _NTF_EXT_LEARNED or state & (_NUD_PERMANENT | _NUD_NOARP):
+            return None  # our own, and the bridge's own addresses
+        return StationChange(ifindex, mac, known)
+    if flags & _NTF_EXT_LEARNED or not (known and mac and state & _HEARD):
+        return None
+    match family, fields.get(_NDA_DST, b""):
+        case socket.AF_INET, packed if len(packed) == 4:
+            return NeighbourChange(ifindex, IPv4Address(packed), mac)
+        case socket.AF_INET6, packed if len(packed) == 16 and not (address := IPv6Address(packed)).is_link_local:
+            return NeighbourChange(ifindex, address, mac)
+    return None

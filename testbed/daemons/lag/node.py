@@ -1,0 +1,136 @@
+"""What every node with link groups does: one loop over its sockets and timers, and a status for others to read."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import select
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.base.files import write_atomically
+from testbed.daemons.lag.kernel import Kernel
+from testbed.daemons.lag.ports import GroupPorts
+from testbed.protocols.lacp.lacp import MemberStatus
+from testbed.protocols.lacp.pair import PairStatus
+
+_FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatus:
+    """A link group at a node: its name (a host's NIC, or at a leaf the host) and its members there."""
+
+    name: str
+    members: tuple[MemberStatus, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """How the link groups of a node stand. `pair` is None at a host."""
+
+    node: str
+    groups: tuple[GroupStatus, ...]
+    pair: PairStatus | None = None
+
+
+def read_status(directory: Path, node: str) -> NodeStatus | None:
+    """The status that a node has written; None where it has not yet."""
+    try:
+        document = json.loads((directory / f"{node}.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    return _decode(document)
+
+
+def _decode(document: Mapping[str, Any]) -> NodeStatus:
+    pair = document["pair"]
+    return NodeStatus(
+        node=document["node"],
+        groups=tuple(
+            GroupStatus(name=group["name"], members=tuple(MemberStatus(**member) for member in group["members"]))
+            for group in document["groups"]
+        ),
+        pair=None
+        if pair is None
+        else PairStatus(**pair | {"blocked": tuple(pair["blocked"]), "detoured": tuple(pair["detoured"])}),
+    )
+
+
+class GroupNode(ABC):
+    """A node with link groups, in its network namespace."""
+
+    def __init__(self, node: str, directory: Path, kernel: Kernel, ports: GroupPorts) -> None:
+        self.node = node
+        self.kernel = kernel
+        self.ports = ports
+        self._directory = directory
+        self._epoll = select.epoll()
+        self._sockets = ports.descriptors()
+        for descriptor in (kernel.fileno(), *self._sockets):
+            self._epoll.register(descriptor, select.EPOLLIN)
+        self._written: NodeStatus | None = None
+
+    def listen(self, descriptor: int) -> None:
+        """Wake up for another descriptor, too, and hand it to `readable`."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    @abstractmethod
+    def arrived(self, ifindex: int, payload: bytes, now: float) -> None:
+        """Take a frame of LACP."""
+
+    @abstractmethod
+    def changed(self, now: float) -> None:
+        """Take the changes that the kernel tells."""
+
+    def readable(self, descriptor: int, now: float) -> None:
+        """Take what another descriptor has. Raises `LookupError` for one that was not asked for."""
+        raise LookupError(descriptor)
+
+    @abstractmethod
+    def act(self, now: float) -> float:
+        """Send what is to be sent and set what follows; when to act again."""
+
+    @abstractmethod
+    def status(self, now: float) -> NodeStatus:
+        """How the node stands."""
+
+    def start(self) -> None:
+        """Act once on what is there: from here on others see a status."""
+        self.step(0.0)
+
+    def run(self) -> None:
+        """Work until this process is ended."""
+        due = 0.0
+        while True:
+            due = self.step(due)
+
+    def step(self, due: float) -> float:
+        """Wait for something to happen, until `due`, and act on it."""
+        wait_s = max(0.0, due - time.monotonic())
+        events = self._epoll.poll(None if wait_s == _FOREVER else wait_s)
+        now = time.monotonic()
+        for descriptor, _ in events:
+            if descriptor == self.kernel.fileno():
+                self.changed(now)
+            elif (ifindex := self._sockets.get(descriptor)) is not None:
+                for payload in self.ports.received(ifindex):
+                    self.arrived(ifindex, payload, now)
+            else:
+                self.readable(descriptor, now)
+        due = self.act(now)
+        self._tell(now)
+        return due
+
+    def _tell(self, now: float) -> None:
+        status = self.status(now)
+        if status != self._written:
+            self._written = status
+            content = json.dumps(dataclasses.asdict(status))
+            write_atomically(self._directory / f"{self.node}.json", content, durable=False)
+            with (self._directory / f"{self.node}.log").open("a") as log:
+                log.write(json.dumps({"at": time.time(), **dataclasses.asdict(status)}) + "\n")

@@ -1,0 +1,35 @@
+"""What a pause agent leaves in its run directory, and its removal once the agent has gone."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from testbed.daemons.portd.attachment import DIRECTORY_NAME
+from testbed.daemons.portd.companion import LOG_NAME
+from testbed.daemons.portd.control import SOCKET_NAME
+
+
+def remove(run_directory: Path) -> None:
+    """Remove socket, log and directory of labs; the latter only if no lab is in it."""
+    for name in (SOCKET_NAME, LOG_NAME):
+        (run_directory / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (run_directory / DIRECTORY_NAME).rmdir()
+
+
+def remove_unwanted(run_directory: Path) -> None:
+    """The same by an agent that nobody waited for, and the run directory too if that was all there was.
+
+    Where a command holds the run directory, it is about to start an agent or to end one: what is there is its own.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove(run_directory)
+            run_directory.rmdir()
+        finally:
+            os.close(descriptor)

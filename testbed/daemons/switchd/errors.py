@@ -1,0 +1,13 @@
+"""What can go wrong with the switch of a scale-up domain."""
+
+from __future__ import annotations
+
+from testbed.base.errors import TestbedError
+
+
+class SwitchError(TestbedError):
+    """The switch cannot do that, or did not start."""
+
+
+class SwitchMissing(SwitchError):
+    """No switch answers."""

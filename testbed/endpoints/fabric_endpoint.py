@@ -1,0 +1,338 @@
+"""An endpoint under asyncio: operations that are awaited, or posted and told by the completion queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from testbed.endpoints.completions import CompletionError, CompletionQueue, Depth
+from testbed.protocols.errors import UsageError
+from testbed.protocols.uet.addressing import FepAddress
+from testbed.protocols.uet.atomics import Amo
+from testbed.protocols.uet.memory import RemoteBuffer
+from testbed.protocols.uet.packets.codes import Mode, ReturnCode
+from testbed.protocols.uet.semantics.endpoint import Buffer, Endpoint, SendKind, TaggedMessage, WritableBuffer
+from testbed.protocols.uet.semantics.operations import Operation, OpKind
+
+Peer = FepAddress | str
+"""`10.0.0.2` (process 0, resource index 1) or `ip/pid/ri`, of the endpoint's own job; or any address."""
+
+
+class EndpointDomain(Protocol):
+    """This is what an endpoint belongs to."""
+
+    def touch(self) -> None:
+        """It has been given work."""
+        ...
+
+
+class _UnderWay:
+    """An operation that has not ended: the place it takes, and who awaits it."""
+
+    __slots__ = ("abandoned", "depth", "future")
+
+    def __init__(self, depth: Depth, future: asyncio.Future[None] | None) -> None:
+        self.depth = depth
+        self.future = future
+        self.abandoned = False
+        """Its task was cancelled."""
+
+
+class FabricEndpoint:
+    """Made by `Domain.endpoint`. Every operation has two forms.
+
+    `await endpoint.send(...)` waits for room among the operations under way, then for the end, and returns the
+    completed `Operation` (length, source, header_data); it raises `CompletionError` with the return code if it failed.
+    `endpoint.post_send(...)` returns at once; the `completion_queue` tells the operation when it has ended, well or
+    not, and it keeps its place until it is read there. Without room it raises `BlockingIOError` (FI_EAGAIN).
+
+    Both raise `UsageError` for what can never work. Buffers must not change until the operation has ended, and are
+    referenced until then. A task that is cancelled while it waits takes its posted receive back; any other operation,
+    and a receive that has met its message already, goes on to its end and is told by the completion queue.
+    """
+
+    def __init__(self, domain: EndpointDomain, core: Endpoint, transmit_depth: int, receive_depth: int) -> None:
+        self.address = core.address
+        self._domain = domain
+        self.completion_queue = CompletionQueue()
+        """Of posted operations, and of peers' writes with header data."""
+        self.is_closed = False
+        self._core = core
+        self._transmits = Depth(transmit_depth)
+        self._receives = Depth(receive_depth)
+        self._peers: dict[str, FepAddress] = {}
+        self._under_way: dict[Operation, _UnderWay] = {}
+
+    @property
+    def under_way(self) -> int:
+        """Operations that have not ended, posted receives included."""
+        return len(self._under_way)
+
+    # --- messages ----------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        to: Peer,
+        data: Buffer,
+        *,
+        mode: Mode = Mode.RUD,
+        header_data: int | None = None,
+        how: SendKind = SendKind.EAGER,
+    ) -> Operation:
+        """Send a message to the oldest receive that the peer has posted."""
+        peer = self._peer(to)
+        return await self._do(self._transmits, self._core.send, peer, data, mode=mode, header_data=header_data, how=how)
+
+    def post_send(
+        self,
+        to: Peer,
+        data: Buffer,
+        *,
+        mode: Mode = Mode.RUD,
+        header_data: int | None = None,
+        how: SendKind = SendKind.EAGER,
+        context: object = None,
+    ) -> Operation:
+        """`send`, without waiting."""
+        options = {"mode": mode, "header_data": header_data, "how": how, "context": context}
+        return self._post(self._transmits, self._core.send, self._peer(to), data, **options)
+
+    async def tsend(
+        self,
+        to: Peer,
+        data: Buffer,
+        tag: int,
+        *,
+        mode: Mode = Mode.RUD,
+        header_data: int | None = None,
+        how: SendKind = SendKind.EAGER,
+    ) -> Operation:
+        """Send a message to the oldest receive of this tag (64 bits)."""
+        message = TaggedMessage(data, tag, header_data)
+        return await self._do(self._transmits, self._core.tsend, self._peer(to), message, mode=mode, how=how)
+
+    def post_tsend(
+        self,
+        to: Peer,
+        data: Buffer,
+        tag: int,
+        *,
+        mode: Mode = Mode.RUD,
+        header_data: int | None = None,
+        how: SendKind = SendKind.EAGER,
+        context: object = None,
+    ) -> Operation:
+        """`tsend`, without waiting."""
+        message = TaggedMessage(data, tag, header_data)
+        options = {"mode": mode, "how": how, "context": context}
+        return self._post(self._transmits, self._core.tsend, self._peer(to), message, **options)
+
+    async def recv(self, buffer: WritableBuffer) -> Operation:
+        """Receive the next message of `send` into `buffer`."""
+        return await self._do(self._receives, self._core.recv, buffer)
+
+    def post_recv(self, buffer: WritableBuffer, *, context: object = None) -> Operation:
+        """`recv`, without waiting."""
+        return self._post(self._receives, self._core.recv, buffer, context=context)
+
+    async def trecv(
+        self, buffer: WritableBuffer, tag: int, *, ignore: int = 0, source: FepAddress | None = None
+    ) -> Operation:
+        """Receive the next message of a tag; bits of `ignore` match anything. `source`: of this endpoint alone."""
+        return await self._do(self._receives, self._core.trecv, buffer, tag, ignore=ignore, source=source)
+
+    def post_trecv(
+        self,
+        buffer: WritableBuffer,
+        tag: int,
+        *,
+        ignore: int = 0,
+        source: FepAddress | None = None,
+        context: object = None,
+    ) -> Operation:
+        """`trecv`, without waiting."""
+        options = {"ignore": ignore, "source": source, "context": context}
+        return self._post(self._receives, self._core.trecv, buffer, tag, **options)
+
+    def cancel(self, operation: Operation) -> bool:
+        """Take back a posted receive, which ends with CANCELLED; False if it has met a message."""
+        cancelled = self._core.cancel(operation, time.monotonic_ns())
+        self._domain.touch()
+        return cancelled
+
+    # --- remote memory -----------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        to: Peer,
+        data: Buffer,
+        remote_buffer: RemoteBuffer,
+        *,
+        mode: Mode = Mode.RUD,
+        header_data: int | None = None,
+    ) -> Operation:
+        """Write into the peer's memory. With `header_data` the peer's completion queue tells it."""
+        peer = self._peer(to)
+        options = {"mode": mode, "header_data": header_data}
+        return await self._do(self._transmits, self._core.write, peer, data, remote_buffer, **options)
+
+    def post_write(
+        self,
+        to: Peer,
+        data: Buffer,
+        remote_buffer: RemoteBuffer,
+        *,
+        mode: Mode = Mode.RUD,
+        header_data: int | None = None,
+        context: object = None,
+    ) -> Operation:
+        """`write`, without waiting."""
+        options = {"mode": mode, "header_data": header_data, "context": context}
+        return self._post(self._transmits, self._core.write, self._peer(to), data, remote_buffer, **options)
+
+    async def read(
+        self, to: Peer, buffer: WritableBuffer, remote_buffer: RemoteBuffer, *, mode: Mode = Mode.RUD
+    ) -> Operation:
+        """Read from the peer's memory into `buffer`."""
+        return await self._do(self._transmits, self._core.read, self._peer(to), buffer, remote_buffer, mode=mode)
+
+    def post_read(
+        self,
+        to: Peer,
+        buffer: WritableBuffer,
+        remote_buffer: RemoteBuffer,
+        *,
+        mode: Mode = Mode.RUD,
+        context: object = None,
+    ) -> Operation:
+        """`read`, without waiting."""
+        peer = self._peer(to)
+        return self._post(self._transmits, self._core.read, peer, buffer, remote_buffer, mode=mode, context=context)
+
+    async def atomic(self, to: Peer, amo: Amo, remote_buffer: RemoteBuffer, *, mode: Mode = Mode.RUD) -> Operation:
+        """An atomic operation on the peer's memory."""
+        return await self._do(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, mode=mode)
+
+    async def fetch_atomic(
+        self,
+        to: Peer,
+        amo: Amo,
+        result: WritableBuffer,
+        remote_buffer: RemoteBuffer,
+        *,
+        mode: Mode = Mode.RUD,
+    ) -> Operation:
+        """An atomic operation whose old value comes back into `result`."""
+        options = {"mode": mode, "fetch": result}
+        return await self._do(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, **options)
+
+    def post_atomic(
+        self,
+        to: Peer,
+        amo: Amo,
+        remote_buffer: RemoteBuffer,
+        *,
+        result: WritableBuffer | None = None,
+        mode: Mode = Mode.RUD,
+        context: object = None,
+    ) -> Operation:
+        """`atomic`, or with `result` `fetch_atomic`, without waiting."""
+        options = {"fetch": result, "mode": mode, "context": context}
+        return self._post(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, **options)
+
+    # --- life of operations ------------------------------------------------------------------------------
+
+    def _peer(self, to: Peer) -> FepAddress:
+        if isinstance(to, FepAddress):
+            return to
+        found = self._peers.get(to)
+        if found is None:
+            job_id = self.address.job_id
+            found = FepAddress.parse(to, job_id) if "/" in to else FepAddress(to, job_id=job_id)
+            self._peers[to] = found
+        return found
+
+    def _post(self, depth: Depth, start: Callable[..., Operation], *arguments: object, **options: object) -> Operation:
+        if not depth.take_now():
+            raise BlockingIOError(f"{depth.size} operations are under way, or ended and not read")
+        return self._start(depth, None, start, arguments, options)
+
+    async def _do(
+        self, depth: Depth, start: Callable[..., Operation], *arguments: object, **options: object
+    ) -> Operation:
+        await depth.take()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        operation = self._start(depth, future, start, arguments, options)
+        try:
+            await future
+        except asyncio.CancelledError:
+            self._abandon(operation)
+            raise
+        if not operation.ok:
+            raise CompletionError(operation)
+        return operation
+
+    def _start(
+        self,
+        depth: Depth,
+        future: asyncio.Future[None] | None,
+        start: Callable[..., Operation],
+        arguments: tuple[object, ...],
+        options: dict[str, object],
+    ) -> Operation:
+        try:
+            if self.is_closed:
+                raise UsageError(f"{self.address} is closed")
+            operation = start(*arguments, time.monotonic_ns(), **options)
+        except BaseException:
+            depth.give()
+            raise
+        self._under_way[operation] = _UnderWay(depth, future)
+        self._domain.touch()
+        return operation
+
+    def _abandon(self, operation: Operation) -> None:
+        entry = self._under_way.get(operation)
+        if entry is None:  # it had ended, and its task did not come to know
+            if operation.status is not ReturnCode.CANCELLED:
+                self.completion_queue.put(operation, None)
+            return
+        entry.abandoned = True
+        if operation.kind in (OpKind.RECV, OpKind.TRECV):
+            self.cancel(operation)
+
+    def collect(self) -> None:
+        """Hand out what has ended."""
+        completions = self._core.completions
+        while completions:
+            operation = completions.popleft()
+            entry = self._under_way.pop(operation, None)
+            if entry is None:
+                self.completion_queue.put(operation, None)
+            elif entry.future is None:
+                self.completion_queue.put(operation, entry.depth)
+            else:
+                entry.depth.give()
+                if not entry.future.done():
+                    entry.future.set_result(None)
+                elif entry.abandoned and operation.status is not ReturnCode.CANCELLED:
+                    self.completion_queue.put(operation, None)
+        if self.is_closed and not self._under_way:
+            self.completion_queue.end()
+
+    def close(self) -> None:
+        """Take back posted receives, and take no more operations; others go on to their end."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._core.close(time.monotonic_ns())
+        self._domain.touch()
+
+    def give_up(self, reason: str) -> None:
+        """End every operation at once, with CANCELLED."""
+        now = time.monotonic_ns()
+        for operation in list(self._under_way):
+            operation.complete(ReturnCode.CANCELLED, 0, now, reason)
+        self.collect()

@@ -1,0 +1,241 @@
+"""What a transport brings so that it can be measured: options of its own, and an endpoint that does the verbs.
+
+A transport is a module of `transports` with a `MeasuredTransport`, and its line in `registry`. Everything else (the
+exchange, the measurements, tables, JSON, exit codes) is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from testbed.endpoints.agent import Agent
+from testbed.endpoints.perftest.results import BandwidthResult
+from testbed.endpoints.perftest.tool import USUAL, Tool, Verb
+
+if TYPE_CHECKING:
+    from testbed.endpoints.perftest.options import Options
+
+SPIN_NS = 200_000
+"""How long the latency tools look for work before they sleep (perftest: for ever)."""
+RECEIVES = 16
+"""Receives that a latency tool posts at a time."""
+
+
+class Memory(NamedTuple):
+    """The memory of one side, as long as the longest message."""
+
+    local: memoryview
+    """What is sent, and read into."""
+    remote: memoryview
+    """What the peer writes, reads and sends into."""
+
+
+class MeasuringLoop(Protocol):
+    """What waits for endpoints, and for the exchange beside them."""
+
+    def watch(self, fd: int, callback: Callable[[int], None]) -> None:
+        """Call `callback` with the epoll events of `fd` when it is readable, or its other end has gone."""
+
+    def unwatch(self, fd: int) -> None: ...
+
+    def touch(self) -> None:
+        """The endpoints have been given work, by the thread that drives them."""
+
+    def wake(self) -> None:
+        """The condition that is waited for may hold now: for signal handlers."""
+
+
+class MeasuringAgent(Protocol):
+    """What drives the endpoints of a transport: `testbed.endpoints.agent.Agent`, or one that is like it."""
+
+    @property
+    def loop(self) -> MeasuringLoop: ...
+
+    def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
+        """Run until the condition holds. False: it does not within the time."""
+
+    def received(self, address: str) -> int:
+        """How much has arrived at the endpoint of an address; its unit is the agent's own."""
+
+    def close(self, patience_ns: int) -> None: ...
+
+
+class MeasuredEndpoint(ABC):
+    """This side's end of the transport. It knows from the options which verb is measured, and does nothing else.
+
+    Methods that are given words of the other side raise `MismatchError` where they make no sense.
+    """
+
+    address: str
+    """Of this side, in the transport."""
+
+    @property
+    @abstractmethod
+    def introduction(self) -> dict[str, Any]:
+        """What the other side must know to reach this one, for JSON."""
+
+    @abstractmethod
+    def connect(self, peer: str, introduction: Mapping[str, Any]) -> None:
+        """Take up what the other side, at the address `peer`, says of itself."""
+
+    @property
+    @abstractmethod
+    def ends(self) -> tuple[Sequence[str], Sequence[str]]:
+        """How the table of addresses names this side's ends and the other's, once they are connected."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """How many operations may be under way."""
+
+    @property
+    @abstractmethod
+    def one_sided(self) -> bool:
+        """Tell whether a round trip ends with our own operation, and the peer's program has nothing to answer."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Post receives, where the peer's messages need them: once, before the first size."""
+
+    @abstractmethod
+    def post(self, data: memoryview, now: int) -> None:
+        """Begin an operation: there must be less than `depth` under way, unless it answers the peer's."""
+
+    @abstractmethod
+    def take(self, finished_ns: list[int]) -> int:
+        """Append when each of our operations has ended that ended since the last call; return how many messages of the
+        peer have arrived since then. Raises `PerftestError` for one that failed.
+        """
+
+    @abstractmethod
+    def replenish(self, at_least: int = 1) -> None:
+        """Post receives anew for those that have met messages, if there are so many."""
+
+    @abstractmethod
+    def begin_closing(self, now: int) -> None:
+        """Begin to end the connection while both sides still answer."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Tell whether nothing of this side's is under way any longer."""
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What is to be printed of this side, once it is prepared, before the results."""
+        return ()
+
+    def found(self) -> dict[str, Any]:
+        """Return what the JSON document says of this side's run besides results."""
+        return {}
+
+    @property
+    def objection(self) -> str:
+        """Why results of this run are not to be trusted; "": nothing is known against them."""
+        return ""
+
+
+class TransportOptions(ABC):
+    """The options that only one transport has, and what is printed of them."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def connection_type(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def details(self) -> tuple[tuple[str, str], tuple[str, str], tuple[str, str]]:
+        """Three lines of the header block: what they are called, and say."""
+
+    @abstractmethod
+    def compared(self) -> dict[str, Any]:
+        """Return what both sides must agree on, by the name of its option; secrets as their fingerprints."""
+
+    @abstractmethod
+    def test_info(self) -> dict[str, Any]:
+        """Return what the JSON document says of the test besides what it says for every transport."""
+
+    @property
+    def latency_unit(self) -> tuple[str, float, int]:
+        """Of latencies: what it is called, how many us it has, and the decimals that are printed."""
+        return "usec", 1.0, 2
+
+    @property
+    def bandwidth_columns(self) -> tuple[str, ...]:
+        """Columns of a table of bandwidths beyond perftest's."""
+        return ()
+
+    def bandwidth_cells(self, result: BandwidthResult, directions: int) -> tuple[str, ...]:
+        """What these columns say of a result that has the bytes of so many directions."""
+        return ()
+
+    def bandwidth_fields(self, result: BandwidthResult, directions: int) -> dict[str, Any]:
+        """The same for JSON."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTransport(ABC):
+    """A transport, as the tools see it."""
+
+    prefix: str
+    """The names of its tools begin with it: `uet`."""
+    name: str
+    """In full."""
+    short_name: str
+    """In titles and JSON."""
+    queues: tuple[str, str] | None
+    """What `-q` counts: the placeholder and the noun. None: there is nothing to count."""
+    controllers: tuple[str, ...]
+    """Of `--cc`, the default first; empty: there are neither these nor options of a path through a fabric."""
+    tools: tuple[tuple[Verb, bool], ...] = USUAL
+    """What can be measured."""
+    depths: int = 1 << 14
+    """The most operations that may be under way."""
+
+    def default_size(self, tool: Tool) -> int:
+        """Bytes of a message where `-s` is not given."""
+        return 8 if tool.verb is Verb.ATOMIC else 2 if tool.latency else 65536
+
+    def default_depth(self, tool: Tool) -> int:
+        """Operations under way where `-t` is not given."""
+        return 128
+
+    @abstractmethod
+    def add_options(self, add: Any, tool: Tool) -> None:
+        """`add` is `add_argument` of its group. One option must be `-m`, which becomes `mtu`, or `read_options` sets
+        it."""
+
+    @abstractmethod
+    def read_options(self, given: argparse.Namespace, tool: Tool, parser: argparse.ArgumentParser) -> TransportOptions:
+        """The options as they were given. What does not go together ends in `parser.error`.
+
+        A transport without `controllers` sets `cc`, `rate` and `base_rtt` in `given`.
+        """
+
+    def open_agent(self, options: Options) -> MeasuringAgent:
+        """What is to drive the endpoint. Raises `PerftestError`."""
+        return Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
+
+    @abstractmethod
+    def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:
+        """Raise `PerftestError` for what can never work, before an endpoint is opened.
+
+        `link_mtu`: of this host's link to the other side; `ip_bytes`: how much of it the IP header takes.
+        """
+
+    @abstractmethod
+    def open(
+        self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
+    ) -> MeasuredEndpoint:
+        """Open an endpoint on an address of this host. `agent`: that of `open_agent`. `theirs`: what the client has
+        said; None: this is the client.
+
+        Raises `PerftestError`.
+        """

@@ -1,0 +1,370 @@
+"""Transfers over RoCEv2: connections for each channel, and a WRITE with immediate data for each transfer.
+
+The immediate data is the step's number. Numbers of queue pairs, first PSNs, rkeys and addresses follow from the numbers
+of channels and steps, so that nothing has to be exchanged: what an out-of-band connection would tell, both ends know. A
+transfer has ended at its source when its last packet is acknowledged. With several queue pairs, or targets of a NIC
+where connections are dynamic, a channel's transfers are striped over all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from testbed.base.program_errors import TrafficError
+from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.endpoints.worker.datagrams.datagram_traffic import DatagramTraffic, named
+from testbed.endpoints.worker.datagrams.hosting import Hosting
+from testbed.endpoints.worker.datagrams.roce_connections import (
+    Arrivals,
+    DestinationStripe,
+    QueuePairArrivals,
+    QueuePairStripe,
+    Stripe,
+    TargetArrivals,
+)
+from testbed.endpoints.worker.program import Channel, Program, Step
+from testbed.endpoints.worker.traffic import ChannelEnd, Listener
+from testbed.protocols.errors import UsageError
+from testbed.protocols.roce.config import RoceConfig
+from testbed.protocols.roce.dynamic import DynamicConnections
+from testbed.protocols.roce.memory import Access
+from testbed.protocols.roce.packets.opcodes import Service
+from testbed.protocols.roce.qp import QueuePair
+from testbed.protocols.roce.rnic import LEAST_QPN, QPN_LIMIT, Rnic
+from testbed.protocols.roce.state_size import qp_state_bytes
+from testbed.protocols.roce.work import CompletionQueue, ReceiveRequest, RemoteBuffer, WorkRequest
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.buffers import CollectiveBuffers
+    from testbed.endpoints.worker.transports.roce import RoceSettings
+
+MOST_RECEIVES: Final = 4096
+"""Of a queue pair, posted ahead: later ones follow as these end."""
+_BASE: Final = 1 << 20
+"""The virtual address of every region: its rkey says which one is meant."""
+_PSN_STEP: Final = 0x9E_3779
+"""Between the first PSNs of queue pairs that follow each other: 2**24 over the golden ratio."""
+_PSN_MASK: Final = 0xFF_FFFF
+_HEADER_BYTES: Final = 16
+"""Of a full packet, in the estimate of what has arrived."""
+
+
+@dataclass(slots=True)
+class NicQueues:
+    """An RNIC, the requests that have ended there, and with dynamic connections what its channels share."""
+
+    rnic: Rnic
+    completions: CompletionQueue = field(default_factory=deque)
+    seen_bytes: int = 0
+    dynamic: DynamicConnections | None = None
+    shared_arrivals: TargetArrivals | None = None
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """The connections of a channel that begins here."""
+
+    nic: NicQueues
+    stripes: list[Stripe]
+
+
+@dataclass(slots=True)
+class Incoming:
+    """Where a channel that ends here does."""
+
+    nic: NicQueues
+    arrivals: Arrivals
+
+
+RnicOpener = Callable[[str, RoceConfig], Rnic]
+
+
+class RoceTraffic(DatagramTraffic):
+    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do.
+
+    `open_rnic` opens an RNIC at an address, on what `hosting` says. It may raise `OSError`, and `ValueError`,
+    `TypeError` or `UsageError` for what cannot work.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        settings: RoceSettings,
+        hosting: Hosting,
+        open_rnic: RnicOpener,
+        buffers: CollectiveBuffers | None,
+        listener: Listener,
+    ) -> None:
+        super().__init__(program, hosting, buffers, listener)
+        self._settings = settings
+        self._open_rnic = open_rnic
+        self._nics: dict[str, NicQueues] = {}
+        self._out: dict[int, Outgoing] = {}
+        """By the index of the channel that begins here."""
+        self._in: dict[int, Incoming] = {}
+        """By the index of the channel that ends here."""
+        self._steps = {step.number: step for step in program.steps}
+        self._missing: Counter[tuple[int, bool]] = Counter()
+        """Stripes of a step that have not ended, at its source (True) or its destination."""
+
+    @property
+    def completions(self) -> Mapping[str, deque[Any]]:
+        return {address: nic.completions for address, nic in self._nics.items()}
+
+    # --- setting up --------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        settings = self._settings
+        channels: dict[str, list[tuple[Channel, bool]]] = {}
+        for channel in self._outgoing:
+            channels.setdefault(self._addresses[channel.source], []).append((channel, True))
+        for channel in self._incoming:
+            channels.setdefault(self._addresses[channel.destination], []).append((channel, False))
+        for address in sorted(channels):
+            nic = self._nics[address] = NicQueues(self._open(address))
+            try:
+                if settings.connections == "dct":
+                    self._share(nic)
+                for channel, is_source in channels[address]:
+                    if is_source:
+                        self._out[channel.index] = Outgoing(nic, self._stripes(nic, channel))
+                    else:
+                        self._in[channel.index] = Incoming(nic, self._arrivals(nic, channel))
+            except UsageError as error:
+                raise TrafficError(f"cannot set up the queue pairs of {address}: {error}") from error
+        for step in self._program.steps:
+            if step.channel is None or step.destination not in self._program.own:
+                continue
+            assert step.destination is not None
+            rnic = self._nics[self._addresses[step.destination]].rnic
+            rnic.regions.register(
+                self._room_of(step), Access.REMOTE_WRITE, settings.domain, base=_BASE, rkey=step.number + 1
+            )
+            self._in[step.channel].arrivals.to_post += 1
+        for incoming in self._in.values():
+            arrivals = incoming.arrivals
+            ahead = min(arrivals.to_post, MOST_RECEIVES - arrivals.posted)
+            for _ in range(ahead):
+                arrivals.post(0)
+
+    def _open(self, address: str) -> Rnic:
+        settings = self._settings
+        try:
+            config = RoceConfig(**settings.config, cc_parameters=settings.cc_parameters)  # type: ignore[arg-type]
+            return self._open_rnic(address, config)
+        except (OSError, ValueError, TypeError, UsageError) as error:
+            raise TrafficError(f"cannot open an RNIC at {address}: {error}") from error
+
+    def _share(self, nic: NicQueues) -> None:
+        """Make what channels of a NIC share with dynamic connections."""
+        settings = self._settings
+        nic.dynamic = DynamicConnections(nic.rnic, initiators=settings.dcis, first_number=self._number(settings.qps))
+        nic.shared_arrivals = TargetArrivals(
+            [
+                nic.dynamic.create_target(
+                    settings.domain,
+                    number=self._number(stripe),
+                    domain=settings.domain,
+                    completions=nic.completions,
+                )
+                for stripe in range(settings.qps)
+            ]
+        )
+
+    def _stripes(self, nic: NicQueues, channel: Channel) -> list[Stripe]:
+        settings = self._settings
+        if nic.dynamic is None:
+            return [QueuePairStripe(qp) for qp in self._connect(nic, channel, is_source=True)]
+        return [
+            DestinationStripe(
+                nic.dynamic.destination(
+                    self._addresses[channel.destination],
+                    self._number(stripe),
+                    settings.domain,
+                    completions=nic.completions,
+                    entropy=entropy_of(channel.source_port, stripe),
+                )
+            )
+            for stripe in range(settings.qps)
+        ]
+
+    def _arrivals(self, nic: NicQueues, channel: Channel) -> Arrivals:
+        return nic.shared_arrivals or QueuePairArrivals(self._connect(nic, channel, is_source=False))
+
+    def _connect(self, nic: NicQueues, channel: Channel, *, is_source: bool) -> list[QueuePair]:
+        """The queue pairs of a channel at this end of it."""
+        settings = self._settings
+        remote = self._addresses[channel.destination if is_source else channel.source]
+        qps = []
+        for stripe in range(settings.qps):
+            place = channel.index * settings.qps + stripe
+            numbers = [self._number(2 * place + side) for side in (0, 1)]
+            psns = [(settings.first_psn + number * _PSN_STEP) & _PSN_MASK for number in numbers]
+            own, peer = (0, 1) if is_source else (1, 0)
+            qp = nic.rnic.create_qp(
+                Service.RC, completions=nic.completions, domain=settings.domain, number=numbers[own]
+            )
+            qp.entropy = entropy_of(channel.source_port, stripe)
+            qp.connect(remote, numbers[peer], send_psn=psns[own], receive_psn=psns[peer])
+            qps.append(qp)
+        return qps
+
+    def _number(self, place: int) -> int:
+        return LEAST_QPN + (self._settings.first_qpn + place) % (QPN_LIMIT - LEAST_QPN)
+
+    def connect(self) -> None:
+        """Do nothing: both ends know each other."""
+
+    # --- moving ------------------------------------------------------------------------------------------
+
+    def send(self, step: Step) -> None:
+        assert step.channel is not None and step.destination is not None
+        connection = self._out[step.channel]
+        data = self._data_of(step)
+        now = self._hosting.now()
+        rnic = connection.nic.rnic
+        parts = stripes_of(len(data), len(connection.stripes), rnic.config.mtu)
+        self._missing[step.number, True] = len(parts)
+        try:
+            for stripe, (start, stop) in zip(connection.stripes, parts, strict=False):
+                remote = RemoteBuffer(_BASE + start, step.number + 1)
+                stripe.write(data[start:stop], remote, now, step.number, step)
+        except UsageError as error:
+            raise TrafficError(f"{self._what(step)}: {error}") from error
+        self._sent_bytes[step.channel] += step.size_bytes
+        self._hosting.touch(rnic)
+
+    def turn(self, now: int) -> None:
+        for nic in self._nics.values():
+            completions = nic.completions
+            if not completions:
+                continue
+            self._estimate_progress(nic)
+            while completions:
+                request = completions.popleft()
+                if isinstance(request, WorkRequest):
+                    self._on_sent(request)
+                else:
+                    self._on_received(request)
+
+    def _on_sent(self, request: WorkRequest) -> None:
+        step = request.context
+        assert isinstance(step, Step)
+        if not request.ok:
+            self._listener.on_failed(f"{self._what(step)} failed with {reason_of(request)}")
+        elif self._ended(step, is_source=True):
+            self._listener.on_sent(step, request.finished_ns)
+
+    def _on_received(self, request: ReceiveRequest) -> None:
+        if not request.ok:
+            self._listener.on_failed(f"a queue pair to {request.source_ip} failed with {reason_of(request)}")
+            return
+        step = self._steps.get(request.immediate if request.immediate is not None else -1)
+        if step is None or step.channel not in self._in:
+            self._listener.on_failed(f"{request.source_ip} writes for step {request.immediate}, which is none of ours")
+            return
+        incoming = self._in[step.channel]
+        rnic = incoming.nic.rnic
+        if incoming.arrivals.to_post:
+            incoming.arrivals.post(request.finished_ns)
+        key = (step.number, False)
+        if key not in self._missing:
+            self._missing[key] = len(stripes_of(step.size_bytes, self._settings.qps, rnic.config.mtu))
+        if self._ended(step, is_source=False):
+            rnic.regions.invalidate(step.number + 1, self._settings.domain)
+            self._deliver(step)
+            self._listener.on_arrived(step, request.finished_ns)
+
+    def _ended(self, step: Step, *, is_source: bool) -> bool:
+        """A stripe of a step has ended. Whether it was the last."""
+        key = (step.number, is_source)
+        self._missing[key] -= 1
+        if self._missing[key]:
+            return False
+        del self._missing[key]
+        return True
+
+    def _estimate_progress(self, nic: NicQueues) -> None:
+        """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
+        received = self._hosting.received_bytes(nic.rnic.address)
+        payload = nic.rnic.config.mtu
+        self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
+        nic.seen_bytes = received
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def sample(self) -> Iterable[tuple[int, ChannelState]]:
+        now = self._hosting.now()
+        for nic in self._nics.values():
+            self._estimate_progress(nic)
+        for channel in self._outgoing[:MOST_CHANNELS]:
+            stripes = self._out[channel.index].stripes
+            sources = [stripe.source for stripe in stripes]
+            yield (
+                channel.index,
+                ChannelState(
+                    acked_bytes=sum(one.acked_bytes for one in sources),
+                    cwnd_bytes=round(sum(one.allowed_bytes(now) for one in stripes)),
+                    rtt_us=max(one.latest_rtt_ns for one in sources) / 1e3,
+                    retransmits=sum(one.retransmitted for one in sources),
+                ),
+            )
+
+    def ends(self) -> list[ChannelEnd]:
+        found = []
+        for channel in self._outgoing:
+            sources = [stripe.source for stripe in self._out[channel.index].stripes]
+            least = [one.least_rtt_ns for one in sources if one.least_rtt_ns]
+            counts: Counter[str] = Counter(cnps=sum(one.notifications for one in sources))
+            for one in sources:
+                counts.update(one.counts)
+            found.append(
+                ChannelEnd(
+                    channel=channel.index,
+                    sent_bytes=self._sent_bytes[channel.index],
+                    retransmits=sum(one.retransmitted for one in sources),
+                    packets=sum(one.sent for one in sources),
+                    min_rtt_us=min(least) / 1e3 if least else None,
+                    counters={"cnps": counts["cnps"], **named(counts)},
+                )
+            )
+        for channel in self._incoming:
+            seen = self._in[channel.index].arrivals.counts(self._addresses[channel.source])
+            counters = {"out_of_order": 0, "marked": seen["marked"], **named(seen)}
+            found.append(ChannelEnd(channel=channel.index, counters=counters))
+        return found
+
+    def counters(self) -> Mapping[str, int]:
+        """Return those of the RNICs by their names, and those of what they stand on.
+
+        `qp_state_bytes`: what the queue pairs of the RNIC with the most of them take.
+        """
+        total: Counter[str] = Counter(connects=0)
+        for address, nic in self._nics.items():
+            total.update(named(nic.rnic.counters))
+            total.update(self._hosting.counters(address))
+        return {**total, "qp_state_bytes": max((qp_state_bytes(nic.rnic) for nic in self._nics.values()), default=0)}
+
+
+def entropy_of(source_port: int, stripe: int) -> int:
+    """The UDP source port of one of a channel's queue pairs: the first has that of the channel."""
+    return source_port + stripe
+
+
+def stripes_of(size: int, qps: int, mtu: int) -> list[tuple[int, int]]:
+    """Where the parts of a message begin and end that go over the queue pairs of a channel: whole packets each, as
+    equal as that allows, and no more than there are packets."""
+    packets = max(1, -(-size // mtu))
+    count = min(qps, packets)
+    edges = [min(size, packets * part // count * mtu) for part in range(count)] + [size]
+    return list(pairwise(edges))
+
+
+def reason_of(request: WorkRequest | ReceiveRequest) -> str:
+    """How a request failed, in words."""
+    assert request.status is not None
+    return request.status.name + (f": {request.error}" if request.error else "")

@@ -1,0 +1,112 @@
+"""Transfers over the kernel's TCP.
+
+Connections have the ports of the program, so that ECMP hashes them the same each time. They are ended by RST once
+everybody is done, so that no port stays in TIME_WAIT. Buffers are the kernel's, which fits them to what is under way.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from testbed.base.json_values import Json, read_text, read_whole
+from testbed.endpoints import namespace
+from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.endpoints.worker.poll_loop import WatchingLoop
+from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.streams.stream_traffic import StreamTraffic
+from testbed.endpoints.worker.streams.tcp_info import read_tcp_info
+from testbed.endpoints.worker.streams.tcp_socket import fit_accepted, open_socket
+from testbed.endpoints.worker.traffic import ChannelEnd, Listener
+from testbed.endpoints.worker.transport_registry import WorkerTransport
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.buffers import CollectiveBuffers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpSettings(Settings):
+    """`congestion_control` is a name of the kernel's, None for its default; `tos` is the TOS byte without its ECN bits,
+    which are the kernel's."""
+
+    kind: ClassVar[str] = "tcp"
+    carries_http: ClassVar[bool] = True
+    congestion_control: str | None = None
+    tos: int = 0
+
+
+class TcpTraffic(StreamTraffic[socket.socket]):
+    """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
+
+    def __init__(
+        self, program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
+    ) -> None:
+        assert isinstance(program.transport, TcpSettings)
+        self._namespace = namespace.entered()
+        self._settings = program.transport
+        super().__init__(program, loop, buffers, listener)
+
+    def _socket(self, what: str) -> socket.socket:
+        namespace.enter(self._namespace)  # connections follow one another, between turns for other hosts
+        return open_socket(self._settings.congestion_control, self._settings.tos, what)
+
+    def _accepted(self, listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
+        item, peer = listener.accept()
+        fit_accepted(item)
+        return item, peer
+
+    def _error(self, item: socket.socket) -> int:
+        return item.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    def sample(self) -> Iterable[tuple[int, ChannelState]]:
+        for channel in self._outgoing[:MOST_CHANNELS]:
+            end = self._sending.get(channel.index)
+            if end is not None:
+                info = read_tcp_info(end.connection)
+                acked_bytes = max(0, info.acked_bytes - 1)  # without the SYN
+                yield channel.index, ChannelState(acked_bytes, info.cwnd_bytes, info.rtt_us, info.retransmits)
+
+    def ends(self) -> list[ChannelEnd]:
+        found = []
+        for index, sender in self._sending.items():
+            info = read_tcp_info(sender.connection)
+            found.append(
+                ChannelEnd(
+                    channel=index,
+                    sent_bytes=sender.sent_bytes,
+                    retransmits=info.retransmits,
+                    packets=info.sent_packets,
+                    min_rtt_us=info.min_rtt_us,
+                    counters={
+                        "delivered_ce": info.delivered_ce,
+                        "duplicate_sacks": info.duplicate_sacks,
+                        "reorderings_seen": info.reorderings_seen,
+                        "busy_us": info.busy_us,
+                        "receive_window_limited_us": info.receive_window_limited_us,
+                        "send_buffer_limited_us": info.send_buffer_limited_us,
+                    },
+                )
+            )
+        for index, receiver in self._receiving.items():
+            info = read_tcp_info(receiver.connection)
+            counters = {"out_of_order": info.out_of_order, "received_packets": info.received_packets}
+            found.append(ChannelEnd(channel=index, counters=counters))
+        return found
+
+    def counters(self) -> Mapping[str, int]:
+        return {}
+
+
+def _decode(values: dict[str, Json]) -> TcpSettings:
+    cc = values["congestion_control"]
+    return TcpSettings(
+        congestion_control=None if cc is None else read_text(cc, "transport.congestion_control"),
+        tos=read_whole(values["tos"], "transport.tos", 256),
+    )
+
+
+TRANSPORT = WorkerTransport(settings=TcpSettings, decode=_decode, make_traffic=TcpTraffic)

@@ -1,0 +1,1 @@
+"""Checks of a live lab that are programs of their own."""

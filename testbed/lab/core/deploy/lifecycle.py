@@ -1,0 +1,542 @@
+"""Deploying and destroying labs.
+
+Whatever happens in between, the journal knows what exists: a deploy that fails or is interrupted undoes
+itself, and one that was killed is undone by `destroy`, which needs nothing but the lab's name.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from testbed.base.datapath import pins
+from testbed.base.errors import ConvergenceError, LabNotFound, TestbedError
+from testbed.base.linux.processes import Process, await_reaping, parents_text
+from testbed.base.version import __version__
+from testbed.daemons.portd.errors import PauseAgentError
+from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
+from testbed.lab.core.deploy.links.changes import declare_wires
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.mechanisms import (
+    choose_mechanisms,
+    require_guards,
+    require_kernel_targets,
+    require_management,
+    require_marker,
+    require_password,
+    require_rdma,
+)
+from testbed.lab.core.deploy.pausing.attachment import attach, detach
+from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
+from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
+from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
+from testbed.lab.core.deploy.records.password import bgp_password
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.routing import daemon_sets, start_daemons
+from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
+from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
+from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
+from testbed.lab.core.model import Lab
+from testbed.lab.core.model.codec import encode_lab
+from testbed.lab.core.plan import slot_for
+from testbed.lab.core.plan.operations import (
+    CreateNode,
+    CreateVeth,
+    InstallPort,
+    LabPlan,
+    Operation,
+    StartContainer,
+    StartRouting,
+)
+from testbed.lab.features.containers.runtimes.registry import RUNTIMES
+from testbed.lab.features.containers.runtimes.runtime import DeployingNodes, NodesRemain, join_remaining
+from testbed.lab.features.management.plan.service_operations import StartService
+from testbed.lab.features.management.services.launcher import ServiceLauncher
+from testbed.lab.features.management.services_apply import require_services, service_places, start_services
+from testbed.lab.features.mlag.apply import start_link_groups, wait_link_groups
+from testbed.lab.features.overlay.keeper import start_keeper
+from testbed.lab.features.overlay.plan.device_operations import CreateVrf
+from testbed.lab.features.scale_up.apply import start_domain_switches
+from testbed.lab.features.scale_up.host_gpus import write_host_gpus
+from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, revival_hint
+from testbed.lab.features.targets.kernel_targets import remove_targets_of
+
+DEFAULT_TIMEOUT_S = 120.0
+NEIGHBOURS_PER_LINK = 4
+"""An IPv4 and an IPv6 neighbour at each end, one of them stale."""
+NEIGHBOURS_SPARE = 1024
+"""Of the machine itself."""
+
+
+class LabExists(TestbedError):
+    """A different lab of that name is deployed."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOptions:
+    """`k` is the resolved time scale. `wait` False leaves without waiting for routing."""
+
+    k: float
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    reconfigure: bool = False
+    keep_failed: bool = False
+    wait: bool = True
+    routing: bool = True
+    """Start the routing daemons; False leaves bare nodes and links."""
+    directory: Path | None = None
+    """Parent of the lab directory `testbed-<lab>/`; the working directory by default."""
+    runtime: str = "netns"
+    """What the lab was deployed as, for its record: "netns", or "mininet" with `realised` making Mininet's objects."""
+    realised: Callable[[Sequence[Operation]], None] | None = None
+    """Told of operations once they are carried out, in their order; `CreateNode` once the nodes are published."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployOutcome:
+    """`changed` is False when the lab was already as asked."""
+
+    lab: RunningLab
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyOutcome:
+    """This is what a destroy removed.
+
+    `unknown`: kinds of things in its journal that another version made, and that stay. `ended` are the processes that
+    ended with it, `remaining` says in sentences what of it is still to be seen.
+    """
+
+    lab: str
+    nodes: int
+    unknown: tuple[str, ...] = ()
+    ended: tuple[Process, ...] = ()
+    remaining: tuple[str, ...] = ()
+
+
+def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
+    """The plan that `deploy` would carry out now. Touches nothing."""
+    require_marker(lab, state)
+    require_guards(lab, state)
+    require_management(lab, state)
+    require_password(lab, state)
+    require_kernel_targets(lab, state)
+    require_services(lab)
+    try:
+        slot = state.read(lab.name).slot
+    except LabNotFound:
+        slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
+    reaction_ns = planned_reaction_ns(lab, state, measure=False)
+    return plan_at(lab, slot, k=k, by=choose_mechanisms(lab, state), reaction_ns=reaction_ns)
+
+
+def deploy_lab(
+    lab: Lab, state: StateDirectory, options: DeployOptions, notify: StepCallback = ignore_steps
+) -> DeployOutcome:
+    """Bring a lab up and wait until its routing has converged.
+
+    Deploying the lab that is already there changes nothing. Raises `LabExists` for another one of that
+    name unless `reconfigure`; `NameInUse`, `CapabilityError`, `DriverError`; and `ConvergenceError`, which
+    leaves the lab up for inspection. After any other error nothing of it is left. A lab that is replaced goes once
+    all that the new one can be refused for has been looked at: a refusal leaves it up and untouched.
+    """
+    require_root()
+    frr = find_frr() if any(node.container is None for node in lab.speakers) else None
+    require_rdma(lab)
+    require_marker(lab, state)
+    require_guards(lab, state)
+    require_management(lab, state)
+    require_password(lab, state)
+    require_kernel_targets(lab, state)
+    require_services(lab)
+    with state.lock_lab(lab.name):
+        if state.exists(lab.name):
+            running = _existing(lab, state, options)
+            if running is not None:
+                if options.wait and options.routing:
+                    start_keeper(running.plan, state)
+                    _await_convergence(running.plan, state, options, notify)
+                    _complete(running, state)
+                return DeployOutcome(lab=running, changed=False)
+        runtimes = _prepare_runtimes(lab, state)
+        try:
+            prepared = prepare_lab(lab, state, k=options.k, parent=options.directory)
+            _destroy_locked(lab.name, state, notify)  # nothing speaks against the new one
+            deploy = _Deploy(lab=lab, state=state, options=options, frr=frr, runtimes=runtimes, notify=notify)
+            record = deploy.carry_out(prepared)
+        finally:
+            for nodes in runtimes:
+                nodes.close()
+        return DeployOutcome(lab=RunningLab(record, state), changed=True)
+
+
+def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
+    """Return what the runtimes of the lab's nodes need, checked. Raises `CapabilityError`, `NameInUse`."""
+    run, journal = state.run_directory(lab.name), Journal(state.lab_directory(lab.name))
+    found: list[DeployingNodes] = []
+    try:
+        for runtime in RUNTIMES.values():
+            if (nodes := runtime.prepare(lab, run, journal)) is not None:
+                found.append(nodes)
+    except BaseException:
+        for nodes in found:
+            nodes.close()
+        raise
+    return found
+
+
+def _complete(running: RunningLab, state: StateDirectory) -> None:
+    """Do what a deploy that had timed out left undone, now that routing is there after all."""
+    if running.life_cycle is LabState.FAILED:
+        _run_node_commands(running.model, running)
+        Journal(state.lab_directory(running.name)).state(LabState.RUNNING)
+
+
+def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> RunningLab | None:
+    """The lab as it stands if it is what is asked for; None if it must go first."""
+    try:
+        running = RunningLab.open(lab.name, state)
+        life_cycle = running.life_cycle
+    except LabUnreadable as error:
+        if options.reconfigure:
+            return None
+        raise LabExists(error.message, hint=f"deploy --reconfigure replaces it; {error.hint}") from error
+    except LabNotFound:
+        return None
+    if life_cycle not in (LabState.RUNNING, LabState.FAILED) or options.reconfigure:
+        return None
+    # The same lab may come from its file by another path.
+    same = {**running.record.model, "source": lab.source} == encode_lab(lab) and running.record.k == options.k
+    if same and running.record.runtime != options.runtime:
+        raise LabExists(
+            f"the lab {lab.name} is deployed with runtime {running.record.runtime}",
+            hint="`testbed mininet-cli` opens Mininet's prompt on any lab; deploy --reconfigure replaces it",
+        )
+    if not same:
+        raise LabExists(
+            f"a different lab named {lab.name} is deployed (from {running.record.source or 'an unnamed file'})",
+            hint="deploy --reconfigure replaces it; -n gives the new one another name",
+        )
+    states = {node.name: node.state for node in running.status()}
+    broken = [name for name, found in states.items() if found != "running"]
+    dead = dead_domains(running.plan, state.run_directory(lab.name))
+    if broken or dead:
+        what = [*broken, *map(dead_line, dead)]
+        hint = "deploy --reconfigure brings it up anew"
+        if off := [name for name, found in states.items() if found == "off"]:
+            hint = f"testbed power on {off[0]}; {hint}"
+        raise LabExists(
+            f"the lab {lab.name} is deployed but not whole: {', '.join(what[:5])}",
+            hint=hint if broken else f"{revival_hint(dead[0])}; {hint}",
+        )
+    return running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deploy:
+    """A deploy of a lab of whose name there is none, once nothing speaks against it.
+
+    `runtimes` are those of its nodes that are containers, and `frr` is what its other switches run.
+    """
+
+    lab: Lab
+    state: StateDirectory
+    options: DeployOptions
+    frr: FrrInstallation | None
+    runtimes: Sequence[DeployingNodes]
+    notify: StepCallback
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.state.lab_directory(self.lab.name))
+
+    def carry_out(self, prepared: PreparedLab) -> LabRecord:
+        """Deploy what is `prepared`. After any error but `ConvergenceError` nothing of it is left."""
+        try:
+            plan, record = self.register(prepared)
+            self.bring_up(plan, record)
+        except ConvergenceError:
+            self.journal.state(LabState.FAILED)
+            raise
+        except BaseException:
+            if not self.options.keep_failed:
+                with uninterrupted():
+                    _destroy_locked(self.lab.name, self.state, self.notify)
+            raise
+        return record
+
+    def register(self, prepared: PreparedLab) -> tuple[LabPlan, LabRecord]:
+        """Claim the name and a slot, and record the lab."""
+        lab, state, options = self.lab, self.state, self.options
+        plan, by, reaction_ns = prepared.plan, prepared.by, prepared.reaction_ns
+        with state.lock_machine():
+            require_names(lab, JournalContent())
+            slot = state.take_slot(slot_for(lab.name))
+            if slot != plan.slot:  # another lab has taken it meanwhile
+                plan = plan_at(lab, slot, k=options.k, by=by, reaction_ns=reaction_ns)
+            record = LabRecord(
+                name=lab.name,
+                slot=slot,
+                k=options.k,
+                version=__version__,
+                created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+                source=lab.source,
+                directory=str(prepared.directory),
+                model=encode_lab(lab),
+                frr=self.frr.version_text if self.frr is not None and options.routing else "",
+                delay_by=by.delay_by.value if by.delay_by is not None else "",
+                vrf_by=by.vrf_by.value if by.vrf_by is not None else "",
+                lag_by=by.lag_by.value if by.lag_by is not None else "",
+                reaction_ns=reaction_ns,
+                runtime=options.runtime,
+            )
+            self.journal.state(LabState.DEPLOYING)
+            state.write(record)
+            state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
+        return plan, record
+
+    def bring_up(self, plan: LabPlan, record: LabRecord) -> None:
+        """Carry out the plan, wait until routing has converged, and run the commands of the nodes."""
+        lab, state, options, notify = self.lab, self.state, self.options, self.notify
+        run = state.run_directory(lab.name)
+        kernel = NetnsKernel(lab.name)
+        realised = options.realised or (lambda _: None)
+        watch: ConvergenceWatch | None = None
+        launcher: DaemonLauncher | None = None
+        services = ServiceLauncher()
+        try:
+            created = self.create_nodes(plan, kernel)
+            # What needs not the lock of the kernel's links is done beside the links, which are made on one CPU. It has
+            # ended when the pool is left, whatever happens.
+            with ThreadPoolExecutor(4, thread_name_prefix="deploy") as pool:
+                with signals_later():
+                    publishing = pool.submit(kernel.publish)
+                    loading = pool.submit(_load_data_path, plan, run) if plan.tables is not None else None
+                    beside = [pool.submit(write_lab_directory, lab, plan, Path(record.directory), self.journal)]
+                    sets = self.prepare_routing(pool, plan) if plan.switches and options.routing else None
+                links, ports = _links_and_ports(plan)
+                with step("links", notify, f"{len(lab.links)} links"):
+                    kernel.apply(links)
+                    publishing.result()
+                    realised([*created, *links])
+                if loading is not None:
+                    with step("data path", notify):
+                        kernel.use_data_path(loading.result())
+                    with signals_later():
+                        beside.append(pool.submit(attach, plan, state.run, run, state.lab_directory(lab.name)))
+                with step("ports", notify, f"{len(plan.ports)} ports"):
+                    kernel.apply(ports)
+                    realised(ports)
+                beside += [self.start_link_groups(pool, plan), self.start_domain_switches(pool, plan)]
+                beside.append(self.start_services(pool, services, plan, record, beside[0]))
+                if sets is not None:
+                    with step("routing", notify, f"{len(plan.speakers)} nodes"):
+                        watch = ConvergenceWatch(plan, run)
+                        launcher = DaemonLauncher(self.frr)
+                        start_daemons(launcher, sets.result(), plan, run)
+                    beside.append(self.start_keeper(pool, plan))
+                for work in beside:
+                    work.result()
+            if options.wait:
+                self.wait(plan, watch, launcher, services)
+            _run_node_commands(lab, RunningLab(record, state))
+            self.journal.state(LabState.RUNNING)
+        finally:
+            services.release()
+            if launcher is not None:
+                launcher.release()
+            if watch is not None:
+                watch.close()
+            kernel.close()
+
+    def prepare_routing(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[list[DaemonSet]]:
+        """Have the files of routing daemons written."""
+        elsewhere = {node: how for nodes in self.runtimes for node, how in nodes.elsewhere.items()}
+        password = bgp_password(plan, self.state.lab_directory(self.lab.name))
+        run = self.state.run_directory(self.lab.name)
+        return pool.submit(daemon_sets, self.lab, plan, run, self.frr, elsewhere=elsewhere, password=password)
+
+    def start_link_groups(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
+        """Have the link groups of the lab's nodes started, if they have any, beside their routing."""
+        with signals_later():
+            return pool.submit(start_link_groups, plan, self.state.run_directory(self.lab.name))
+
+    def start_domain_switches(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
+        """Have the switches of the lab's scale-up domains started, where those have packets."""
+        run = self.state.run_directory(self.lab.name)
+
+        def start() -> None:
+            start_domain_switches(plan, run)
+            write_host_gpus(plan, run)
+
+        with signals_later():
+            return pool.submit(start)
+
+    def start_keeper(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
+        """Have the keeper of the lab's overlay started, if it has one: routers may be lost from the first routes on."""
+        with signals_later():
+            return pool.submit(start_keeper, plan, self.state)
+
+    def start_services(
+        self,
+        pool: ThreadPoolExecutor,
+        launcher: ServiceLauncher,
+        plan: LabPlan,
+        record: LabRecord,
+        written: Future[None],
+    ) -> Future[None]:
+        """Have the services of the management network started beside routing, once the lab directory is `written`."""
+        places = service_places(self.lab, plan, self.state)
+
+        def start() -> None:
+            written.result()
+            start_services(launcher, places, Path(record.directory), self.journal)
+
+        with signals_later():
+            return pool.submit(start)
+
+    def wait(
+        self,
+        plan: LabPlan,
+        watch: ConvergenceWatch | None,
+        launcher: DaemonLauncher | None,
+        services: ServiceLauncher,
+    ) -> None:
+        """Wait until routing has converged, where there is any, services answer, and all containers are healthy."""
+        options, notify = self.options, self.notify
+        if watch is not None and launcher is not None:
+            with step("converge", notify):
+                run = self.state.run_directory(self.lab.name)
+                watch.wait(
+                    options.timeout_s,
+                    notify,
+                    launcher.check_alive,
+                    lambda: wait_link_groups(plan, run, options.timeout_s),
+                )
+        if plan.services:
+            with step("services", notify, f"{len(plan.services)} on nodes"):
+                services.wait(options.timeout_s)
+        for nodes in self.runtimes:
+            nodes.wait_healthy(options.timeout_s, notify)
+
+    def create_nodes(self, plan: LabPlan, kernel: NetnsKernel) -> list[Operation]:
+        """Make the nodes of all runtimes, journalled and not yet under their names; what was done comes back."""
+        creations = [item for item in plan.operations if isinstance(item, CreateNode | CreateVrf)]
+        with step("nodes", self.notify, f"{len(creations)} namespaces"):
+            self.journal.nodes(kernel.create_nodes(creations))
+        started = [item for nodes in self.runtimes for item in nodes.start(plan, kernel, self.notify)]
+        return [*creations, *started]
+
+
+def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
+    if plan.tables is None:
+        raise ValueError(f"{plan.lab} has no qos")
+    directory = pins.lab_directory(run)
+    installs = [item for item in plan.operations if isinstance(item, InstallPort)]
+    installer = PortInstaller.load(directory, plan.tables, installs)
+    declare_wires(directory, plan)
+    return installer
+
+
+def _links_and_ports(plan: LabPlan) -> tuple[list[Operation], list[Operation]]:
+    """The operations up to the links, all of them down, and those that follow."""
+    elsewhere = CreateNode | CreateVrf | StartContainer | StartRouting | StartService
+    operations: list[Operation] = [item for item in plan.operations if not isinstance(item, elsewhere)]
+    end = max((index for index, item in enumerate(operations, 1) if isinstance(item, CreateVeth)), default=0)
+    return operations[:end], operations[end:]
+
+
+def _run_node_commands(lab: Lab, running: RunningLab) -> None:
+    """The `exec` lists of nodes, once routing is there; a command that fails fails the deploy."""
+    for node in lab.nodes:
+        for argv in node.exec:
+            result = running.run(node.name, argv)
+            if result.returncode:
+                raise TestbedError(
+                    f"{node.name}: exec {' '.join(argv)} ended with status {result.returncode}: {result.stderr.strip()}"
+                )
+
+
+def _await_convergence(plan: LabPlan, state: StateDirectory, options: DeployOptions, notify: StepCallback) -> None:
+    watch = ConvergenceWatch(plan, state.run_directory(plan.lab))
+    try:
+        with step("converge", notify):
+            watch.wait(options.timeout_s, notify)
+    finally:
+        watch.close()
+
+
+def destroy_lab(name: str, state: StateDirectory, notify: StepCallback = ignore_steps) -> DestroyOutcome:
+    """Remove exactly what the lab created. Raises `LabNotFound`. May be repeated after an interruption.
+
+    Returns when the processes that ended with it are gone from the process table, or says which stay there.
+    """
+    require_root()
+    with state.lock_lab(name):
+        undo_killed_measurement(state)
+        if not state.exists(name):
+            with state.lock_machine():
+                state.restore_machine()  # a destroy may have been cut short right before this
+            raise state.not_found(name)
+        outcome = _destroy_locked(name, state, notify)
+    unreaped = await_reaping(outcome.ended)
+    if not unreaped:
+        return outcome
+    said = (
+        f"{len(unreaped)} ended processes stay in the process table, as {parents_text(unreaped)} does not reap them;"
+        " a container with an init (docker run --init) does"
+    )
+    return replace(outcome, remaining=(*outcome.remaining, said))
+
+
+def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> DestroyOutcome:
+    if not state.exists(name):
+        return DestroyOutcome(lab=name, nodes=0)
+    journal = Journal(state.lab_directory(name))
+    content = journal.read()
+    if content.state is not LabState.DESTROYING:
+        with suppress(StateError):  # the disk may be full, and removing needs no room
+            journal.state(LabState.DESTROYING)
+    ended: list[Process] = []
+    remaining: list[str] = []
+    with step("destroy", notify, f"{len(content.identities)} nodes"):
+        try:
+            ended += detach(name, state.run)  # the agent has sockets in the namespaces
+        except PauseAgentError as error:  # one that hangs must not keep the lab
+            remaining.append(error.message)
+        remain: list[NodesRemain] = []
+        for runtime in RUNTIMES.values():
+            try:
+                runtime.remove(content)
+            except NodesRemain as error:
+                remain.append(error)  # all the rest can go
+        remove_targets_of(name)
+        removal = NetnsKernel(name).remove(content.identities)
+        pins.unmount(pins.lab_directory(state.run_directory(name)))
+        contained = {node for item in content.containers.values() for node in item.ids}
+        directories = [path for path in state.run_directory(name).glob("*/") if path.name not in contained]
+        remove_crash_directories(directories, removal.processes)
+        remove_paths(content.paths)
+    if remain:
+        raise join_remaining(remain)
+    with state.lock_machine():
+        state.forget(name)
+        state.restore_machine()
+    return DestroyOutcome(
+        lab=name,
+        nodes=removal.nodes,
+        unknown=tuple(dict.fromkeys(content.unknown)),
+        ended=(*ended, *removal.processes),
+        remaining=tuple(remaining),
+    )

@@ -1,0 +1,572 @@
+"""Changing links of a running lab: rate, delay, loss, corruption, silence, up and down; and undoing it.
+
+A change acts on what a port sends. Rates are those of the port's HTB classes; loss, corruption and silence belong to
+the wire and are fields of the data path's map at the port that receives; delay is netem there. Each change is
+recorded first (`linkstate`), and `reset` brings back exactly what the topology declares. Links of scale-up domains have
+names of their own (`testbed.lab.features.scale_up.links`), and are changed by `planes`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from testbed.base.errors import TestbedError
+from testbed.base.linux import rtnetlink, syscalls
+from testbed.base.linux.counters import read_counters
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.base.units import Duration, Rate
+from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, lock_links, read_link_state, write_link_state
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.mechanisms import auto_delay
+from testbed.lab.core.deploy.records.journal import StateError
+from testbed.lab.core.drivers.netlink import netem as wire
+from testbed.lab.core.model import DelayBy
+from testbed.lab.core.plan.link_delays import WirePaths, delay_operation
+from testbed.lab.core.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
+from testbed.lab.features.guards.plan import guards_by_port
+from testbed.lab.features.scale_up.links import ScaleUpPlace, resembles_link
+from testbed.lab.features.scale_up.planes import PlaneControl
+
+if TYPE_CHECKING:
+    from testbed.base.datapath.maps import LabMaps
+
+PROBABILITY_ONE = 0xFFFF_FFFF
+"""As in `testbed.base.datapath.layout`, which takes numpy along."""
+LARGEST_DELAY_NS = 60_000_000_000
+LARGEST_BURST = 1_000_000
+"""Mean frames that are lost one after the other, as in scenarios."""
+
+
+class LinkRefused(TestbedError):
+    """A change that this lab cannot make."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkChange:
+    """This is what to change; None leaves a thing as it is.
+
+    At most one of `rate` (of the real fabric), `lab_rate` (as it is in the lab) and `rate_share` (of the declared
+    rate). `delay` and `jitter` are in real-fabric time. `loss` and `corruption` are shares of packets, 0 to 1;
+    `loss_every` N loses one in N, 0 none. `burst`: how many frames of a scale-up link are lost one after the other, on
+    average. `silent`: carrier stays, every packet is lost.
+    """
+
+    rate: Rate | None = None
+    lab_rate: Rate | None = None
+    rate_share: float | None = None
+    delay: Duration | None = None
+    jitter: Duration | None = None
+    loss: float | None = None
+    loss_every: int | None = None
+    burst: float | None = None
+    corruption: float | None = None
+    silent: bool | None = None
+    up: bool | None = None
+
+    def __post_init__(self) -> None:
+        rates = [value for value in (self.rate, self.lab_rate, self.rate_share) if value is not None]
+        if len(rates) > 1:
+            raise ValueError("one rate only: of the fabric, of the lab, or a share")
+        if rates and not rates[0]:
+            raise ValueError("a rate of 0 is no rate: use silent, or take the link down")
+        for name in ("loss", "corruption"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} is a share from 0 to 1, not {value:g}")
+        if self.loss_every is not None and not 0 <= self.loss_every <= PROBABILITY_ONE:
+            raise ValueError(f"loss_every is one packet in so many, not {self.loss_every}")
+        if self.burst is not None and not 1 <= self.burst <= LARGEST_BURST:
+            raise ValueError(f"burst is a mean number of frames, from 1 to {LARGEST_BURST:,}, not {self.burst:g}")
+        if not any(getattr(self, item.name) is not None for item in fields(self)):
+            raise ValueError("nothing to change")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireValues:
+    """All values of one direction of a link, in lab units."""
+
+    rate_bps: int
+    delay_ns: int
+    jitter_ns: int
+    loss: float
+    loss_every: int
+    corruption: float
+    silent: bool
+    up: bool
+
+    def changed(self, change: WireChange) -> WireValues:
+        return replace(self, **{name: value for name, value in asdict(change).items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkDirection:
+    """One direction of a link as `link show` has it. `delay_by` is who realises the delay now.
+
+    `actual` has what the kernel and the maps hold right now, for those values that can be read.
+    """
+
+    port: str
+    peer: str
+    delay_by: DelayBy
+    declared: WireValues
+    change: WireChange
+    actual: Mapping[str, Any]
+
+    @property
+    def now(self) -> WireValues:
+        return self.declared.changed(self.change)
+
+
+def declared_values(port: PortPlan) -> WireValues:
+    """Return what the topology says about the direction in which `port` sends."""
+    return WireValues(
+        rate_bps=port.rate_bps,
+        delay_ns=port.delay_ns,
+        jitter_ns=port.jitter_ns,
+        loss=port.loss,
+        loss_every=0,
+        corruption=0.0,
+        silent=False,
+        up=True,
+    )
+
+
+def probability(share: float) -> int:
+    """A share as the data path takes it: 2^32 - 1 is all, and only 0 is none."""
+    return max(1, round(share * PROBABILITY_ONE)) if share > 0 else 0
+
+
+def declare_wires(directory: Path, plan: LabPlan) -> None:
+    """Write the losses that the topology declares, and where delays are, into the fresh maps pinned in `directory`."""
+    delayed = any(isinstance(item, DelayPort) for item in plan.operations)
+    if not delayed and not any(port.loss for port in plan.ports):
+        return
+    from testbed.base.datapath.maps import LabMaps
+
+    with contextlib.closing(LabMaps.open(directory, writable=True)) as maps:
+        fill_wires(maps, plan)
+
+
+def fill_wires(maps: LabMaps, plan: LabPlan) -> None:
+    """`declare_wires` for maps that are open."""
+    numbers = plan.port_numbers
+    for port in plan.ports:
+        if port.loss:
+            maps.ports["loss"][numbers[port.peer]] = probability(port.loss)
+    for item in plan.operations:
+        if isinstance(item, DelayPort) and not item.clsact:
+            maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex
+
+
+class LinkControl:
+    """Changes links of one lab; holds sockets and maps open, so that a timed fault takes well under a millisecond.
+
+    Not for several threads at once. Other processes may change links meanwhile: each change reads the record anew.
+    """
+
+    def __init__(self, lab: RunningLab) -> None:
+        self._lab = lab
+        self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
+        self._numbers = self._lab.plan.port_numbers
+        self._sockets: dict[str, RouteSocket] = {}
+        self._maps: LabMaps | None = None
+        self._auto: DelayBy | None = None
+        self.planes = PlaneControl(lab)
+        self._guarded = {f"{node}:{name}" for node, name in guards_by_port(lab.plan.operations)}
+        groups = lab.plan.link_groups
+        self._grouped = frozenset[str]() if groups is None else groups.programmed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for item in self._sockets.values():
+            item.close()
+        self._sockets = {}
+        if self._maps is not None:
+            self._maps.close()
+            self._maps = None
+
+    def prepare(self, port: str) -> None:
+        """Open now what changing `port`'s link will need, so that the first change is as fast as later ones."""
+        if self.is_of_planes(port):
+            self.planes.prepare(port)
+            return
+        item = self._port(port)
+        self._route(item)
+        self._route(self._ports[item.peer])
+        if self._has_qos(item):
+            self._open_maps()
+
+    def _has_qos(self, port: PortPlan) -> bool:
+        """Tell whether the eBPF data path is on a port."""
+        return f"{port.node}:{port.name}" in self._numbers
+
+    def is_of_planes(self, port: str) -> bool:
+        """Tell whether links of scale-up domains are meant, and not a port of the fabric; they may be misspelt."""
+        return port not in self._ports and (ScaleUpPlace.parse(port) is not None or resembles_link(port))
+
+    # ------------------------------------------------------------------ verbs
+
+    def set(self, port: str, change: LinkChange, *, both: bool = False) -> None:
+        """Change what `port` ("node:interface") sends, `both`: and what its peer does.
+
+        Of links of scale-up domains both directions change. Raises `NoSuchNode`, `NoSuchScaleUpLink`, `LinkRefused`,
+        `SwitchError`, `CapabilityError`, `DriverError`. A change of a port that fails is taken back.
+        """
+        if self.is_of_planes(port):
+            self.planes.set(port, change)
+            return
+        directions = self._directions(port, both)
+        with lock_links(self._lab.state_directory):
+            state = read_link_state(self._lab.state_directory)
+            for key in directions:
+                before = state.changes.get(key, WireChange())
+                after = self._resolve(self._ports[key], change).over(before)
+                self._move(key, state, before, self._without_declared(key, after))
+
+    def reset(self, port: str, *, both: bool = True) -> None:
+        """Bring `port`'s link, or the one direction in which it sends, back to what the topology declares."""
+        if self.is_of_planes(port):
+            self.planes.reset(port)
+            return
+        keys = self._directions(port, both)
+        with lock_links(self._lab.state_directory):
+            state = read_link_state(self._lab.state_directory)
+            for key in keys:
+                if key in state.changes:
+                    self._move(key, state, state.changes[key], WireChange())
+
+    def reset_all(self) -> list[str]:
+        """Bring every changed link back; the ports whose directions had been changed come back, and links of planes."""
+        with lock_links(self._lab.state_directory):
+            state = read_link_state(self._lab.state_directory)
+            changed = list(state.changes)
+            for key in changed:
+                if key in self._ports:
+                    self._move(key, state, state.changes[key], WireChange())
+        return [*changed, *self.planes.reset_all()]
+
+    def changed(self) -> list[str]:
+        """The ports whose sending direction differs from the topology."""
+        return list(read_link_state(self._lab.state_directory).changes)
+
+    def show(self, port: str) -> LinkDirection:
+        """The direction in which `port` sends: declared, changed, and as the kernel has it."""
+        item = self._port(port)
+        change = read_link_state(self._lab.state_directory).changes.get(port, WireChange())
+        return LinkDirection(
+            port=port,
+            peer=item.peer,
+            delay_by=self._delay_by(item, change),
+            declared=declared_values(item),
+            change=change,
+            actual=self._actual(item),
+        )
+
+    def rate_bps(self, port: str) -> int | None:
+        """What `port` sends at most, as the kernel has it; None: it is not shaped."""
+        item = self._port(port)
+        classes = wire.read_classes(self._route(item), item.ifindex)
+        return 8 * classes[0].ceil if classes else None
+
+    def port_now(self, port: PortPlan, change: WireChange | None) -> PortPlan:
+        """The port as it is with `change`."""
+        if change is None:
+            return port
+        values = declared_values(port).changed(change)
+        return replace(
+            port,
+            rate_bps=values.rate_bps,
+            delay_ns=values.delay_ns,
+            jitter_ns=values.jitter_ns,
+            delay_by=self._delay_by(port, change),
+            loss=1.0 if values.silent else values.loss,
+        )
+
+    # ------------------------------------------------------------------ what to do
+
+    def _port(self, port: str) -> PortPlan:
+        node, _, interface = port.partition(":")
+        return self._lab.port(node, interface)
+
+    def _directions(self, port: str, both: bool) -> list[str]:
+        item = self._port(port)
+        return [port, item.peer] if both else [port]
+
+    def _resolve(self, port: PortPlan, change: LinkChange) -> WireChange:
+        """The change in lab units. Raises `LinkRefused` for what this lab cannot do."""
+        if change.burst is not None:
+            raise LinkRefused("losses in bursts are for links of scale-up domains", hint="loss alone, or loss_every")
+        k = 1.0 if port.out_of_band else self._lab.record.k
+        rate_bps: int | None = None
+        if change.rate_share is not None:
+            rate_bps = max(8, round(port.rate_bps * change.rate_share))
+        elif change.rate is not None:
+            rate_bps = max(8, change.rate.scaled(k).bps)
+        elif change.lab_rate is not None:
+            rate_bps = max(8, change.lab_rate.bps)
+        wanted = [name for name in ("loss", "loss_every", "corruption", "silent") if getattr(change, name) is not None]
+        if wanted and not self._has_qos(port):
+            where = self._lab.name if not self._lab.model.policies else f"the network {port.network}"
+            instead = "rate, down and up work without"
+            if not port.out_of_band:
+                instead = f"add `qos: {{preset: uec}}` to the topology and deploy again; {instead}"
+            raise LinkRefused(
+                f"{wanted[0].replace('_', ' ')} needs the eBPF data path, and {where} was deployed without it",
+                hint=instead,
+            )
+        resolved = WireChange(
+            rate_bps=rate_bps,
+            delay_ns=None if change.delay is None else change.delay.scaled(k).ns,
+            jitter_ns=None if change.jitter is None else change.jitter.scaled(k).ns,
+            loss=change.loss,
+            loss_every=change.loss_every,
+            corruption=change.corruption,
+            silent=change.silent,
+            up=change.up,
+        )
+        for what, time_ns in (("delay", resolved.delay_ns), ("jitter", resolved.jitter_ns)):
+            if time_ns is not None and time_ns > LARGEST_DELAY_NS:
+                raise LinkRefused(
+                    f"a {what} of {Duration(time_ns)} in lab time (k = {k:g}) is more than a wire can hold here",
+                    hint=f"at most {Duration(LARGEST_DELAY_NS)} in lab time",
+                )
+        if port.peer in self._grouped and self._delay_by(port, resolved) is DelayBy.KERNEL:
+            raise LinkRefused(
+                f"what the kernel delays would come in at {port.peer} past the programs of its link group",
+                hint="delay another link",
+            )
+        if port.peer in self._guarded and self._delay_by(port, resolved) is DelayBy.KERNEL:
+            raise LinkRefused(
+                f"what the kernel delays would come in at {port.peer} past the guards of the port",
+                hint="deploy it with guards: off, or delay another link",
+            )
+        return resolved
+
+    def _without_declared(self, key: str, change: WireChange) -> WireChange:
+        """Only what really differs from the topology: setting the declared value is undoing the change."""
+        declared = asdict(declared_values(self._ports[key]))
+        return WireChange(**{name: value for name, value in asdict(change).items() if value != declared[name]})
+
+    def _move(self, key: str, state: LinkState, before: WireChange, after: WireChange) -> None:
+        """Record, then do; on failure do and record the opposite."""
+        if before == after:
+            return
+        port = self._ports[key]
+        old, new = (declared_values(port).changed(change) for change in (before, after))
+        fresh = new.rate_bps != old.rate_bps and key not in state.classes
+        if fresh:
+            state.classes[key] = [_numbers(item) for item in self._read_classes(port)]
+        originals = [_class(item) for item in state.classes.get(key, [])]
+        state.set(key, after)
+        write_link_state(self._lab.state_directory, state)
+        try:
+            self._apply(key, old, new, originals, (before, after))
+        except TestbedError:
+            with contextlib.suppress(TestbedError):
+                self._apply(key, new, old, originals, (after, before))
+                state.set(key, before)
+                if fresh:
+                    del state.classes[key]
+                write_link_state(self._lab.state_directory, state)
+            raise
+        if new.rate_bps == port.rate_bps and state.classes.pop(key, None) is not None:
+            write_link_state(self._lab.state_directory, state)
+
+    def _read_classes(self, port: PortPlan) -> list[wire.HtbClass]:
+        found = wire.read_classes(self._route(port), port.ifindex)
+        if not found:
+            raise LinkRefused(f"{port.node}:{port.name} is not shaped", hint="deploy --reconfigure brings it back")
+        return found
+
+    # ------------------------------------------------------------------ doing it
+
+    def _apply(
+        self,
+        key: str,
+        old: WireValues,
+        new: WireValues,
+        originals: Sequence[wire.HtbClass],
+        changes: tuple[WireChange, WireChange],
+    ) -> None:
+        port = self._ports[key]
+        if new.rate_bps != old.rate_bps:
+            batch = wire.change_rate(port.ifindex, originals, new.rate_bps, port.rate_bps)
+            self._route(port).expect(batch, [f"rate of {key}"] * len(batch))
+        losses = ("loss", "loss_every", "corruption", "silent")
+        if any(getattr(new, name) != getattr(old, name) for name in losses):
+            record = self._open_maps().ports[self._numbers[port.peer]]
+            record["corruption"] = probability(new.corruption)
+            record["loss_every"] = new.loss_every
+            record["loss"] = PROBABILITY_ONE if new.silent else probability(new.loss)
+        if (new.delay_ns, new.jitter_ns) != (old.delay_ns, old.jitter_ns):
+            self._delay(key, changes[0], changes[1])
+        if new.up != old.up:
+            self._set_up(port, new.up)
+
+    def _open_maps(self) -> LabMaps:
+        if self._maps is None:
+            self._maps = self._lab.maps(writable=True)
+        return self._maps
+
+    def _route(self, port: PortPlan) -> RouteSocket:
+        """A netlink socket in the namespace that `port` lies in."""
+        namespace = self._lab.namespace_of(port)
+        found = self._sockets.get(namespace)
+        if found is None:
+
+            def open_socket() -> RouteSocket:
+                enter_namespace(namespace)
+                return RouteSocket()
+
+            found = self._sockets[namespace] = syscalls.in_thread(open_socket)
+        return found
+
+    def _delay_by(self, port: PortPlan, change: WireChange) -> DelayBy:
+        """Return who realises the delay of a direction: as planned, or, where none was planned, what `auto` means."""
+        values = declared_values(port).changed(change)
+        if not (values.delay_ns or values.jitter_ns):
+            return DelayBy.IGNORE
+        if port.delay_by is not DelayBy.IGNORE:
+            return port.delay_by
+        if self._auto is None:
+            self._auto = auto_delay(self._lab)
+        return self._auto
+
+    def _delay_operation(self, key: str, change: WireChange) -> DelayPort | None:
+        """Return what delays a direction in the kernel, at the port that receives; None where nothing does."""
+        port = self._ports[key]
+        if self._delay_by(port, change) is not DelayBy.KERNEL:
+            return None
+        values = declared_values(port).changed(change)
+        return delay_operation(
+            self._ports[port.peer],
+            self._numbers[port.peer],
+            rate_bps=max(values.rate_bps, port.rate_bps),
+            delay_ns=values.delay_ns,
+            jitter_ns=values.jitter_ns,
+            has_qos=self._has_qos(port),
+        )
+
+    def _delay(self, key: str, before: WireChange, after: WireChange) -> None:
+        old, new = self._delay_operation(key, before), self._delay_operation(key, after)
+        match old, new:
+            case None, None:
+                return  # the endpoints' own transports ask for the path's delay
+            case None, DelayPort() as operation:
+                batch = list(wire.delay_port(operation))
+            case DelayPort() as operation, None:
+                batch = list(wire.undelay_port(operation))
+            case _, DelayPort() as operation:
+                batch = [
+                    wire.set_netem(
+                        operation.ifb_ifindex,
+                        operation.delay_ns,
+                        operation.jitter_ns,
+                        operation.limit_packets,
+                        change=True,
+                    )
+                ]
+        if new is None and not operation.clsact:
+            self._open_maps().ports["delay_ifindex"][operation.port] = 0
+        self._route(self._ports[self._ports[key].peer]).expect(batch, [f"delay of {key}"] * len(batch))
+        if old is None and not operation.clsact:
+            self._open_maps().ports["delay_ifindex"][operation.port] = operation.ifb_ifindex
+
+    def _set_up(self, port: PortPlan, up: bool) -> None:
+        route = self._route(port)
+        key = f"{port.node}:{port.name}"
+        route.expect([rtnetlink.set_link_state(port.ifindex, up)], [f"link {'up' if up else 'down'} {key}"])
+        if not up:
+            return
+        # The kernel drops an interface's routes when it goes down, and brings back the connected ones alone.
+        lost = [
+            item
+            for item in self._lab.plan.operations
+            if isinstance(item, AddRoute) and item.node == port.node and item.ifindex == port.ifindex
+        ]
+        refused = route.submit([_route_message(item) for item in lost])
+        failures = [item for item in refused if item.errno != errno.EEXIST]
+        if failures:
+            raise rtnetlink.failure_error(failures, [f"{key}: route {item.destination}" for item in lost])
+
+    def _actual(self, port: PortPlan) -> dict[str, Any]:
+        route = self._route(port)
+        counters = read_counters(route).get(port.name)
+        actual: dict[str, Any] = {
+            "carrier": counters is not None and counters.up,
+            "rate_bps": self.rate_bps(f"{port.node}:{port.name}"),
+        }
+        if self._has_qos(port):
+            record = self._open_maps().ports[self._numbers[port.peer]]
+            loss = int(record["loss"])
+            actual["loss"] = loss / PROBABILITY_ONE
+            actual["loss_every"] = int(record["loss_every"])
+            actual["corruption"] = int(record["corruption"]) / PROBABILITY_ONE
+            actual["silent"] = loss == PROBABILITY_ONE
+        return actual
+
+
+_CLASS_FIELDS = tuple(item.name for item in fields(wire.HtbClass))
+
+
+def _numbers(item: wire.HtbClass) -> list[int]:
+    return [getattr(item, name) for name in _CLASS_FIELDS]
+
+
+def _class(values: Sequence[int]) -> wire.HtbClass:
+    return wire.HtbClass(**dict(zip(_CLASS_FIELDS, values, strict=True)))
+
+
+def _route_message(item: AddRoute) -> bytes:
+    return rtnetlink.new_route(
+        item.destination.network_address.packed,
+        item.destination.prefixlen,
+        item.gateway.packed if item.gateway else None,
+        item.ifindex,
+        table=item.table,
+        source=item.source.packed if item.source else None,
+        metric=item.metric,
+    )
+
+
+def set_link(lab: RunningLab, port: str, change: LinkChange, *, both: bool = False) -> None:
+    """Change a link once; for many changes keep a `LinkControl`."""
+    with LinkControl(lab) as control:
+        control.set(port, change, both=both)
+
+
+def ports_now(lab: RunningLab) -> tuple[PortPlan, ...]:
+    """The lab's ports with the delays, rates and losses that they have now, changes included."""
+    try:
+        changes = read_link_state(lab.state_directory).changes
+    except StateError:
+        changes = {}
+    if not changes:
+        return lab.plan.ports
+    with LinkControl(lab) as control:
+        return tuple(control.port_now(port, changes.get(f"{port.node}:{port.name}")) for port in lab.plan.ports)
+
+
+def path_delay_ns(lab: RunningLab, a: str, b: str) -> int:
+    """Return what a transport of ours at NIC `b` holds datagrams from NIC `a` for, in lab time.
+
+    It is 0 where the kernel delays the links. Changes made by `link set` count, so ask again after one.
+    Raises `PlanError` where no path leads from one to the other.
+    """
+    return WirePaths(ports_now(lab), lab.hosts).path_delay_ns(a, b)

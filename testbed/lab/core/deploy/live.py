@@ -1,0 +1,511 @@
+"""A deployed lab, as every later command and every scenario sees it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from testbed.base.datapath.pins import lab_directory
+from testbed.base.errors import TestbedError
+from testbed.base.linux import namespaces, processes, syscalls
+from testbed.base.linux.counters import read_counters, read_queues
+from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
+from testbed.base.linux.nftables import NetfilterSocket
+from testbed.base.linux.port_counters import PlainQueue, PortCounters
+from testbed.base.linux.routes import KernelRoute, RouteKey, all_routes, bgp_routes
+from testbed.base.linux.rtnetlink import RouteSocket, set_link_state
+from testbed.base.names import namespace_name, nearest
+from testbed.daemons.lag.configuration import PROCESS_NAME
+from testbed.lab.core.deploy.links.recorded import read_link_state
+from testbed.lab.core.deploy.records.journal import Journal, LabState
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
+from testbed.lab.core.model import DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
+from testbed.lab.core.model.codec import decode_lab
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.operations import GuardSwitch, LabPlan, PortPlan, SwitchPlan
+from testbed.lab.core.render import FrrVersion, daemons_of
+from testbed.lab.features.containers.model import NETNS
+from testbed.lab.features.containers.runtimes.registry import RUNTIMES
+from testbed.lab.features.containers.runtimes.runtime import LiveNodes, not_started
+from testbed.lab.features.guards.apply import GuardCounter, read_guards
+from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+from testbed.lab.features.overlay.policies_nft import DeniedCounter, read_denied
+
+if TYPE_CHECKING:
+    from testbed.base.datapath.maps import LabMaps
+    from testbed.daemons.portd.client import PauseAgent
+
+_T = TypeVar("_T")
+
+
+class NoSuchNode(TestbedError):
+    """A node or interface that this lab does not have."""
+
+    exit_code = 2
+
+
+class NoDataPath(TestbedError):
+    """The lab was deployed without `qos:`, so its ports have no eBPF data path."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    """State of a node: "running", "degraded" (a daemon is missing), "off" (without power: it has taken down all its
+    links, of which it has several) or "gone" (no namespace, or no container).
+
+    That of a container is also the engine's word where it does not run ("exited", "paused", ...), "unhealthy" by its
+    health check, or "unknown" where the engine does not answer. `image` is "" for a namespace.
+    """
+
+    name: str
+    kind: str
+    role: str
+    state: str
+    missing_daemons: tuple[str, ...]
+    pids: Mapping[str, int]
+    addresses: tuple[str, ...]
+    runtime: str = "netns"
+    image: str = ""
+
+
+class RunningLab:
+    """A lab on this machine. Opening it reads the state directory alone."""
+
+    def __init__(self, record: LabRecord, state: StateDirectory) -> None:
+        self._record = record
+        self._state = state
+        self._whole: RunningLab | None = None
+        self.name = record.name
+
+    @classmethod
+    def open(cls, name: str, state: StateDirectory) -> RunningLab:
+        """Raises `LabNotFound`, `LabUnreadable` among them for a record of another version."""
+        return cls(state.read(name), state)
+
+    @cached_property
+    def model(self) -> Lab:
+        try:
+            return decode_lab(self._record.model)
+        except ValueError as error:
+            raise LabUnreadable(
+                f"the record of the lab {self.name} was written by testbed {self._record.version} and cannot be read",
+                hint=f"testbed destroy -n {self.name}",
+            ) from error
+
+    @cached_property
+    def plan(self) -> LabPlan:
+        return plan_lab(
+            self.model,
+            slot=self._record.slot,
+            k=self._record.k,
+            auto_delay=DelayBy(self._record.delay_by or DelayBy.ENDPOINT),
+            auto_vrf=VrfBy(self._record.vrf_by or VrfBy.NAMESPACE),
+            auto_lag=LagBy(self._record.lag_by or LagBy.EBPF),
+            reaction_ns=self._record.reaction_ns,
+        )
+
+    def of_network(self, *names: str) -> RunningLab:
+        """The lab as it is seen in some networks: `model` and `plan` have nothing of the others. Raises `KeyError`."""
+        model = self.model.of_network(*names)
+        if model is self.model:
+            return self
+        seen = RunningLab(self._record, self._state)
+        seen.__dict__.update(model=model, plan=self.plan.of_network(*names))
+        seen._whole = self.whole
+        return seen
+
+    @property
+    def whole(self) -> RunningLab:
+        """The lab as it is seen in all its networks."""
+        return self._whole or self
+
+    @property
+    def record(self) -> LabRecord:
+        return self._record
+
+    @property
+    def directory(self) -> Path:
+        """The lab directory that people look into (`testbed-<lab>/`)."""
+        return Path(self._record.directory)
+
+    @property
+    def state_directory(self) -> Path:
+        """Return where the lab is recorded; it goes with the lab."""
+        return self._state.lab_directory(self.name)
+
+    @property
+    def state(self) -> StateDirectory:
+        """The record of all labs that this one is in."""
+        return self._state
+
+    @property
+    def life_cycle(self) -> LabState | None:
+        return Journal(self._state.lab_directory(self.name)).read().state
+
+    @cached_property
+    def identities(self) -> Mapping[str, int]:
+        """Namespace identity of each node, as journalled."""
+        return Journal(self._state.lab_directory(self.name)).read().identities
+
+    @property
+    def processes_directory(self) -> Path:
+        """Return where the lab's own processes have their files."""
+        return self._state.run_directory(self.name)
+
+    def run_directory(self, node: str) -> Path:
+        """Return where a switch's daemons have their files."""
+        self.node(node)
+        return self._state.run_directory(self.name) / node
+
+    def node(self, name: str) -> Node:
+        """Raises `NoSuchNode` with the nearest name."""
+        found = self._nodes.get(name)
+        if found is None:
+            guess = nearest(name, self._nodes)
+            raise NoSuchNode(f"{self.name} has no node {name!r}", hint=f"did you mean {guess}?" if guess else None)
+        return found
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.model.nodes}
+
+    def namespace(self, node: str) -> str:
+        return namespace_name(self.name, self.node(node).name)
+
+    def namespace_of(self, port: PortPlan) -> str:
+        """Return the network namespace that a port lies in: its node's, or that of a VRF of it."""
+        return namespace_name(self.name, port.place)
+
+    def namespace_file(self, node: str) -> str | None:
+        """Return the path of a node's network namespace, for a process of this machine to open sockets in.
+
+        None where a node is more than its namespace: a container, or one with an environment of its own, whose
+        programs are to be started by `spawn`. Raises `NoSuchNode`.
+        """
+        found = self.node(node)
+        if found.runtime != NETNS or found.env:
+            return None
+        return str(NETNS_DIRECTORY / self.namespace(node))
+
+    def port(self, node: str, interface: str) -> PortPlan:
+        """Raises `NoSuchNode`."""
+        ports = self._ports.get(self.node(node).name, {})
+        if interface not in ports:
+            guess = nearest(interface, ports)
+            raise NoSuchNode(
+                f"{node} has no interface {interface!r}", hint=f"did you mean {node}:{guess}?" if guess else None
+            )
+        return ports[interface]
+
+    @cached_property
+    def _ports(self) -> Mapping[str, Mapping[str, PortPlan]]:
+        found: dict[str, dict[str, PortPlan]] = {}
+        for port in self.plan.ports:
+            found.setdefault(port.node, {})[port.name] = port
+        return found
+
+    @cached_property
+    def _ports_by_place(self) -> Mapping[str, Mapping[str, PortPlan]]:
+        """The ports that lie in each namespace: a switch's own, or that of one of its VRFs."""
+        found: dict[str, dict[str, PortPlan]] = {}
+        for port in self.plan.ports:
+            found.setdefault(port.place, {})[port.name] = port
+        return found
+
+    @cached_property
+    def _runtimes(self) -> Mapping[str, LiveNodes]:
+        """The runtimes that nodes of this lab have besides their namespace, by name."""
+        content = Journal(self._state.lab_directory(self.name)).read()
+        live = ((name, runtime.live(content)) for name, runtime in RUNTIMES.items())
+        return {name: nodes for name, nodes in live if nodes is not None}
+
+    def runtime(self, node: str) -> LiveNodes | None:
+        """Return what serves a node that is more than a network namespace; None for one that is not.
+
+        Raises `NoSuchNode`, and `DriverError` where the node was not started.
+        """
+        name = self.node(node).runtime
+        if name == NETNS:
+            return None
+        if name not in self._runtimes:
+            raise not_started(node)
+        return self._runtimes[name]
+
+    def spawn(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command in a node; `options` are those of `subprocess.Popen`, and `own_sysfs`.
+
+        In a container the command, its environment (to which `env` is added) and its privileges are the container's;
+        this process's interpreter stands for the one in there.
+        """
+        runtime = self.runtime(node)
+        if runtime is not None:
+            options["env"] = {**self._gpu_environment(node), **(options.get("env") or {})}
+            return runtime.spawn(node, argv, options)
+        return self.spawn_tool(node, argv, **options)
+
+    def environment(self, node: str) -> dict[str, str]:
+        """Return what the commands of a node that is no container have in their environment beside what all have."""
+        return {**self._gpu_environment(node), **self.node(node).env}
+
+    def _gpu_environment(self, node: str) -> dict[str, str]:
+        if not self.plan.scale_up_domains:
+            return {}
+        from testbed.lab.features.scale_up.host_gpus import gpu_environment
+
+        return gpu_environment(self.plan, self._state.run_directory(self.name), node)
+
+    def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Do as `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""
+        options.setdefault("env", processes.clean_environment(self.environment(node)))
+        return processes.spawn(self.namespace(node), argv, **options)
+
+    def spawn_at(self, port: PortPlan, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Do as `spawn_tool`, in the namespace that a port lies in: its node's, or that of a VRF of it."""
+        options.setdefault("env", processes.clean_environment(self.node(port.node).env))
+        return processes.spawn(self.namespace_of(port), argv, **options)
+
+    def run(
+        self, node: str, argv: Sequence[str], *, timeout_s: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in a node to its end and capture what it prints."""
+        process = self.spawn(node, argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(list(argv), process.returncode, out.decode(), err.decode())
+
+    def maps(self, *, writable: bool = False) -> LabMaps:
+        """The data path's shared maps. Raises `NoDataPath` without `qos:`, `DriverError` where they are gone."""
+        if self.plan.tables is None:
+            raise NoDataPath(
+                f"{self.name} has no data path to read: its topology has no qos: section",
+                hint="add `qos: {preset: uec}` to the file and deploy again",
+            )
+        from testbed.base.datapath.maps import LabMaps
+
+        return LabMaps.open(lab_directory(self._state.run_directory(self.name)), writable=writable)
+
+    @property
+    def pause_agent(self) -> PauseAgent:
+        """The agent that serves this lab's lossless classes, where it has any."""
+        from testbed.daemons.portd.client import PauseAgent
+
+        return PauseAgent(self._state.run)
+
+    def counters(self, only: str | None = None) -> Mapping[tuple[str, str], PortCounters]:
+        """The kernel's counters of every planned port, or of those of the node `only`, by (node, interface)."""
+
+        def read() -> dict[tuple[str, str], PortCounters]:
+            found: dict[tuple[str, str], PortCounters] = {}
+            for place, ports in self._ports_by_place.items():
+                if only not in (None, place, *(port.node for port in ports.values())):
+                    continue
+                enter_namespace(namespace_name(self.name, place))
+                socket = RouteSocket()
+                try:
+                    for name, counters in read_counters(socket).items():
+                        if name in ports:
+                            found[ports[name].node, name] = counters
+                finally:
+                    socket.close()
+            return found
+
+        return syscalls.in_thread(read)
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
+        """The queue of every planned port without QoS, by (node, interface). Those of the others are in `maps`."""
+        queued = {(item.node, item.name) for item in self.plan.installs}
+        plain = [port for port in self.plan.ports if (port.node, port.name) not in queued]
+
+        def read() -> dict[tuple[str, str], PlainQueue]:
+            found: dict[tuple[str, str], PlainQueue] = {}
+            for place in dict.fromkeys(port.place for port in plain):
+                enter_namespace(namespace_name(self.name, place))
+                with closing(RouteSocket()) as socket:
+                    queues = read_queues(socket)
+                found |= {
+                    (port.node, port.name): queues[port.ifindex]
+                    for port in self._ports_by_place[place].values()
+                    if port.ifindex in queues and (port.node, port.name) not in queued
+                }
+            return found
+
+        return syscalls.in_thread(read) if plain else {}
+
+    def guard_counters(self) -> Mapping[str, list[GuardCounter]]:
+        """What the guards of each switch have dropped since the deploy; switches without guards are left out."""
+        guarded = {(item.node, item.vrf): None for item in self.plan.operations if isinstance(item, GuardSwitch)}
+
+        def read() -> dict[str, list[GuardCounter]]:
+            found: dict[str, list[GuardCounter]] = {}
+            for node, vrf in guarded:  # tenants whose VRFs are devices have their ports in one namespace
+                enter_namespace(namespace_name(self.name, vrf or node))
+                with closing(NetfilterSocket()) as socket:
+                    found.setdefault(node, []).extend(read_guards(socket))
+            return found
+
+        return syscalls.in_thread(read)
+
+    def denied_counters(self) -> Mapping[tuple[str, str], list[DeniedCounter]]:
+        """What policies and borders have not let into VRFs since the deploy, by switch and tenant.
+
+        Seen in some networks, those of the tenants that have NICs there.
+        """
+        tenants = {nic.tenant for host in self.plan.hosts for nic in host.nics}
+        overlay = self.plan.overlay
+        switches = {
+            (vrf.place, vrf.tenant): vrf.switch
+            for vrf in (() if overlay is None else overlay.vrfs)
+            if vrf.tenant in tenants
+        }
+        filters = [
+            item
+            for item in self.plan.operations
+            if isinstance(item, SetPolicy | SetBorder) and (item.node, item.tenant) in switches
+        ]
+
+        def read() -> dict[tuple[str, str], list[DeniedCounter]]:
+            found: dict[tuple[str, str], list[DeniedCounter]] = {}
+            for item in filters:
+                enter_namespace(namespace_name(self.name, item.node))
+                with closing(NetfilterSocket()) as socket:
+                    denied = read_denied(socket, item.tenant if item.shared else "")
+                found[switches[item.node, item.tenant], item.tenant] = denied
+            return found
+
+        return syscalls.in_thread(read)
+
+    def link_states(self, only: str | None = None) -> Mapping[tuple[str, str], bool]:
+        """Tell whether each planned port, or each of the node `only`, is up and has carrier, by (node, interface)."""
+        return {key: counters.up for key, counters in self.counters(only).items()}
+
+    def set_link(self, node: str, interface: str, *, up: bool) -> None:
+        """Bring one end of a link down or up; the other end loses its carrier with it."""
+        port = self.port(node, interface)
+
+        def change() -> None:
+            enter_namespace(namespace_name(self.name, port.place))
+            socket = RouteSocket()
+            try:
+                socket.expect([set_link_state(port.ifindex, up)], [f"link {'up' if up else 'down'} {node}:{interface}"])
+            finally:
+                socket.close()
+
+        syscalls.in_thread(change)
+
+    def routes(self, node: str) -> list[KernelRoute]:
+        """The main IPv4 table of a node."""
+        return self._ask_kernel(node, all_routes)
+
+    def bgp_routes(self, node: str) -> dict[RouteKey, tuple[int, ...]]:
+        """The routes that BGP installed in a node, as outgoing interface indexes."""
+        return self._ask_kernel(node, bgp_routes)
+
+    def _ask_kernel(self, node: str, question: Callable[[RouteSocket], _T]) -> _T:
+        """The answer to a netlink question inside a node."""
+        self.node(node)
+
+        def ask() -> _T:
+            enter_namespace(namespace_name(self.name, node))
+            socket = RouteSocket()
+            try:
+                return question(socket)
+            finally:
+                socket.close()
+
+        return syscalls.in_thread(ask)
+
+    def sessions(self) -> Iterator[BgpSession]:
+        """Every planned BGP session, with its BFD peer's state."""
+        for switch in self.plan.speakers:
+            yield from read_sessions(switch, self.run_directory(switch.node))
+
+    def switch_plan(self, node: str) -> SwitchPlan:
+        """The routing of a switch, or of a host that speaks BGP. Raises `NoSuchNode`."""
+        for speaker in self.plan.speakers:
+            if speaker.node == node:
+                return speaker
+        raise NoSuchNode(f"{node} is no switch of {self.name}")
+
+    @cached_property
+    def daemons(self) -> Mapping[str, tuple[str, ...]]:
+        """The daemons that each node should run: those of routing, and the process of its link groups."""
+        found: dict[str, tuple[str, ...]] = {}
+        for switch in self.plan.speakers:
+            version = self._record.frr
+            if (name := self.node(switch.node).runtime) != NETNS:
+                version = self._runtimes[name].frr_version(switch.node) if name in self._runtimes else ""
+            if version:
+                found[switch.node] = daemons_of(switch, FrrVersion.parse(version))
+        groups = self.plan.link_groups
+        for node in groups.served if groups is not None else ():
+            found[node] = (*found.get(node, ()), PROCESS_NAME)
+        return found
+
+    def status(self) -> list[NodeStatus]:
+        """State of every node, from the processes that are really there."""
+        by_identity: dict[int, dict[str, int]] = {}
+        for process in processes.processes_in(set(self.identities.values())):
+            by_identity.setdefault(process.identity, {})[process.command] = process.pid
+        addresses: dict[str, list[str]] = {}
+        aggregates = [nic for host in self.plan.hosts for nic in host.nics if nic.nic_ports > 1]
+        for port in dict.fromkeys((*self.plan.ports, *aggregates)):
+            addresses.setdefault(port.node, []).extend(
+                str(address) for address in (port.address, port.address6) if address is not None
+            )
+        loopbacks = {switch.node: str(switch.loopback) for switch in self.plan.switches}
+        present = set(namespaces.published(namespace_name(self.name, node.name) for node in self.model.nodes))
+        words = {node: word for runtime in self._runtimes.values() for node, word in runtime.states().items()}
+        off = self._without_power()
+        found = []
+        for node in self.model.nodes:
+            running = by_identity.get(self.identities.get(node.name, 0), {})
+            expected = self.daemons.get(node.name, ())
+            lacking = tuple(daemon for daemon in expected if daemon not in running)
+            gone = namespace_name(self.name, node.name) not in present
+            state = "gone" if gone else "off" if node.name in off else "degraded" if lacking else "running"
+            if node.runtime != NETNS and not gone and words.get(node.name, "gone") != "running":
+                state = words.get(node.name, "gone")
+            own = [loopbacks[node.name]] if node.name in loopbacks else addresses.get(node.name, [])
+            found.append(
+                NodeStatus(
+                    name=node.name,
+                    kind=node.kind.value,
+                    role=node.role.value if node.role else "",
+                    state=state,
+                    missing_daemons=() if gone or node.name in off else lacking,
+                    pids={daemon: running[daemon] for daemon in expected if daemon in running},
+                    addresses=tuple(own),
+                    runtime=node.runtime,
+                    image="" if node.container is None else node.container.image,
+                )
+            )
+        return found
+
+    def nodes_without_links(self) -> set[str]:
+        """Return the nodes that have taken all their links down, at their end: those without power have."""
+        down = {port for port, change in read_link_state(self.state_directory).changes.items() if change.up is False}
+        linked = {port.node for port in self.plan.ports if f"{port.node}:{port.name}" not in down}
+        return {node.name for node in self.model.nodes} - linked
+
+    def _without_power(self) -> set[str]:
+        """Nodes without links, but for those that have one: they may have lost that link alone."""
+        links = Counter(port.node for port in self.plan.ports)
+        return {node for node in self.nodes_without_links() if links[node] > 1}
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(node.name for node in self.model.nodes if node.kind is NodeKind.HOST)

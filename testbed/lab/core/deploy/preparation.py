@@ -1,0 +1,107 @@
+"""What a deploy may be refused for, all of it looked at before anything is changed.
+
+A lab of the same name that is to be replaced is up meanwhile and stays as it is if the new one is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.base.datapath import build, load
+from testbed.base.errors import NameInUse
+from testbed.base.linux import namespaces
+from testbed.base.names import namespace_name
+from testbed.daemons.portd import native
+from testbed.lab.core.deploy.mechanisms import Mechanisms, choose_mechanisms, load_bonding_for, load_nvmet_for
+from testbed.lab.core.deploy.pausing.attachment import needs_pause_agent
+from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
+from testbed.lab.core.deploy.records.journal import Journal, JournalContent, state_error
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.drivers.netlink.port_programs import check_ports
+from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
+from testbed.lab.core.plan import plan_lab, slot_for
+from testbed.lab.core.plan.operations import InstallPort, LabPlan
+from testbed.lab.features.overlay.plan.planner import vrf_nodes
+from testbed.lab.features.scale_up.plan.domains import domain_nodes
+from testbed.protocols.scale_up.domain import build as scale_up_domain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedLab:
+    """A lab that nothing speaks against. `directory` is its lab directory."""
+
+    plan: LabPlan
+    by: Mechanisms
+    reaction_ns: int
+    directory: Path
+
+
+def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | None) -> PreparedLab:
+    """Plan a lab and check that this machine can give it; changes nothing of any lab, neither of one of that name.
+
+    `parent` is that of its lab directory, the working directory by default. Its runtimes are prepared apart. Raises
+    `NameInUse`, `PlanError`, `CapabilityError`, `DriverError`, `StateError`. Whether a slot is left, and whether the
+    names are still free, is looked at once more when they are claimed.
+    """
+    directory = (parent or Path.cwd()) / f"testbed-{lab.name}"
+    require_directory(directory)
+    require_names(lab, Journal(state.lab_directory(lab.name)).read())
+    by = choose_mechanisms(lab, state)
+    reaction_ns = planned_reaction_ns(lab, state)
+    slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
+    plan = plan_at(lab, slot, k=k, by=by, reaction_ns=reaction_ns)
+    load_bonding_for(plan)
+    load_nvmet_for(lab)
+    require_data_path(plan)
+    return PreparedLab(plan=plan, by=by, reaction_ns=reaction_ns, directory=directory)
+
+
+def plan_at(lab: Lab, slot: int, *, k: float, by: Mechanisms, reaction_ns: int) -> LabPlan:
+    """The plan of a lab in a slot of this machine. Raises `PlanError`."""
+    return plan_lab(
+        lab,
+        slot=slot,
+        k=k,
+        auto_delay=by.delay_by or DelayBy.ENDPOINT,
+        auto_vrf=by.vrf_by or VrfBy.NAMESPACE,
+        auto_lag=by.lag_by or LagBy.EBPF,
+        reaction_ns=reaction_ns,
+    )
+
+
+def require_names(lab: Lab, replaced: JournalContent) -> None:
+    """Raise `NameInUse` where a node's namespace has the name of one that is not `replaced`'s."""
+    ours = {namespace_name(lab.name, node): identity for node, identity in replaced.identities.items()}
+    nodes = (*(node.name for node in lab.nodes), *vrf_nodes(lab), *domain_nodes(lab))
+    wanted = [namespace_name(lab.name, node) for node in nodes]
+    if foreign := namespaces.foreign(wanted, ours):
+        raise NameInUse(
+            f"the network namespace {foreign[0]} exists and is not ours",
+            hint="choose another lab name (-n), or remove it with `ip netns del`",
+        )
+
+
+def require_data_path(plan: LabPlan) -> None:
+    """Compile what the lab's ports and the switches of its scale-up domains run, where that was not done before.
+
+    Raises `CapabilityError` where clang, its headers or libbpf are missing, `DriverError` for too many ports.
+    """
+    if plan.scale_up_domains:
+        scale_up_domain.build()
+    if plan.tables is None:
+        return
+    check_ports([item for item in plan.operations if isinstance(item, InstallPort)])
+    build.program_object()
+    load.require_libbpf()
+    if needs_pause_agent(plan):
+        native.build()
+
+
+def require_directory(directory: Path) -> None:
+    """Raise `StateError` where the lab directory cannot be made, because something else than a directory is there."""
+    nearest = next(place for place in (directory, *directory.parents) if place.exists())
+    if not nearest.is_dir():
+        raise state_error(directory, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest)))

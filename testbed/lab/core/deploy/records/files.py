@@ -1,0 +1,41 @@
+"""Files of the state directory, which several commands share: locked while one of them changes what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.base.files import write_atomically
+from testbed.lab.core.deploy.records.journal import state_error
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """An flock(2) on `path` that survives the file's removal by another holder.
+
+    Who comes second waits, or gets `BlockingIOError`.
+    """
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            try:
+                same = path.stat().st_ino == os.fstat(fd).st_ino
+            except FileNotFoundError:
+                same = False
+            if same:
+                yield
+                return
+        finally:
+            os.close(fd)
+
+
+def write_state(path: Path, content: str, *, durable: bool = True) -> None:
+    """Replace a file of the state directory, as `write_atomically` does. Raises `StateError`."""
+    try:
+        write_atomically(path, content, durable=durable)
+    except OSError as error:
+        raise state_error(path, error) from error

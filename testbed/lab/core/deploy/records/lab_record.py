@@ -1,0 +1,141 @@
+"""The record of a deployed lab, `lab.json`: what it says, and how one that another version wrote is read.
+
+A record carries the number of its schema. One of a newer schema, and one that is not what its schema says, is refused
+with an error that names the way out; whoever goes through all labs of the machine passes over it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from testbed.base.errors import LabNotFound
+from testbed.lab.core.model import DelayBy, LagBy, VrfBy
+from testbed.lab.core.plan import SLOTS
+from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS
+
+SCHEMA = 1
+"""Changes only when the meaning of a field does: new fields get defaults, and fields that are unknown are ignored."""
+
+
+class LabUnreadable(LabNotFound):
+    """A lab is recorded here, but another version wrote its record, or it is damaged: only `destroy` knows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabRecord:
+    """This is what `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version
+    of FRR whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without
+    delays; `vrf_by` what `vrf_by: auto` does, "" without an overlay; `lag_by` what `lag_by: auto` does, "" without link
+    groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
+
+    name: str
+    slot: int
+    k: float
+    version: str
+    created: str
+    source: str
+    directory: str
+    model: Mapping[str, Any]
+    frr: str = ""
+    delay_by: str = ""
+    vrf_by: str = ""
+    lag_by: str = ""
+    reaction_ns: int = DEFAULT_REACTION_NS
+    runtime: str = "netns"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"schema": SCHEMA} | {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "slot": (int,),
+    "k": (int, float),
+    "reaction_ns": (int,),
+    "model": (dict,),
+}
+"""Types of the fields that are not text."""
+
+
+def parse_record(content: str, lab: str) -> LabRecord:
+    """The record of the lab `lab` from its file's content. Raises `LabUnreadable`."""
+    document = _parse(content, lab)
+    schema = document.get("schema")
+    if type(schema) is not int or schema < 1:
+        raise _damaged(lab, "it has no schema number")
+    if schema > SCHEMA:
+        raise LabUnreadable(
+            f"the lab {lab} was deployed by testbed {document.get('version')}, whose records have schema {schema}; "
+            f"this version reads up to {SCHEMA}",
+            hint=f"use that version, or: testbed destroy -n {lab}",
+        )
+    values = {}
+    for item in fields(LabRecord):
+        if item.name in document:
+            values[item.name] = _checked(lab, item.name, document[item.name])
+        elif item.default is MISSING:
+            raise _damaged(lab, f"{item.name} is missing")
+    return LabRecord(**values)
+
+
+def salvage_slot(content: str) -> int | None:
+    """The slot that a record claims, whichever version wrote it; None where that cannot be said."""
+    slot = _salvage(content).get("slot")
+    return slot if type(slot) is int else None
+
+
+def salvage_links(content: str) -> int:
+    """Return how many links a record has, whichever version wrote it; 0 where that cannot be said."""
+    model = _salvage(content).get("model")
+    links = model.get("links") if isinstance(model, dict) else None
+    return len(links) if isinstance(links, list) else 0
+
+
+def _salvage(content: str) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _parse(content: str, lab: str) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(lab, str(error)) from error
+    if not isinstance(document, dict):
+        raise _damaged(lab, "it is no record of a lab")
+    return document
+
+
+def _checked(lab: str, name: str, value: Any) -> Any:
+    """A field's value if it is what this version understands."""
+    good = type(value) in _KINDS.get(name, (str,))
+    match name:
+        case "name":
+            good = value == lab
+        case "slot":
+            good = good and 0 <= value < SLOTS
+        case "k":
+            good = good and value > 0
+        case "delay_by":
+            good = good and (not value or value in set(DelayBy))
+        case "vrf_by":
+            good = good and (not value or value in set(VrfBy))
+        case "lag_by":
+            good = good and (not value or value in set(LagBy))
+        case _:
+            pass
+    if not good:
+        raise _damaged(lab, f"{name} is {str(value)[:60]!r}")
+    return value
+
+
+def _damaged(lab: str, why: str) -> LabUnreadable:
+    return LabUnreadable(
+        f"the record of the lab {lab} (lab.json) is damaged or of another version: {why}",
+        hint=f"testbed destroy -n {lab}",
+    )

@@ -1,0 +1,174 @@
+"""Where labs are recorded on this machine: the state directory, its locks, slots and machine-wide changes.
+
+`<state>/labs/<lab>/lab.json` is the lab as deployed, `journal.jsonl` beside it what was created.
+`<run>/<lab>/<node>/` holds sockets, configurations and logs of a node's daemons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.base.errors import CapabilityError, LabNotFound, TestbedError
+from testbed.base.names import check_lab_name
+from testbed.lab.core.deploy import neighbours
+from testbed.lab.core.deploy.interruption import signals_later
+from testbed.lab.core.deploy.records.files import locked, write_state
+from testbed.lab.core.deploy.records.lab_record import LabRecord, parse_record, salvage_links, salvage_slot
+from testbed.lab.core.plan import SLOTS
+
+
+class StateBusy(TestbedError):
+    """Another command works on this lab right now."""
+
+    exit_code = 2
+
+
+class StateDirectory:
+    """The record of all labs of this machine."""
+
+    def __init__(self, state: Path | None = None, run: Path | None = None) -> None:
+        """Default `/var/lib/testbed` and `/run/testbed`, or $TESTBED_STATE_DIR and $TESTBED_RUN_DIR."""
+        self.state = state or Path(os.environ.get("TESTBED_STATE_DIR", "/var/lib/testbed"))
+        self.run = run or Path(os.environ.get("TESTBED_RUN_DIR", "/run/testbed"))
+
+    @property
+    def labs(self) -> Path:
+        return self.state / "labs"
+
+    def lab_directory(self, lab: str) -> Path:
+        check_lab_name(lab)
+        return self.labs / lab
+
+    def run_directory(self, lab: str) -> Path:
+        check_lab_name(lab)
+        return self.run / lab
+
+    def prepare(self, *, run: bool = True) -> None:
+        """Make the directories, `run` the run directory too; raises `CapabilityError` where they cannot be written."""
+        try:
+            self.labs.mkdir(parents=True, exist_ok=True)
+            if run:
+                self.run.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CapabilityError(
+                f"cannot make {error.filename}: {error.strerror}",
+                missing="a writable state directory",
+                hint="run as root, or set TESTBED_STATE_DIR and TESTBED_RUN_DIR",
+            ) from error
+
+    @contextlib.contextmanager
+    def lock_machine(self) -> Iterator[None]:
+        """Hold what all labs share: slots, names, machine-wide settings. Short."""
+        self.prepare()
+        with locked(self.state / "lock", wait=True):
+            yield
+
+    @contextlib.contextmanager
+    def lock_lab(self, lab: str) -> Iterator[None]:
+        """Hold one lab for as long as a command changes it; raises `StateBusy` if another does."""
+        path = self.state / f"{lab}.lock"
+        with contextlib.ExitStack() as held:
+            ours = False
+            try:
+                with signals_later():  # whom they interrupt must know what has been made
+                    self.prepare()
+                    try:
+                        held.enter_context(locked(path, wait=False))
+                    except BlockingIOError as error:
+                        raise StateBusy(
+                            f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
+                        ) from error
+                    ours = True
+                yield
+                self._leave_no_trace(lab, path)
+            except BaseException:
+                if ours:
+                    self._leave_no_trace(lab, path)  # whole, even where what ended is the one above
+                raise
+
+    def _leave_no_trace(self, lab: str, lock: Path) -> None:
+        """Remove the lock of a lab that is not there, and the run directory if no lab is left in it."""
+        if not self.exists(lab):
+            lock.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.run.rmdir()
+
+    @contextlib.contextmanager
+    def lock_measurement(self, *, wait: bool = True) -> Iterator[None]:
+        """Hold what is measured of this machine. Raises `BlockingIOError` where another does, unless `wait`."""
+        path = self.state / "measuring.lock"
+        with locked(path, wait=wait):
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+    def exists(self, lab: str) -> bool:
+        return self.lab_directory(lab).is_dir()
+
+    def names(self) -> list[str]:
+        if not self.labs.is_dir():
+            return []
+        return sorted(path.name for path in self.labs.iterdir() if path.is_dir())
+
+    def read(self, lab: str) -> LabRecord:
+        """Raises `LabNotFound`; a lab whose record was never completed is one that only `destroy` knows.
+
+        Raises `LabUnreadable`, which is a `LabNotFound`, for a record that is damaged or of another version.
+        """
+        content = self._content(lab)
+        if content is None:
+            raise self.not_found(lab)
+        return parse_record(content, lab)
+
+    def _content(self, lab: str) -> str | None:
+        """The record of a lab as it was written, by whichever version; None where there is none."""
+        try:
+            return (self.lab_directory(lab) / "lab.json").read_text(errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def not_found(self, lab: str) -> LabNotFound:
+        """The error for a lab that is not recorded here."""
+        known = ", ".join(self.names()) or "none"
+        return LabNotFound(f"no lab named {lab} is deployed here (there are: {known})")
+
+    def write(self, record: LabRecord) -> None:
+        directory = self.lab_directory(record.name)
+        directory.mkdir(parents=True, exist_ok=True)
+        write_state(directory / "lab.json", json.dumps(record.to_json()))
+
+    def take_slot(self, wanted: int, *, instead_of: str = "") -> int:
+        """The first free slot from `wanted` on; that of the lab `instead_of` is free. Call with the machine locked."""
+        taken = {salvage_slot(self._content(lab) or "") for lab in self.names() if lab != instead_of}
+        for step in range(SLOTS):
+            slot = (wanted + step) % SLOTS
+            if slot not in taken:
+                return slot
+        raise CapabilityError(f"{SLOTS} labs are deployed", missing="a free lab slot", hint="destroy one")
+
+    def forget(self, lab: str) -> None:
+        """Remove all records of a lab."""
+        shutil.rmtree(self.run_directory(lab), ignore_errors=True)
+        shutil.rmtree(self.lab_directory(lab), ignore_errors=True)
+
+    def count_links(self, known: LabRecord) -> int:
+        """Links of all labs together, as recorded; the record of one is at hand."""
+        total = len(known.model.get("links", ()))
+        for lab in set(self.names()) - {known.name}:
+            total += salvage_links(self._content(lab) or "")
+        return total
+
+    def raise_neighbour_limits(self, entries: int) -> None:
+        """Make room for `entries` neighbours of all labs here. Call with the machine locked."""
+        neighbours.raise_limits(self.state, entries)
+
+    def restore_machine(self) -> None:
+        """Give back what this machine was changed for if no lab is left here. Call with the machine locked."""
+        if not self.names():
+            neighbours.release_limits(self.state)

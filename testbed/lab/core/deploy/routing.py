@@ -1,0 +1,172 @@
+"""The routing daemons of switches: what they are started from, and one switch's ended and started in a live lab."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from testbed.base.errors import CapabilityError, TestbedError
+from testbed.base.linux import vty
+from testbed.base.linux.processes import Process, processes_in, terminate
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.password import bgp_password
+from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr
+from testbed.lab.core.drivers.routing.frr import (
+    DaemonLauncher,
+    DaemonSet,
+    Elsewhere,
+    prepare_run_directory,
+    remove_crash_directories,
+)
+from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
+from testbed.lab.core.render import ANYBODY, FrrVersion, render_switch
+from testbed.lab.features.containers.model import NETNS
+from testbed.lab.features.mlag.apply import start_link_groups
+from testbed.lab.features.overlay.keeper import start_keeper
+from testbed.lab.features.overlay.watch import announce_again
+
+
+def daemon_sets(
+    lab: Lab,
+    plan: LabPlan,
+    run: Path,
+    frr: FrrInstallation | None,
+    only: Container[str] | None = None,
+    elsewhere: Mapping[str, Elsewhere] | None = None,
+    password: str = "",
+) -> list[DaemonSet]:
+    """The daemons of all switches, or of `only` those, with their run directories under `run` written.
+
+    `frr` is this machine's, which those not in `elsewhere` are started with. `password` is the lab's
+    (`records.password`).
+    """
+    sets = []
+    for switch in plan.speakers:
+        if only is not None and switch.node not in only:
+            continue
+        directory = run / switch.node
+        other = (elsewhere or {}).get(switch.node)
+        theirs = frr if other is None else other.frr
+        if theirs is None:
+            raise CapabilityError(f"{switch.node} needs FRR", missing="frr", hint="apt-get install frr")
+        _check_ecmp(switch, theirs)
+        version = FrrVersion(*theirs.version[:2])
+        config = render_switch(switch, lab=lab.name, version=version, log_directory=str(directory), password=password)
+        sets.append(
+            DaemonSet(
+                node=switch.node,
+                namespace=namespace_name(lab.name, switch.node),
+                directory=directory,
+                configurations=config.daemons,
+                integrated=config.integrated,
+                modules=config.modules,
+                elsewhere=other,
+                vrfs={vrf.tenant: namespace_name(lab.name, vrf.node) for vrf in switch.evpn.vrfs if not vrf.is_device}
+                if switch.evpn
+                else {},
+            )
+        )
+    if any(switch.bfd is not None for switch in plan.speakers):
+        _check_bfd({item.elsewhere.frr if item.elsewhere else frr for item in sets})
+    for item in sets:
+        prepare_run_directory(item)
+    return sets
+
+
+def _check_ecmp(switch: SwitchPlan, frr: FrrInstallation) -> None:
+    """Raise `CapabilityError` where bgpd would refuse the planned number of next hops."""
+    if frr.multipath is not None and switch.ecmp > frr.multipath:
+        raise CapabilityError(
+            f"FRR in {frr.directory} of {switch.node} was built for {frr.multipath} next hops of a route, and"
+            f" routing.ecmp is {switch.ecmp}",
+            missing=f"an FRR built with --enable-multipath={switch.ecmp} or more",
+            hint=f"fabric: {{routing: {{ecmp: {frr.multipath}}}}}",
+        )
+
+
+def _check_bfd(installations: Collection[FrrInstallation | None]) -> None:
+    """Raise `CapabilityError` where releases meet whose BGP and BFD wait for each other
+    (`testbed.lab.core.fabric.bfd`)."""
+    versions = {item.version[:3] for item in installations if item is not None}
+    waits = {version for version in versions if (10, 2) <= version < (10, 3, 1)}
+    if waits and any(version < (10, 2) for version in versions):
+        listed = " and ".join(".".join(map(str, version)) for version in sorted(versions))
+        raise CapabilityError(
+            f"FRR {listed} side by side can lock up with BFD (FRR pull request 18562)",
+            missing="one FRR for all switches",
+            hint="fabric: {routing: {bfd: off}}, or the same image for all switches",
+        )
+
+
+def running_daemons(lab: RunningLab, node: str) -> list[Process]:
+    """Return those of a switch's routing daemons that run. Raises `NoSuchNode`."""
+    lab.node(node)
+    wanted = lab.daemons.get(node, ())
+    return [process for process in processes_in({lab.identities[node]}) if process.command in wanted]
+
+
+def start_routing(lab: RunningLab, node: str) -> bool:
+    """Start a switch's routing daemons as the plan configures them; False where all of them run already.
+
+    Returns when they answer, not when routing has converged. Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
+    """
+    if lab.node(node).runtime != NETNS:
+        raise TestbedError(f"{node} is a container: its daemons are started with the lab alone")
+    running = running_daemons(lab, node)
+    if len(running) >= len(lab.daemons.get(node, ())):
+        return False
+    stop_routing(lab, node)  # those that are left of them: they depend on each other
+    frr = find_frr()
+    launcher = DaemonLauncher(frr)
+    try:
+        run = lab.run_directory(node).parent
+        password = bgp_password(lab.plan, lab.state.lab_directory(lab.name))
+        start_link_groups(lab.plan, run, only=(node,))  # first: BGP brings packets, which must find their way
+        sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, password=password)
+        start_daemons(launcher, sets, lab.plan, run)
+        start_keeper(lab.plan, lab.state)  # which may have lived in the node, and gone with its power
+        announce_again(lab.plan, lab.switch_plan(node), lab.run_directory(node))
+    finally:
+        launcher.release()
+    return True
+
+
+def start_daemons(
+    launcher: DaemonLauncher, sets: list[DaemonSet], plan: LabPlan, run: Path, *, timeout_s: float = 10.0
+) -> None:
+    """Start the daemons of switches, and have the password of BGP asked in their VRFs, where there is one.
+
+    bgpd asks it of strangers at the sockets that there are when it is told so, and a VRF has none before zebra has
+    found its namespace: it is told again. Raises `DriverError`, also where a VRF does not come up within `timeout_s`.
+    """
+    launcher.start(sets)
+    started = {item.node for item in sets}
+    again = [line for command in ANYBODY for line in (f"no {command}", command)]
+    for switch in plan.switches:
+        if not switch.password or switch.evpn is None or switch.node not in started:
+            continue
+        directory, wanted = run / switch.node, {vrf.tenant for vrf in switch.evpn.vrfs}
+        if wanted:
+            has_them = partial(_has_vrfs, wanted)
+            vty.await_json(directory, "bgpd", "show bgp vrfs json", has_them, "its VRFs", timeout_s=timeout_s)
+        for tenant in sorted(wanted):
+            vty.configure(directory, "bgpd", [f"router bgp {switch.asn} vrf {tenant}", *again])
+
+
+def _has_vrfs(wanted: set[str], answer: Any) -> bool:
+    """Whether bgpd, which answered so, knows the namespaces of these VRFs."""
+    return wanted <= {name for name, vrf in answer["vrfs"].items() if vrf["vrfId"] >= 0}
+
+
+def stop_routing(lab: RunningLab, node: str) -> None:
+    """End a switch's routing daemons in order: neighbours see their sessions closed. Raises `NoSuchNode`.
+
+    What those left that were killed before goes, too.
+    """
+    ended = running_daemons(lab, node)
+    terminate(ended)
+    remove_crash_directories([lab.run_directory(node)], ended)

@@ -1,0 +1,466 @@
+"""Live tests of a deployed lab: is it what the plan says, and does it carry packets everywhere it should?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from testbed.base.errors import TestbedError
+from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
+from testbed.daemons.switchd.errors import SwitchError
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import LabState
+from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.fabric.forwarding.links import largest_packets
+from testbed.lab.core.fabric.graph import LabGraph
+from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind, ScaleUpFlowControl, Tenant
+from testbed.lab.core.plan.operations import ExpectedRoute, PortPlan
+from testbed.lab.features.management.services_apply import missing_services
+from testbed.lab.features.management.watch import management_ports, probe_management
+from testbed.lab.features.mlag.apply import missing_members
+from testbed.lab.features.overlay.keeper import keeper_runs
+from testbed.lab.features.overlay.watch import missing_lines
+from testbed.lab.features.overlay.watch_tenants import probe_isolation, probe_tenants
+from testbed.lab.features.scale_up.watch import probe_planes
+from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, domain_switch, revival_hint
+
+FAILURES_KEPT = 20
+SCALE_UP = "scale-up"
+"""What the report calls the network of scale-up domains, beside those that the topology names."""
+ENTROPY_SOCKETS = 16
+"""Source ports for each black-hole test; over w equal paths one of them misses a given path with (1-1/w)^n."""
+
+
+class CheckStatus(StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One test. `count` things were looked at; `failures` are lines for a person, at most 20.
+
+    `by_network` says how many of the things are in each network, where they are in one.
+    """
+
+    name: str
+    status: CheckStatus
+    count: int
+    detail: str
+    failures: tuple[str, ...] = ()
+    by_network: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """All tests. `exit_code`: 0 pass, 1 fail, 2 cannot say."""
+
+    lab: str
+    results: tuple[CheckResult, ...]
+
+    @property
+    def by_network(self) -> dict[str, int]:
+        """How many things were looked at in each network, in all tests together."""
+        found: Counter[str] = Counter()
+        for result in self.results:
+            found.update(result.by_network)
+        return dict(found)
+
+    @property
+    def exit_code(self) -> int:
+        statuses = {result.status for result in self.results}
+        if CheckStatus.FAIL in statuses:
+            return 1
+        return 2 if CheckStatus.UNKNOWN in statuses else 0
+
+
+def check_lab(lab: RunningLab) -> CheckReport:
+    """Run every test. None of them raises: one that cannot run is "unknown" with its reason."""
+    results: list[CheckResult] = []
+    life_cycle = lab.life_cycle
+    if life_cycle not in (LabState.RUNNING, LabState.FAILED):
+        state = life_cycle.value if life_cycle else "unknown"
+        unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=f"the lab is {state}")
+        return CheckReport(lab=lab.name, results=(unknown,))
+    tests: list[tuple[str, Callable[[RunningLab], CheckResult]]] = [
+        ("nodes", _check_nodes),
+        ("links", _check_links),
+        ("sessions", _check_sessions),
+        ("ecmp", _check_routes),
+    ]
+    results += [_tried(name, test, lab) for name, test in tests]
+    out_of_band = lab.model.design == OUT_OF_BAND
+    for network in () if out_of_band else lab.model.data_networks or (BACKEND,):
+        seen = lab.of_network(network)
+        of = "" if network == BACKEND else f", {network}"
+        results += [
+            _of_network(_tried(f"{name}{of}", test, seen), network)
+            for name, test in (
+                ("subnets" if of else "rails", _check_rails),
+                ("path mtu", _check_path_mtu),
+                ("black holes", _check_black_holes),
+            )
+        ]
+    if lab.plan.management is not None and management_ports(lab.plan):
+        results.append(_tried("management", _check_management, lab))
+        results.append(_tried(f"path mtu, {lab.plan.management.network}", _check_management_mtu, lab))
+    if len(lab.model.data_networks) > 1:
+        results.append(_tried("networks apart", _check_apart, lab))
+    if lab.plan.services:
+        results.append(_tried("services", _check_services, lab))
+    if lab.plan.link_groups is not None:
+        results.append(_tried("link groups", _check_link_groups, lab))
+    if lab.plan.scale_up_domains:
+        results.append(_tried("scale-up", _check_scale_up, lab))
+        results.append(_tried("scale-up planes", _check_planes, lab))
+    if lab.plan.overlay is not None:
+        results.append(_tried("overlay", _check_overlay, lab))
+        if any(not tenant.network for tenant in _tenants(lab)):
+            results.append(_tried("tenants", _check_tenants, lab))
+        results.append(_tried("isolation", _check_isolation, lab))
+    return CheckReport(lab=lab.name, results=tuple(results))
+
+
+def _of_network(result: CheckResult, network: str) -> CheckResult:
+    """The same where all that was looked at is in one network."""
+    return replace(result, by_network={network: result.count})
+
+
+def _tried(name: str, test: Callable[[RunningLab], CheckResult], lab: RunningLab) -> CheckResult:
+    """What a test finds, under this name; that it cannot run is a result, too."""
+    try:
+        return replace(test(lab), name=name)
+    except (TestbedError, OSError) as error:
+        reason = error.message if isinstance(error, TestbedError) else str(error)
+        return CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail=reason)
+
+
+def _result(
+    name: str, count: int, what: str, failures: Sequence[str], by_network: Mapping[str, int] | None = None
+) -> CheckResult:
+    detail = f"{count} {what}" if not failures else f"{len(failures)} of {count} {what} failed"
+    return CheckResult(
+        name=name,
+        status=CheckStatus.FAIL if failures else CheckStatus.PASS,
+        count=count,
+        detail=detail.rstrip(","),
+        failures=tuple(failures[:FAILURES_KEPT]),
+        by_network=dict(by_network or {}),
+    )
+
+
+def _check_nodes(lab: RunningLab) -> CheckResult:
+    statuses = lab.status()
+    failures = [
+        f"{status.name} is {status.state}"
+        + (f": {', '.join(status.missing_daemons)} not running" * bool(status.missing_daemons))
+        for status in statuses
+        if status.state != "running"
+    ]
+    return _result("nodes", len(statuses), "nodes", failures)
+
+
+def _check_links(lab: RunningLab) -> CheckResult:
+    states = lab.link_states()
+    failures = [
+        f"{port.node}:{port.name} is down" for port in lab.plan.ports if not states.get((port.node, port.name), False)
+    ]
+    by_network = Counter(port.network for port in lab.plan.ports)
+    return _result("links", len(lab.plan.ports), "ports", failures, by_network)
+
+
+def _check_sessions(lab: RunningLab) -> CheckResult:
+    by_network: Counter[str] = Counter()
+    for switch in lab.plan.speakers:
+        by_network[switch.network] += len(switch.neighbors)
+    failures = [
+        line
+        for switch in lab.plan.speakers
+        for line in missing_sessions([switch], lab.run_directory(switch.node).parent)
+    ]
+    what = "BGP sessions and BFD peers" if lab.model.routing.bfd else "BGP sessions"
+    return _result("sessions", by_network.total(), what, failures, by_network)
+
+
+def _check_routes(lab: RunningLab) -> CheckResult:
+    failures: list[str] = []
+    by_network: Counter[str] = Counter()
+    indexes = {(port.node, port.name): port.ifindex for port in lab.plan.ports}
+    for switch in lab.plan.speakers:
+        wanted = wanted_routes(lab.plan.expected_routes.get(switch.node, ()), indexes, switch.node)
+        by_network[switch.network] += len(wanted)
+        if wanted:
+            mismatches = difference(wanted, lab.bgp_routes(switch.node))
+            failures += [f"{switch.node}: {key_text(key)} {mismatch}" for key, mismatch in mismatches.items()]
+    what = "routes with their planned next hops"
+    widest = max((route for table in lab.plan.expected_routes.values() for route in table), key=_ways, default=None)
+    if widest is not None and widest.width:
+        what += f", {widest.width} of {_ways(widest)} equally short ways by routing.ecmp,"
+    return _result("ecmp", by_network.total(), what, failures, by_network)
+
+
+def _ways(route: ExpectedRoute) -> int:
+    return len(route.interfaces)
+
+
+def _check_services(lab: RunningLab) -> CheckResult:
+    count = len(lab.plan.services)
+    return _result("services", count, "services on nodes answer", missing_services(lab), _managed(lab, count))
+
+
+def _managed(lab: RunningLab, count: int) -> dict[str, int]:
+    """All of so many things are in the network of management."""
+    return {} if lab.plan.management is None else {lab.plan.management.network: count}
+
+
+def _check_management(lab: RunningLab) -> CheckResult:
+    count, failures = probe_management(lab.plan)
+    return _result("management", count, "datagrams between the server and nodes", failures, _managed(lab, count))
+
+
+def _check_management_mtu(lab: RunningLab) -> CheckResult:
+    size_bytes = min(port.mtu_bytes for port in management_ports(lab.plan))
+    count, failures = probe_management(lab.plan, size_bytes)
+    return _result("path mtu", count, f"paths at {size_bytes} bytes, DF set,", failures, _managed(lab, count))
+
+
+def _check_link_groups(lab: RunningLab) -> CheckResult:
+    assert lab.plan.link_groups is not None
+    count = lab.plan.link_groups.members
+    failures = missing_members(lab.plan, lab.state.run_directory(lab.name))
+    return _result("link groups", count, "members in sync", failures)
+
+
+def _check_scale_up(lab: RunningLab) -> CheckResult:
+    """Every switch answers when it is asked, and has all of its ports."""
+    run = lab.state.run_directory(lab.name)
+    dead = dead_domains(lab.plan, run)
+    failures = [f"{dead_line(name)}; {revival_hint(name)}" for name in dead]
+    for domain in lab.plan.scale_up_domains:
+        if domain.name in dead:
+            continue
+        try:
+            ports = len(domain_switch(run, domain.name).status()["ports"])
+        except SwitchError as error:
+            failures.append(f"scale-up domain {domain.name}: {error.message}")
+            continue
+        if ports != len(domain.wires):
+            failures.append(f"scale-up domain {domain.name}: its switch has {ports} of {len(domain.wires)} ports")
+    return _result("scale-up", len(lab.plan.scale_up_domains), "scale-up domains switch", failures)
+
+
+def _check_planes(lab: RunningLab) -> CheckResult:
+    """Data crosses every link of every domain, and all credits come back."""
+    found = probe_planes(lab)
+    if not found.links:
+        return CheckResult(
+            name="scale-up planes", status=CheckStatus.UNKNOWN, count=0, detail="no switch runs, so no link was tested"
+        )
+    with_credits = lab.model.scale_up is not None and lab.model.scale_up.flow_control is ScaleUpFlowControl.CREDITS
+    what = "links of GPUs to planes up, their credits whole," if with_credits else "links of GPUs to planes up"
+    if found.busy:
+        what = f"links up as their switches say ({', '.join(found.busy)}: in use, so nothing was sent),"
+    return _result("scale-up planes", found.links, what, found.failures, {SCALE_UP: found.links})
+
+
+def _check_overlay(lab: RunningLab) -> CheckResult:
+    assert lab.plan.overlay is not None
+    count = sum(len(entries) for entries in lab.plan.overlay.expected.values())
+    failures = missing_lines(lab.plan, lab.state.run_directory(lab.name))
+    if not keeper_runs(lab.plan, lab.state):
+        failures.append("its keeper does not run, and routers that zebra loses stay lost; `deploy` starts it again")
+    return _result("overlay", count, "entries of EVPN in kernel tables", failures)
+
+
+def _tenants(lab: RunningLab) -> tuple[Tenant, ...]:
+    return () if lab.model.overlay is None else lab.model.overlay.tenants
+
+
+def _check_tenants(lab: RunningLab) -> CheckResult:
+    count, failures = probe_tenants(lab.plan)
+    return _result("tenants", count, "NIC pairs within tenants", failures)
+
+
+def _check_isolation(lab: RunningLab) -> CheckResult:
+    count, failures = probe_isolation(lab.plan)
+    return _result("isolation", count, "NIC pairs that must not reach each other", failures)
+
+
+def _nics(lab: RunningLab) -> list[PortPlan]:
+    """The NICs of networks as such: those of tenants in them have tests of their own."""
+    return [
+        nic for host in lab.plan.hosts for nic in host.nics if nic.address is not None and _is_of_no_tenant(lab, nic)
+    ]
+
+
+def _is_of_no_tenant(lab: RunningLab, port: PortPlan) -> bool:
+    """A network that another one carries is a tenant as a whole, and its ports are in none."""
+    return not port.tenant or port.network in lab.plan.carriers
+
+
+def _by_subnet(nics: Sequence[PortPlan]) -> dict[str, list[PortPlan]]:
+    """NICs by their subnets, of which the one of a network that another carries counts on each leaf by itself."""
+    subnets: dict[str, list[PortPlan]] = {}
+    for nic in nics:
+        assert nic.address is not None
+        on = f" on {_leaf(nic)}" if nic.tenant else ""
+        subnets.setdefault(f"{nic.address.network}{on}", []).append(nic)
+    return subnets
+
+
+def _leaf(nic: PortPlan) -> str:
+    """The switch that a NIC is on."""
+    return nic.peer.partition(":")[0]
+
+
+def _rotations(lab: RunningLab, nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """For every NIC one partner in every subnet it should reach, spread over that subnet's NICs."""
+    subnets = _by_subnet(nics)
+    names = list(subnets)
+    for shift in range(len(names)):
+        for number, own in enumerate(names):
+            other = names[(number + shift) % len(names)]
+            members, partners = subnets[own], subnets[other]
+            if not should_reach(lab, members[0], partners[0]):
+                continue
+            for index, nic in enumerate(members):
+                partner = _elsewhere(nic, partners, index + 1)
+                if partner is not None:
+                    yield nic, partner
+
+
+def _rings(nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """For every NIC another one of its subnet, on another host."""
+    for members in _by_subnet(nics).values():
+        for index, nic in enumerate(members):
+            if (partner := _elsewhere(nic, members, index + 1)) is not None:
+                yield nic, partner
+
+
+def _elsewhere(nic: PortPlan, partners: Sequence[PortPlan], start: int = 0) -> PortPlan | None:
+    """The first NIC from `start` on, going round, of another host: what a host sends to itself crosses no wire."""
+    turned = (partners[(start + step) % len(partners)] for step in range(len(partners)))
+    return next((partner for partner in turned if partner.node != nic.node), None)
+
+
+def _subnet_pairs(nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
+    """For each ordered pair of different subnets a NIC of each, on different hosts.
+
+    In an order in which every subnet sends and receives once before any does so again.
+    """
+    subnets = list(_by_subnet(nics).values())
+    count = len(subnets)
+    turns = [(subnets[i], subnets[(i + shift) % count]) for shift in range(1, count) for i in range(count)]
+    pairs = [(members[0], _elsewhere(members[0], partners)) for members, partners in turns]
+    return [(a, b) for a, b in pairs if b is not None]
+
+
+def should_reach(lab: RunningLab, nic: PortPlan, partner: PortPlan) -> bool:
+    """Tell whether the design lets two NICs talk: isolated planes and rails do not."""
+    assert nic.address is not None
+    assert partner.address is not None
+    if nic.address.network == partner.address.network:
+        return True
+    if lab.model.isolated_rails:
+        return False
+    first, second = _leaf(nic), _leaf(partner)
+    if first == second:
+        return True
+    target = route_key(partner.address.network)
+    return any(
+        route_key(route.prefix) == target or partner.address.network.subnet_of(route.prefix)
+        for route in lab.plan.expected_routes.get(first, ())
+    )
+
+
+def _check_rails(lab: RunningLab) -> CheckResult:
+    nics = _nics(lab)
+    with closing(Prober(lab.name, nics)) as prober:
+        probes = [Probe(source=a, target=b) for a, b in _rotations(lab, nics)]
+        failures = [f"{line} lost" for line in pairs_text(prober.lost(probes))]
+        count = len(probes)
+        if lab.model.isolated_rails:
+            crossings = _crossings(nics)
+            arrived = len(prober.arrived(crossings))
+            count += len(crossings)
+            if arrived:
+                failures.append(f"{arrived} datagrams crossed rails that the design isolates")
+    return _result("rails", count, "NIC pairs", failures)
+
+
+def _crossings(nics: Sequence[PortPlan]) -> list[Probe]:
+    """One probe from each subnet to each other one."""
+    return [Probe(source=a, target=b) for a, b in _subnet_pairs(nics)]
+
+
+def _check_apart(lab: RunningLab) -> CheckResult:
+    """Datagrams from a NIC of one network to NICs of the others, on other hosts: no host or switch may pass them on."""
+    nics = _nics(lab)
+    first: dict[str, PortPlan] = {}
+    for nic in nics:
+        first.setdefault(nic.network, nic)
+    probes = [
+        Probe(source=source, target=target)
+        for source in first.values()
+        for network in first
+        if network != source.network
+        and (target := _elsewhere(source, [nic for nic in nics if nic.network == network])) is not None
+    ]
+    with closing(Prober(lab.name, nics)) as prober:
+        arrived = prober.arrived(probes)
+    by_network = Counter(probe.source.network for probe in probes)
+    failures = [f"{line} arrived" for line in pairs_text(arrived)]
+    return _result(
+        "networks apart", len(probes), "datagrams between networks, none of which may arrive,", failures, by_network
+    )
+
+
+def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
+    """One pair for each ordered pair of subnets behind different switches that should reach each other."""
+    return [(a, b) for a, b in _subnet_pairs(nics) if _leaf(a) != _leaf(b) and should_reach(lab, a, b)]
+
+
+def _check_path_mtu(lab: RunningLab) -> CheckResult:
+    """What NICs may send passes, unfragmented: between NICs, of which each sends, and over every link in between.
+
+    Which of its equally short ways a packet takes is up to hashes, so each link is tried by itself, between neighbours.
+    """
+    nics = _nics(lab)
+    pairs = dict.fromkeys([*(_far_pairs(lab, nics) or _rotations(lab, nics)), *_rings(nics)])
+    probes = [Probe(source=a, target=b, size_bytes=a.mtu_bytes) for a, b in pairs]
+    between = list(_link_probes(lab))
+    with closing(Prober(lab.name, nics)) as prober:
+        lost = prober.lost(probes)
+    ports = dict.fromkeys(probe.source for probe in between)
+    with closing(Prober(lab.name, list(ports), link_local=True)) as prober:
+        lost += prober.lost(between)
+    failures = [f"{line}: {probe.size_bytes} bytes did not pass" for probe in lost for line in pairs_text([probe])]
+    sizes = sorted({probe.size_bytes for probe in (*probes, *between)}) or [0]
+    size = " to ".join(dict.fromkeys((str(sizes[0]), str(sizes[-1]))))
+    return _result("path mtu", len(probes) + len(between), f"paths and links at {size} bytes, DF set,", failures)
+
+
+def _link_probes(lab: RunningLab) -> Iterator[Probe]:
+    """Over each unnumbered link, both ways, the largest packets that NICs send over it."""
+    ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
+    for load in largest_packets(lab.model, LabGraph(lab.model)):
+        ends = ports.get(str(load.link.a)), ports.get(str(load.link.b))
+        if load.link.kind in (LinkKind.FABRIC, LinkKind.HOMED) and ends[0] is not None and ends[1] is not None:
+            yield Probe(source=ends[0], target=ends[1], size_bytes=load.sent_bytes)
+            yield Probe(source=ends[1], target=ends[0], size_bytes=load.sent_bytes)
+
+
+def _check_black_holes(lab: RunningLab) -> CheckResult:
+    """Many source ports between rail switches: each equal-cost path is tried, none may swallow packets."""
+    nics = _nics(lab)
+    pairs = _far_pairs(lab, nics)
+    involved = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
+    with closing(Prober(lab.name, list(involved.values()), sockets_per_nic=ENTROPY_SOCKETS)) as prober:
+        probes = [Probe(source=a, target=b, entropy=e) for e in range(ENTROPY_SOCKETS) for a, b in pairs]
+        failures = [f"{line}: some paths lose packets" for line in pairs_text(prober.lost(probes))]
+    return _result("black holes", len(probes), f"probes over {len(pairs)} switch pairs", failures)

@@ -1,0 +1,205 @@
+"""Waiting until routing has converged: every planned prefix in every kernel table with the planned next hops.
+
+Nothing here sleeps. Each switch has a netlink socket that hears of route changes; a switch that heard one
+is compared with the plan once it has been quiet for a moment, and at least every half second. When all
+tables are right, the BGP sessions and BFD peers that no table proves are asked for, again at each change.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from testbed.base.errors import ConvergenceError
+from testbed.base.linux import syscalls
+from testbed.base.linux.inotify import IN_MODIFY, DirectoryWatch
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.routes import (
+    Mismatch,
+    RouteKey,
+    RouteMonitor,
+    WantedRoute,
+    bgp_routes,
+    difference,
+    key_text,
+    wanted_routes,
+)
+from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.steps import StepCallback, StepEvent
+from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
+from testbed.lab.features.overlay.watch import OverlayWatch
+
+QUIET_S = 0.04
+LONGEST_UNCHECKED_S = 0.5
+MISSING_SHOWN = 12
+DAEMONS_CHECKED_S = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class _Table:
+    """A switch's planned routes against its kernel's."""
+
+    node: str
+    expected: Mapping[RouteKey, WantedRoute]
+    monitor: RouteMonitor
+    query: RouteSocket
+    changed_at: float
+    checked_at: float = 0.0
+    dirty: bool = True
+    missing: dict[RouteKey, Mismatch] = field(default_factory=dict)
+
+    def due(self) -> float:
+        """Return when it should be looked at next."""
+        return min(self.changed_at + QUIET_S, self.checked_at + LONGEST_UNCHECKED_S)
+
+    def check(self, now: float) -> None:
+        self.missing = difference(self.expected, bgp_routes(self.query))
+        self.checked_at = now
+        self.dirty = False
+
+    def close(self) -> None:
+        self.monitor.close()
+        self.query.close()
+
+
+class ConvergenceWatch:
+    """Subscribes to the routes of all switches of a lab; make it before the daemons start."""
+
+    def __init__(self, plan: LabPlan, run_directory: Path) -> None:
+        self._plan = plan
+        self._run = run_directory
+        indexes = {(port.node, port.name): port.ifindex for port in plan.ports}
+        now = time.monotonic()
+
+        def subscribe() -> list[_Table]:
+            tables = []
+            for switch in plan.speakers:
+                enter_namespace(namespace_name(plan.lab, switch.node))
+                expected = wanted_routes(plan.expected_routes.get(switch.node, ()), indexes, switch.node)
+                tables.append(
+                    _Table(
+                        node=switch.node, expected=expected, monitor=RouteMonitor(), query=RouteSocket(), changed_at=now
+                    )
+                )
+            return tables
+
+        self._tables = syscalls.in_thread(subscribe)
+        self._overlay = OverlayWatch(plan, run_directory)
+
+    def close(self) -> None:
+        self._overlay.close()
+        for table in self._tables:
+            table.close()
+
+    def wait(
+        self,
+        timeout_s: float,
+        notify: StepCallback,
+        check_daemons: Callable[[], None] = lambda: None,
+        wait_hosts: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Return when converged; raise `ConvergenceError` naming what is missing after `timeout_s`.
+
+        `check_daemons` is called now and then, and may raise: without a daemon the wait would be in vain. `wait_hosts`
+        is called before the overlay is waited for: it hears of hosts whose NICs are up.
+        """
+        deadline = time.monotonic() + timeout_s
+        self._wait_tables(deadline, notify, timeout_s, check_daemons)
+        wait_sessions(self._plan, self._run, deadline, timeout_s, check_daemons)
+        wait_hosts()
+        if missing := self._overlay.wait(deadline, notify, check_daemons):
+            raise convergence_error(missing, timeout_s)
+
+    def _wait_tables(
+        self, deadline: float, notify: StepCallback, timeout_s: float, check_daemons: Callable[[], None]
+    ) -> None:
+        total = sum(len(table.expected) for table in self._tables)
+        by_fd = {table.monitor.fileno(): table for table in self._tables}
+        poller = select.epoll()
+        for fd in by_fd:
+            poller.register(fd, select.EPOLLIN)
+        shown = -1
+        daemons_due = 0.0
+        try:
+            while True:
+                now = time.monotonic()
+                for table in self._tables:
+                    if table.dirty and table.due() <= now:
+                        table.check(time.monotonic())
+                open_routes = sum(len(t.missing) if t.checked_at else len(t.expected) for t in self._tables)
+                if total - open_routes != shown:
+                    shown = total - open_routes
+                    notify(StepEvent(step="converge", phase="progress", done=shown, total=total, detail="routes"))
+                if not any(table.dirty or table.missing for table in self._tables):
+                    return
+                if now >= deadline:
+                    raise self._error(timeout_s)
+                if now >= daemons_due:
+                    check_daemons()
+                    daemons_due = now + DAEMONS_CHECKED_S
+                waits = [table.due() - now for table in self._tables if table.dirty]
+                for fd, _ in poller.poll(max(0.0, min([*waits, deadline - now, daemons_due - now]))):
+                    table = by_fd[fd]
+                    table.monitor.drain()
+                    table.changed_at = time.monotonic()
+                    table.dirty = True
+        finally:
+            poller.close()
+
+    def _error(self, timeout_s: float) -> ConvergenceError:
+        missing = [
+            f"{table.node}: {key_text(key)} {mismatch}"
+            for table in self._tables
+            for key, mismatch in sorted(table.missing.items(), key=lambda item: item[0])
+        ]
+        missing += missing_sessions(self._plan.speakers, self._run)
+        return convergence_error(missing, timeout_s)
+
+
+def convergence_error(missing: Sequence[str], timeout_s: float) -> ConvergenceError:
+    shown = [f"  {line}" for line in missing[:MISSING_SHOWN]]
+    if len(missing) > MISSING_SHOWN:
+        shown.append(f"  ... and {len(missing) - MISSING_SHOWN} more")
+    return ConvergenceError(
+        f"routing has not converged within {timeout_s:g} s; missing:\n" + "\n".join(shown),
+        missing=missing,
+        hint="the lab is up: look with `testbed inspect bgp` and `testbed logs NODE`, or `testbed destroy` it",
+    )
+
+
+def wait_sessions(
+    plan: LabPlan, run: Path, deadline: float, timeout_s: float, check_daemons: Callable[[], None] = lambda: None
+) -> None:
+    """Wait until every planned BGP session is established and every BFD peer is up.
+
+    Woken by the logs of bgpd and bfdd, to which they write each session and each peer that changes state.
+    """
+    watch = DirectoryWatch()
+    try:
+        pending: Sequence[SwitchPlan] = plan.speakers
+        for switch in pending:
+            watch.add(run / switch.node, IN_MODIFY)
+        while True:
+            list(watch.read())
+            missing: list[str] = []
+            still: list[SwitchPlan] = []
+            for switch in pending:
+                lines = missing_sessions([switch], run)
+                if lines:
+                    still.append(switch)
+                    missing += lines
+            if not missing:
+                return
+            pending = still
+            check_daemons()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise convergence_error(missing, timeout_s)
+            watch.wait(min(left, DAEMONS_CHECKED_S))
+    finally:
+        watch.close()

@@ -1,0 +1,288 @@
+"""What happens in a lab, as it happens: daemons that end, links that change, BGP and BFD sessions, pausing."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import json
+import os
+import re
+import select
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.base.linux import rtnetlink, syscalls
+from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, IN_MOVED_TO, DirectoryWatch
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.base.names import namespace_name
+from testbed.daemons.switchd.errors import SwitchError
+from testbed.daemons.switchd.process import EVENTS_NAME
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.pausing import attachment
+from testbed.lab.features.management.services.launcher import PID_SUFFIX, running_programs
+from testbed.lab.features.management.services.service import Place
+from testbed.lab.features.management.services_apply import service_places
+from testbed.lab.features.overlay import keeper
+from testbed.lab.features.scale_up.plan.wires import DomainPlan
+from testbed.lab.features.scale_up.watch_switches import domain_switch
+
+IFF_LOWER_UP = 1 << 16
+_TOLD_BY_OTHERS = (attachment.EVENTS_FILE, keeper.EVENTS_FILE)
+"""Files of the lab's state directory with an event for each line: of the pause agent, and of the overlay's keeper."""
+
+_ADJACENCY = re.compile(
+    r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vrf \S+ (?P<state>Up|Down)(?P<reason>.*)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabEvent:
+    """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, service-ended, service-started,
+    plane-down, plane-up, switch-ended, switch-started, lab-destroyed, notifications-lost.
+
+    Of scale-up domains: `plane-down` and `plane-up` of a GPU's interface of a plane (gpu1p2 of its host) say that the
+    link lost its signal, or has it again, by a fault or `link down`; the two of a switch, whose node is the domain's
+    namespace, that its process ended or began.
+
+    The last one says that things happened which nobody was told; what is known of them follows.
+
+    Of the overlay's keeper: router-renewed, router-lost; their subject is a tenant.
+
+    Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
+    pfc-watchdog-restored, pfc-storm-began, pfc-storm-ended, pfc-malformed, pfc-failed.
+    """
+
+    time: str
+    lab: str
+    node: str
+    kind: str
+    subject: str
+    detail: str = ""
+
+
+class EventStream:
+    """An iterator over a lab's events; it begins with one `snapshot` for each node."""
+
+    def __init__(self, lab: RunningLab) -> None:
+        self._lab = lab
+        self._epoll = select.epoll()
+        self._daemons: dict[int, tuple[str, str, str, str]] = {}
+        self._services: dict[Path, Place] = {}
+        self._domains: dict[Path, DomainPlan] = {}
+        """The scale-up domains by the run directories of their switches."""
+        self._links: dict[int, tuple[str, RouteSocket]] = {}
+        self._carrier: dict[tuple[str, int], bool] = {}
+        self._names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
+        self._logs = DirectoryWatch()
+        self._offsets: dict[Path, int] = {}
+        self._snapshot = lab.status()
+        self._destroyed = False
+        self._stopped = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._stopped, select.EPOLLIN)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        for status in self._snapshot:
+            for daemon, pid in status.pids.items():
+                self._watch_process(pid, status.name, "daemon-ended", daemon)
+
+        def subscribe_links() -> None:
+            places = {node.name: node.name for node in self._lab.model.nodes}
+            places |= {port.place: port.node for port in self._lab.plan.ports}
+            for place, node in places.items():
+                enter_namespace(namespace_name(self._lab.name, place))
+                item = RouteSocket(groups=(rtnetlink.RTNLGRP_LINK,))
+                self._links[item.fileno()] = (node, item)
+                self._epoll.register(item.fileno(), select.EPOLLIN)
+
+        syscalls.in_thread(subscribe_links)
+        for (node, name), up in self._lab.link_states().items():  # what changes from now on is told
+            self._carrier[node, self._lab.port(node, name).ifindex] = up
+        for switch in self._lab.plan.speakers:
+            directory = self._lab.run_directory(switch.node)
+            log = directory / "bgpd.log"
+            self._offsets[log] = log.stat().st_size if log.exists() else 0
+            with contextlib.suppress(FileNotFoundError):
+                self._logs.add(directory, IN_MODIFY | IN_CREATE)
+        for name in _TOLD_BY_OTHERS:
+            told = self._lab.state_directory / name
+            self._offsets[told] = told.stat().st_size if told.exists() else 0
+        try:
+            # the events of other processes; and its removal, which is always told, ends the lab
+            self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
+        except FileNotFoundError:
+            self._destroyed = True
+        self._epoll.register(self._logs.fileno(), select.EPOLLIN)
+        self._subscribe_services()
+        self._subscribe_domains()
+
+    def _subscribe_domains(self) -> None:
+        """Have the ends and the begins of the domains' switches told, and what they say of their links."""
+        for domain in self._lab.plan.scale_up_domains:
+            switch = domain_switch(self._lab.state.run_directory(self._lab.name), domain.name)
+            directory = switch.run_directory
+            self._domains[directory] = domain
+            told = directory / EVENTS_NAME
+            self._offsets[told] = told.stat().st_size if told.exists() else 0
+            with contextlib.suppress(FileNotFoundError):
+                self._logs.add(directory, IN_MODIFY | IN_CREATE)
+            with contextlib.suppress(SwitchError):
+                pid = switch.status()["pid"]
+                self._watch_process(pid, domain.node, "switch-ended", domain.name)
+
+    def _domain_events(self, domain: DomainPlan, told: Path) -> Iterator[LabEvent]:
+        """What a domain's switch says: that it began, and which links were taken down or brought up."""
+        for line in self._added_lines(told):
+            event = json.loads(line)
+            if "pid" in event:
+                self._watch_process(event["pid"], domain.node, "switch-ended", domain.name)
+                yield self._event(domain.node, "switch-started", domain.name)
+                continue
+            wire = domain.wires[event["plane"] * domain.gpus + event["gpu"]]
+            yield self._event(wire.host, "plane-up" if event["up"] else "plane-down", wire.interface)
+
+    def _subscribe_services(self) -> None:
+        if not self._lab.plan.services:
+            return
+        places = service_places(self._lab.model, self._lab.plan, self._lab.state)
+        for place in places:
+            with contextlib.suppress(FileNotFoundError):
+                self._logs.add(place.directory, IN_MOVED_TO)
+                self._services[place.directory] = place
+        running = running_programs(places, set(self._lab.identities.values()))
+        for (service, node), pids in running.items():
+            for program, pid in pids.items():
+                self._watch_process(pid, node, "service-ended", service, program)
+
+    def _watch_process(self, pid: int, node: str, kind: str, subject: str, detail: str = "") -> None:
+        """Have the end of a process told as an event of this kind."""
+        with contextlib.suppress(ProcessLookupError):
+            fd = os.pidfd_open(pid)
+            self._daemons[fd] = (node, kind, subject, detail)
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def stop(self) -> None:
+        """End the iteration; may be called by another thread."""
+        os.eventfd_write(self._stopped, 1)
+
+    def close(self) -> None:
+        os.close(self._stopped)
+        for fd in self._daemons:
+            os.close(fd)
+        for _, item in self._links.values():
+            item.close()
+        self._logs.close()
+        self._epoll.close()
+
+    def __iter__(self) -> Iterator[LabEvent]:
+        for status in self._snapshot:
+            yield self._event(status.name, "snapshot", status.kind, status.state)
+        while not self._destroyed:
+            for fd, _ in self._epoll.poll():
+                if fd == self._stopped:
+                    return
+                if fd in self._daemons:
+                    event = self._daemons.pop(fd)
+                    self._epoll.unregister(fd)
+                    os.close(fd)
+                    yield self._event(*event)
+                elif fd in self._links:
+                    yield from self._link_events(*self._links[fd])
+                else:
+                    yield from self._log_events()
+        yield self._event("", "lab-destroyed", self._lab.name)
+
+    def _event(self, node: str, kind: str, subject: str, detail: str = "") -> LabEvent:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        return LabEvent(time=now, lab=self._lab.name, node=node, kind=kind, subject=subject, detail=detail)
+
+    def _link_events(self, node: str, item: RouteSocket) -> Iterator[LabEvent]:
+        try:
+            data = item.receive_now()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            yield from self._lost_link_events(node, item)
+            return
+        yield from self._told_link_events(node, data)
+
+    def _told_link_events(self, node: str, data: bytes) -> Iterator[LabEvent]:
+        for kind, _, _, body in rtnetlink.messages(data):
+            if kind != rtnetlink.RTM_NEWLINK:
+                continue
+            _, _, ifindex, flags, _ = struct.unpack_from("=BxHiII", body)
+            up = bool(flags & rtnetlink.IFF_UP and flags & IFF_LOWER_UP)
+            yield from self._link_is(node, ifindex, up)
+
+    def _link_is(self, node: str, ifindex: int, up: bool) -> Iterator[LabEvent]:
+        name = self._names.get((node, ifindex))
+        if name is not None and self._carrier.get((node, ifindex)) != up:
+            self._carrier[node, ifindex] = up
+            yield self._event(node, "link-up" if up else "link-down", name)
+
+    def _lost_link_events(self, node: str, item: RouteSocket) -> Iterator[LabEvent]:
+        """The kernel had no room for a node's notifications: say so, and how its links stand now.
+
+        Those that are still waiting come first, since they are older than what is read.
+        """
+        yield self._event(node, "notifications-lost", "links", "some changes were not told; their state is read anew")
+        while True:
+            try:
+                yield from self._told_link_events(node, item.receive_now())
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+        for (_, name), up in self._lab.link_states(node).items():
+            yield from self._link_is(node, self._lab.port(node, name).ifindex, up)
+
+    def _log_events(self) -> Iterator[LabEvent]:
+        changed = list(dict.fromkeys(self._logs.read()))
+        if self._logs.overflowed:
+            self._logs.overflowed = False
+            yield self._event("", "notifications-lost", "logs", "some were not told; all logs are read on")
+            changed = [(path.parent, path.name) for path in self._offsets]
+            self._destroyed |= not self._lab.state_directory.is_dir()
+        for directory, name in changed:
+            if (directory, name) == (self._lab.state_directory, ""):
+                self._destroyed = True
+            path = directory / name
+            if directory in self._services and path.suffix == PID_SUFFIX:
+                yield from self._service_events(self._services[directory], path)
+            if directory in self._domains and name == EVENTS_NAME:
+                yield from self._domain_events(self._domains[directory], path)
+                continue
+            if path not in self._offsets:
+                continue
+            for line in self._added_lines(path):
+                if name in _TOLD_BY_OTHERS:
+                    yield LabEvent(**json.loads(line))
+                elif match := _ADJACENCY.search(line):
+                    state = match["state"].lower()
+                    yield self._event(directory.name, f"bgp-{state}", match["peer"], match["reason"].strip())
+
+    def _service_events(self, place: Place, pid_file: Path) -> Iterator[LabEvent]:
+        """A program of a service was started."""
+        with contextlib.suppress(OSError, ValueError):
+            program = pid_file.stem
+            self._watch_process(int(pid_file.read_text()), place.node, "service-ended", place.service, program)
+            yield self._event(place.node, "service-started", place.service, program)
+
+    def _added_lines(self, path: Path) -> list[str]:
+        """The complete lines that a file has more than when it was last read."""
+        try:
+            with path.open("rb") as stream:
+                stream.seek(self._offsets[path])
+                added = stream.read()
+        except FileNotFoundError:
+            return []
+        complete = added[: added.rfind(b"\n") + 1]
+        self._offsets[path] += len(complete)
+        return complete.decode("utf-8", "replace").splitlines()

@@ -1,0 +1,190 @@
+"""The data path of a lab: its programs loaded, its maps filled, and the messages that put them on a port."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.base.datapath import build, load, pins
+from testbed.base.datapath.abi import (
+    BALANCING_CODES,
+    CLASSES,
+    MARK_AT_FLAGS,
+    MAX_PORTS,
+    QUEUE_MAPS,
+    TAG_BITS,
+    ClassFlag,
+    PortFlag,
+)
+from testbed.base.datapath.markers import MARKERS
+from testbed.base.errors import DriverError
+from testbed.base.linux import traffic_control as traffic
+from testbed.lab.core.drivers.netlink.marking_qdiscs import new_marking_qdisc
+from testbed.lab.core.model.qos import HashEngine
+from testbed.lab.core.plan.operations import InstallPort
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.protocols.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
+
+if TYPE_CHECKING:
+    from testbed.base.datapath.maps import LabMaps
+
+_UNLIMITED = 0xFFFF_FFFF
+_SHARED_PRIORITY = 1
+"""HTB's rank of weighted classes; strict ones have 0 (HTB serves the lower first)."""
+_CAP_TOLERANCE = 1.01
+"""A cap polices so much more than it says: who keeps to it by another clock loses nothing."""
+_CAP_BURST_NS = 50_000_000
+"""What may come at once is what a cap lets through in this time (lab time), and a packet: packets that waited for a
+busy CPU come so."""
+
+
+def check_ports(operations: Sequence[InstallPort]) -> None:
+    """Raise `DriverError` for more ports than the data path has numbers for."""
+    if len(operations) > MAX_PORTS:
+        raise DriverError(f"{len(operations)} ports; the data path numbers {MAX_PORTS} at most")
+
+
+class PortInstaller:
+    """The loaded data path of one lab, and the netlink messages that install a port of it."""
+
+    def __init__(self, qos: QosTables, filters: load.Filters) -> None:
+        self._profiles = qos.profiles
+        self._filters = filters
+
+    @classmethod
+    def load(cls, directory: Path, qos: QosTables, operations: Sequence[InstallPort]) -> PortInstaller:
+        """Mount `directory`, load the programs and fill the maps. Raises `CapabilityError`, `DriverError`."""
+        from testbed.base.datapath.maps import LabMaps
+
+        check_ports(operations)
+        program_object = build.program_object()
+        pins.mount(directory)
+        ports = 1 + max((operation.port for operation in operations), default=0)
+        sizes = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), "ports": ports}
+        sizes |= dict.fromkeys(QUEUE_MAPS, ports * CLASSES)
+        installer = cls(qos, load.load_programs(program_object, directory, sizes))
+        maps = LabMaps.open(directory, writable=True)
+        try:
+            fill_maps(maps, qos, operations)
+        finally:
+            maps.close()
+        return installer
+
+    def messages(self, operation: InstallPort) -> tuple[bytes, ...]:
+        """All netlink messages of one port, in order."""
+        ifindex, port = operation.ifindex, operation.port
+        profile = self._profiles[operation.profile]
+        default = profile.class_of_dscp[0]
+        batch = [
+            traffic.new_htb_qdisc(ifindex, default=0x10 + default),
+            traffic.new_htb_line_class(ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes),
+        ]
+        for item in profile.classes:
+            batch.append(
+                traffic.new_htb_traffic_class(
+                    ifindex,
+                    item.priority,
+                    line_rate_bps=operation.rate_bps,
+                    burst_bytes=operation.burst_bytes,
+                    quantum_bytes=item.quantum_bytes,
+                    rank=0 if item.strict else _SHARED_PRIORITY,
+                )
+            )
+            if item.lossless:
+                batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
+            if MARKERS[item.mark_by].qdisc and item.kmin_bytes is not None and item.kmax_bytes is not None:
+                batch.append(new_marking_qdisc(operation, item))
+        batch.append(
+            traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
+        )
+        both_ways = profile.trimming or operation.grouped
+        batch.append(traffic.new_clsact(ifindex) if both_ways else traffic.new_ingress(ifindex))
+        batch.append(
+            traffic.new_bpf_filter(ifindex, traffic.CLSACT_INGRESS, self._filters.ingress, "port_ingress", port)
+        )
+        if profile.trimming:
+            batch.append(
+                traffic.new_bpf_filter(ifindex, traffic.CLSACT_EGRESS, self._filters.egress, "port_egress", port)
+            )
+        return tuple(batch)
+
+    def close(self) -> None:
+        self._filters.close()
+
+
+def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> None:
+    """Write the plan's numbers into fresh maps."""
+    maps.lab["tag"][0] = secrets.randbits(TAG_BITS) | 1
+    for index, profile in enumerate(qos.profiles):
+        _fill_profile(maps, index, profile)
+    for index, buffer in enumerate(qos.buffers):
+        maps.buffers["size_bytes"][index] = max(0, buffer.shared_bytes - buffer.headroom_bytes)
+    ingress = maps.by_port("ingress")
+    for operation in operations:
+        profile = qos.profiles[operation.profile]
+        buffer = qos.buffers[operation.buffer]
+        told = {
+            PortFlag.SWITCH: operation.switch,
+            PortFlag.TRIM: profile.trimming,
+            PortFlag.LAST_HOP: operation.last_hop,
+        }
+        record = maps.ports[operation.port]
+        record["ifindex"] = operation.ifindex
+        record["profile"] = operation.profile
+        record["buffer"] = operation.buffer
+        record["flags"] = sum(flag for flag, holds in told.items() if holds)
+        record["balancing"] = _balancing(buffer)
+        record["seed"] = operation.seed
+        record["peer"] = operation.peer
+        record["gap_ns"] = buffer.gap_ns
+        record["cap_bps"] = round(operation.cap_bps * _CAP_TOLERANCE)
+        record["cap_burst_ns"] = _CAP_BURST_NS
+        for item in profile.classes:
+            if item.lossless:
+                account = ingress[operation.port, item.priority]
+                account["xoff_bytes"] = item.xoff_bytes
+                account["xon_bytes"] = item.xon_bytes
+                account["limit_bytes"] = item.xoff_bytes + item.headroom_bytes
+
+
+def _balancing(buffer: BufferPlan) -> int:
+    return BALANCING_CODES["KERNEL" if buffer.hash is HashEngine.KERNEL else buffer.mode.name]
+
+
+def _fill_profile(maps: LabMaps, index: int, profile: PortProfile) -> None:
+    record = maps.profiles[index]
+    record["class_of_dscp"] = profile.class_of_dscp
+    record["control_class"] = profile.control_class
+    record["trimmed_class"] = profile.trimmed_class
+    record["trimmed_dscp"] = DSCP_TRIMMED
+    record["trimmed_last_hop_dscp"] = DSCP_TRIMMED_LASTHOP
+    if profile.trimming:
+        record["class_of_dscp"][DSCP_TRIMMED] = profile.trimmed_class
+    for item in profile.classes:
+        _fill_class(record["classes"][item.priority], item, count_marks=profile.marks_account)
+
+
+def _fill_class(record: dict[str, int], item: ClassPlan, *, count_marks: bool) -> None:
+    flags = ClassFlag.PRESENT
+    if item.lossless:
+        flags |= ClassFlag.LOSSLESS
+    if item.strict:
+        flags |= ClassFlag.STRICT
+    if item.drop_non_ect:
+        flags |= ClassFlag.DROP_NON_ECT
+    if item.kmin_bytes is not None and item.kmax_bytes is not None:
+        flags |= ClassFlag.ECN | (ClassFlag.COUNT_MARKS if count_marks else 0)
+        record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)
+        record["kmax_bytes"] = min(item.kmax_bytes, _UNLIMITED)
+        record["pmax"] = round(item.pmax * _UNLIMITED)
+    if MARKERS[item.mark_by].qdisc:
+        flags |= ClassFlag.MARK_BY_KERNEL
+    record["flags"] = flags | MARK_AT_FLAGS.get(item.mark_at, 0)
+    record["limit_bytes"] = min(item.limit_bytes, _UNLIMITED)
+    record["reserved_bytes"] = item.reserved_bytes
+    record["alpha"] = round(item.alpha * 256)
+    record["xoff_bytes"] = item.xoff_bytes
+    record["xon_bytes"] = item.xon_bytes
+    record["headroom_bytes"] = item.headroom_bytes

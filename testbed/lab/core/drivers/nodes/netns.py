@@ -1,0 +1,456 @@
+"""The driver that realises a lab in network namespaces of this machine, over batched netlink."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from ipaddress import ip_interface
+from itertools import groupby
+
+from testbed.base.errors import DriverError
+from testbed.base.linux import namespaces, offload, processes, rtnetlink, syscalls
+from testbed.base.linux import traffic_control as traffic
+from testbed.base.linux.namespaces import Namespace
+from testbed.base.linux.nftables import NetfilterSocket
+from testbed.base.linux.rtnetlink import LinkEnd, RouteSocket
+from testbed.base.names import namespace_name
+from testbed.daemons.keeper import overlay
+from testbed.daemons.lag import bonding
+from testbed.daemons.lag.groups import CreateBond
+from testbed.lab.core.drivers.netlink import netem as wire
+from testbed.lab.core.drivers.netlink import rdma
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
+from testbed.lab.core.plan.operations import (
+    AddAddress,
+    AddRoute,
+    AddRule,
+    CreateBridge,
+    CreateNode,
+    CreateRdma,
+    CreateVeth,
+    DelayPort,
+    GuardSwitch,
+    InstallPort,
+    LocalOperation,
+    Operation,
+    SetBridgePort,
+    SetNeighbour,
+    SetSysctl,
+    SetUp,
+    ShapePort,
+    StartContainer,
+    StartRouting,
+    VethEnd,
+    place_of,
+)
+from testbed.lab.features.guards.apply import guard_messages
+from testbed.lab.features.management.apply import management_messages
+from testbed.lab.features.management.community import community_messages
+from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
+from testbed.lab.features.management.plan.service_operations import StartService
+from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
+
+
+class NetnsKernel:
+    """`NodeKernel` over network namespaces. One object for one lab and one thread."""
+
+    def __init__(self, lab: str, nodes: Iterable[str] = ()) -> None:
+        """`nodes` are those that exist already; they are opened on first use."""
+        self._lab = lab
+        self._existing = tuple(nodes)
+        self._namespaces: dict[str, Namespace] = {}
+        self._factory: Namespace | None = None
+        self._mtu: dict[tuple[str, int], int] = {}
+        self._installer: PortInstaller | None = None
+
+    def use_data_path(self, installer: PortInstaller) -> None:
+        """Give the loaded data path that `InstallPort` needs; closed with this object."""
+        self._installer = installer
+
+    def create_nodes(self, operations: Sequence[CreateNode | CreateVrf]) -> Mapping[str, int]:
+        return self._take(namespaces.create_namespaces([item.node for item in operations], _steering(operations)))
+
+    def adopt_nodes(self, operations: Sequence[StartContainer], pids: Mapping[str, int]) -> Mapping[str, int]:
+        """Do as `create_nodes`, for nodes whose namespaces somebody else made: each is that of a process in `pids`."""
+        return self._take(namespaces.adopt_namespaces(pids, _steering(operations)))
+
+    def _take(self, made: Mapping[str, Namespace]) -> Mapping[str, int]:
+        for node, namespace in made.items():
+            namespace.name = namespace_name(self._lab, node)
+        self._namespaces |= made
+        return {node: namespace.identity for node, namespace in made.items()}
+
+    def publish(self) -> None:
+        namespaces.prepare_directory()
+        for namespace in self._namespaces.values():
+            namespaces.publish(namespace)
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        for kind, group in groupby(operations, key=_stage):
+            match kind:
+                case "sysctl":
+                    self._set_sysctls([item for item in group if isinstance(item, SetSysctl)])
+                case "veth":
+                    self._create_veths([item for item in group if isinstance(item, CreateVeth)])
+                case "vxlan":
+                    self._create_vxlans([item for item in group if isinstance(item, CreateVxlan)])
+                case "rdma":
+                    descriptors = {node: namespace.fd for node, namespace in self._open().items()}
+                    rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
+                case "guards":
+                    self._guard([item for item in group if isinstance(item, GuardSwitch)])
+                case "policy":
+                    self._police([item for item in group if isinstance(item, SetPolicy | SetBorder)])
+                case "management":
+                    self._guard_management([item for item in group if isinstance(item, GuardManagement)])
+                case "community":
+                    self._form_communities([item for item in group if isinstance(item, FormCommunity)])
+                case "local":
+                    self._apply_local([item for item in group if isinstance(item, LocalOperation)])
+                case _:
+                    raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
+
+    def _open(self) -> dict[str, Namespace]:
+        if not self._namespaces:
+            names = {namespace_name(self._lab, node): node for node in self._existing}
+            self._namespaces = {names[name]: item for name, item in namespaces.open_namespaces(names).items()}
+        return self._namespaces
+
+    def namespace(self, node: str) -> Namespace:
+        return self._open()[node]
+
+    def _set_sysctls(self, operations: Sequence[SetSysctl]) -> None:
+        opened = self._open()
+        by_node: dict[str, list[SetSysctl]] = {}
+        for operation in operations:
+            by_node.setdefault(operation.node, []).append(operation)
+
+        def write() -> None:
+            for node, items in by_node.items():
+                syscalls.setns(opened[node].fd, syscalls.CLONE_NEWNET)
+                for item in items:
+                    write_sysctl(item)
+
+        syscalls.in_thread(write)
+
+    def _create_veths(self, operations: Sequence[CreateVeth]) -> None:
+        opened = self._open()
+        if self._factory is None:
+            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+
+        def end(item: VethEnd) -> LinkEnd:
+            return LinkEnd(opened[item.node].fd, item.name, item.ifindex, item.mac, item.master)
+
+        batch: list[bytes] = []
+        second_masters: dict[str, list[tuple[bytes, str]]] = {}
+        for operation in operations:
+            batch.append(
+                rtnetlink.new_veth(end(operation.a), end(operation.b), operation.mtu_bytes, operation.queue_packets)
+            )
+            for item in (operation.a, operation.b):
+                self._mtu[item.node, item.ifindex] = operation.mtu_bytes
+            if operation.a.master and operation.b.master:
+                enslave = rtnetlink.set_master(operation.a.ifindex, operation.a.master)
+                second_masters.setdefault(operation.a.node, []).append((enslave, f"bridge port {operation.a.name}"))
+        self._factory.route.expect(batch, _Descriptions(operations))
+        for node, items in second_masters.items():
+            opened[node].route.expect([data for data, _ in items], [what for _, what in items])
+        ends = (end for operation in operations for end in (operation.a, operation.b))
+        self._switch_offloads_off((end.node, end.ifindex) for end in ends)
+
+    def _create_vxlans(self, operations: Sequence[CreateVxlan]) -> None:
+        opened = self._open()
+        by_switch: dict[str, list[CreateVxlan]] = {}
+        for operation in operations:
+            by_switch.setdefault(operation.switch, []).append(operation)
+        for switch, items in by_switch.items():
+            batch = [overlay.new_vxlan(item, opened[item.node].fd) for item in items]
+            opened[switch].route.expect(batch, _Descriptions(items))
+
+    def _switch_offloads_off(self, interfaces: Iterable[tuple[str, int]]) -> None:
+        by_node: dict[str, list[int]] = {}
+        for node, ifindex in interfaces:
+            by_node.setdefault(node, []).append(ifindex)
+        family = offload.ethtool_family() if by_node else None
+        if family is None:
+            return
+        for node, indexes in by_node.items():
+            batch = [offload.features_off(family, index) for index in indexes]
+            self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
+
+    def _guard(self, operations: Sequence[GuardSwitch]) -> None:
+        self._filter([(item.vrf or item.node, item, guard_messages(item)) for item in operations])
+
+    def _police(self, operations: Sequence[SetPolicy | SetBorder]) -> None:
+        self._filter(
+            [
+                (item.node, item, policy_messages(item) if isinstance(item, SetPolicy) else border_messages(item))
+                for item in operations
+            ]
+        )
+
+    def _guard_management(self, operations: Sequence[GuardManagement]) -> None:
+        self._filter([(item.node, item, management_messages(item)) for item in operations])
+
+    def _form_communities(self, operations: Sequence[FormCommunity]) -> None:
+        self._filter([(item.node, item, community_messages(item)) for item in operations])
+
+    def _filter(self, transactions: Sequence[tuple[str, Operation, list[bytes]]]) -> None:
+        opened = self._open()
+
+        def put_in_force() -> None:
+            for node, operation, batch in transactions:
+                syscalls.setns(opened[node].fd, syscalls.CLONE_NEWNET)
+                with closing(NetfilterSocket()) as socket:
+                    socket.commit(batch, _Descriptions([operation])[0])
+
+        syscalls.in_thread(put_in_force)
+
+    def _apply_local(self, operations: Sequence[LocalOperation]) -> None:
+        by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
+        for operation in operations:
+            batch, items = by_node.setdefault(place_of(operation), ([], []))
+            for data in self._encode(operation):
+                batch.append(data)
+                items.append(operation)
+        opened = self._open()
+        for node, (batch, items) in by_node.items():
+            opened[node].route.expect(batch, _Descriptions(items))
+        bonds = [operation for operation in operations if isinstance(operation, CreateBond)]
+        self._switch_offloads_off((bond.node, bond.ifindex) for bond in bonds)
+
+    def _encode(self, operation: LocalOperation) -> tuple[bytes, ...]:
+        match operation:
+            case SetUp():
+                return (rtnetlink.set_link_state(operation.ifindex, True),)
+            case ShapePort():
+                mtu = self._mtu.get((place_of(operation), operation.ifindex), 1500)
+                return (
+                    traffic.new_htb_qdisc(operation.ifindex),
+                    traffic.new_htb_line_class(operation.ifindex, operation.rate_bps, operation.burst_bytes, mtu),
+                )
+            case InstallPort():
+                if self._installer is None:
+                    raise DriverError("the data path is not loaded", operation="InstallPort")
+                return self._installer.messages(operation)
+            case DelayPort():
+                return wire.delay_port(operation)
+            case AddAddress():
+                address = operation.address
+                return (rtnetlink.new_address(operation.ifindex, address.ip.packed, address.network.prefixlen),)
+            case AddRoute():
+                return (
+                    rtnetlink.new_route(
+                        operation.destination.network_address.packed,
+                        operation.destination.prefixlen,
+                        operation.gateway.packed if operation.gateway else None,
+                        operation.ifindex,
+                        table=operation.table,
+                        source=operation.source.packed if operation.source else None,
+                        metric=operation.metric,
+                        onlink=operation.onlink,
+                    ),
+                )
+            case AddRule():
+                to = operation.destination
+                prefix = None if to is None else (to.network_address.packed, to.prefixlen)
+                source = operation.source.packed
+                return (rtnetlink.new_source_rule(source, operation.table, operation.priority, prefix),)
+            case CreateBridge():
+                return (
+                    rtnetlink.new_bridge(
+                        operation.name,
+                        operation.ifindex,
+                        operation.mac,
+                        operation.mtu_bytes,
+                        operation.ageing_s,
+                        operation.master,
+                    ),
+                )
+            case CreateBond():
+                return (bonding.new_bond(operation),)
+            case CreateVrfDevice():
+                return overlay.new_vrf(operation)
+            case PreferVrfs():
+                return overlay.prefer_vrfs(ipv6=operation.ipv6)
+            case SetNeighbour():
+                return (overlay.permanent_neighbour(operation.ifindex, operation.address, operation.mac),)
+            case SetBridgePort():
+                return (overlay.set_bridge_port(operation),)
+
+    def observe(self) -> Mapping[str, ObservedNode]:
+        return {node: _observe(namespace.route) for node, namespace in self._open().items()}
+
+    def remove(self, identities: Mapping[str, int]) -> Removal:
+        self.close()
+        killed = processes.kill_all(set(identities.values()))
+        names = {namespace_name(self._lab, node): identity for node, identity in identities.items()}
+        rdma.remove_devices(namespaces.still_published(names))
+        removed = namespaces.unpublish(names)
+        return Removal(nodes=removed, processes=tuple(killed))
+
+    def close(self) -> None:
+        for namespace in self._namespaces.values():
+            namespace.close()
+        self._namespaces = {}
+        if self._factory is not None:
+            self._factory.close()
+            self._factory = None
+        if self._installer is not None:
+            self._installer.close()
+            self._installer = None
+
+
+def _steering(operations: Sequence[CreateNode | CreateVrf | StartContainer]) -> dict[str, int]:
+    """The CPUs (as a mask) that handle what each node receives."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return {operation.node: 1 << cpus[operation.cpu_slot % len(cpus)] for operation in operations}
+
+
+class _Descriptions(Sequence[str]):
+    """Texts of operations, made only when one failed."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._operations = operations
+
+    def __len__(self) -> int:
+        return len(self._operations)
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]
+        from testbed.lab.core.plan import describe_operation
+
+        return describe_operation(self._operations[index])
+
+
+def _stage(operation: Operation) -> str:
+    match operation:
+        case SetSysctl():
+            return "sysctl"
+        case CreateVeth():
+            return "veth"
+        case CreateVxlan():
+            return "vxlan"
+        case CreateRdma():
+            return "rdma"
+        case GuardSwitch():
+            return "guards"
+        case SetPolicy() | SetBorder():
+            return "policy"
+        case GuardManagement():
+            return "management"
+        case FormCommunity():
+            return "community"
+        case (
+            CreateVrfDevice()
+            | PreferVrfs()
+            | CreateBond()
+            | CreateBridge()
+            | SetBridgePort()
+            | ShapePort()
+            | InstallPort()
+            | DelayPort()
+            | SetNeighbour()
+            | SetUp()
+            | AddAddress()
+            | AddRoute()
+            | AddRule()
+        ):
+            return "local"
+        case CreateNode() | CreateVrf() | StartContainer() | StartRouting() | StartService():
+            return type(operation).__name__
+
+
+def write_sysctl(item: SetSysctl) -> None:
+    """Write a setting in the namespace of this thread. Raises `DriverError`."""
+    try:
+        fd = os.open(f"/proc/sys/{item.key}", os.O_WRONLY)
+    except OSError as error:
+        lacking = isinstance(error, FileNotFoundError)
+        if item.optional and lacking:
+            return
+        why = f"this kernel has no sysctl {item.key}" if lacking else f"sysctl {item.key}: {error.strerror}"
+        raise DriverError(f"{item.node}: {why}", operation="sysctl", errno=error.errno or 0) from error
+    try:
+        os.write(fd, item.value.encode())
+    except OSError as error:
+        if item.optional and error.errno in (errno.ENOENT, errno.EPERM):
+            return
+        raise DriverError(
+            f"{item.node}: sysctl {item.key}={item.value}: {error.strerror}", operation="sysctl", errno=error.errno or 0
+        ) from error
+    finally:
+        os.close(fd)
+
+
+_LINK_DUMP = struct.pack("=BxHiII", 0, 0, 0, 0, 0)
+
+
+def _observe(route: RouteSocket) -> ObservedNode:
+    addresses = _addresses(route)
+    rates = _htb_rates(route)
+    interfaces: dict[str, ObservedInterface] = {}
+    for body in route.dump(rtnetlink.RTM_GETLINK, _LINK_DUMP):
+        _, _, ifindex, flags, _ = struct.unpack_from("=BxHiII", body)
+        fields = {kind: bytes(payload) for kind, payload in rtnetlink.attributes(body, 16)}
+        name = fields[rtnetlink.IFLA_IFNAME].rstrip(b"\0").decode()
+        if name == "lo" and not addresses.get(ifindex):
+            continue
+        interfaces[name] = ObservedInterface(
+            name=name,
+            ifindex=ifindex,
+            mac=fields.get(rtnetlink.IFLA_ADDRESS, b"").hex(":"),
+            mtu_bytes=int.from_bytes(fields[rtnetlink.IFLA_MTU], "little"),
+            up=bool(flags & rtnetlink.IFF_UP),
+            master=int.from_bytes(fields.get(rtnetlink.IFLA_MASTER, b""), "little"),
+            addresses=tuple(sorted(addresses.get(ifindex, ()))),
+            rate_bps=rates.get(ifindex, 0),
+        )
+    return ObservedNode(interfaces=interfaces, rules=_count_source_rules(route))
+
+
+def _addresses(route: RouteSocket) -> dict[int, list[str]]:
+    """Those that nodes are given: neither of the loopback interface by itself nor link-local ones of IPv6."""
+    found: dict[int, list[str]] = {}
+    for family, wanted in ((socket.AF_INET, rtnetlink.IFA_LOCAL), (socket.AF_INET6, rtnetlink.IFA_ADDRESS)):
+        for body in route.dump(rtnetlink.RTM_GETADDR, struct.pack("=BBBBI", family, 0, 0, 0, 0)):
+            prefix_length, ifindex = body[1], int.from_bytes(body[4:8], "little")
+            for kind, payload in rtnetlink.attributes(body, 8):
+                if kind == wanted:
+                    address = ip_interface((bytes(payload), prefix_length))
+                    if not address.is_loopback and not (family == socket.AF_INET6 and address.is_link_local):
+                        found.setdefault(ifindex, []).append(str(address))
+    return found
+
+
+def _htb_rates(route: RouteSocket) -> dict[int, int]:
+    """The line class's rate in bit/s by interface. Classes are dumped device by device."""
+    rates: dict[int, int] = {}
+    shaped: set[int] = set()
+    for body in route.dump(rtnetlink.RTM_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0)):
+        fields = {kind: bytes(payload) for kind, payload in rtnetlink.attributes(body, 20)}
+        if fields.get(rtnetlink.TCA_KIND) == b"htb\0":
+            shaped.add(int.from_bytes(body[4:8], "little"))
+    for ifindex in shaped:
+        for body in route.dump(rtnetlink.RTM_GETTCLASS, struct.pack("=BxxxiIII", 0, ifindex, 0, 0, 0)):
+            for kind, payload in rtnetlink.attributes(body, 20):
+                if kind == rtnetlink.TCA_OPTIONS:
+                    inner = {key: bytes(value) for key, value in rtnetlink.attributes(bytes(payload))}
+                    rate = int.from_bytes(inner[traffic.TCA_HTB_PARMS][8:12], "little")
+                    wide = inner.get(traffic.TCA_HTB_RATE64)
+                    rates[ifindex] = 8 * (int.from_bytes(wide, "little") if wide else rate)
+    return rates
+
+
+def _count_source_rules(route: RouteSocket) -> int:
+    return sum(
+        any(kind == rtnetlink.FRA_SRC for kind, _ in rtnetlink.attributes(answer, 12))
+        for family in (socket.AF_INET, socket.AF_INET6)
+        for answer in route.dump(rtnetlink.RTM_GETRULE, struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0))
+    )

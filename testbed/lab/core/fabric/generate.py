@@ -1,0 +1,156 @@
+"""The generator: a shape becomes nodes and links, in canonical order.
+
+Nodes: pod by pod, in it segment by segment the rail switches and the hosts, then the pod's spines; the
+super-spines last. Links: access, rail switch to spine, spine to super-spine. Every design is one shape of
+the same Clos (RFC 7938 section 3), so there is one generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed.base.names import host_name, rail_switch_name, spine_name, super_spine_name
+from testbed.lab.core.fabric.bfd import resolve_routing
+from testbed.lab.core.fabric.params import FabricParams
+from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_port, plane_letter, super_spine_position
+from testbed.lab.core.fabric.shape import Shape, resolve_shape
+from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Rdma, Role
+
+
+def generate_fabric(params: FabricParams, *, name: str, source: str = "") -> Lab:
+    """The lab that `params` describes. Pure.
+
+    Raises `FabricError` with the dotted key at fault; `check_params` gives all faults at once.
+    """
+    shape = resolve_shape(params)
+    return Lab(
+        name=name,
+        nodes=tuple(_nodes(shape, params.nic.rdma)),
+        links=(*_access_links(shape, params.mtu), *_uplinks(shape, params.mtu), *_core_links(shape, params.mtu)),
+        rail_subnets=tuple(_rail_subnets(shape)),
+        routing=resolve_routing(params.routing, shape.fabric_links, aggregate=shape.slots > 1 and shape.spines > 0),
+        design=shape.design.name,
+        isolated_rails=shape.design.isolated_rails,
+        gpus_per_nic=shape.gpus_per_nic,
+        switch_radix=shape.switch_radix,
+        source=source,
+    )
+
+
+def _segments(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield every (pod, segment)."""
+    for pod in range(1, shape.pods + 1):
+        for segment in range(1, shape.segments + 1):
+            yield pod, segment
+
+
+def _switch_places(shape: Shape) -> Iterator[tuple[int, int]]:
+    """Yield every (index, plane) of a segment's rail switches."""
+    for index in range(1, shape.rail_switches + 1):
+        for plane in shape.planes:
+            yield index, plane
+
+
+def _nodes(shape: Shape, rdma: Rdma | None) -> Iterator[Node]:
+    for pod in range(1, shape.pods + 1):
+        for segment in range(1, shape.segments + 1):
+            for index, plane in _switch_places(shape):
+                place = Place(pod=pod, segment=segment, index=index, plane=plane)
+                switch = rail_switch_name(pod, segment, index, plane_letter(plane))
+                yield Node(name=switch, kind=NodeKind.SWITCH, role=Role.RAIL, place=place)
+            for host in range(1, shape.hosts + 1):
+                place = Place(pod=pod, segment=segment, index=host)
+                yield Node(name=host_name(pod, segment, host), kind=NodeKind.HOST, place=place, rdma=rdma)
+        for spine in range(1, shape.spines + 1):
+            place = Place(pod=pod, index=spine)
+            yield Node(name=spine_name(pod, spine), kind=NodeKind.SWITCH, role=Role.SPINE, place=place)
+    for index in range(1, shape.super_spines + 1):
+        yield Node(name=super_spine_name(index), kind=NodeKind.SWITCH, role=Role.SUPER_SPINE, place=Place(index=index))
+
+
+def _rail_slots(shape: Shape) -> Iterator[tuple[int, int, int]]:
+    """Yield every rail with the rail switch that carries it and its slot there: (rail, index, slot)."""
+    for rail in range(1, shape.nics + 1):
+        yield rail, (rail - 1) // shape.slots + 1, (rail - 1) % shape.slots
+
+
+def _rail_subnets(shape: Shape) -> Iterator[RailSubnet]:
+    for pod, segment in _segments(shape):
+        for plane in shape.planes:
+            for rail, index, slot in _rail_slots(shape):
+                yield RailSubnet(
+                    switch=rail_switch_name(pod, segment, index, plane_letter(plane)),
+                    rail=rail,
+                    slot=slot,
+                    prefix_length=shape.prefix_length,
+                    aggregate_length=shape.aggregate_length,
+                )
+
+
+def _access_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
+    for pod, segment in _segments(shape):
+        wiring = [
+            (
+                rail,
+                slot,
+                nic_name(rail, plane, shared=shape.shared_nics),
+                rail_switch_name(pod, segment, index, plane_letter(plane)),
+            )
+            for rail, index, slot in _rail_slots(shape)
+            for plane in shape.planes
+        ]
+        for host in range(1, shape.hosts + 1):
+            node = host_name(pod, segment, host)
+            for rail, slot, nic, switch in wiring:
+                yield Link(
+                    a=End(node=node, interface=nic),
+                    b=End(node=switch, interface=access_port(host, slot, shape.slots, shape.port_map)),
+                    kind=LinkKind.ACCESS,
+                    rate=shape.nic_rate,
+                    mtu_bytes=mtu_bytes,
+                    rail=rail,
+                )
+
+
+def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
+    """Yield the links from every rail switch to every spine of its pod."""
+    count = shape.uplink_count
+    planes = len(shape.planes)
+    for pod, segment in _segments(shape):
+        spines = [spine_name(pod, spine) for spine in range(1, shape.spines + 1)]
+        for index, plane in _switch_places(shape):
+            switch = rail_switch_name(pod, segment, index, plane_letter(plane))
+            within = (index - 1) * planes + max(plane, 1) - 1
+            position = (segment - 1) * shape.rail_switches * planes + within
+            for above, spine in enumerate(spines):
+                for number in range(count):
+                    yield Link(
+                        a=End(node=switch, interface=f"uplink{parallel_port(above, count, number)}"),
+                        b=End(node=spine, interface=f"down{parallel_port(position, count, number)}"),
+                        kind=LinkKind.FABRIC,
+                        rate=shape.uplink_rate,
+                        mtu_bytes=mtu_bytes,
+                        delay=shape.uplink_delay,
+                        loss=shape.uplink_loss,
+                    )
+
+
+def _core_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
+    """Yield the links from every spine to every super-spine of its group."""
+    count = shape.core_count
+    for pod in range(1, shape.pods + 1):
+        for spine in range(1, shape.spines + 1):
+            group, within = (spine - 1) % shape.groups, (spine - 1) // shape.groups
+            position = super_spine_position(pod, within)
+            name = spine_name(pod, spine)
+            for above, index in enumerate(range(group + 1, shape.super_spines + 1, shape.groups)):
+                for number in range(count):
+                    yield Link(
+                        a=End(node=name, interface=f"uplink{parallel_port(above, count, number)}"),
+                        b=End(node=super_spine_name(index), interface=f"down{parallel_port(position, count, number)}"),
+                        kind=LinkKind.FABRIC,
+                        rate=shape.core_rate,
+                        mtu_bytes=mtu_bytes,
+                        delay=shape.core_delay,
+                        loss=shape.core_loss,
+                    )

@@ -1,0 +1,83 @@
+"""The words of a `fabric:` section as types: the input of every generator.
+
+None means "not written": the design's preset fills it, and a design refuses a value that contradicts
+one it fixes (`FabricError` with the dotted field).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from testbed.base.units import Duration, Rate
+from testbed.lab.core.model import Delay, Protocol, Rdma
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicParams:
+    per: str | None = None
+    """"gpu": one NIC per GPU; "host": NICs shared by all GPUs of a host (`count` of them)."""
+    ports: int | None = None
+    rate: Rate | None = None
+    count: int | None = None
+    """NICs per host where `per` is "host"; default 1 (figure 13-1 has 2)."""
+    multihoming: str | None = None
+    """Dual-port NICs: "subnets" (default) | "mlag" | "evpn" (refused until built)."""
+    rdma: Rdma | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailParams:
+    per_switch: int | None = None
+    port_map: str | None = None
+    prefix_length: int | None = None
+    """Subnet of one rail on one switch; default /24, /25, /27, /28 for 1, 2, 4, 8 rails a switch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UplinkParams:
+    rate: Rate | None = None
+    count: int | None = None
+    """Parallel links between each pair of switches of adjacent tiers."""
+    delay: Delay | None = None
+    loss: float | None = None
+    """Share of packets (0 to 1) that a link's wire loses, each way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BfdParams:
+    """`mode`: "auto", "off" or "on" (then interval and multiplier count)."""
+
+    mode: str = "auto"
+    interval: Duration = field(default_factory=lambda: Duration(300_000_000))
+    multiplier: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingParams:
+    protocol: Protocol = Protocol.EBGP
+    unnumbered: bool = True
+    bfd: BfdParams = field(default_factory=BfdParams)
+    ecmp: int = 64
+    password: bool = False
+    ttl_security: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricParams:
+    design: str
+    pods: int | None = None
+    segments: int | None = None
+    hosts: int | None = None
+    gpus: int | None = None
+    nic: NicParams = field(default_factory=NicParams)
+    rails: RailParams = field(default_factory=RailParams)
+    spines: int | None = None
+    super_spines: int | None = None
+    super_spine_groups: int | None = None
+    """Equal groups of super-spines (default 1): spine s of every pod reaches those of group (s - 1) mod groups + 1."""
+    uplink: UplinkParams = field(default_factory=UplinkParams)
+    core_uplink: UplinkParams = field(default_factory=UplinkParams)
+    """Spine to super-spine links; what is not written is taken from `uplink`."""
+    switch_radix: int | None = None
+    routing: RoutingParams = field(default_factory=RoutingParams)
+    mtu: int = 4500

@@ -1,0 +1,122 @@
+"""Host routing by source address: each NIC sends through its own rail.
+
+NIC n (from 1, in rail order) has table 100 + n with its subnet and a default route through its gateway,
+and a rule `from <its address>` at priority 1000 + n. The main table has the subnet of every NIC
+(the kernel adds it with the address) and a default route through the first NIC, for sockets that are
+bound to no address. Where rails are isolated there is no such default: only a socket bound to a NIC
+leaves the rail's subnet, and the rail switch then refuses it. (Without the per-NIC default such a
+packet would fall through to the main table and cross rails inside the host.)
+
+A NIC that is in a tenant gives way to one that is not: the default is the fabric's, and the main table has routes to
+the tenant's other subnets (`testbed.lab.features.overlay.plan`).
+
+What goes to the prefix of a network beside the back end leaves by the first NIC in that network whose link is up,
+unless its socket is bound to the address of another. Hosts that speak BGP learn that route
+(`testbed.lab.features.mlag.homing`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network
+
+from testbed.lab.core.model import BACKEND, Network
+from testbed.lab.core.plan.operations import AddRoute, AddRule, PortPlan
+
+MAIN_TABLE = 254
+FIRST_TABLE = 100
+FIRST_PRIORITY = 1000
+FIRST_REFUSAL = 1100
+"""Priority of rules that refuse what one before them did not send (`testbed.lab.features.mlag.homing`)."""
+MAX_NICS = 100
+"""Tables 101..200 and up to the reserved 253."""
+
+_EVERYWHERE = IPv4Network("0.0.0.0/0")
+_EVERYWHERE6 = IPv6Network("::/0")
+
+
+def host_routes(
+    nics: Sequence[PortPlan], *, isolated: bool, beside: Sequence[Network] = ()
+) -> tuple[list[AddRoute], list[AddRule]]:
+    """Routes and rules of a host with these NICs, in rail order. A NIC without a gateway needs none. `beside`: the
+    networks beside the back end."""
+    routes: list[AddRoute] = []
+    rules: list[AddRule] = []
+    main = isolated
+    prefixes = {network.name: network.prefix for network in beside}
+    ports: Counter[str] = Counter()
+    backend = [nic for nic in nics if nic.network == BACKEND and nic.gateway is not None]
+    first = next((nic for nic in backend if not nic.tenant), next(iter(backend), None))
+    for number, nic in enumerate(nics, 1):
+        if nic.address is None or nic.gateway is None:
+            continue
+        table = FIRST_TABLE + number
+        source = nic.address.ip
+        subnet = AddRoute(
+            node=nic.node,
+            destination=nic.address.network,
+            gateway=None,
+            ifindex=nic.ifindex,
+            table=table,
+            source=source,
+        )
+        default = AddRoute(
+            node=nic.node,
+            destination=_EVERYWHERE,
+            gateway=nic.gateway,
+            ifindex=nic.ifindex,
+            table=table,
+            source=source,
+        )
+        routes += (subnet, default)
+        prefix = None if nic.tenant else prefixes.get(nic.network)
+        if prefix is not None:
+            routes.append(
+                AddRoute(
+                    node=nic.node,
+                    destination=prefix,
+                    gateway=nic.gateway,
+                    ifindex=nic.ifindex,
+                    table=MAIN_TABLE,
+                    source=source,
+                    metric=ports[nic.network],
+                )
+            )
+            ports[nic.network] += 1
+        if not main and nic is first:
+            main = True
+            routes.append(
+                AddRoute(
+                    node=nic.node,
+                    destination=_EVERYWHERE,
+                    gateway=nic.gateway,
+                    ifindex=nic.ifindex,
+                    table=MAIN_TABLE,
+                    source=source,
+                )
+            )
+        rules.append(AddRule(node=nic.node, source=source, table=table, priority=FIRST_PRIORITY + number))
+    routes6, rules6 = _ipv6_routes(nics, isolated=isolated)
+    return routes + routes6, rules + rules6
+
+
+def _ipv6_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddRoute], list[AddRule]]:
+    """The same in IPv6, by the same tables and priorities, for the NICs that have some. None but tenants' do."""
+    routes: list[AddRoute] = []
+    rules: list[AddRule] = []
+    for number, nic in enumerate(nics, 1):
+        if nic.address6 is None:
+            continue
+        table, source = FIRST_TABLE + number, nic.address6.ip
+        ways = [(table, nic.address6.network, None), (table, _EVERYWHERE6, nic.gateway6)]
+        if not rules and not isolated:
+            ways.append((MAIN_TABLE, _EVERYWHERE6, nic.gateway6))
+        routes += [
+            AddRoute(
+                node=nic.node, destination=prefix, gateway=gateway, ifindex=nic.ifindex, table=where, source=source
+            )
+            for where, prefix, gateway in ways
+        ]
+        rules.append(AddRule(node=nic.node, source=source, table=table, priority=FIRST_PRIORITY + number))
+    return routes, rules

@@ -1,0 +1,521 @@
+"""The numbers of switch ports and NICs: `Lab.qos` becomes profiles in bytes, buffers, and an `InstallPort` a port.
+
+Ports of the same QoS, rate, MTU and kind, on switches whose buffers are shared alike, have one `PortProfile`; each is
+computed once, so that thousands of ports cost little. Depths in BDP are of the real line rate and the real base RTT:
+the time scale divides the one and multiplies the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from testbed.base.errors import PlanError
+from testbed.base.units import ByteCount, Duration, Rate
+from testbed.lab.core.fabric import model_base_rtt
+from testbed.lab.core.fabric.queue_depths import (
+    LEAST_XOFF_FRAMES,
+    RESERVED_FRAMES,
+    PortShape,
+    depth_bytes,
+    lossless_share,
+    needed_bytes,
+    pause_depths,
+)
+from testbed.lab.core.model import (
+    BACKEND,
+    BalancingMode,
+    DelayBy,
+    HashEngine,
+    Lab,
+    Link,
+    LinkKind,
+    MarkAt,
+    MarkBy,
+    NodeKind,
+    QosPolicy,
+    QosProfile,
+    TrafficClass,
+)
+from testbed.lab.core.model.qos import CODE_POINTS
+from testbed.lab.core.plan.link_delays import delay_operations
+from testbed.lab.core.plan.operations import DelayPort, InstallPort, PortPlan, ShapePort
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan, QosTables
+from testbed.lab.core.plan.qos.shaping import burst_bytes
+from testbed.lab.core.plan.sysctls import planned_seed
+
+DEFAULT_REACTION_NS = 2_000_000
+"""From XOFF to a closed gate, in lab time, where it has not been measured: p99 of the pause agent on two busy cores."""
+QUEUE_PACKETS = 32_767
+"""Packets that a port's kernel queues take: more than a buffer of full packets, so that eBPF alone drops.
+
+Newer kernels refuse a longer queue (7.2 does: "integer out of range").
+"""
+HOST_QUEUE_BYTES = 64_000_000
+"""A NIC's queues: more than sockets may have in flight, so that they wait: a NIC drops nothing of its own host."""
+MOST_QUANTUM_BYTES = 200_000
+"""A class sends no more than this in its turn (HTB's own bound for a quantum)."""
+CONTROL_DSCP = 48
+"""CS6, network control (RFC 2474 section 4.2.2.2): FRR's BGP and BFD, and NICs' congestion notifications."""
+WATCHDOG_DRAINS = 8
+"""The watchdog waits at least so many times what one sender's queue takes to drain: so many may share a port."""
+MAX_PORTS = 65_535
+"""A port's number has 16 bits in the data path."""
+
+
+def plan_qos(lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> QosPlan:
+    """The QoS of a lab that has `qos`, at time scale `k`.
+
+    `reaction_ns` is the lab time from crossing XOFF until the sender's gate is closed. Raises `PlanError` where a
+    switch's buffer cannot hold what its queues reserve.
+    """
+    return QosPlanner(lab, k, reaction_ns).plan
+
+
+class QosPlanner:
+    """This is what `plan_qos` decides, and the profile of each port."""
+
+    def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> None:
+        if lab.qos is None:
+            raise PlanError(f"{lab.name} has no qos", field="qos", code="qos")
+        if 2 * len(lab.links) > MAX_PORTS:
+            raise PlanError(
+                f"{2 * len(lab.links)} ports; with qos a lab has {MAX_PORTS} at most",
+                field="qos",
+                code="too-many-ports",
+            )
+        self._lab = lab
+        self._policy: QosPolicy = lab.qos
+        self._k = k
+        self._reaction_ns = reaction_ns
+        self._profiles: dict[PortProfile, int] = {}
+        self._switches = {node.name for node in lab.nodes if node.kind is NodeKind.SWITCH}
+        self._shapes: list[PortShape] = []
+        """Of each port, in the order of the links."""
+        self._collect_shapes()
+        self._profile_of_port: list[int] = [0] * len(self._shapes)
+        self._buffer_of_node: dict[str, int] = {}
+        self.plan = self._plan()
+
+    @cached_property
+    def _modelled_rtt(self) -> Duration:
+        return model_base_rtt(self._lab)
+
+    # ------------------------------------------------------------------ shapes
+
+    def _collect_shapes(self) -> None:
+        policy = self._policy
+        known: dict[tuple[int, int, int, int], PortShape] = {}
+        equal: dict[PortShape, PortShape] = {}  # so that equal shapes are one object, known by its identity
+        for link in self._lab.links:
+            rate_bps, delay_ns = link.rate.bps, _delay_ns(link)
+            for end in (link.a, link.b):
+                index = policy.of_node.get(end.node, 0)
+                if policy.of_port:
+                    index = policy.of_port.get(str(end), index)
+                key = (index, rate_bps, link.mtu_bytes, delay_ns)
+                shape = known.get(key)
+                if shape is None:
+                    shape = self._shape(link, policy.profiles[index], delay_ns)
+                    shape = known[key] = equal.setdefault(shape, shape)
+                self._shapes.append(shape)
+
+    def _shape(self, link: Link, profile: QosProfile, delay_ns: int) -> PortShape:
+        lab_rate_bps = link.rate.scaled(self._k).bps
+        flight_ns = 2 * Duration(delay_ns).scaled(self._k).ns + self._reaction_ns
+        return PortShape(
+            profile=profile,
+            line_rate_bps=link.rate.bps,
+            mtu_bytes=link.mtu_bytes,
+            flight_bytes=-(-lab_rate_bps * flight_ns // (8 * 10**9)),
+            base_rtt=profile.base_rtt or self._modelled_rtt,
+        )
+
+    # ------------------------------------------------------------------ profiles
+
+    def _plan(self) -> QosPlan:
+        ports_of: dict[str, list[int]] = {}
+        ends = (end for link in self._lab.links for end in (link.a, link.b))
+        for port, end in enumerate(ends):
+            ports_of.setdefault(end.node, []).append(port)
+        nic_profiles: dict[int, int] = {}
+        alike: dict[tuple[int, frozenset[tuple[int, int]]], tuple[Mapping[int, int], int]] = {}
+        by_id = {id(shape): shape for shape in self._shapes}
+        buffers = [_no_buffer()]
+        for node in self._lab.nodes:
+            mine = ports_of.get(node.name, [])
+            if node.name not in self._switches:
+                for port in mine:
+                    key = id(self._shapes[port])
+                    if key not in nic_profiles:
+                        nic_profiles[key] = self._add(_nic_profile(self._shapes[port], self._policy, self._k))
+                    self._profile_of_port[port] = nic_profiles[key]
+                continue
+            index = self._policy.of_node.get(node.name, 0)
+            counts = Counter(id(self._shapes[port]) for port in mine)
+            kind = (index, frozenset(counts.items()))
+            if kind not in alike:
+                alike[kind] = self._switch(node.name, index, {by_id[key]: count for key, count in counts.items()})
+            profiles, headroom = alike[kind]
+            for port in mine:
+                self._profile_of_port[port] = profiles[id(self._shapes[port])]
+            self._buffer_of_node[node.name] = len(buffers)
+            buffers.append(_buffer(node.name, self._policy.profiles[index], headroom, self._k))
+        least = WATCHDOG_DRAINS * max((_drain_ns(profile) for profile in self._profiles), default=0)
+        return QosPlan(
+            profiles=tuple(self._profiles),
+            buffers=tuple(_patient(buffer, least) for buffer in buffers),
+            base_rtt_ns=self._modelled_rtt.ns,
+            reaction_ns=self._reaction_ns,
+        )
+
+    def _add(self, profile: PortProfile) -> int:
+        return self._profiles.setdefault(profile, len(self._profiles))
+
+    def _switch(self, node: str, index: int, ports: Mapping[PortShape, int]) -> tuple[Mapping[int, int], int]:
+        """Profile indexes by the identity of a shape, and the headroom in all, of a switch with these ports."""
+        profile = self._policy.profiles[index]
+        shared = profile.buffer.shared_bytes
+        share = lossless_share(shared, ports)
+        needed = needed_bytes(ports, share)
+        if needed > shared:
+            raise PlanError(
+                f"{node}: {sum(ports.values())} ports need {ByteCount(needed)} of buffer at k = {self._k:g},"
+                f" more than the {ByteCount(shared)} it shares",
+                field="qos.buffer.shared",
+                code="buffer-too-small",
+                hint=self._why_too_small(ports),
+            )
+        found: dict[int, int] = {}
+        headroom = 0
+        for shape, count in ports.items():
+            planned = _switch_profile(shape, profile, share, self._policy, self._k)
+            found[id(shape)] = self._add(planned)
+            headroom += count * sum(item.headroom_bytes for item in planned.classes)
+        return found, headroom
+
+    def _why_too_small(self, ports: Mapping[PortShape, int]) -> str:
+        flight = max(shape.flight_bytes for shape in ports)
+        lossless = any(item.lossless for shape in ports for item in shape.profile.classes)
+        if not lossless:
+            return f"each queue keeps {RESERVED_FRAMES} frames; enlarge buffer.shared or lower the MTU"
+        return (
+            f"each lossless ingress queue keeps its xoff (at least {LEAST_XOFF_FRAMES} frames) and {ByteCount(flight)}"
+            f" for what is sent in the {Duration(self._reaction_ns)} of lab time until a pause is obeyed; enlarge"
+            " buffer.shared, or raise scale.time"
+        )
+
+    # ------------------------------------------------------------------ operations
+
+    def install(self, ports: Sequence[PortPlan]) -> list[InstallPort]:
+        """The operations for `ports`, which are those of the lab's links in order, both ends of each."""
+        seeds: dict[str, int] = {}
+        operations = []
+        for number, port in enumerate(ports):
+            node = port.node
+            buffer = self._buffer_of_node.get(node, 0)
+            if node not in seeds:
+                seeds[node] = self.plan.buffers[buffer].seed
+            operations.append(
+                InstallPort(
+                    node=node,
+                    name=port.name,
+                    ifindex=port.ifindex,
+                    port=number + 1,
+                    peer=(number ^ 1) + 1,
+                    rate_bps=port.rate_bps,
+                    burst_bytes=burst_bytes(port.rate_bps),
+                    mtu_bytes=port.mtu_bytes,
+                    profile=self._profile_of_port[number],
+                    buffer=buffer,
+                    switch=buffer != 0,
+                    last_hop=buffer != 0 and ports[number ^ 1].node not in self._switches,
+                    seed=seeds[node],
+                    grouped=self._lab.links[number // 2].kind in (LinkKind.MEMBER, LinkKind.PEER),
+                )
+            )
+        return operations
+
+
+class QueuePlanner:
+    """Plans the queues of all networks of a lab, and the delays of their wires.
+
+    Ports with QoS have numbers that follow one another, the back end's first; so do profiles and buffers.
+    """
+
+    def __init__(self, views: Mapping[str, Lab], k: float, reaction_ns: int) -> None:
+        self._planners = {
+            name: _planner(name, view, k, reaction_ns) for name, view in views.items() if view.qos is not None
+        }
+        self.plans = {name: planner.plan for name, planner in self._planners.items()}
+        self._switches_of = {link.network: name for name, view in views.items() for link in view.links}
+        """The network on whose switches the ports of each network are; none for management ports."""
+        numbered = sum(2 * len(views[name].links) for name in self.plans)
+        if numbered > MAX_PORTS:
+            raise PlanError(
+                f"{numbered} ports have qos; there are {MAX_PORTS} at most", field="qos", code="too-many-ports"
+            )
+        self.tables: QosTables | None = None
+        if self.plans:
+            self.tables = QosTables(
+                profiles=tuple(profile for plan in self.plans.values() for profile in plan.profiles),
+                buffers=(_no_buffer(), *(buffer for plan in self.plans.values() for buffer in plan.buffers[1:])),
+            )
+
+    def operations(self, ports: Sequence[PortPlan]) -> list[InstallPort | ShapePort | DelayPort]:
+        """The operations for all ports of the lab: the queues of all of them, then the delays."""
+        first, profile, buffer = 0, 0, 0
+        queues: list[InstallPort | ShapePort | DelayPort] = []
+        delays: list[DelayPort] = []
+        if BACKEND not in self.plans:
+            plain = self._on(ports, BACKEND)
+            queues += _shaping(plain)
+            delays += delay_operations(plain, has_qos=False)
+        for name, planner in self._planners.items():
+            mine = self._on(ports, name)
+            queues += [
+                replace(
+                    item,
+                    port=item.port + first,
+                    peer=item.peer + first,
+                    profile=item.profile + profile,
+                    buffer=item.buffer and item.buffer + buffer,
+                )
+                for item in planner.install(mine)
+            ]
+            delays += delay_operations(mine, has_qos=True, first=first + 1)
+            first += len(mine)
+            profile += len(planner.plan.profiles)
+            buffer += len(planner.plan.buffers) - 1
+        plain = [port for port in ports if self._switches_of.get(port.network) not in {BACKEND, *self.plans}]
+        return [*queues, *_shaping(plain), *delays, *delay_operations(plain, has_qos=False)]
+
+    def _on(self, ports: Sequence[PortPlan], network: str) -> list[PortPlan]:
+        """The ports of links on the switches of a network."""
+        return [port for port in ports if self._switches_of.get(port.network) == network]
+
+
+def _planner(network: str, view: Lab, k: float, reaction_ns: int) -> QosPlanner:
+    """The planner of a network, whose errors name the section that it has its QoS from."""
+    try:
+        return QosPlanner(view, k, reaction_ns)
+    except PlanError as error:
+        if network != BACKEND:
+            error.field = f"networks.{network}.{error.field}"
+        raise
+
+
+def _shaping(ports: Sequence[PortPlan]) -> list[ShapePort]:
+    return [
+        ShapePort(
+            node=port.node,
+            name=port.name,
+            ifindex=port.ifindex,
+            rate_bps=port.rate_bps,
+            burst_bytes=burst_bytes(port.rate_bps),
+        )
+        for port in ports
+    ]
+
+
+def _drain_ns(profile: PortProfile) -> int:
+    """The lab time in which a lossless class of such a port sends what lies between XOFF and XON."""
+    longest = 0
+    for item in profile.classes:
+        if item.lossless and profile.switch:
+            share = 1.0 if item.strict else max(item.weight, 1) / 100
+            longest = max(longest, round((item.xoff_bytes - item.xon_bytes) * 8e9 / (profile.rate_bps * share)))
+    return longest
+
+
+def _patient(buffer: BufferPlan, least_ns: int) -> BufferPlan:
+    """The buffer with a watchdog that does not take congestion for a stuck port.
+
+    The watchdog is in lab time, and a pause lasts k times as long as in the real fabric.
+    """
+    if not buffer.watchdog_detect_ns or buffer.watchdog_detect_ns >= least_ns:
+        return buffer
+    return replace(buffer, watchdog_detect_ns=least_ns)
+
+
+def _delay_ns(link: Link) -> int:
+    return 0 if link.delay is None or link.delay.by is DelayBy.IGNORE else link.delay.value.ns
+
+
+# ---------------------------------------------------------------------- of a switch
+
+
+def _no_buffer() -> BufferPlan:
+    """Index 0: NICs have no shared buffer, and balance nothing."""
+    return BufferPlan(
+        node="",
+        shared_bytes=0,
+        headroom_bytes=0,
+        mode=BalancingMode.FLOW,
+        hash=HashEngine.EBPF,
+        gap_ns=0,
+        seed=0,
+    )
+
+
+def _buffer(node: str, profile: QosProfile, headroom: int, k: float) -> BufferPlan:
+    balancing, watchdog = profile.load_balancing, profile.watchdog
+    return BufferPlan(
+        node=node,
+        shared_bytes=profile.buffer.shared_bytes,
+        headroom_bytes=headroom,
+        mode=balancing.mode,
+        hash=balancing.hash,
+        gap_ns=balancing.gap.scaled(k).ns if balancing.mode is BalancingMode.FLOWLET else 0,
+        seed=planned_seed(node, balancing),
+        fixed_seed=balancing.seed is not None,
+        watchdog_detect_ns=0 if watchdog is None else watchdog.detect.ns,
+        watchdog_restore_ns=0 if watchdog is None else watchdog.restore.ns,
+    )
+
+
+def _switch_profile(shape: PortShape, owner: QosProfile, share: int, policy: QosPolicy, k: float) -> PortProfile:
+    """`owner` is the profile of the switch, which its buffer comes from."""
+    quanta = quantum_bytes(shape.profile.classes, shape.frame)
+    classes = tuple(
+        _switch_class(item, shape, owner, share, quantum)
+        for item, quantum in zip(shape.profile.classes, quanta, strict=True)
+    )
+    return _profile(shape, classes, policy, k, switch=True)
+
+
+def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share: int, quantum: int) -> ClassPlan:
+    shared, bdp = owner.buffer.shared_bytes, shape.bdp
+    kmin, kmax, pmax, drop_non_ect, mark_at, mark_by = None, None, 0.0, False, MarkAt.ENQUEUE, MarkBy.EBPF
+    if item.ecn is not None:
+        kmin, kmax = depth_bytes(item.ecn.kmin, bdp), depth_bytes(item.ecn.kmax, bdp)
+        if kmin > kmax:
+            raise PlanError(
+                f"Kmin ({item.ecn.kmin}, {ByteCount(kmin)}) of class {item.name} is above Kmax ({item.ecn.kmax},"
+                f" {ByteCount(kmax)}) at a BDP of {ByteCount(bdp)}",
+                field=f"qos.classes.{item.name}.ecn",
+                code="ecn-curve",
+            )
+        pmax, drop_non_ect = item.ecn.pmax, item.ecn.non_ect == "drop"
+        mark_at, mark_by = item.ecn.mark_at, item.ecn.by
+    xoff = xon = headroom = 0
+    limit = shared
+    if item.lossless:
+        depths = pause_depths(item, shape, share)
+        xoff, xon, headroom = depths.xoff, depths.xon, depths.headroom
+        if xon > xoff:
+            raise PlanError(
+                f"XON ({ByteCount(xon)}) of class {item.name} is above XOFF ({ByteCount(xoff)})",
+                field=f"qos.classes.{item.name}.pfc",
+                code="pfc-thresholds",
+            )
+    elif item.limit is not None:
+        limit = min(depth_bytes(item.limit, bdp), shared)
+    return ClassPlan(
+        priority=item.priority,
+        name=item.name,
+        strict=item.strict,
+        weight=item.weight,
+        quantum_bytes=quantum,
+        lossless=item.lossless,
+        limit_bytes=limit,
+        reserved_bytes=RESERVED_FRAMES * shape.frame,
+        alpha=0.0 if item.lossless else owner.buffer.alpha,
+        kmin_bytes=kmin,
+        kmax_bytes=kmax,
+        pmax=pmax,
+        drop_non_ect=drop_non_ect,
+        mark_at=mark_at,
+        mark_by=mark_by,
+        xoff_bytes=xoff,
+        xon_bytes=xon,
+        headroom_bytes=headroom,
+    )
+
+
+# ---------------------------------------------------------------------- of a NIC
+
+
+def _nic_profile(shape: PortShape, policy: QosPolicy, k: float) -> PortProfile:
+    """A NIC schedules and obeys pauses; it neither marks nor trims, and its queues make sockets wait."""
+    frame = shape.frame
+    quanta = quantum_bytes(shape.profile.classes, frame)
+    classes = tuple(
+        ClassPlan(
+            priority=item.priority,
+            name=item.name,
+            strict=item.strict,
+            weight=item.weight,
+            quantum_bytes=quantum,
+            lossless=item.lossless,
+            limit_bytes=HOST_QUEUE_BYTES,
+            reserved_bytes=RESERVED_FRAMES * frame,
+            alpha=0.0,
+        )
+        for item, quantum in zip(shape.profile.classes, quanta, strict=True)
+    )
+    return _profile(shape, classes, policy, k, switch=False)
+
+
+# ---------------------------------------------------------------------- of both
+
+
+def _profile(
+    shape: PortShape, classes: tuple[ClassPlan, ...], policy: QosPolicy, k: float, *, switch: bool
+) -> PortProfile:
+    profile = shape.profile
+    table = class_of_dscp(profile.classes)
+    strict = [item.priority for item in profile.classes if item.strict]
+    named = any(CONTROL_DSCP in item.dscp for item in profile.classes)
+    control = table[CONTROL_DSCP] if named or not strict else max(strict)
+    return PortProfile(
+        profile=policy.profiles.index(profile),
+        switch=switch,
+        rate_bps=Rate(shape.line_rate_bps).scaled(k).bps,
+        mtu_bytes=shape.mtu_bytes,
+        bdp_bytes=shape.bdp,
+        classes=classes,
+        class_of_dscp=table,
+        control_class=control,
+        trimmed_class=max(strict, default=control),
+        trimming=switch and profile.trimming,
+        marks_account=profile.marks_account,
+    )
+
+
+def class_of_dscp(classes: Sequence[TrafficClass]) -> tuple[int, ...]:
+    """The priority of each of the 64 code points: of the class that names it, else of the default class.
+
+    Raises `PlanError` unless one class is the default and none names another's DSCP.
+    """
+    defaults = [item.priority for item in classes if item.default]
+    if len(defaults) != 1:
+        raise PlanError(
+            f"{len(defaults)} default classes; there must be one", field="qos.classes", code="default-class"
+        )
+    table = [defaults[0]] * CODE_POINTS
+    named: set[int] = set()
+    for item in classes:
+        for code_point in item.dscp:
+            if code_point in named or not 0 <= code_point < CODE_POINTS:
+                raise PlanError(
+                    f"DSCP {code_point} is named twice or out of 0..63", field="qos.classes", code="duplicate-dscp"
+                )
+            named.add(code_point)
+            table[code_point] = item.priority
+    return tuple(table)
+
+
+def quantum_bytes(classes: Sequence[TrafficClass], frame: int) -> tuple[int, ...]:
+    """Return what each class sends in its turn: a frame by the smallest weight, the others in proportion, at most 200
+    kB.
+
+    HTB serves a class a whole frame even if its quantum is smaller, so that less than a frame would not be a share.
+    """
+    smallest = min((item.weight for item in classes if not item.strict), default=1) or 1
+    return tuple(
+        frame if item.strict else min(max(frame, frame * item.weight // smallest), max(frame, MOST_QUANTUM_BYTES))
+        for item in classes
+    )

@@ -1,0 +1,237 @@
+"""Kernel settings of a node, as `SetSysctl` operations.
+
+They are written before any interface exists, because a new interface copies `conf/default` and
+because a namespace of IPv4 starts with the settings of the machine, whatever they are
+(net.core.devconf_inherit_init_net).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from testbed.lab.core.model import BACKEND, HashEngine, LoadBalancing
+from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
+from testbed.lab.core.plan.operations import PortPlan, SetSysctl
+from testbed.lab.core.plan.stable import seed_of_run, stable_hash
+
+_TCP_CC = "net/ipv4/tcp_congestion_control"
+_TCP = (
+    # A connection begins without what an earlier one to the same host has learnt (ssthresh, RTT): runs are alike.
+    ("net/ipv4/tcp_no_metrics_save", "1", False),
+    # Not the machine's own, which a namespace begins with. The second stays where the kernel lacks the third; a machine
+    # may let namespaces have neither (tcp_allowed_congestion_control).
+    (_TCP_CC, FALLBACK_TCP_CC, True),
+    (_TCP_CC, DEFAULT_TCP_CC, True),
+)
+"""Of what opens connections that are measured, with whether it may be lacking."""
+
+_HOST = (
+    # The kernel uses max(all, interface) for each of these (ip-sysctl.rst).
+    ("net/ipv4/conf/all/rp_filter", "0"),  # multi-homed: replies may leave by another NIC
+    ("net/ipv4/conf/default/rp_filter", "0"),
+    ("net/ipv4/conf/all/arp_ignore", "1"),  # a NIC answers for its own address only: rails stay apart
+    ("net/ipv4/conf/all/arp_announce", "2"),
+    ("net/ipv6/conf/all/disable_ipv6", "1"),  # sets `default` and what exists too (addrconf_disable_ipv6)
+)
+
+_SWITCH = (
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
+    ("net/ipv6/conf/all/forwarding", "1"),
+    ("net/ipv6/conf/default/accept_dad", "0"),  # link-local addresses are usable at once
+    ("net/ipv6/conf/default/dad_transmits", "0"),
+    ("net/ipv6/conf/default/accept_ra", "0"),  # FRR reads router advertisements itself
+    ("net/ipv4/conf/all/ignore_routes_with_linkdown", "1"),
+    # BGP's last words to a peer that is gone would keep the namespace, with its eBPF programs, for two minutes.
+    ("net/ipv4/tcp_orphan_retries", "1"),
+    ("net/ipv4/icmp_ratelimit", "0"),  # traceroute and path MTU checks see every hop
+)
+
+_HOMED = (
+    ("net/ipv6/conf/default/accept_dad", "0"),
+    ("net/ipv6/conf/default/dad_transmits", "0"),
+    ("net/ipv6/conf/default/accept_ra", "0"),  # a leaf's advertisements are for FRR: no default route comes of them
+    ("net/ipv4/tcp_orphan_retries", "1"),
+    ("net/ipv4/fib_multipath_hash_policy", "1"),  # by addresses and ports, as switches do
+)
+"""Of a host that speaks BGP: what a switch has for the same reasons."""
+
+_BRIDGED_IPV4, _BRIDGED_IPV6 = "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"
+"""Where br_netfilter is there, these have the namespace's packet filter take part in each frame that a bridge forwards.
+A switch has no rules that would look into them. But a packet that is routed leaves its sender's socket in `ip_rcv`, and
+one that is bridged only in `setup_pre_routing` of br_netfilter: without, it counts against the socket's buffer for as
+long as it waits in the switch, as if it were still in the NIC. The buffer would be a window over the fabric's queue."""
+
+_SERVER = (("net/ipv4/ip_forward", "0"), ("net/ipv4/conf/all/accept_source_route", "0"))
+"""Of the server of the out-of-band network, beside what a host has."""
+
+_BRIDGE = (("net/ipv4/ip_forward", "0"), ("net/ipv6/conf/all/disable_ipv6", "1"))
+"""Of the switch of the out-of-band network, which has no address."""
+
+_MANAGED = (("net/ipv4/conf/all/accept_source_route", "0"),)  # a packet's options must not lead it on past the guard
+"""Of a node that has a management port beside its other ports."""
+
+_MANAGED_SWITCH = (
+    ("net/ipv4/conf/all/arp_ignore", "1"),  # as on a host: no port answers for the address of another
+    ("net/ipv4/conf/all/arp_announce", "2"),
+)
+
+_KERNEL_HASH = (
+    # Five-tuple hashing that ignores the sender's socket hash, which survives veth (policy 1 does not).
+    ("net/ipv4/fib_multipath_hash_policy", "3"),
+    ("net/ipv4/fib_multipath_hash_fields", str(0x37)),
+)
+
+_EBPF_HASH = (
+    # The kernel takes the hash that the port's ingress program has set (fib_multipath_hash, case 1: skb->l4_hash).
+    ("net/ipv4/fib_multipath_hash_policy", "1"),
+    ("net/ipv6/fib_multipath_hash_policy", "1"),
+)
+
+HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
+"""What the kernel's own hash begins with, in a namespace. Linux 6.11 or newer."""
+
+ACCESS_WITHOUT_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "1")
+"""In force while bridges and access ports are created: thousands of them would run DAD and MLD."""
+FABRIC_WITH_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "0")
+"""In force while fabric ports are created: unnumbered BGP needs their link-local addresses."""
+
+
+def host_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    return (*(SetSysctl(node=node, key=key, value=value) for key, value in _HOST), *_tcp_sysctls(node))
+
+
+def _tcp_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    return tuple(SetSysctl(node=node, key=key, value=value, optional=optional) for key, value, optional in _TCP)
+
+
+def outside_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return what a router outside, from which users' connections come, has beside the settings of a switch."""
+    return _tcp_sysctls(node)
+
+
+def homed_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return what a host has besides where it speaks BGP."""
+    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in _HOMED)
+
+
+def open_homed(node: str) -> tuple[SetSysctl, ...]:
+    """Return the settings in force while the ports are created that a host speaks BGP on: they have IPv6, and routes
+    over one whose link is down do not count."""
+    return (open_ipv6(node), SetSysctl(node=node, key="net/ipv4/conf/default/ignore_routes_with_linkdown", value="1"))
+
+
+def server_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return the settings of the server of the out-of-band network."""
+    return (*(SetSysctl(node=node, key=key, value=value) for key, value in _SERVER), *host_sysctls(node))
+
+
+def bridge_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return the settings of the switch of the out-of-band network."""
+    return (
+        *(SetSysctl(node=node, key=key, value=value) for key, value in _BRIDGE),
+        *(SetSysctl(node=node, key=key, value="0", optional=True) for key in (_BRIDGED_IPV4, _BRIDGED_IPV6)),
+    )
+
+
+def managed_sysctls(node: str, *, switch: bool) -> tuple[SetSysctl, ...]:
+    """Return what a host or a switch has besides where it has a management port."""
+    settings = (*_MANAGED, *_MANAGED_SWITCH) if switch else _MANAGED
+    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in settings)
+
+
+def management_port_sysctls(node: str, port: str) -> tuple[SetSysctl, ...]:
+    """Return the settings of a management port, once it is there: what comes in by it is not forwarded."""
+    return (SetSysctl(node=node, key=f"net/ipv4/conf/{port}/forwarding", value="0"),)
+
+
+def hash_seed(node: str, *, polarised: bool = False, run: int | None = None) -> int:
+    """Return what a switch's ECMP hash begins with, 32 bits.
+
+    Each switch has its own, or every tier makes the same choice (polarisation); `polarised`: the same everywhere.
+    `run` is the run whose seeds are wanted, None for the one of seed 1.
+    """
+    seed = stable_hash("seed" if polarised else f"seed {node}", 32) or 1
+    return seed if run is None else seed_of_run(seed, run)
+
+
+def planned_seed(node: str, balancing: LoadBalancing) -> int:
+    """Return what a switch's hash begins with where nothing else is said: that of the run which the file names."""
+    return hash_seed(node, polarised=balancing.polarised, run=balancing.seed)
+
+
+def failover_sysctls(nics: Sequence[PortPlan]) -> list[SetSysctl]:
+    """Settings of a host's NICs that have subnets. Written when the ports are there.
+
+    Where a host has several ports in a network, routes of a port whose link is down do not count.
+    """
+    ports = Counter(nic.network for nic in nics if nic.network != BACKEND)
+    return [
+        SetSysctl(node=nic.node, key=f"net/ipv4/conf/{nic.name}/ignore_routes_with_linkdown", value="1")
+        for nic in nics
+        if ports[nic.network] > 1 and nic.gateway is not None
+    ]
+
+
+def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:
+    """`forward` False: a switch whose rails are isolated from each other. `balancing` None: a port without QoS."""
+    key, value = ACCESS_WITHOUT_IPV6
+    if balancing is not None and balancing.hash is HashEngine.EBPF:
+        hashing = tuple(SetSysctl(node=node, key=name, value=setting) for name, setting in _EBPF_HASH)
+    else:
+        seed = hash_seed(node) if balancing is None else planned_seed(node, balancing)
+        hashing = (
+            *(SetSysctl(node=node, key=name, value=setting) for name, setting in _KERNEL_HASH),
+            SetSysctl(node=node, key=HASH_SEED, value=str(seed), optional=True),
+        )
+    return (
+        # First: changing ip_forward resets other IPv4 settings to the defaults of a router or a host (ip-sysctl.rst).
+        SetSysctl(node=node, key="net/ipv4/ip_forward", value="1" if forward else "0"),
+        *(SetSysctl(node=node, key=key, value=value) for key, value in _SWITCH),
+        SetSysctl(node=node, key=_BRIDGED_IPV4, value="1", optional=True),
+        SetSysctl(node=node, key=_BRIDGED_IPV6, value="0", optional=True),
+        *hashing,
+        SetSysctl(node=node, key=key, value=value),
+    )
+
+
+def open_ipv6(node: str) -> SetSysctl:
+    key, value = FABRIC_WITH_IPV6
+    return SetSysctl(node=node, key=key, value=value)
+
+
+def dual_stack_sysctls(node: str, interface: str, *, router: bool) -> tuple[SetSysctl, ...]:
+    """Return what gives one interface IPv6 in a node whose interfaces have none unless told so. It is there already.
+
+    Its addresses are usable at once and stay while it is down, as those of IPv4 do; nothing is taken from router
+    advertisements. A `router` forwards, and an advertisement makes a neighbour (RFC 9131), as gratuitous ARP does: the
+    answer to another leaf, which has the same addresses, comes to the one that the NIC is on.
+    """
+    settings = {
+        "accept_dad": "0",
+        "dad_transmits": "0",
+        "accept_ra": "0",
+        "keep_addr_on_down": "1",
+        "forwarding": "1" if router else "0",
+        "disable_ipv6": "0",  # last: it gives itself its link-local address at once
+    }
+    place = f"net/ipv6/conf/{interface}"
+    accepts = SetSysctl(node=node, key=f"{place}/accept_untracked_na", value="1", optional=True)  # Linux 5.19 or newer
+    return (
+        *((accepts,) if router else ()),
+        *(SetSysctl(node=node, key=f"{place}/{key}", value=value) for key, value in settings.items()),
+    )
+
+
+def loopback_ipv6(node: str) -> SetSysctl:
+    """Return what lets a node send to its own addresses of IPv6."""
+    return SetSysctl(node=node, key="net/ipv6/conf/lo/disable_ipv6", value="0")
+
+
+def vrf_sysctls(node: str, *, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:
+    """Return the settings of a VRF: a switch's, and gratuitous ARP makes a neighbour, so that EVPN hears of it."""
+    return (
+        *switch_sysctls(node, forward=True, balancing=balancing),
+        SetSysctl(node=node, key="net/ipv4/conf/default/arp_accept", value="1"),
+    )

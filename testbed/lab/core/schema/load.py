@@ -1,0 +1,117 @@
+"""Loading topology files: from a path, from text, and finding the one of a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from testbed.base.errors import PlanError, Problem, SpecError
+from testbed.base.yaml.document import OVERRIDE_FILE
+from testbed.base.yaml.paths import parse_path, quote
+from testbed.base.yaml.reader import load_document, parse_value, read_text
+from testbed.lab.core.model import Lab
+from testbed.lab.core.schema.resolve import resolve_lab
+from testbed.lab.core.schema.warnings import find_warnings
+
+_SUFFIXES = frozenset({".yml", ".yaml"})
+
+
+def load_topology(
+    path: Path, *, overrides: Mapping[str, object] | None = None, warn: Callable[[Problem], None] | None = None
+) -> Lab:
+    """The lab of a topology file. `overrides` are dotted keys with values, such as {"fabric.hosts": 4}.
+
+    `warn` is told of what is valid and works less well than it looks. Raises `SpecError` with every problem of the
+    first stage that found one.
+    """
+    return load_topology_text(read_text(path), file=str(path), overrides=overrides, warn=warn)
+
+
+def load_topology_text(
+    text: str,
+    *,
+    file: str,
+    overrides: Mapping[str, object] | None = None,
+    warn: Callable[[Problem], None] | None = None,
+) -> Lab:
+    """Return the lab of text that is not in a file, as `load_topology` does; `file` names it in messages."""
+    document = load_document(text, file)
+    if overrides:
+        document = document.with_overrides(overrides)
+    lab = resolve_lab(document)
+    if warn is not None:
+        for problem in find_warnings(document, lab):
+            warn(problem)
+    return lab
+
+
+def place_plan_error(
+    path: Path, error: PlanError, *, overrides: Mapping[str, object] | None = None
+) -> SpecError | PlanError:
+    """The error of a plan at the place of the file that it is about; `error` itself where it is about none.
+
+    `overrides` are those that the file was loaded with.
+    """
+    document = load_document(read_text(path), str(path))
+    if overrides:
+        document = document.with_overrides(overrides)
+    if not error.field or not document.has(error.field):
+        return error
+    return SpecError([document.problem(error.code, error.field, error.message, hint=error.hint)])
+
+
+def parse_scalar(text: str) -> object:
+    """The value of `--set KEY=VALUE`: YAML, so a number, text, a list in brackets or a mapping in braces.
+
+    Raises `SpecError`.
+    """
+    return parse_value(text, OVERRIDE_FILE).data
+
+
+def parse_assignment(text: str) -> tuple[str, object]:
+    """`KEY=VALUE` as a dotted key and a YAML value. Raises `SpecError`."""
+    key, sign, value = text.partition("=")
+    try:
+        if not sign:
+            raise ValueError(f"{quote(text)} is not KEY=VALUE")
+        parse_path(key.strip())
+    except ValueError as error:
+        problem = Problem(
+            code="bad-override", file=OVERRIDE_FILE, message=str(error), hint="for example fabric.hosts=4"
+        )
+        raise SpecError([problem]) from error
+    return key.strip(), parse_scalar(value)
+
+
+def find_topology(directory: Path) -> Path:
+    """The only topology file of `directory`.
+
+    Of several YAML files those count that have the key `fabric` or `topology` and no `workload` (which makes a
+    scenario); one that cannot be read counts too, so that its problems are seen. Raises `SpecError` unless
+    there is exactly one.
+    """
+    try:
+        files = sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.name[0] != ".")
+    except OSError as error:
+        problem = Problem(code="unreadable", file=str(directory), message=f"cannot list: {error.strerror}")
+        raise SpecError([problem]) from error
+    found = [path for path in files if _is_topology(path)] if len(files) > 1 else files
+    match found:
+        case [path]:
+            return path
+        case []:
+            code, message, hint = "no-topology", "there is no topology file here", "name one with -t FILE"
+        case _:
+            code, hint = "many-topologies", f"name one with -t, such as -t {found[0].name}"
+            names = [path.name for path in found]
+            shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+            message = f"there are {len(names)} topology files here: {shown}"
+    raise SpecError([Problem(code=code, file=str(directory), message=message, hint=hint)])
+
+
+def _is_topology(path: Path) -> bool:
+    try:
+        data = load_document(read_text(path), str(path)).data
+    except SpecError:
+        return path.is_file()
+    return "workload" not in data and ("fabric" in data or "topology" in data)

@@ -1,0 +1,196 @@
+"""Types of the fields of `qos:`: depths of queues, DSCPs by number or name, sizes, shares; and `false` for "none"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from testbed.base.names import nearest
+from testbed.base.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
+from testbed.base.validation.fields import Checked, read_quantity, switch_schema, switch_word, written_switch
+from testbed.base.validation.model import SpecModel, refusal
+from testbed.base.yaml.paths import quote
+from testbed.lab.core.model import Depth, DepthUnit
+
+MAX_BYTES = 4_000_000_000
+"""Counters of the data path have 32 bits."""
+MAX_BDP = 10_000.0
+_EXAMPLE_RATE = Rate.parse("400G")
+_EXAMPLE_BUFFER = ByteCount.parse("16MB")
+
+DSCP_NAMES = {
+    **{f"cs{n}": 8 * n for n in range(8)},
+    **{f"af{n}{drop}": 8 * n + 2 * drop for n in range(1, 5) for drop in range(1, 4)},
+    "be": 0,
+    "ef": 46,
+    "le": 1,
+}
+"""RFC 2474 section 4.2.2 (cs), RFC 2597 (af), RFC 3246 (ef), RFC 8622 (le); be is the default, 0."""
+
+
+_DEPTH = BYTES.called("queue depth", "150KB or 0.2bdp")
+_AUTO_DEPTH = BYTES.called("queue depth", "150KB, 0.2bdp or auto")
+
+
+def _bytes(value: object, measure: Measure) -> int:
+    count = read_quantity(value, ByteCount, measure).bytes
+    if count > MAX_BYTES:
+        raise refusal("out-of-range", f"the {measure.noun} must be at most {ByteCount(MAX_BYTES)}, not {quote(value)}")
+    return count
+
+
+def _depth_hint(value: object) -> str | None:
+    """What to write for a depth in percent, which may be of this or that, or in time, which is another at each port."""
+    number, unit = split_quantity(str(value))
+    if unit == "%":
+        share = Fraction(number) / 100
+        part = ByteCount(max(0, round(share * _EXAMPLE_BUFFER.bytes)))
+        return (
+            f"of what? of a BDP it is {float(share):g}bdp; of the memory of a switch (buffer.shared) write its bytes,"
+            f" {_spelled(part)} of {_spelled(_EXAMPLE_BUFFER)}"
+        )
+    if unit in TIME.units and "/" not in number:
+        sent = ByteCount(max(0, round(Fraction(number) * TIME.units[unit] * _EXAMPLE_RATE.bps / 8 / 10**9)))
+        return f"write what a port sends in that time: at 400G, {_spelled(sent)}; or a share of a BDP, such as 0.2bdp"
+    return None
+
+
+def _spelled(size: ByteCount) -> str:
+    return str(size).replace(" ", "")
+
+
+@dataclass(frozen=True, slots=True)
+class DepthOf(Checked):
+    """A queue depth: "150KB" or "0.2bdp". `auto`: the word is a value too, None."""
+
+    auto: bool = False
+
+    def check(self, value: object) -> Depth | None:
+        if self.auto and value == "auto":
+            return None
+        if isinstance(value, str) and (bdps := parse_bdp(value)) is not None:
+            if not 0 <= bdps <= MAX_BDP:
+                raise refusal("out-of-range", f"the queue depth must be at most {MAX_BDP:g}bdp, not {quote(value)}")
+            return Depth(bdps, DepthUnit.BDP)
+        measure = _AUTO_DEPTH if self.auto else _DEPTH
+        if (hint := _depth_hint(value)) is not None:
+            raise refusal("bad-quantity", f"{quote(value)} is not a queue depth such as {measure.example}", hint)
+        return Depth(float(_bytes(value, measure)))
+
+    def json_schema(self) -> JsonSchemaValue:
+        texts = [{"type": "string", "pattern": one} for one in (BYTES.pattern(), BDPS.pattern(bare=False))]
+        return {"anyOf": [*texts, *([{"const": "auto"}] if self.auto else [])], "examples": ["150KB", "0.2bdp"]}
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInBytes(Checked):
+    """An amount of memory: "16MB"."""
+
+    example: str = "16MB"
+
+    def check(self, value: object) -> int:
+        size = _bytes(value, BYTES)
+        if not size:
+            raise refusal("out-of-range", "the size must be more than zero")
+        return size
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": BYTES.pattern(), "examples": [self.example]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Dscp(Checked):
+    """A differentiated services code point (RFC 2474): 0..63, or its name."""
+
+    def check(self, value: object) -> int:
+        if isinstance(value, str):
+            code_point = DSCP_NAMES.get(value.lower())
+            if code_point is None:
+                meant = nearest(value.lower(), DSCP_NAMES)
+                known = "known are cs0 to cs7, af11 to af43, ef, be and le; or write a number from 0 to 63"
+                hint = f"did you mean {meant}?" if meant else known
+                if value.isascii() and value.isdigit():
+                    hint = f"write {value} without quotes"
+                raise refusal("unknown-dscp", f"there is no DSCP {quote(value)}", hint)
+            return code_point
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise refusal("wrong-type", f"must be a DSCP such as 26 or ef, not {quote(value)}")
+        if not 0 <= value <= 63:
+            hint = "a DSCP has six bits (RFC 2474); the TOS byte is 4 times it"
+            raise refusal("unknown-dscp", f"a DSCP is from 0 to 63, not {quote(value)}", hint)
+        return value
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 63}, {"enum": sorted(DSCP_NAMES)}]}
+
+
+DscpField = Annotated[int, _Dscp()]
+_DSCP_RANGE = re.compile(r"\s*([0-9]|[1-5][0-9]|6[0-3])\s*-\s*([0-9]|[1-5][0-9]|6[0-3])\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Dscps:
+    """A list of DSCPs, a single one, or a range such as 24-31, as configurations of switches have it."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def listed(value: object) -> object:
+            if isinstance(value, dict):
+                return value
+            entries = value if isinstance(value, list) else [value]
+            return [code_point for entry in entries for code_point in _code_points(entry)]
+
+        return core_schema.no_info_before_validator_function(listed, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        one = {"anyOf": [_Dscp().json_schema(), {"type": "string", "pattern": f"^{_DSCP_RANGE.pattern}$"}]}
+        return {"anyOf": [one, {"type": "array", "items": one}], "examples": ["24-31"]}
+
+
+def _code_points(entry: object) -> list[object]:
+    """The code points of a range, from the lower to the higher; what is none is left as it is."""
+    match = _DSCP_RANGE.fullmatch(entry) if isinstance(entry, str) else None
+    if match is None or int(match[1]) > int(match[2]):
+        return [entry]
+    return list(range(int(match[1]), int(match[2]) + 1))
+
+
+DscpList = Annotated[list[DscpField], _Dscps()]
+DepthField = Annotated[Depth, DepthOf()]
+AutoDepthField = Annotated[Depth | None, DepthOf(auto=True)]
+SizeField = Annotated[int, SizeInBytes()]
+
+
+@dataclass(frozen=True, slots=True)
+class OrWord:
+    """A mapping for `model`, or `word` for none of it (`false`) or for all by default (`auto`); kept as it is.
+
+    `hint` is for those who wrote neither.
+    """
+
+    model: type[SpecModel]
+    word: object
+    keys: str
+    hint: str
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            if isinstance(value, dict):
+                return read_mapping(value)
+            value = written_switch(value, (self.word,))
+            if value == self.word and isinstance(value, bool) == isinstance(self.word, bool):
+                return value
+            word = self.word if isinstance(self.word, str) else quote(self.word)
+            hint = f"write {word}" if switch_word(value) and self.word == "auto" else self.hint
+            raise refusal("wrong-type", f"must be {word} or a mapping with {self.keys}, not {quote(value)}", hint)
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        word = {"const": self.word} if isinstance(self.word, str) else switch_schema(False)
+        return {"anyOf": [word, handler(schema)]}

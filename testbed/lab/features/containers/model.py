@@ -1,0 +1,82 @@
+"""A node that is a container: which runtimes there are, and what of it the file says. How it is started is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from testbed.base.units import Duration
+
+NETNS = "netns"
+"""The runtime of a node that is a network namespace and nothing more."""
+CONTAINER_KEYS = ("image", "entrypoint", "cmd", "binds", "cpu", "memory", "capabilities", "healthcheck")
+"""What a file can say of a container and of no namespace, in containerlab's words."""
+HOST_IMAGE = "testbed/host"
+SWITCH_IMAGE = "testbed/switch"
+"""What `testbed images build` makes, and what a node of `runtime: docker` without an image is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeDeclaration:
+    """This is what is known of a runtime whose nodes are containers, whichever machine it is on."""
+
+    name: str
+    description: str
+    """What a node of it is, such as "a container"."""
+    keys: tuple[str, ...] = ()
+    """Those of `CONTAINER_KEYS` that its nodes have."""
+    ansible_connection: str = ""
+    """Ansible's connection plug-in that reaches a node by the name of its namespace; "" for none."""
+
+
+_DOCKER = RuntimeDeclaration(
+    name="docker",
+    description="a container",
+    keys=CONTAINER_KEYS,
+    ansible_connection="community.docker.docker",
+)
+
+CONTAINER_RUNTIMES: Mapping[str, RuntimeDeclaration] = MappingProxyType({one.name: one for one in (_DOCKER,)})
+"""Runtimes whose nodes are containers, by name; `testbed.lab.features.containers.runtimes` has a module for each."""
+OLDEST_RUNTIME = _DOCKER.name
+"""The one that there was before there was a choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """A file or directory of the machine (absolute path `source`) seen in the container as `target`."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthCheck:
+    """A command that is run in the container every `interval`; status 0 is healthy. In lab time, as all of Docker's."""
+
+    test: tuple[str, ...]
+    interval: Duration
+    timeout: Duration
+    retries: int
+    start_period: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """`image` is "" where the runtime has none. `entrypoint` and `command` None: those of the image. `cpus` and
+    `memory_bytes` None: no limit.
+
+    `capabilities` are added to what a node of its kind has (names without CAP_, capabilities(7)).
+    """
+
+    image: str
+    runtime: str = OLDEST_RUNTIME
+    entrypoint: tuple[str, ...] | None = None
+    command: tuple[str, ...] | None = None
+    binds: tuple[Bind, ...] = ()
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    capabilities: tuple[str, ...] = ()
+    health_check: HealthCheck | None = None

@@ -1,0 +1,77 @@
+"""`guards:` of a network: which defences its access ports have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from testbed.base.units import PACKETS_A_SECOND
+from testbed.base.validation.fields import TrueOrFalse, Whole, Written, switch_schema, switch_word
+from testbed.base.validation.model import SpecModel, refusal
+from testbed.base.yaml.paths import quote
+from testbed.lab.core.model import NO_GUARDS, Guard, Guards
+from testbed.lab.features.guards.model import STORM_PPS
+
+Switched = Annotated[bool, TrueOrFalse()]
+
+
+class GuardsSpec(SpecModel):
+    """`guards: {storm: false}`: all guards but those that are false. `guards: on` and `guards: off` for short."""
+
+    LATER = {  # noqa: RUF012  # a ClassVar of the base
+        "bgp": "BGP from hosts is kept away by the guard control, with all else that is meant for a switch",
+        "dhcp": "DHCP answers are dropped by the guard servers",
+        "ra": "router advertisements are dropped by the guard servers",
+    }
+
+    source: Switched = Field(default=True, description="Drops IPv4 packets whose source is not the port's host.")
+    mac: Switched = Field(default=True, description="Drops frames whose source MAC is not that of the port's host.")
+    arp: Switched = Field(default=True, description="Drops ARP packets whose sender is not the port's host.")
+    servers: Switched = Field(
+        default=True, description="Drops what hosts do not say: DHCP answers, router advertisements and redirects."
+    )
+    control: Switched = Field(
+        default=True, description="Drops what is for a switch itself, such as BGP, but an echo to the host's gateway."
+    )
+    vlan: Switched = Field(default=True, description="Drops frames with a VLAN tag.")
+    storm: Switched = Field(default=True, description="Drops what is flooded above a rate: broadcasts, for example.")
+    storm_pps: Written[Annotated[int, Whole(1, 1_000_000, measure=PACKETS_A_SECOND)]] = Field(
+        default=None, description=f"Gives that rate in packets a second and port, in lab time; {STORM_PPS} by default."
+    )
+
+    def guards(self) -> Guards:
+        return Guards(
+            kinds=tuple(guard for guard in Guard if getattr(self, guard)),
+            storm_pps=STORM_PPS if self.storm_pps is None else self.storm_pps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OnOff:
+    """A mapping, or "on" or "off", also as a truth value."""
+
+    def __get_pydantic_core_schema__(self, source: type[GuardsSpec], handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
+            if isinstance(value, dict):
+                return read_mapping(value)
+            said = switch_word(value)
+            if said is None:
+                raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}")
+            return GuardsSpec() if said else GuardsSpec(**dict.fromkeys(Guard, False))
+
+        return core_schema.no_info_wrap_validator_function(read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [switch_schema(True, False), handler(schema)]}
+
+
+GuardsField = Annotated[GuardsSpec, _OnOff()]
+
+
+def guards_of(spec: GuardsSpec | None) -> Guards:
+    """The guards that are asked for; none where nothing is written."""
+    return NO_GUARDS if spec is None else spec.guards()

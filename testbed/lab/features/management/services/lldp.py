@@ -1,0 +1,79 @@
+"""The service `lldp`: lldpd on every node, which tells its neighbours on data links its name and port (IEEE 802.1AB).
+
+The management port is left out: its switch is a bridge of Linux, which passes no LLDP on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from testbed.lab.features.management.services.asking import output_of
+from testbed.lab.features.management.services.service import SOCKET, File, Place, Port, Program, Service, Surroundings
+
+USER = "_lldpd"
+INTERVAL_S = 5
+_CHROOT = "/run/lldpd"
+"""The directory that lldpd goes into; its name is compiled in."""
+
+
+class Lldp(Service):
+    name = "lldp"
+    needs = ("lldpd",)
+
+    def user(self, place: Place) -> str:
+        return USER  # whom lldpcli becomes
+
+    def prepare(self, lab: Surroundings) -> None:
+        Path(_CHROOT).mkdir(mode=0o755, exist_ok=True)
+
+    def files(self, place: Place) -> Mapping[str, File]:
+        return {
+            "lldpd.conf": File(text=f"configure lldp tx-interval {INTERVAL_S}\n"),
+            "hosts": File(text=f"127.0.0.1 localhost\n{place.address} {place.node}\n"),
+        }
+
+    def programs(self, place: Place) -> tuple[Program, ...]:
+        ports = ",".join(place.lab.data_ports.get(place.node, ())) or "!*"
+        program = Program(
+            name="lldpd",
+            arguments=(
+                *("lldpd", "-d", "-k", "-u", str(place.own / SOCKET), "-O", str(place.directory / "lldpd.conf")),
+                *("-m", str(place.address), "-I", ports),
+            ),
+            capabilities=(
+                "net_admin",
+                "net_raw",
+                "setuid",
+                "setgid",
+                "sys_chroot",
+                "chown",
+                "fowner",
+                "kill",
+                "dac_override",
+                "setpcap",
+            ),
+            hostname=True,
+            confined=True,
+            binds={"/etc/hosts": "hosts"},
+            scratch=(_CHROOT,),
+        )
+        return (program,)
+
+    def ports(self, place: Place) -> tuple[Port, ...]:
+        return ()
+
+    def answer(self, place: Place) -> str | None:
+        said = output_of(["lldpcli", "-u", str(place.own / SOCKET), "-f", "json0", "show", "neighbors"])
+        return None if said is None else neighbours(said)
+
+
+def neighbours(said: str) -> str | None:
+    """How many neighbours lldpd has heard of, by what `lldpcli -f json0` says; None for what is no such thing."""
+    try:
+        found = json.loads(said)["lldp"]
+    except (ValueError, KeyError):
+        return None
+    count = sum(len(entry.get("interface", ())) for entry in found)
+    return f"{count} neighbour{'' if count == 1 else 's'}"

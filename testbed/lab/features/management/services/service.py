@@ -1,0 +1,192 @@
+"""What a service is, and what it is told of the lab that it is started in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import ClassVar
+
+from testbed.lab.features.management.model import SERVICES, ManagementService
+
+DIRECTORY_NAME = ".svc"
+"""In the lab's run directory; no node can have this name. Short, as are the next two, for
+`<run>/<lab>/.svc/<node>/<service>/own/s` must fit sockaddr_un (108 bytes, unix(7))."""
+OWN = "own"
+SOCKET = "s"
+PID = "pid"
+"""In a service's own directory: the pid file of a program that insists on one."""
+LOG = "log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a service may know of its lab.
+
+    `directory` has the files of all services, a directory for each node in it; `run` those of routing daemons.
+    `addresses`, `macs` and `interfaces` are those of every node in the management network, and `data_ports` its others.
+    """
+
+    lab: str
+    server: str
+    network: IPv4Network
+    addresses: Mapping[str, IPv4Address]
+    macs: Mapping[str, str]
+    interfaces: Mapping[str, str]
+    data_ports: Mapping[str, tuple[str, ...]]
+    routing: frozenset[str]
+    """The nodes that run routing daemons of this machine."""
+    hosts: Mapping[str, tuple[str, ...]]
+    """The hosts that run services, with the access switches of their NICs of the back end, in the order of the NICs."""
+    switches: tuple[str, ...]
+    """The switches of data networks."""
+    switchable: frozenset[str]
+    """The nodes whose power can be switched."""
+    services: Mapping[str, ManagementService]
+    """Those that the lab has, by name."""
+    namespaces: Mapping[str, str]
+    """The network namespace of every node."""
+    run: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """In which a program of ours finds this package and this lab."""
+
+    @property
+    def directory(self) -> Path:
+        return self.run / DIRECTORY_NAME
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The nodes that run services: not those that are containers."""
+        return tuple(node for node in self.addresses if node == self.server or node in self.switchable)
+
+    @property
+    def server_address(self) -> IPv4Address:
+        return self.addresses[self.server]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A service on one node."""
+
+    service: str
+    node: str
+    address: IPv4Address
+    lab: Surroundings
+
+    @property
+    def directory(self) -> Path:
+        """Return where its files are, which are root's to change."""
+        return self.lab.directory / self.node / self.service
+
+    @property
+    def own(self) -> Path:
+        """Return the directory that it may write into, and nobody else looks into."""
+        return self.directory / OWN
+
+    @property
+    def log(self) -> Path:
+        """Return the file of what its programs print."""
+        return self.directory / LOG
+
+    @property
+    def namespace(self) -> str:
+        return self.lab.namespaces[self.node]
+
+    def has(self, service: str) -> bool:
+        """Tell whether the node runs another service, too."""
+        return service in self.lab.services and SERVICES[service].runs_on.includes(
+            self.node, self.lab.server, host=self.node in self.lab.hosts
+        )
+
+    @property
+    def is_server(self) -> bool:
+        return self.node == self.lab.server
+
+    def __str__(self) -> str:
+        return f"{self.service} of {self.node}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file of a service: its text, and whether it is for the service's user alone to read."""
+
+    text: str
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """A port that a service listens at. `kind` is tcp or udp."""
+
+    kind: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program that a service runs, in the foreground.
+
+    It has of all capabilities only `capabilities` (in lower case, without CAP_), and can never get more. `user` "" is
+    root; `groups` are those it has beside its own. `hostname`: it sees the node's name as that of the machine. `binds`
+    are files of the service's directory that it sees in the place of others; `scratch` are directories that are empty
+    for it. `confined`: its package brings an AppArmor profile, which knows nothing of a second service and its files,
+    so it is started by a path that the profile is not for; its user and capabilities bound it instead.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    hostname: bool = False
+    confined: bool = False
+    binds: Mapping[str, str] = field(default_factory=dict)
+    scratch: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Service(ABC):
+    """A service of the management network."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    """The programs that it wants installed (`testbed.lab.core.drivers.probing.tools` knows their packages)."""
+
+    def prepare(self, lab: Surroundings) -> None:  # noqa: B027 - most have nothing of this kind
+        """Make what the places of a lab share, where it is not there yet: keys, for example."""
+
+    def user(self, place: Place) -> str:
+        """Return the user whom its own directory belongs to; "" for root."""
+        return ""
+
+    def files(self, place: Place) -> Mapping[str, File]:
+        """The files of its directory, by name."""
+        return {}
+
+    @abstractmethod
+    def programs(self, place: Place) -> tuple[Program, ...]:
+        """What is started on a node, in this order."""
+
+    @abstractmethod
+    def ports(self, place: Place) -> tuple[Port, ...]:
+        """The ports of the node's address that it listens at."""
+
+    @abstractmethod
+    def answer(self, place: Place) -> str | None:
+        """Ask it, and return how it stands as a few words; None while it does not answer.
+
+        Called in the network namespace of the node.
+        """
+
+    def environment(self, place: Place) -> Mapping[str, str]:
+        """Return what its clients need in their environment, where users run them on the node."""
+        return {}
+
+    def for_people(self, lab: Surroundings) -> Mapping[str, str]:
+        """Return what the lab directory is to have for those who use it: texts by their file names. No secrets."""
+        return {}

@@ -1,0 +1,55 @@
+"""The out-of-band network of a live lab: whether its server and each node reach each other, and what nodes dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.nftables import NetfilterSocket
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.features.management.apply import ApartCounter, read_apart
+
+SMALL_BYTES = 64
+"""The length of a datagram that is to arrive, however long others may be."""
+
+
+def management_ports(plan: LabPlan) -> Sequence[PortPlan]:
+    """The management ports of nodes, that of the server first; none where nodes have none."""
+    management = plan.management
+    if management is None:
+        return ()
+    return [port for port in plan.ports if port.network == management.network and port.address is not None]
+
+
+def read_kept_apart(lab: RunningLab) -> Mapping[tuple[str, str], Sequence[ApartCounter]]:
+    """What has been dropped between each management port and the others of its node, where the lab is seen with it."""
+    ports = management_ports(lab.plan)
+
+    def read() -> dict[tuple[str, str], Sequence[ApartCounter]]:
+        found: dict[tuple[str, str], Sequence[ApartCounter]] = {}
+        for port in ports:
+            enter_namespace(namespace_name(lab.name, port.node))
+            with closing(NetfilterSocket()) as socket:
+                found[port.node, port.name] = read_apart(socket)
+        return found
+
+    return syscalls.in_thread(read) if ports else {}
+
+
+def probe_management(plan: LabPlan, size_bytes: int = SMALL_BYTES) -> tuple[int, list[str]]:
+    """Send a datagram each way between the server and every node: how many, and a line for each that was lost.
+
+    They are `size_bytes` long as IP packets, and are not fragmented. Raises `DriverError`.
+    """
+    ports = management_ports(plan)
+    server, nodes = ports[0], ports[1:]
+    probes = [
+        Probe(source=a, target=b, size_bytes=size_bytes) for node in nodes for a, b in ((server, node), (node, server))
+    ]
+    with closing(Prober(plan.lab, ports)) as prober:
+        return len(probes), [f"{line} lost" for line in pairs_text(prober.lost(probes))]

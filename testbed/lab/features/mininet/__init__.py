@@ -1,0 +1,1 @@
+"""Mininet over a deployed lab: its own classes for our nodes and links."""

@@ -1,0 +1,206 @@
+"""The link groups of a live lab: their processes started, and waited for until every member is in sync.
+
+A host whose NIC is a bond of the kernel has no process: what its group does is asked of the kernel.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from testbed.base.errors import DriverError
+from testbed.base.linux.inotify import DirectoryWatch
+from testbed.base.linux.namespaces import open_namespaces
+from testbed.base.linux.processes import launch_servers
+from testbed.base.names import namespace_name
+from testbed.daemons.lag.bond import bond_status
+from testbed.daemons.lag.bonding import bond_states
+from testbed.daemons.lag.configuration import (
+    HostAggregate,
+    LagConfiguration,
+    LeafGroup,
+    MemberPort,
+    PairedBridge,
+    PairedLeaf,
+)
+from testbed.daemons.lag.groups import AggregatePlan, MemberPlan, PairedBridgePlan, PairedLeafPlan
+from testbed.daemons.lag.node import NodeStatus, read_status
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.converge import convergence_error
+from testbed.lab.core.plan.operations import LabPlan
+
+DIRECTORY_NAME = ".link-groups"
+"""In the lab's run directory; no node can have this name."""
+CONFIGURATION = "configuration.json"
+LOG = "processes.log"
+_FIRST_PORT = {True: 0x100, False: 0x200}
+"""Ports of the two leaves of a pair have numbers of their own, for they are one system."""
+_SECRET_BYTES = 32
+
+
+def lag_directory(run: Path) -> Path:
+    """Where the processes of a lab with this run directory keep what is known of its link groups."""
+    return run / DIRECTORY_NAME
+
+
+def start_link_groups(plan: LabPlan, run: Path, only: Collection[str] = ()) -> None:
+    """Start the processes of all nodes that have link groups, or of `only` those, if they have; returns when they are
+    at work.
+
+    Raises `DriverError`. A process lives in its node's network namespace, and goes with the node's other processes.
+    """
+    if plan.link_groups is None or not set(only) <= set(plan.link_groups.served):
+        return
+    directory = lag_directory(run)
+    path = directory / CONFIGURATION
+    try:
+        if not only:
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _configuration(plan, directory).write(path)
+        for node in only:
+            (directory / f"{node}.json").unlink(missing_ok=True)
+    except OSError as error:
+        raise DriverError(f"link groups do not start: {error}", operation="link groups") from error
+    launch_servers("testbed.daemons.lag", [str(path), *only], directory / LOG, what="link groups do")
+
+
+def _configuration(plan: LabPlan, directory: Path) -> LagConfiguration:
+    assert plan.link_groups is not None
+    secret = secrets.token_hex(_SECRET_BYTES)
+    indexes = {(port.node, port.name): port.ifindex for port in plan.ports}
+    switches = {switch.node: switch for switch in plan.switches}
+
+    def leaf(item: PairedLeafPlan) -> PairedLeaf:
+        ours = switches[item.node]
+        return PairedLeaf(
+            namespace=namespace_name(plan.lab, item.node),
+            node=item.node,
+            peer=item.peer,
+            primary=item.primary,
+            system=item.system,
+            secret=secret,
+            peer_interface=item.peer_interface,
+            peer_ifindex=item.peer_ifindex,
+            loopback=str(ours.loopback.ip),
+            peer_loopback=str(switches[item.peer].loopback.ip),
+            bridges=tuple(bridge(one, groups(item)) for one in item.bridges),
+            uplinks=tuple(indexes[item.node, neighbor.interface] for neighbor in ours.neighbors),
+            routes=sum(bool(route.interfaces) for route in plan.expected_routes[item.node]),
+            vtep="" if item.vtep is None else str(item.vtep),
+        )
+
+    def groups(item: PairedLeafPlan) -> dict[str, LeafGroup]:
+        return {
+            member.group: LeafGroup(
+                name=member.group, key=number, member=_port(member, _FIRST_PORT[item.primary] + number)
+            )
+            for number, member in enumerate(item.members, 1)
+        }
+
+    def bridge(one: PairedBridgePlan, groups: Mapping[str, LeafGroup]) -> PairedBridge:
+        return PairedBridge(
+            namespace=namespace_name(plan.lab, one.node),
+            ifindex=one.ifindex,
+            peer_port=one.peer_ifindex,
+            groups=tuple(groups[member.group] for member in one.members),
+            vlan=one.vlan,
+            tail=one.tail_ifindex,
+            vxlan=one.vxlan_ifindex,
+            entries=one.entries,
+        )
+
+    def host(item: AggregatePlan) -> HostAggregate:
+        return HostAggregate(
+            namespace=namespace_name(plan.lab, item.node),
+            node=item.node,
+            nic=item.nic,
+            inner=item.inner_ifindex,
+            system=item.mac,
+            key=1,
+            members=tuple(_port(member, number) for number, member in enumerate(item.members, 1)),
+        )
+
+    leaves = tuple(map(leaf, plan.link_groups.leaves))
+    hosts = (host(item) for item in plan.link_groups.hosts if not item.is_bond)
+    return LagConfiguration(directory=directory, nodes=(*leaves, *hosts))
+
+
+def _port(member: MemberPlan, number: int) -> MemberPort:
+    return MemberPort(name=member.name, ifindex=member.ifindex, number=number)
+
+
+def read_link_groups(lab: RunningLab) -> list[NodeStatus]:
+    """How the link groups of every node stand, hosts first; nodes that say nothing are left out."""
+    found = _statuses(lab.plan, lab.state.run_directory(lab.name))
+    return [status for status in found.values() if status is not None]
+
+
+def _statuses(plan: LabPlan, run: Path) -> dict[str, NodeStatus | None]:
+    """How the link groups of each node stand, hosts first; None where that is not known."""
+    groups = plan.link_groups
+    if groups is None:
+        return {}
+    bonds = {host.node: host for host in groups.hosts if host.is_bond}
+    directory = lag_directory(run)
+    served = {node: read_status(directory, node) for node in groups.nodes if node not in bonds}
+    found: dict[str, NodeStatus | None] = {**served, **_bond_statuses(plan.lab, bonds)}
+    return {node: found[node] for node in groups.nodes}
+
+
+def _bond_statuses(lab: str, hosts: Mapping[str, AggregatePlan]) -> dict[str, NodeStatus | None]:
+    """How the bonds of hosts stand, by the kernel; None for one that is gone."""
+    return {node: _bond_status(namespace_name(lab, node), host) for node, host in hosts.items()}
+
+
+def _bond_status(name: str, host: AggregatePlan) -> NodeStatus | None:
+    try:
+        (namespace,) = open_namespaces([name]).values()
+    except DriverError:
+        return None
+    try:
+        bond = bond_states(namespace.route).get(host.ifindex)
+    finally:
+        namespace.close()
+    if bond is None:
+        return None
+    members = {member.ifindex: member.name for member in host.members}
+    return NodeStatus(node=host.node, groups=(bond_status(host.nic, bond, members),))
+
+
+def missing_members(plan: LabPlan, run: Path) -> list[str]:
+    """What keeps link groups from being whole, a line for each member that is not in sync."""
+    lines = []
+    for node, status in _statuses(plan, run).items():
+        if status is None:
+            lines.append(f"{node}: no link groups")
+            continue
+        reason = f" ({status.pair.reason})" if status.pair is not None and status.pair.reason else ""
+        lines += [
+            f"{node}:{member.name} is not in sync: {member.receive}{reason}"
+            for group in status.groups
+            for member in group.members
+            if not member.in_sync
+        ]
+        if status.pair is not None and status.pair.peer_link != "up":
+            lines.append(f"{node}: the peer link to {status.pair.peer} is {status.pair.peer_link}")
+    return lines
+
+
+def wait_link_groups(plan: LabPlan, run: Path, timeout_s: float) -> None:
+    """Wait until every member of every group is in sync. Raises `ConvergenceError`."""
+    if plan.link_groups is None:
+        return
+    watch = DirectoryWatch()
+    deadline = time.monotonic() + timeout_s
+    try:
+        watch.add(lag_directory(run))
+        while missing := missing_members(plan, run):
+            list(watch.read())
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise convergence_error(missing, timeout_s)
+            watch.wait(min(left, 0.5))
+    finally:
+        watch.close()

@@ -1,0 +1,73 @@
+"""`homing:` of a network, how a NIC's ports are joined: what goes with each way, and what is refused."""
+
+from __future__ import annotations
+
+from testbed.base.errors import Problem
+from testbed.base.yaml.document import Document
+from testbed.base.yaml.paths import Path
+from testbed.lab.core.fabric.networks import HAND_WRITTEN
+from testbed.lab.core.model import Lab, LinkKind, Protocol, VrfBy
+from testbed.lab.core.schema.network_spec import MLAG, ROUTED, NetworkSpec
+from testbed.lab.features.guards.schema import guards_of
+
+_SUBNETS = "homing: subnets"
+_Rule = tuple[Path, bool, str, str]
+"""A key, whether it is at fault, why, and a hint."""
+
+
+def find_unbuilt(document: Document, name: str, spec: NetworkSpec, lab: Lab) -> list[Problem]:
+    """What a network has that does not go with its homing, and is refused. `lab` has the networks before it."""
+    ibgp = spec.routing.params().protocol is Protocol.IBGP
+    by_hand, overlay = spec.design == HAND_WRITTEN, spec.overlay is not None
+    devices = spec.overlay is not None and VrfBy(spec.overlay.evpn.vrf_by) is VrfBy.DEVICE
+    guards, qos = bool(guards_of(spec.guards)), spec.qos is not None
+    rules: tuple[_Rule, ...] = ()
+    if spec.homing == ROUTED:
+        rules = (
+            (("routing", "protocol"), ibgp, "hosts speak eBGP with leaves", "protocol: ebgp"),
+            (("design",), by_hand, "hosts speak BGP in networks that are generated", "design: leaf-spine"),
+            (("overlay",), overlay, "an overlay above hosts that speak BGP is not built", "overlay: none"),
+            (("guards",), guards, "guards of routed links are not built", "guards: off"),
+            (("qos",), qos, "QoS of hosts that speak BGP is not built", _SUBNETS),
+            (("homing",), bool(lab.routed_hosts), "a host speaks BGP in one network alone", _SUBNETS),
+        )
+    elif spec.homing == MLAG:
+        rules = (
+            (("nic", "ports"), (spec.nic.ports or 1) > 2, "a NIC has two ports, on two leaves", "nic: {ports: 2}"),
+            (("design",), by_hand, "leaves are paired in networks that are generated", "design: leaf-spine"),
+            (("overlay",), devices, "VRFs of pairs of leaves are namespaces", "vrf_by: namespace"),
+        )
+    problems = [
+        document.problem("not-built", ("networks", name, *path), f"homing {spec.homing}: {message}", hint=hint)
+        for path, wrong, message, hint in rules
+        if wrong
+    ]
+    if spec.lag_by is not None and spec.homing != MLAG:
+        message = "lag_by is of link groups, and hosts have none here"
+        problems.append(document.problem("contradiction", ("networks", name, "lag_by"), message, hint="homing: mlag"))
+    return problems
+
+
+def check_contained(document: Document, lab: Lab) -> list[Problem]:
+    """What is wrong where hosts speak BGP or have link groups, and nodes are containers, once all nodes are known."""
+    found = {
+        link.network: ROUTED if link.kind is LinkKind.HOMED else MLAG
+        for link in lab.links
+        if link.kind in (LinkKind.HOMED, LinkKind.MEMBER)
+    }
+    problems = []
+    for name, homing in found.items():
+        contained = next((node for node in lab.of_network(name).nodes if node.container is not None), None)
+        if contained is not None:
+            message = f"homing {homing}: {contained.name} is a container, and this is built in namespaces alone"
+            problems.append(document.problem("not-built", ("networks", name, "homing"), message, hint=_SUBNETS))
+    return problems
+
+
+def find_wrong_ports(document: Document, name: str, spec: NetworkSpec, ports: int) -> list[Problem]:
+    """Whether `homing` is as NICs of at most so many ports can be joined."""
+    if spec.homing is None or (spec.homing == "single") == (ports == 1):
+        return []
+    message = f"homing {spec.homing} is that of {'one port' if ports > 1 else 'several ports'}; a NIC has {ports}"
+    hint = "homing: subnets, routed or mlag" if ports > 1 else "nic: {ports: 2}, or homing: single"
+    return [document.problem("contradiction", ("networks", name, "homing"), message, hint=hint)]

@@ -1,0 +1,83 @@
+"""The keeper of a live lab's overlay: what it is to keep, and its process started.
+
+What it does, and why there must be one, stands in `testbed.daemons.keeper.routers`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.base.errors import DriverError
+from testbed.base.linux.processes import launch_servers
+from testbed.base.names import namespace_name
+from testbed.daemons.keeper.configuration import KeeperConfiguration, KeptVrf
+from testbed.daemons.keeper.lock import is_held
+from testbed.daemons.keeper.vrfs import EntryKind
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.plan.operations import LabPlan
+
+DIRECTORY_NAME = ".keeper"
+"""In the lab's run directory; no node can have this name."""
+EVENTS_FILE = "overlay-events.jsonl"
+"""In the lab's state directory: what the keeper did, a `LabEvent` for each line."""
+CONFIGURATION = "configuration.json"
+LOG = "keeper.log"
+
+
+def keeper_configuration(plan: LabPlan, run: Path, events: Path) -> KeeperConfiguration | None:
+    """The VRFs that have entries of routers behind other VTEPs; None where there are none.
+
+    `run` has the run directories of switches.
+    """
+    if plan.overlay is None:
+        return None
+    asns = {switch.node: switch.asn for switch in plan.switches}
+    vrfs = []
+    for vrf in plan.overlay.vrfs:
+        routers = tuple(
+            entry
+            for entry in plan.overlay.expected[vrf.node]
+            if entry.kind in (EntryKind.MAC, EntryKind.NEIGHBOUR) and not entry.routes
+        )
+        if routers:
+            vrfs.append(
+                KeptVrf(
+                    namespace=namespace_name(plan.lab, vrf.place),
+                    switch=vrf.switch,
+                    tenant=vrf.tenant,
+                    table=vrf.table,
+                    bridge=vrf.l3.bridge_ifindex,
+                    vxlan=vrf.l3.vxlan_ifindex,
+                    ipv6=vrf.ipv6,
+                    asn=asns[vrf.switch],
+                    directory=run / vrf.switch,
+                    routers=routers,
+                )
+            )
+    return KeeperConfiguration(lab=plan.lab, events=events, vrfs=tuple(vrfs)) if vrfs else None
+
+
+def start_keeper(plan: LabPlan, state: StateDirectory) -> None:
+    """Start the keeper of a lab that has routers to keep, unless it runs; returns when it listens.
+
+    Raises `DriverError`. It lives in the network namespace of a VRF, and goes with the lab.
+    """
+    run = state.run_directory(plan.lab)
+    configuration = keeper_configuration(plan, run, state.lab_directory(plan.lab) / EVENTS_FILE)
+    directory = run / DIRECTORY_NAME
+    if configuration is None or is_held(directory):
+        return
+    path = directory / CONFIGURATION
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        configuration.write(path)
+    except OSError as error:
+        raise DriverError(f"the keeper of the overlay does not start: {error}", operation="keeper") from error
+    what = "the keeper of the overlay does"
+    launch_servers("testbed.daemons.keeper", [str(path)], directory / LOG, what=what)
+
+
+def keeper_runs(plan: LabPlan, state: StateDirectory) -> bool:
+    """Tell whether a lab has its keeper, or needs none."""
+    run = state.run_directory(plan.lab)
+    return keeper_configuration(plan, run, run) is None or is_held(run / DIRECTORY_NAME)

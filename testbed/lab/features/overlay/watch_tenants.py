@@ -1,0 +1,147 @@
+"""Packets between NICs of tenants: within a tenant all must arrive, between tenants none may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+from testbed.daemons.keeper.vrfs import OverlayPlan
+from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.model import Service
+from testbed.lab.core.plan.operations import LabPlan, PortPlan
+
+Group = tuple[str, str]
+"""A tenant ("": none) in a network: networks share hosts and nothing else, a tenant in two of them has two parts."""
+
+
+def grouped_nics(plan: LabPlan) -> dict[Group, list[PortPlan]]:
+    """The NICs of each tenant in each network, and those that are in none."""
+    found: dict[Group, list[PortPlan]] = {}
+    for host in plan.hosts:
+        for nic in host.nics:
+            if nic.address is not None:
+                found.setdefault((nic.tenant, nic.network), []).append(nic)
+    return found
+
+
+def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:
+    """Send from each NIC of a tenant to one NIC of each of its subnets: how many, and a line for each that was lost.
+
+    Over IPv4, and over IPv6 where both subnets have some: such a pair counts twice. Networks that others carry are no
+    part of it: they are checked as networks.
+
+    To tenants that it talks to about everything goes one from each to each of their subnets.
+    Each goes in two sizes, the larger as long as the tenants' MTU allows. Raises `DriverError`.
+    """
+    if plan.overlay is None:
+        return 0, []
+    reached = plan.overlay.reached()
+    groups = grouped_nics(plan)
+    tried: list[tuple[PortPlan, PortPlan]] = []
+    for (tenant, network), nics in groups.items():
+        if not tenant or network in plan.carriers:
+            continue
+        pairs = list(_pairs_within(nics))
+        for other in (name for name, services in _passing_from(plan.overlay, tenant) if not services):
+            pairs = [*pairs, *_pairs_to_each_subnet(nics, groups.get((other, network), ()))]
+        tried += [(a, b) for a, b in pairs if _switch(b) in reached[_switch(a), b.tenant]]
+    dual = [(a, b) for a, b in tried if a.address6 is not None and b.address6 is not None]
+    failures = [*_lost_between(plan.lab, tried, ipv6=False), *_lost_between(plan.lab, dual, ipv6=True)]
+    return len(tried) + len(dual), failures
+
+
+def _lost_between(lab: str, pairs: Sequence[tuple[PortPlan, PortPlan]], *, ipv6: bool) -> Iterator[str]:
+    """A line for each pair whose packets are lost, the small ones or those of the MTU."""
+    if not pairs:
+        return
+    nics = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
+    over = " over IPv6" if ipv6 else ""
+    with closing(Prober(lab, list(nics.values()), ipv6=ipv6)) as prober:
+        lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
+        yield from (f"{line}{over} lost" for line in pairs_text(lost))
+        broken = {(probe.source, probe.target) for probe in lost}
+        large = [
+            Probe(source=a, target=b, size_bytes=min(a.mtu_bytes, b.mtu_bytes))
+            for a, b in pairs
+            if (a, b) not in broken
+        ]
+        yield from (f"{line}{over}: packets of the MTU did not pass" for line in pairs_text(prober.lost(large)))
+
+
+def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
+    """Send from a NIC of each subnet to one of each subnet of others: how many, and a line for each that arrived.
+
+    Others are other tenants, but those that everything passes between, NICs that no tenant has, and those of the tenant
+    in another network. Addresses repeat between tenants, so what counts is what arrives at a NIC of the other one.
+    Over IPv6, too, between subnets that both have some.
+    Raises `DriverError`.
+    """
+    groups = grouped_nics(plan)
+    count = 0
+    failures: list[str] = []
+    every = [nic for nics in groups.values() for nic in nics]
+    dual = [nic for nic in every if nic.address6 is not None]
+    for nics, ipv6, over in ((every, False, ""), (dual, True, " over IPv6")):
+        probes = [
+            Probe(source=a, target=b)
+            for group in (groups if nics else ())
+            for a, b in _pairs_between(groups, group)
+            if (not ipv6 or (a.address6 is not None and b.address6 is not None))
+            and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
+        ]
+        with closing(Prober(plan.lab, nics, ipv6=ipv6)) as prober:
+            failures += [f"{line} arrived{over}" for line in pairs_text(prober.arrived(probes))]
+        count += len(probes)
+    return count, failures
+
+
+def _all_passes(plan: LabPlan, tenant: str, other: str) -> bool:
+    return plan.overlay is not None and plan.overlay.passes.get((tenant, other)) == ()
+
+
+def _by_subnet(nics: Sequence[PortPlan]) -> dict[str, list[PortPlan]]:
+    subnets: dict[str, list[PortPlan]] = {}
+    for nic in nics:
+        assert nic.address is not None
+        subnets.setdefault(str(nic.address.network), []).append(nic)
+    return subnets
+
+
+def _pairs_within(nics: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """For each NIC of a tenant a partner on another host in each subnet, spread over the subnet's NICs."""
+    for subnet in _by_subnet(nics).values():
+        for index, nic in enumerate(nics):
+            turned = (subnet[(index + 1 + step) % len(subnet)] for step in range(len(subnet)))
+            partner = next((other for other in turned if other.node != nic.node), None)
+            if partner is not None:
+                yield nic, partner
+
+
+def _passing_from(overlay: OverlayPlan, tenant: str) -> Iterator[tuple[str, tuple[Service, ...]]]:
+    """The other tenants that one may ask for something, and for what."""
+    return ((other, services) for (name, other), services in overlay.passes.items() if name == tenant)
+
+
+def _pairs_to_each_subnet(nics: Sequence[PortPlan], targets: Sequence[PortPlan]) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """From each NIC to one of each subnet of others, on another host."""
+    for subnet in _by_subnet(targets).values():
+        for index, nic in enumerate(nics):
+            turned = (subnet[(index + step) % len(subnet)] for step in range(len(subnet)))
+            if (partner := next((other for other in turned if other.node != nic.node), None)) is not None:
+                yield nic, partner
+
+
+def _pairs_between(groups: Mapping[Group, Sequence[PortPlan]], target: Group) -> Iterator[tuple[PortPlan, PortPlan]]:
+    """From each subnet of each other group to each subnet of `target`; routed NICs of two networks are no tenants'."""
+    for other, sources in groups.items():
+        if other == target or not (other[0] or target[0]):
+            continue
+        for members in _by_subnet(sources).values():
+            for theirs in _by_subnet(groups[target]).values():
+                pair = next(((a, b) for a in members for b in theirs if a.node != b.node), None)
+                if pair is not None:
+                    yield pair
+
+
+def _switch(nic: PortPlan) -> str:
+    return nic.peer.partition(":")[0]

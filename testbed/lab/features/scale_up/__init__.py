@@ -1,0 +1,1 @@
+"""Scale-up domains: the links of GPUs beside the fabric, as times alone or with packets."""

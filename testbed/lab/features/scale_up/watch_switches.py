@@ -1,0 +1,31 @@
+"""Whether the switches of a lab's scale-up domains run, and how one that does not is brought back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.daemons.switchd.client import DomainSwitch
+from testbed.lab.core.plan.operations import LabPlan
+
+DIRECTORY_NAME = ".scale-up"
+"""In the lab's run directory; no node can have this name."""
+
+
+def domain_switch(run: Path, domain: str) -> DomainSwitch:
+    """The switch of a domain of the lab with this run directory, running or not."""
+    return DomainSwitch(run_directory=run / DIRECTORY_NAME / domain)
+
+
+def dead_domains(plan: LabPlan, run: Path) -> list[str]:
+    """The domains whose switch does not run; none for a lab without packets."""
+    return [domain.name for domain in plan.scale_up_domains if not domain_switch(run, domain.name).is_running()]
+
+
+def dead_line(domain: str) -> str:
+    """Say that a domain's switch is dead."""
+    return f"scale-up domain {domain}: its switch does not run"
+
+
+def revival_hint(domain: str) -> str:
+    """How to bring the switch of a dead domain back."""
+    return f"`testbed link up {domain}:planes` starts it again"

@@ -1,0 +1,1 @@
+"""Storage targets: nodes that serve their medium to hosts."""

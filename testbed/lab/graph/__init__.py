@@ -1,0 +1,7 @@
+"""Pictures of a lab: HTML to look at, dot and mermaid for other tools."""
+
+from testbed.lab.graph.dot import render_dot
+from testbed.lab.graph.mermaid import render_mermaid
+from testbed.lab.graph.page import render_html
+
+__all__ = ["render_dot", "render_html", "render_mermaid"]

@@ -1,0 +1,246 @@
+"""The picture as one HTML file: SVG drawn here, the style and script beside this file, the lab as JSON for the script.
+
+The file needs no network. Without scripts the picture is still there, with every host group closed; networks can be
+left out without them, too, as that is the style's doing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from testbed.base.units import Rate
+from testbed.lab.core.fabric import Sizing, measure_sizing
+from testbed.lab.core.fabric.sizing import seen_for_sizing
+from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Link, NodeKind
+from testbed.lab.core.model.link_condition import LinkCondition
+from testbed.lab.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
+from testbed.lab.graph.layers import Layer, group_layers, lay_out_layers, layers_of
+from testbed.lab.graph.layout import Layout, lay_out
+from testbed.lab.graph.management import pictured, sized, special_names
+from testbed.lab.graph.scale_up import SCALE_UP, described_domains, domain_scales, with_domains
+from testbed.lab.graph.svg import colour_class, draw_svg, state_class
+
+
+def render_html(
+    lab: Lab,
+    *,
+    status: Mapping[str, str] | None = None,
+    k: float | None = None,
+    conditions: Mapping[str, LinkCondition] | None = None,
+) -> str:
+    """A page that shows `lab`, to open in a browser.
+
+    `k` is the time scale of a lab that is deployed; without it that of the file, if it has one.
+    `status` maps nodes to states as `inspect` has them ("running", "degraded", ...); nodes it does not
+    name get no mark. `conditions` are those of links by their lower ends ("node:interface"): links that
+    are down, or otherwise not as declared, are drawn so, and listed.
+    """
+    status, k, conditions = status or {}, k or lab.scale.time, conditions or {}
+    written, whole = lab, with_domains(lab)
+    lab = pictured(whole)
+    layers = layers_of(lab)
+    grouping = group_layers(lab, layers) if layers else group_lab(lab)
+    layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
+    measured = [Measured.of_layer(written, whole, one, k) for one in layers] or [Measured.of(lab)]
+    here = files(__package__)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
+    return template.render(
+        lab=lab,
+        css=Markup((here / "page.css").read_text(encoding="utf-8")),
+        js=Markup((here / "page.js").read_text(encoding="utf-8")),
+        svg=Markup(draw_svg(lab, grouping, layout, status, conditions)),
+        data=Markup(_script_json(_data(lab, whole, grouping, layout, layers, status, conditions))),
+        rails=[
+            (rail, colour_class(rail)) for rail in sorted({rail for has in grouping.rails.values() for rail in has})
+        ],
+        alone=network_alone(lab),
+        layers=layers,
+        figures=_figures(measured[0].sizing, written),
+        measured=measured,
+        trays=len(layout.trays),
+        states=sorted({(state_class(state), state) for state in status.values()}, key=_by_severity),
+        troubled=[
+            (f"{link.a} – {link.b}", conditions[str(link.a)])
+            for link in lab.links
+            if str(link.a) in conditions and not conditions[str(link.a)].as_declared
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The figures of one network as the side panel shows them. `layer` is None where there is but one network."""
+
+    layer: Layer | None
+    sizing: Sizing
+    oversubscription: Mapping[str, str]
+    paths: Sequence[tuple[str, str]]
+    bisection: str
+    told: str = ""
+    """Takes the place of `counted` where there is something else to count."""
+    scales: Sequence[tuple[str, str, str]] = ()
+    """What is there in the real system and in the lab: a name, and both values."""
+    k: str = ""
+    """The time scale between the two, where it is known."""
+
+    @property
+    def counted(self) -> str:
+        """How many hosts, NICs and links there are."""
+        sizing = self.sizing
+        if self.told:
+            return self.told
+        if self.layer is not None and self.layer.seen.design == OUT_OF_BAND:
+            return f"{sizing.hosts:,} nodes, {sizing.links:,} links"
+        if self.layer is not None and self.layer.number:
+            nics = f"{sizing.nics:,} NIC ports"
+        else:
+            nics = f"{sizing.gpus:,} {'GPUs' if self.layer is None or self.layer.seen.design else 'NICs'}"
+        targets = f"{sizing.targets:,} storage target{'s' if sizing.targets > 1 else ''}, " if sizing.targets else ""
+        return f"{sizing.hosts:,} hosts, {targets}{nics}, {sizing.links:,} links"
+
+    @classmethod
+    def of_layer(cls, written: Lab, whole: Lab, layer: Layer, k: float | None) -> Measured:
+        """The figures of one layer of a lab as it is `written`; `whole` has its scale-up domains, too."""
+        if layer.name != SCALE_UP:
+            return cls.of(sized(seen_for_sizing(whole, layer.name)), layer)
+        hosts = replace(layer.seen, nodes=layer.seen.hosts, links=())  # planes have no tiers and no paths
+        return replace(
+            cls.of(hosts, layer),
+            told=described_domains(written),
+            scales=domain_scales(written, k),
+            k="" if k is None else f"k = {k:,g}",
+        )
+
+    @classmethod
+    def of(cls, lab: Lab, layer: Layer | None = None) -> Measured:
+        sizing = measure_sizing(lab)
+        return cls(
+            layer=layer,
+            sizing=sizing,
+            oversubscription={role.role: _ratio(role.oversubscription) for role in sizing.roles},
+            paths=[(path.relation.value, _span(path.fewest, path.most)) for path in sizing.paths],
+            bisection=_bisection(sizing),
+        )
+
+
+def _by_severity(state: tuple[str, str]) -> tuple[int, str]:
+    return ("ok", "warn", "bad").index(state[0]), state[1]
+
+
+def _figures(sizing: Sizing, lab: Lab) -> list[tuple[str, str]]:
+    if lab.design == OUT_OF_BAND:
+        return [(f"{sizing.hosts:,}", "nodes"), (f"{sizing.links:,}", "links")]
+    if lab.links and all(link.network != BACKEND for link in lab.links):
+        nics = (f"{sizing.nics:,}", "NIC ports")
+    else:
+        nics = (f"{sizing.gpus:,}", "GPUs" if lab.design else "NICs")
+    figures = [nics, (f"{len(lab.hosts):,}", "hosts")]
+    figures.append((f"{len(lab.switches):,}", "switches"))
+    figures.append((f"{len(lab.links):,}", "links"))
+    return figures
+
+
+def _ratio(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.3g} : 1"
+
+
+def _span(fewest: int, most: int) -> str:
+    return f"{fewest:,}" if fewest == most else f"{fewest:,} – {most:,}"
+
+
+def _bisection(sizing: Sizing) -> str:
+    if sizing.bisection is None:
+        return ""
+    bisection = sizing.bisection
+    share = f"{bisection.share * 100:.3g} % of what NICs can send"
+    return f"{Rate(bisection.bandwidth_bps)} between {bisection.between}, {share}"
+
+
+class _Table:
+    """Strings that occur many times, kept once; links refer to them by number."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+def _data(
+    lab: Lab,
+    whole: Lab,
+    grouping: Grouping,
+    layout: Layout,
+    layers: Sequence[Layer],
+    status: Mapping[str, str],
+    conditions: Mapping[str, LinkCondition],
+) -> dict[str, object]:
+    """Return what the script knows of the lab; `page.js` names the columns. Where there are several networks, nodes and
+    links have one column more, the number of theirs: -1 for a host. Rails are those of the back end then."""
+    numbered = {layer.name: layer.number for layer in layers}
+    numbers = {node.name: position for position, node in enumerate(lab.nodes)}
+    trays = {host.name: tray.number for tray in layout.trays for host in tray.group.hosts}
+    named = {node.name: ROUTER_NAME for node in lab.nodes if node.kind is NodeKind.ROUTER} | special_names(whole)
+    interfaces, properties = _Table(), _Table()
+    links = [
+        [
+            numbers[link.a.node],
+            interfaces.number(link.a.interface),
+            numbers[link.b.node],
+            interfaces.number(link.b.interface),
+            link.rail if not layers or link.network == BACKEND else 0,
+            properties.number(_properties(link, conditions.get(str(link.a)))),
+            (conditions[str(link.a)].rate if str(link.a) in conditions else link.rate).bps // 1_000_000,
+            *((numbered[link.network],) if layers else ()),
+        ]
+        for link in lab.links
+    ]
+    nodes = [
+        [
+            node.name,
+            int(grouping.tiers[node.name]),
+            trays.get(node.name, -1),
+            status.get(node.name, ""),
+            node.place.pod if node.place else 0,
+            node.place.segment if node.place else 0,
+            list(grouping.rails.get(node.name, ())),
+            dict(node.labels),
+            *((-1 if node.kind is NodeKind.HOST else numbered.get(node.network, 0),) if layers else ()),
+        ]
+        for node in lab.nodes
+    ]
+    return {
+        "nodes": nodes,
+        "links": links,
+        "interfaces": list(interfaces.numbers),
+        "properties": list(properties.numbers),
+        "tiers": [
+            LEAF_NAME if tier is Tier.RAIL and network_alone(lab) else TIER_NAMES[tier] for tier in sorted(TIER_NAMES)
+        ],
+        **({"named": named} if named else {}),
+        **({"rail": "NIC port"} if network_alone(lab) else {}),
+        **({"leaf": LEAF_NAME, "networks": {layer.number: layer.name for layer in layers}} if layers else {}),
+    }
+
+
+def _properties(link: Link, condition: LinkCondition | None) -> str:
+    """What the side panel says of a link, in parts."""
+    parts = [str(link.rate), f"MTU {link.mtu_bytes}", *([f"delay {link.delay.value}"] if link.delay else [])]
+    if condition is not None and not condition.as_declared:
+        if condition.rate != link.rate:
+            parts[0] = f"{condition.rate} (declared {link.rate})"
+        parts.insert(0, "not as declared" if condition.up else "down")
+    return "|".join(parts)
+
+
+def _script_json(data: object) -> str:
+    """JSON that cannot end the `<script>` element it stands in (HTML, "restrictions for contents of script")."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

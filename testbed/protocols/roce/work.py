@@ -1,0 +1,242 @@
+"""Work requests: what a user posts to a queue pair, and how it ended.
+
+Source: InfiniBand Architecture Specification, volume 1, release 1.4, section 10.7 (work requests) and 10.10.3 (the
+status of completions; numbers as in `ibv_wc_status` of libibverbs).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from typing import Final
+
+from testbed.protocols.errors import UsageError
+from testbed.protocols.roce.packets.opcodes import Operation
+
+LONGEST_MESSAGE: Final = 1 << 31
+"""Bytes (section 9.7.7)."""
+ATOMIC_BYTES: Final = 8
+Buffer = bytes | bytearray | memoryview
+
+
+class WorkStatus(IntEnum):
+    """How a work request ended."""
+
+    SUCCESS = 0
+    LOCAL_LENGTH_ERROR = 1
+    """A receive was too short for its message, or a message too long for its queue pair."""
+    LOCAL_QP_OPERATION_ERROR = 2
+    FLUSHED = 5
+    """The queue pair is in an error; this request was not executed, or not known to be."""
+    REMOTE_INVALID_REQUEST = 9
+    REMOTE_ACCESS_ERROR = 10
+    REMOTE_OPERATION_ERROR = 11
+    RETRY_EXCEEDED = 12
+    """The peer did not answer, however often it was asked."""
+    RNR_RETRY_EXCEEDED = 13
+    """The peer had no receive posted, however often it was asked."""
+
+
+class RemoteBuffer:
+    """A place in the registered memory of a peer."""
+
+    __slots__ = ("rkey", "virtual_address")
+
+    def __init__(self, virtual_address: int, rkey: int) -> None:
+        self.virtual_address: Final[int] = virtual_address
+        """64 bits."""
+        self.rkey: Final[int] = rkey
+        """32 bits."""
+
+
+def byte_view(buffer: Buffer) -> memoryview:
+    """A buffer as a row of bytes. Raises `UsageError` if it has gaps, or is longer than a message may be."""
+    view = memoryview(buffer)
+    if not view.contiguous:
+        raise UsageError("the memory of a work request must be contiguous")
+    view = view.cast("B")
+    if len(view) > LONGEST_MESSAGE:
+        raise UsageError(f"a message has at most {LONGEST_MESSAGE} bytes, not {len(view)}")
+    return view
+
+
+def writable_view(buffer: Buffer) -> memoryview:
+    """A buffer that something arrives in, as a row of bytes. Raises `UsageError`."""
+    view = byte_view(buffer)
+    if view.readonly:
+        raise UsageError("what is received or read needs a buffer that can be written")
+    return view
+
+
+def _atomic_view(buffer: Buffer) -> memoryview:
+    view = writable_view(buffer)
+    if len(view) != ATOMIC_BYTES:
+        raise UsageError(f"an atomic operation fetches {ATOMIC_BYTES} bytes, not {len(view)}")
+    return view
+
+
+class WorkRequest:
+    """A request of a send queue. The methods of `QueuePair` make it; it has ended when `status` is not None."""
+
+    __slots__ = (
+        "compare",
+        "context",
+        "data",
+        "error",
+        "fence",
+        "finished_ns",
+        "first",
+        "has_response",
+        "immediate",
+        "invalidate",
+        "operation",
+        "original",
+        "packets",
+        "posted_ns",
+        "received",
+        "remote",
+        "remote_ip",
+        "remote_qkey",
+        "remote_qpn",
+        "status",
+        "successor",
+        "swap_or_add",
+    )
+
+    def __init__(
+        self,
+        operation: Operation,
+        data: memoryview,
+        remote: RemoteBuffer | None,
+        context: object,
+    ) -> None:
+        self.operation: Final[Operation] = operation
+        self.has_response: Final[bool] = operation >= Operation.READ_REQUEST
+        """It ends with data of the peer, not with an acknowledgement."""
+        self.data: Final[memoryview] = data
+        """What is sent or written, or where what is read arrives."""
+        self.remote: Final[RemoteBuffer | None] = remote
+        self.context: Final[object] = context
+        """Whatever its user wants back with it."""
+        self.immediate: int | None = None
+        self.invalidate: int | None = None
+        """An rkey of the peer's that is invalid once the message has arrived."""
+        self.swap_or_add: int = 0
+        self.compare: int = 0
+        self.fence: bool = False
+        """It begins when the READs and atomic operations before it have ended (section 10.8.3.3)."""
+        self.status: WorkStatus | None = None
+        self.error: str = ""
+        """Why, where `status` does not say enough."""
+        self.original: int = 0
+        """Of an atomic operation: the value that it found."""
+        self.posted_ns: int = 0
+        self.finished_ns: int = 0
+        # Of a datagram: whom it is for.
+        self.remote_ip: str = ""
+        self.remote_qpn: int = 0
+        self.remote_qkey: int = 0
+        # Of the requester: which packets it has, by their number in the life of the queue pair; the next request.
+        self.first: int = 0
+        self.packets: int = 1
+        self.successor: WorkRequest | None = None
+        self.received: int = 0
+        """Packets of its response that have arrived without a gap."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status is WorkStatus.SUCCESS
+
+    @property
+    def length(self) -> int:
+        """Bytes of its message."""
+        return len(self.data)
+
+    @property
+    def end(self) -> int:
+        """The number of the packet after its last."""
+        return self.first + self.packets
+
+
+def send_request(
+    data: Buffer, *, immediate: int | None = None, invalidate: int | None = None, context: object = None
+) -> WorkRequest:
+    """A SEND, with immediate data or an rkey to invalidate or neither. Raises `UsageError`, as all of these do."""
+    if immediate is not None and invalidate is not None:
+        raise UsageError("a SEND has immediate data or an rkey to invalidate, not both")
+    request = WorkRequest(Operation.SEND, byte_view(data), None, context)
+    request.immediate = immediate
+    request.invalidate = invalidate
+    return request
+
+
+def write_request(
+    data: Buffer, remote: RemoteBuffer, *, immediate: int | None = None, context: object = None
+) -> WorkRequest:
+    """An RDMA WRITE, perhaps with immediate data."""
+    request = WorkRequest(Operation.WRITE, byte_view(data), remote, context)
+    request.immediate = immediate
+    return request
+
+
+def read_request(into: Buffer, remote: RemoteBuffer, *, context: object = None) -> WorkRequest:
+    """An RDMA READ."""
+    return WorkRequest(Operation.READ_REQUEST, writable_view(into), remote, context)
+
+
+def compare_swap_request(
+    into: Buffer, remote: RemoteBuffer, values: tuple[int, int], *, context: object = None
+) -> WorkRequest:
+    """Writes the second value where the first one is found; what was found goes to `into`."""
+    request = WorkRequest(Operation.COMPARE_SWAP, _atomic_view(into), remote, context)
+    request.compare, request.swap_or_add = values
+    return request
+
+
+def fetch_add_request(into: Buffer, remote: RemoteBuffer, add: int, *, context: object = None) -> WorkRequest:
+    """Adds; what was found goes to `into`."""
+    request = WorkRequest(Operation.FETCH_ADD, _atomic_view(into), remote, context)
+    request.swap_or_add = add
+    return request
+
+
+class ReceiveRequest:
+    """A request of a receive queue: room for one message. It has ended when `status` is not None."""
+
+    __slots__ = (
+        "buffer",
+        "context",
+        "error",
+        "finished_ns",
+        "immediate",
+        "invalidated_rkey",
+        "length",
+        "operation",
+        "source_ip",
+        "source_qpn",
+        "status",
+    )
+
+    def __init__(self, buffer: memoryview, context: object) -> None:
+        self.buffer: Final[memoryview] = buffer
+        self.context: Final[object] = context
+        self.status: WorkStatus | None = None
+        self.error: str = ""
+        self.length: int = 0
+        """Bytes of the message."""
+        self.operation: Operation = Operation.SEND
+        """SEND, or WRITE for one with immediate data, which has touched another buffer than this one's."""
+        self.immediate: int | None = None
+        self.invalidated_rkey: int | None = None
+        self.finished_ns: int = 0
+        self.source_ip: str = ""
+        self.source_qpn: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.status is WorkStatus.SUCCESS
+
+
+Completion = WorkRequest | ReceiveRequest
+CompletionQueue = deque[Completion]
+"""Requests that have ended, oldest first."""

@@ -1,0 +1,590 @@
+"""A GPU's end of a scale-up domain, as a worker uses it: memory windows, and operations on those of its peers.
+
+    with Endpoints(library) as endpoints:
+        a = endpoints.add(Gpu(...)); b = endpoints.add(Gpu(...))     # of the GPUs of this process
+        window = b.export(buffer); window.authorise(0)
+        handle = a.write(window.reference(), data)                   # at b's memory
+        endpoints.run(1.0)                                           # serve all of them
+        for done in a.completions(): ...
+
+Nothing happens but in `Endpoints.run`: what a GPU's peers ask of it is answered there, too. `Endpoints.wait` runs until
+one operation is done and raises what went wrong with it. A buffer must stay where it is until its operation is done,
+or its window withdrawn; the objects here keep a reference to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple
+
+from testbed.protocols.errors import UsageError
+from testbed.protocols.scale_up.ctlos import GONE
+from testbed.protocols.scale_up.domain import binding
+from testbed.protocols.scale_up.domain.errors import ScaleUpError, error_of
+from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings, plane_links
+from testbed.protocols.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
+from testbed.protocols.scale_up.domain.presence import connect_end
+from testbed.protocols.scale_up.frames import ControlFrame, encode_frame
+
+READ, WRITE, ATOMIC = 1, 2, 4
+ALL_RIGHTS: Final = READ | WRITE | ATOMIC
+KEYS: Final = 1 << 16
+ELEMENT_BYTES: Final = 4
+KNOWN_WITHIN_S: Final = 5.0
+_NEVER: Final = (1 << 64) - 1
+
+
+class Kind(enum.IntEnum):
+    """`enum operation_kind` (endpoint.h)."""
+
+    READ = 1
+    WRITE = 2
+    WRITE_FULL = 3
+    ADD = 4
+    CAS = 5
+    MESSAGE = 6
+    FENCE = 7
+    ARRIVED = 8
+    """Not an operation: a window has what it was to wait for. The handle is the window's number."""
+    MULTICAST = 9
+    REDUCE = 10
+    JOIN = 11
+
+
+class Element(enum.IntEnum):
+    """`enum element` (transactions.h): what a switch adds up, 4 bytes each."""
+
+    INT32 = 1
+    """Modulo 2^32."""
+    FLOAT32 = 2
+    """IEEE 754 binary32, in the order in which the GPUs answer."""
+
+
+class Spray(enum.IntEnum):
+    """`enum spray` (endpoint.h): which plane a transaction takes. In a region of `coarse` x 256 bytes all take one."""
+
+    WEIGHTED = 0
+    """Planes in turn, each as often as the rate of its link says."""
+    EQUAL = 1
+    """Planes in turn: the slowest holds up the others."""
+    PINNED = 2
+    """By the window and the 2 MiB of it: what is for a plane that is down waits until it is back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU of a domain and its interfaces, one to each plane."""
+
+    gpu: int
+    """Its number in the domain, from 0."""
+    gpus: int
+    interfaces: Sequence[str]
+    addresses: Sequence[tuple[bytes, bytes]]
+    """The Ethernet addresses of each interface and of its peer."""
+    link: LinkSettings
+    plane_rates_bps: Sequence[int] = ()
+    """The rates of each plane's link, per direction; (): all have that of `link`."""
+    request_vc: int = 0
+    response_vc: int = 1
+    timeout_s: float = 5.0
+    """Of a transaction that was sent."""
+    spray: Spray = Spray.WEIGHTED
+    peer_window: int = 0
+    """Transactions of a plane and peer without an answer, at most; 0: as many as there are tags. With virtual output
+    queues in the switch, what is on its way to one peer then leaves room in the buffers for what goes to others."""
+    outstanding: int = binding.TAGS
+    """Transactions without an answer, at most 2,048."""
+
+    switch: str = ""
+    """The run directory of the domain's switch, which learns there at once when the end's process dies; "": it learns
+    that by the silence of the links alone."""
+
+    @property
+    def largest_message(self) -> int:
+        """In bytes: the payload of a frame."""
+        return self.link.coarse * binding.REGION_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReference:
+    """What a peer needs to reach a window: it is imported by having this."""
+
+    gpu: int
+    number: int
+    key: int
+    size: int
+
+    def address(self, offset: int, size: int) -> int:
+        """Raises `UsageError` for what is outside."""
+        if offset < 0 or size < 1 or offset + size > self.size:
+            raise UsageError(f"bytes {offset} to {offset + size} of a window of {self.size}")
+        return self.number << 51 | self.key << 35 | offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """GPUs whose memory the switch writes and adds up as one: a multicast object of NVLink.
+
+    Each member lends it memory of `size` bytes at one address, which `window` and `key` make, and joins.
+    """
+
+    number: int
+    """Of at most `binding.GROUPS`."""
+    members: int
+    """How many there are."""
+    window: int
+    """Its number at every member, at most 63. Windows of `Endpoint.export` take the lowest that are free."""
+    key: int
+    size: int
+
+    def address(self, offset: int, size: int) -> int:
+        """Raises `UsageError` for what is outside, or not in whole elements."""
+        if offset % ELEMENT_BYTES or size % ELEMENT_BYTES:
+            raise UsageError(f"{size} bytes at {offset} of a group are no whole elements of {ELEMENT_BYTES}")
+        return WindowReference(gpu=0, number=self.window, key=self.key, size=self.size).address(offset, size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """An operation that is done, well or not. Times are CLOCK_MONOTONIC."""
+
+    handle: int
+    kind: Kind
+    size: int
+    begun_ns: int
+    ended_ns: int
+    result: int
+    """Of an atomic: what was there before."""
+    error: ScaleUpError | None
+
+
+@dataclass(slots=True)
+class Window:
+    """Memory of a GPU that its peers may reach. Nobody may until they are authorised."""
+
+    _endpoint: Endpoint
+    number: int
+    key: int
+    size: int
+
+    def reference(self) -> WindowReference:
+        return WindowReference(gpu=self._endpoint.gpu, number=self.number, key=self.key, size=self.size)
+
+    def authorise(self, peer: int, may: bool = True) -> None:
+        """Let a GPU of the domain reach this window, or no longer."""
+        if self._endpoint.native.endpoint_authorise(self._endpoint.handle, self.number, peer, may):
+            raise UsageError(f"there is no GPU {peer} or no window any more")
+
+    def await_bytes(self, size: int) -> None:
+        """Have a completion of the kind `ARRIVED` when peers have written the first `size` bytes, whose handle is this
+        window's `number`. Nothing is told of bytes that are written in parts of less than a transaction."""
+        if not self._endpoint.native.endpoint_await(self._endpoint.handle, self.number, size):
+            raise UsageError(f"the window cannot wait for {size} bytes")
+
+    def withdraw(self) -> None:
+        """Nobody reaches it any more."""
+        self._endpoint.withdraw(self.number)
+
+
+class _Memory(NamedTuple):
+    held: Any
+    """What keeps it where it is."""
+    address: int
+    size: int
+
+
+def _memory(buffer: Any, *, written: bool) -> _Memory:
+    view = memoryview(buffer).cast("B")
+    if written and view.readonly:
+        raise UsageError("the buffer cannot be written")
+    if not view.nbytes:
+        raise UsageError("the buffer is empty")
+    if type(buffer) is bytes:
+        return _Memory(buffer, ctypes.cast(ctypes.c_char_p(buffer), ctypes.c_void_p).value or 0, view.nbytes)
+    if view.readonly:
+        held: Any = (ctypes.c_char * view.nbytes).from_buffer_copy(view)
+    else:
+        held = (ctypes.c_char * view.nbytes).from_buffer(view)
+    return _Memory(held, ctypes.addressof(held), view.nbytes)
+
+
+class Endpoint:
+    """Made by `Endpoints.add`. Operations return a handle, and raise `UsageError` for what cannot be asked."""
+
+    def __init__(self, native: Any, gpu: Gpu) -> None:
+        """Opens sockets in the network namespace that the calling thread is in. Raises `OSError`, `UsageError`; the
+        former with EBUSY where another program has this GPU."""
+        link, planes = gpu.link, len(gpu.interfaces)
+        if not 1 <= planes <= binding.PLANES or len(gpu.addresses) != planes:
+            raise UsageError(f"{planes} interfaces: 1 to {binding.PLANES}, with the addresses of each")
+        self.native = native
+        self.gpu = gpu.gpu
+        self.handle = 0
+        self.settings = gpu
+        self._kept: dict[int, Any] = {}
+        self._exported: dict[int, Any] = {}
+        self._sockets: list[socket.socket] = []
+        self._rings: list[int | None] = []
+        self._pause_sockets: list[socket.socket] = []
+        self._lost = 0
+        by_plane = plane_links(link, planes, gpu.plane_rates_bps)
+        config = binding.EndpointConfig(
+            timeout_ns=int(gpu.timeout_s * 1e9),
+            gpu=gpu.gpu,
+            gpus=gpu.gpus,
+            planes=planes,
+            request_vc=gpu.request_vc,
+            response_vc=gpu.response_vc,
+            coarse=link.coarse,
+            outstanding=gpu.outstanding,
+            frames=max(item.pool_frames(planes) for item in by_plane) + 512,
+            frame_bytes=link.frame_bytes,
+            spray=gpu.spray,
+            peer_window=gpu.peer_window,
+        )
+        links = (binding.LinkConfig * planes)(
+            *(item.native(*addresses) for item, addresses in zip(by_plane, gpu.addresses, strict=True))
+        )
+        self._claim = claim_gpu(gpu.interfaces[0])
+        self._presence = connect_end(gpu.switch, gpu.gpu) if gpu.switch else None
+        try:
+            for interface in gpu.interfaces:
+                self._sockets.append(open_socket(interface))
+                if link.flow_control is FlowControl.PFC:
+                    self._pause_sockets.append(open_socket(interface, PFC_ETHERTYPE))
+            self._rings = self._open_rings(link)
+            self.handle = native.endpoint_new(config, links, time.monotonic_ns()) or 0
+            if not self.handle:
+                raise UsageError("the endpoint's settings are out of range")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give everything back, and tell the switch: it gives requests back, and takes the next end for another."""
+        if self.handle:
+            self.native.endpoint_free(self.handle)
+            for item, (own, peer) in zip(self._sockets, self.settings.addresses, strict=True):
+                with contextlib.suppress(OSError):
+                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
+        self.handle = 0
+        if self._presence is not None:
+            self._presence.close()
+        for ring in self._rings:
+            self.native.packet_ring_free(ring)
+        self._rings = []
+        if self._sockets:
+            with ThreadPoolExecutor(2 * len(self._sockets)) as threads:  # the kernel waits at the end of each
+                for item in (*self._sockets, *self._pause_sockets):
+                    threads.submit(item.close)
+        self._claim.close()
+        self._kept.clear()
+        self._exported.clear()
+
+    def _open_rings(self, link: LinkSettings) -> list[int | None]:
+        """A ring for each socket; None where there is none. All at once, for each waits for the kernel."""
+        frames = link.ring_frames
+        if not frames:
+            return [None] * len(self._sockets)
+        with ThreadPoolExecutor(len(self._sockets)) as threads:
+            return list(
+                threads.map(
+                    lambda item: self.native.packet_ring_new(item.fileno(), frames, link.frame_bytes), self._sockets
+                )
+            )
+
+    def descriptors(self) -> tuple[Any, Any, Any]:
+        """Those of the planes' sockets, these sockets' rings, and the descriptors of those for PFC frames."""
+        planes = len(self._sockets)
+        pauses = [item.fileno() for item in self._pause_sockets] or [-1] * planes
+        return (
+            (ctypes.c_int * planes)(*(item.fileno() for item in self._sockets)),
+            (ctypes.c_void_p * planes)(*self._rings),
+            (ctypes.c_int * planes)(*pauses),
+        )
+
+    # --- memory --------------------------------------------------------------------------------------
+
+    def export(self, buffer: Any, rights: int = ALL_RIGHTS) -> Window:
+        """Make a buffer that can be written (a bytearray, an array, an mmap) a window, with a random key."""
+        memory = _memory(buffer, written=True)
+        key = secrets.randbelow(KEYS)
+        number = self.native.endpoint_export(self.handle, memory.address, memory.size, key, rights)
+        if number < 0:
+            raise UsageError("the endpoint has no window left")
+        self._exported[number] = memory.held
+        return Window(self, number, key, memory.size)
+
+    def withdraw(self, number: int) -> None:
+        """Nobody reaches the window of this number any more."""
+        self.native.endpoint_withdraw(self.handle, number)
+        self._exported.pop(number, None)
+
+    def lend(self, group: Group, buffer: Any) -> Window:
+        """Make a buffer the memory of this GPU in a group: the switch, and nobody else, may read and write it."""
+        memory = _memory(buffer, written=True)
+        number = self.native.endpoint_export_at(
+            self.handle, group.window, memory.address, memory.size, group.key, READ | WRITE
+        )
+        if number < 0 or memory.size != group.size:
+            raise UsageError(f"the endpoint has a window {group.window} already, or not {group.size} bytes for it")
+        self._exported[number] = memory.held
+        window = Window(self, number, group.key, memory.size)
+        window.authorise(binding.SWITCH_ID)
+        return window
+
+    # --- operations ----------------------------------------------------------------------------------
+
+    # Requests travel on the GPU's `request_vc`, or on the VC that is named.
+
+    def read(self, window: WindowReference, buffer: Any, offset: int = 0, *, vc: int | None = None) -> int:
+        """Fill a buffer from a peer's window."""
+        memory = _memory(buffer, written=True)
+        return self._begin(Kind.READ, window.gpu, window.address(offset, memory.size), memory, vc=vc)
+
+    def write(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
+        """Write bytes to a peer's window. They must not change until it is done, but for what a view that cannot be
+        written shows, which is copied."""
+        memory = _memory(data, written=False)
+        return self._begin(Kind.WRITE, window.gpu, window.address(offset, memory.size), memory, vc=vc)
+
+    def write_full(self, window: WindowReference, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
+        """Write whole lines of 64 bytes, which need no byte enables."""
+        memory = _memory(data, written=False)
+        return self._begin(Kind.WRITE_FULL, window.gpu, window.address(offset, memory.size), memory, vc=vc)
+
+    def fetch_add(self, window: WindowReference, offset: int, value: int, size: int = 8) -> int:
+        """Add to an aligned number of 4 or 8 bytes; the result is what was there."""
+        return self._atomic(Kind.ADD, window, offset, size, (value, 0))
+
+    def compare_and_swap(self, window: WindowReference, offset: int, expected: int, value: int, size: int = 8) -> int:
+        """Write `value` where `expected` is there; the result is what was there."""
+        return self._atomic(Kind.CAS, window, offset, size, (expected, value))
+
+    def message(self, peer: int, data: bytes) -> int:
+        """Send a message of at most a frame's payload. Those of a GPU arrive in order."""
+        memory = _memory(data, written=False)
+        return self._begin(Kind.MESSAGE, peer, 0, memory)
+
+    def fence(self) -> int:
+        """What is asked for after this begins when all before it is done."""
+        return self._begin(Kind.FENCE, 0, 0, _Memory(None, 0, 0))
+
+    # Operations of the switch on the memory of all members of a group, this GPU's included. All must have joined.
+
+    def join(self, group: Group) -> int:
+        """Become a member of a group at the switch, by each plane."""
+        span = self.settings.link.coarse * binding.REGION_BYTES
+        numbers = (ctypes.c_uint64 * 2)(group.number, group.members)
+        return self._begin(Kind.JOIN, self.gpu, 0, _Memory(None, 0, len(self._sockets) * span), numbers)
+
+    def multicast_store(self, group: Group, data: Any, offset: int = 0, *, vc: int | None = None) -> int:
+        """Have bytes written to the memory of all members. It is done when all of them have it."""
+        memory = _memory(data, written=False)
+        numbers = (ctypes.c_uint64 * 2)(group.number, 0)
+        return self._begin(Kind.MULTICAST, self.gpu, group.address(offset, memory.size), memory, numbers, vc)
+
+    def load_reduce(
+        self, group: Group, buffer: Any, offset: int = 0, *, element: Element = Element.FLOAT32, vc: int | None = None
+    ) -> int:
+        """Fill a buffer with the sums, element by element, of what all members have there."""
+        memory = _memory(buffer, written=True)
+        numbers = (ctypes.c_uint64 * 2)(group.number, element)
+        return self._begin(Kind.REDUCE, self.gpu, group.address(offset, memory.size), memory, numbers, vc)
+
+    def _atomic(self, kind: Kind, window: WindowReference, offset: int, size: int, operands: tuple[int, int]) -> int:
+        if size not in (4, 8) or offset % size:
+            raise UsageError(f"an atomic has 4 or 8 bytes at a multiple of them, not {size} at {offset}")
+        numbers = (ctypes.c_uint64 * 2)(*(item & ((1 << 8 * size) - 1) for item in operands))
+        return self._begin(kind, window.gpu, window.address(offset, size), _Memory(numbers, 0, size), numbers)
+
+    def _begin(
+        self, kind: Kind, peer: int, remote: int, memory: _Memory, operands: Any = None, vc: int | None = None
+    ) -> int:
+        size, element = memory.size, memory.size if operands else 0
+        now = time.monotonic_ns()
+        handle = self.native.endpoint_begin(
+            *(self.handle, kind, peer, remote, memory.address, size, element, operands),
+            binding.VC_OF_REQUESTS if vc is None else vc,
+            now,
+        )
+        if not handle:
+            raise UsageError(
+                f"{kind.name.lower()} of {size} bytes at GPU {peer}: too many are under way, or out of range"
+            )
+        self._kept[handle] = memory.held
+        return int(handle)
+
+    # --- what comes back -----------------------------------------------------------------------------
+
+    def completions(self) -> Iterator[Done]:
+        """The operations that were done since the last call, as they ended."""
+        item = binding.Completion()
+        while self.native.endpoint_completion(self.handle, item):
+            if item.kind != Kind.ARRIVED:
+                self._kept.pop(item.handle, None)
+            yield Done(
+                handle=item.handle,
+                kind=Kind(item.kind),
+                size=item.bytes,
+                begun_ns=item.begun_ns,
+                ended_ns=item.ended_ns,
+                result=item.result,
+                error=error_of(item.outcome),
+            )
+
+    def messages(self) -> Iterator[tuple[int, bytes]]:
+        """What has come: from which GPU, and the bytes."""
+        size = self.settings.largest_message
+        data, source = ctypes.create_string_buffer(size), ctypes.c_uint32()
+        while (length := self.native.endpoint_message(self.handle, data, size, source)) >= 0:
+            yield source.value, data.raw[:length]
+
+    def cancel(self) -> None:
+        """Give up all operations; those that were sent may yet be carried out, while buffers must stay."""
+        self.native.endpoint_cancel(self.handle, time.monotonic_ns())
+
+    def planes_down(self) -> list[int]:
+        return [plane for plane in range(len(self._sockets)) if self.native.endpoint_plane_is_down(self.handle, plane)]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the switch knows that this end has started, on every plane that is not down.
+
+        What peers send before, to one who was this GPU earlier, is lost.
+        """
+        return bool(self.native.endpoint_is_known(self.handle))
+
+    def counters(self) -> dict[str, Any]:
+        """What was counted: of the endpoint, and by plane of its link and each VC."""
+        native, planes = self.native, range(len(self._sockets))
+        self._lost += sum(map(lost_frames, self._sockets))
+        return {
+            **binding.as_dict(native.endpoint_counted(self.handle).contents),
+            "socket_drops": self._lost,
+            "planes": [
+                {
+                    **binding.as_dict(native.endpoint_link_counters(self.handle, plane).contents),
+                    **binding.retry_counters(
+                        native.endpoint_retry_sender(self.handle, plane),
+                        native.endpoint_retry_receiver(self.handle, plane),
+                    ),
+                    "vcs": [
+                        binding.as_dict(native.endpoint_vc_counters(self.handle, plane, vc).contents)
+                        for vc in range(self.settings.link.vcs)
+                    ],
+                }
+                for plane in planes
+            ],
+        }
+
+    def latency_ns(self, share: float) -> int:
+        """That of transactions, from sent to answered; 0 where there were none."""
+        return int(self.native.histogram_quantile(self.native.endpoint_times(self.handle), share))
+
+    def latencies(self) -> dict[int, int]:
+        """Those of transactions: how many there were, by ns, which are the upper ends of steps of a histogram."""
+        return binding.counts_by_ns(self.native.endpoint_times(self.handle).contents)
+
+
+@dataclass(slots=True)
+class Endpoints:
+    """The endpoints of a process, served by one thread."""
+
+    library: Path
+    """The compiled library (`testbed.protocols.scale_up.domain.build.build`)."""
+    _native: Any = field(init=False)
+    _handle: int = field(init=False, default=0)
+    _endpoints: list[Endpoint] = field(init=False, default_factory=list)
+    _done: dict[tuple[int, int], Done] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._native = binding.load(self.library)
+        self._handle = self._native.endpoint_loop_new() or 0
+        if not self._handle:
+            raise MemoryError("no memory or descriptor to wait with")
+
+    def __enter__(self) -> Endpoints:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, gpu: Gpu) -> Endpoint:
+        """Open a GPU's end, with sockets in the namespace that the calling thread is in. Raises `OSError`."""
+        endpoint = Endpoint(self._native, gpu)
+        if error := self._native.endpoint_loop_add(self._handle, endpoint.handle, *endpoint.descriptors()):
+            endpoint.close()
+            raise OSError(error, "endpoint loop")
+        self._endpoints.append(endpoint)
+        self._native.endpoint_loop_run(self._handle, 0)  # the switch knows of it before its peers do
+        return endpoint
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Close a GPU's end. What it has under way is not done, and nobody is told here."""
+        self._endpoints.remove(endpoint)
+        self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+        endpoint.close()
+
+    def wait_known(self, endpoint: Endpoint, timeout_s: float = KNOWN_WITHIN_S) -> bool:
+        """Serve until `Endpoint.is_known`. False: it does not become so within the time."""
+        until_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+        while not self._native.endpoint_loop_run_known(self._handle, endpoint.handle, until_ns):
+            if time.monotonic_ns() >= until_ns:
+                return False
+        return True
+
+    def watch(self, descriptor: int) -> None:
+        """Have `run` return when this becomes readable. Raises `OSError`."""
+        if error := self._native.endpoint_loop_watch(self._handle, descriptor):
+            raise OSError(error, "endpoint loop")
+
+    def run(self, timeout_s: float | None = None) -> None:
+        """Serve until an operation is done, a message is there, a watched descriptor is readable, or time is over."""
+        self.run_until(None if timeout_s is None else time.monotonic_ns() + int(timeout_s * 1e9))
+
+    def run_until(self, until_ns: int | None) -> None:
+        """`run` until this time of CLOCK_MONOTONIC; None: for as long as it takes."""
+        self._native.endpoint_loop_run(self._handle, _NEVER if until_ns is None else until_ns)
+
+    def wait(self, endpoint: Endpoint, handle: int, timeout_s: float = 30.0) -> Done:
+        """Serve until this operation is done. Raises what went wrong with it, or `TimeoutError`.
+
+        What else is done meanwhile is kept for other calls of this, and not in `completions`.
+        """
+        deadline = time.monotonic() + timeout_s
+        key = (endpoint.gpu, handle)
+        while key not in self._done:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"operation {handle} of GPU {endpoint.gpu} is not done after {timeout_s:g} s")
+            self.run(left)
+            for item in self._endpoints:
+                self._done.update({(item.gpu, done.handle): done for done in item.completions()})
+        done = self._done.pop(key)
+        if done.error is not None:
+            raise done.error
+        return done
+
+    def close(self) -> None:
+        for endpoint in self._endpoints:
+            if self._handle:
+                self._native.endpoint_loop_remove(self._handle, endpoint.handle)
+            with contextlib.suppress(OSError):
+                endpoint.close()
+        self._endpoints.clear()
+        if self._handle:
+            self._native.endpoint_loop_free(self._handle)
+        self._handle = 0

@@ -1,0 +1,238 @@
+"""Frames of a scale-up link in the lab, to bytes and back.
+
+All have an Ethernet header, EtherType 0x88B6 (local experimental 2; two leaves that are one partner of a link group
+use it too, with a destination of their own, `OTHER_USERS`) and a frame check sequence of the lab's own at their end,
+for a veth has none. It is the CRC-32 of IEEE 802.3, 3.2.9 over all bytes before it. An inverted one says that the
+frame is poisoned: a station before this one has found it damaged, and it is passed on so that its last receiver drops
+it.
+
+    data       prefix 4, header of the transaction 8 or 16, payload, FCS 4
+    CC_Update  prefix 4, count 1, reserved 1, up to ten times {VC 5, reserved 7, S_CC 20}, zeros, FCS 4; 64 bytes in all
+    control    four times 8 bytes, each a CtlOS or zeros, lab time in ns 8, reserved 2, FCS 4; 60 bytes in all
+
+The prefix is {0x7, sequence number 20}, as in the preamble of a frame under LLR, and {LLR-eligible 1, `HeaderKind` 2,
+VC 5}; without LLR the sequence number is 0. A real port has the CtlOS between its bytes, and the layout of CC_Update
+is not public: both are the lab's own. `decode_` raises `DecodeError` and nothing else, whatever the bytes; `encode_`
+raises `UsageError` for what does not fit.
+"""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from typing import Final, NamedTuple
+
+from testbed.protocols.errors import DecodeError, truncated, unfit
+from testbed.protocols.scale_up.ctlos import CONTROL_CHARACTER, CTLOS_BYTES, VCS, Ctlos, decode_ctlos, encode_ctlos
+from testbed.protocols.scale_up.cyclic import CYCLE_MASK
+from testbed.protocols.scale_up.headers import (
+    Data,
+    Header,
+    HeaderKind,
+    decode_header,
+    encode_header,
+    header_bytes,
+    kind_of,
+)
+
+ETHERTYPE: Final = 0x88B6
+OTHER_USERS: Final = bytes.fromhex("0180c200000e")
+"""Destination of frames with the same EtherType that are not of a scale-up link (`testbed.daemons.lag`)."""
+ETHERNET_BYTES: Final = 14
+PREFIX_BYTES: Final = 4
+FCS_BYTES: Final = 4
+CONTROL_FRAME_BYTES: Final = 60
+CTLOS_SLOTS: Final = 4
+CC_UPDATE_BYTES: Final = 64
+CC_UPDATE_COUNTS: Final = 10
+LEAST_BYTES: Final = ETHERNET_BYTES + PREFIX_BYTES + FCS_BYTES
+_PREFIX_NIBBLE: Final = 7
+_ELIGIBLE: Final = 0x80
+_TIME_AT: Final = ETHERNET_BYTES + CTLOS_SLOTS * CTLOS_BYTES
+_COUNTS_AT: Final = ETHERNET_BYTES + PREFIX_BYTES + 2
+_TYPE: Final = ETHERTYPE.to_bytes(2, "big")
+_ALL_ONES: Final = 0xFFFF_FFFF
+
+
+class FrameCheck(enum.IntEnum):
+    """What the FCS of a frame says."""
+
+    GOOD = 0
+    POISONED = 1
+    BAD = 2
+
+
+class Prefix(NamedTuple):
+    """The four bytes between the Ethernet header and the rest of a data frame or CC_Update."""
+
+    kind: HeaderKind
+    vc: int
+    """5 bits."""
+    sequence: int | None
+    """20 bits; None: not eligible for LLR."""
+
+
+class DataFrame(NamedTuple):
+    """A frame with a transaction, or several of one destination and VC."""
+
+    destination: bytes
+    """6 bytes."""
+    source: bytes
+    vc: int
+    header: Header
+    payload: bytes = b""
+    sequence: int | None = None
+    """20 bits; None: not eligible for LLR."""
+    check: FrameCheck = FrameCheck.GOOD
+
+
+class CcUpdateFrame(NamedTuple):
+    """CC_Update: the credits that the sender has consumed so far."""
+
+    destination: bytes
+    source: bytes
+    counts: tuple[tuple[int, int], ...]
+    """VC, and its counter S_CC of 20 bits; at most ten."""
+    sequence: int | None = None
+    check: FrameCheck = FrameCheck.GOOD
+
+
+class ControlFrame(NamedTuple):
+    """Control ordered sets in a frame of their own, which passes all others by in the lab."""
+
+    destination: bytes
+    source: bytes
+    items: tuple[Ctlos, ...]
+    """One to four."""
+    sent_ns: int
+    """When it was sent, in lab time, 64 bits."""
+    check: FrameCheck = FrameCheck.GOOD
+
+
+LinkFrame = DataFrame | CcUpdateFrame
+"""What has a prefix, and is numbered under LLR."""
+Frame = LinkFrame | ControlFrame
+
+
+def check_frame(data: Data) -> FrameCheck:
+    """Compare the FCS of a frame with its bytes. A frame of less than four bytes is bad."""
+    if len(data) < FCS_BYTES:
+        return FrameCheck.BAD
+    right = zlib.crc32(data[:-FCS_BYTES])
+    found = int.from_bytes(data[-FCS_BYTES:], "little")
+    if found == right:
+        return FrameCheck.GOOD
+    return FrameCheck.POISONED if found == right ^ _ALL_ONES else FrameCheck.BAD
+
+
+def seal(body: bytes, check: FrameCheck = FrameCheck.GOOD) -> bytes:
+    """A frame with its FCS: a right one, or that of a poisoned frame."""
+    if check is FrameCheck.BAD:
+        raise unfit(check, "nobody sends a frame that is bad")
+    value = zlib.crc32(body) ^ (_ALL_ONES if check is FrameCheck.POISONED else 0)
+    return body + value.to_bytes(FCS_BYTES, "little")
+
+
+def numbered(data: bytes, sequence: int) -> bytes:
+    """An encoded data frame or CC_Update, poisoned or not, with this sequence number, and its FCS made anew."""
+    word = (_PREFIX_NIBBLE << 20 | sequence).to_bytes(3, "big") + bytes([data[17] | _ELIGIBLE])
+    return seal(data[:ETHERNET_BYTES] + word + data[ETHERNET_BYTES + PREFIX_BYTES : -FCS_BYTES], check_frame(data))
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Raises `UsageError`."""
+    if len(frame.destination) != 6 or len(frame.source) != 6:
+        raise unfit(frame, "an address has 6 bytes")
+    match frame:
+        case DataFrame():
+            prefix = _encode_prefix(frame, Prefix(kind_of(frame.header), frame.vc, frame.sequence))
+            body = prefix + encode_header(frame.header) + frame.payload
+        case CcUpdateFrame():
+            body = _encode_prefix(frame, Prefix(HeaderKind.CC_UPDATE, 0, frame.sequence)) + _encode_counts(frame)
+        case ControlFrame():
+            if not 1 <= len(frame.items) <= CTLOS_SLOTS or not 0 <= frame.sent_ns < 1 << 64:
+                raise unfit(frame, "items or sent_ns")
+            sets = b"".join(map(encode_ctlos, frame.items)).ljust(CTLOS_SLOTS * CTLOS_BYTES, b"\0")
+            body = sets + frame.sent_ns.to_bytes(8, "big") + bytes(2)
+    return seal(frame.destination + frame.source + _TYPE + body, frame.check)
+
+
+def _encode_prefix(frame: LinkFrame, prefix: Prefix) -> bytes:
+    kind, vc, sequence = prefix
+    if not 0 <= vc < VCS or not 0 <= (sequence or 0) <= CYCLE_MASK:
+        raise unfit(frame, "vc or sequence")
+    flags = kind << 5 | vc | (0 if sequence is None else _ELIGIBLE)
+    return (_PREFIX_NIBBLE << 20 | (sequence or 0)).to_bytes(3, "big") + bytes([flags])
+
+
+def _encode_counts(frame: CcUpdateFrame) -> bytes:
+    if not 1 <= len(frame.counts) <= CC_UPDATE_COUNTS:
+        raise unfit(frame, "counts")
+    words = []
+    for vc, count in frame.counts:
+        if not 0 <= vc < VCS or not 0 <= count <= CYCLE_MASK:
+            raise unfit(frame, "counts")
+        words.append((vc << 27 | count).to_bytes(4, "big"))
+    return bytes([len(words), 0]) + b"".join(words).ljust(4 * CC_UPDATE_COUNTS, b"\0")
+
+
+def is_control(data: Data) -> bool:
+    """Whether a frame with the EtherType of scale-up links begins with a CtlOS."""
+    return len(data) > ETHERNET_BYTES and data[ETHERNET_BYTES] == CONTROL_CHARACTER
+
+
+def decode_prefix(data: Data) -> Prefix:
+    """The prefix of a data frame or CC_Update, whatever its FCS says. Raises `DecodeError`."""
+    if len(data) < LEAST_BYTES:
+        raise truncated("a frame of a scale-up link", LEAST_BYTES, len(data))
+    if data[12:14] != _TYPE:
+        raise DecodeError(12, f"EtherType {data[12]:02x}{data[13]:02x}")
+    word = int.from_bytes(data[14:17], "big")
+    flags = data[17]
+    if word >> 20 != _PREFIX_NIBBLE:
+        raise DecodeError(14, f"a frame begins with {word >> 20:#x}, neither a sequence number nor a CtlOS")
+    if not flags & _ELIGIBLE and word & CYCLE_MASK:
+        raise DecodeError(14, "a sequence number in a frame that is not eligible for LLR")
+    kind = HeaderKind(flags >> 5 & 3)
+    if kind is HeaderKind.CC_UPDATE and flags & 31:
+        raise DecodeError(17, "a CC_Update belongs to no VC")
+    return Prefix(kind, flags & 31, word & CYCLE_MASK if flags & _ELIGIBLE else None)
+
+
+def decode_frame(data: Data) -> Frame:
+    """Any frame with the EtherType of scale-up links, with what its FCS says. Raises `DecodeError`."""
+    if len(data) < LEAST_BYTES:
+        raise truncated("a frame of a scale-up link", LEAST_BYTES, len(data))
+    if data[12:14] == _TYPE and is_control(data):
+        return _decode_control(data)
+    kind, vc, sequence = decode_prefix(data)
+    destination, source, check = bytes(data[:6]), bytes(data[6:12]), check_frame(data)
+    if kind is HeaderKind.CC_UPDATE:
+        return CcUpdateFrame(destination, source, _decode_counts(data), sequence, check)
+    at = ETHERNET_BYTES + PREFIX_BYTES
+    header = decode_header(kind, data[:-FCS_BYTES], at)
+    payload = bytes(data[at + header_bytes(kind) : -FCS_BYTES])
+    return DataFrame(destination, source, vc, header, payload, sequence, check)
+
+
+def _decode_counts(data: Data) -> tuple[tuple[int, int], ...]:
+    if len(data) != CC_UPDATE_BYTES:
+        raise DecodeError(min(len(data), CC_UPDATE_BYTES), f"a CC_Update has {CC_UPDATE_BYTES} bytes, not {len(data)}")
+    count = data[_COUNTS_AT - 2]
+    if not 1 <= count <= CC_UPDATE_COUNTS:
+        raise DecodeError(_COUNTS_AT - 2, f"{count} counters in a CC_Update")
+    words = [int.from_bytes(data[at : at + 4], "big") for at in range(_COUNTS_AT, _COUNTS_AT + 4 * count, 4)]
+    return tuple((word >> 27, word & CYCLE_MASK) for word in words)
+
+
+def _decode_control(data: Data) -> ControlFrame:
+    if len(data) != CONTROL_FRAME_BYTES:
+        length = len(data)
+        raise DecodeError(min(length, CONTROL_FRAME_BYTES), f"a control frame has 60 bytes, not {length}")
+    items: list[Ctlos] = []
+    for at in range(ETHERNET_BYTES, _TIME_AT, CTLOS_BYTES):
+        if not any(data[at : at + CTLOS_BYTES]):
+            break
+        items.append(decode_ctlos(data, at))
+    sent_ns = int.from_bytes(data[_TIME_AT : _TIME_AT + 8], "big")
+    return ControlFrame(bytes(data[:6]), bytes(data[6:12]), tuple(items), sent_ns, check_frame(data))

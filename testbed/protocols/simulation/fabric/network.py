@@ -1,0 +1,152 @@
+"""The fabric as a whole: NICs by address, switches by name, lines and ports by name, under one clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+from random import Random
+from typing import Final
+
+from testbed.protocols.simulation.errors import ConfigurationError
+from testbed.protocols.simulation.events import Actor
+from testbed.protocols.simulation.fabric.nic import NicHost
+from testbed.protocols.simulation.fabric.port import OutputPort
+from testbed.protocols.simulation.fabric.settings import FabricPortSettings, SwitchSettings
+from testbed.protocols.simulation.fabric.switch import Arrivals, FabricSwitch, InputPort
+from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES
+from testbed.protocols.simulation.host import Endpoint
+from testbed.protocols.simulation.link import Line, LinkSettings
+from testbed.protocols.simulation.network import Network
+
+UET_PORT: Final = 4793
+"""The UDP port of UET (UE Specification 1.0, section 3.5.3), which switches hash where nothing else is said."""
+
+
+class FabricNetwork(Network):
+    """Hosts have IPv4 addresses, one for each NIC. `overhead_bytes` is what a datagram costs on the wire beside its
+    payload; `host` is what NICs are made of.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        *,
+        seed: int = 0,
+        overhead_bytes: int = WIRE_OVERHEAD_BYTES,
+        destination_port: int = UET_PORT,
+        host: type[NicHost] = NicHost,
+    ) -> None:
+        super().__init__((), seed=seed)
+        self.overhead_bytes = overhead_bytes
+        self.destination_port = destination_port
+        self.fabric_switches: dict[str, FabricSwitch] = {}
+        self.outputs: dict[str, OutputPort] = {}
+        """By the name of the line."""
+        self.inputs: dict[str, InputPort] = {}
+        """Of switches, by the name of the line that ends there."""
+        numbers = {endpoint.address: number for number, endpoint in enumerate(endpoints)}
+        if len(numbers) != len(endpoints):
+            raise ConfigurationError("two endpoints have the same address")
+        addresses = list(numbers)
+        self._packed = [IPv4Address(address).packed for address in addresses]
+        self.nics: dict[str, NicHost] = {}
+        self._nic_behind: dict[str, NicHost] = {}
+        for number, endpoint in enumerate(endpoints):
+            nic = host(number, endpoint, self.events, numbers, addresses, overhead_bytes)
+            self.hosts[endpoint.address] = self.nics[endpoint.address] = nic
+
+    # --- building ----------------------------------------------------------------------------------------
+
+    def add_fabric_switch(self, name: str, settings: SwitchSettings) -> FabricSwitch:
+        if name in self.fabric_switches or name in self.hosts:
+            raise ConfigurationError(f"there are two nodes named {name}")
+        random = Random(f"{self.seed} {name} flowlets")
+        switch = FabricSwitch(name, settings, self._packed, self.destination_port, random)
+        self.fabric_switches[name] = switch
+        return switch
+
+    def connect(
+        self,
+        name: str,
+        source: str,
+        target: str,
+        link: LinkSettings,
+        *,
+        out: FabricPortSettings,
+        into: FabricPortSettings,
+    ) -> OutputPort:
+        """One direction of a link: from the port with the classes `out` to the one with the classes `into`."""
+        if name in self.lines:
+            raise ConfigurationError(f"there are two lines {name}")
+        line = Line(name, link, self.events, self._input(name, target, into), Random(f"{self.seed} {name}"))
+        switch = self.fabric_switches.get(source)
+        buffer = None if switch is None else switch.buffer
+        port = OutputPort(
+            line,
+            out,
+            self.events,
+            Random(f"{self.seed} {name} ecn"),
+            buffer,
+            overhead_bytes=self.overhead_bytes,
+            last_hop=target in self.nics,
+        )
+        if switch is None:
+            nic = self.nics.get(source)
+            if nic is None:
+                raise ConfigurationError(f"there is no node {source}")
+            if nic.port is not None:
+                raise ConfigurationError(f"{source} has two ways out")
+            nic.port, nic.line, port.host = port, line, nic
+        self.lines[name] = line
+        self.outputs[name] = port
+        return port
+
+    def obey(self, name: str, reaction_ns: int) -> None:
+        """Have the port in front of line `name` obey the pauses that the line's end asks for, so long after it did."""
+        found = self.inputs.get(name)
+        if found is None:
+            return
+        port = self.outputs[name]
+        for account in found.accounts:
+            if account.xoff_bytes and any(queue.priority == account.priority for queue in port.queues):
+                account.pauses(port, port.line.delay_ns + reaction_ns)
+
+    def route(self, switch: str, destination: str, lines: Sequence[str]) -> None:
+        """The lines out of `switch` towards the NIC at `destination`; several are of equal cost."""
+        ports = tuple(self.outputs[name] for name in lines)
+        self.fabric_switches[switch].routes[self.nics[destination].number] = ports
+
+    def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
+        nic = self.nics.get(target)
+        if nic is not None:
+            nic.arrivals = Arrivals(settings)
+            self._nic_behind[name] = nic
+            return nic
+        if target not in self.fabric_switches:
+            raise ConfigurationError(f"there is no node {target}")
+        found = self.inputs[name] = InputPort(name, self.fabric_switches[target], settings, self.events)
+        return found
+
+    # --- looking -----------------------------------------------------------------------------------------
+
+    def in_flight(self) -> int:
+        """Packets on lines and in queues."""
+        return super().in_flight() + sum(port.waiting for port in self.outputs.values())
+
+    def nic_behind(self, line: str) -> NicHost:
+        """Return the NIC that a line leads to. Raises `KeyError` where it leads to a switch."""
+        return self._nic_behind[line]
+
+    def accounted(self) -> int:
+        """Datagrams of which it is known what became of them, or that are on their way."""
+        of_lines = sum(line.lost_frames + line.blackholed for line in self.lines.values())
+        dropped = sum(
+            sum(queue.drops_packets) + queue.wred_packets for port in self.outputs.values() for queue in port.queues
+        )
+        of_nics = sum(nic.delivered + nic.refused + nic.unroutable for nic in self.nics.values())
+        return of_nics + of_lines + dropped + self.in_flight()
+
+    @property
+    def hops(self) -> int:
+        """Packets that were put on a line."""
+        return sum(line.frames for line in self.lines.values())

@@ -1,0 +1,417 @@
+"""An output port: its classes, who may wait in them, who is marked, cut or dropped, and who is sent next.
+
+A packet leaves its queue's account as its serialisation begins. The rules are those of the emulated ports
+(`testbed/base/datapath/programs/accounts.h`), so that the same plan does the same.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from testbed.protocols.simulation.events import Actor, Events
+from testbed.protocols.simulation.fabric.settings import ClassSettings, FabricPortSettings
+from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
+from testbed.protocols.simulation.link import Line
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+    from testbed.protocols.simulation.fabric.nic import NicHost
+    from testbed.protocols.simulation.fabric.switch import HeldAccount, InputPort, SharedBuffer
+
+CONTROL: Final = 2
+NOTIFICATION: Final = 3
+TRIMMED: Final = 4
+"""Of `PacketKind`, as numbers that a compiler knows."""
+ADMIT: Final = 0
+DROP_TAIL: Final = 1
+DROP_BUFFER: Final = 2
+DROP_HEADROOM: Final = 3
+
+
+class ClassQueue:
+    """The queue of a class at a port, and what was counted of it. Amounts are packets and bytes on the wire."""
+
+    __slots__ = (
+        "_first",
+        "_last",
+        "alpha",
+        "bytes",
+        "ce_packets",
+        "deficit",
+        "drop_non_ect",
+        "drops_bytes",
+        "drops_packets",
+        "ecn",
+        "ect_packets",
+        "enqueued_bytes",
+        "enqueued_packets",
+        "forwarded_bytes",
+        "forwarded_packets",
+        "in_bytes",
+        "in_packets",
+        "kmax_bytes",
+        "kmin_bytes",
+        "limit_bytes",
+        "lossless",
+        "mark_at_dequeue",
+        "marked_by_bin",
+        "max_bytes",
+        "out_bytes",
+        "out_packets",
+        "packets_by_bin",
+        "paused",
+        "paused_ns",
+        "paused_since",
+        "pauses",
+        "pmax",
+        "priority",
+        "quantum_bytes",
+        "reserved_bytes",
+        "strict",
+        "trimmed_bytes",
+        "trimmed_packets",
+        "trims",
+        "wred_bytes",
+        "wred_packets",
+    )
+
+    def __init__(self, settings: ClassSettings, port: FabricPortSettings) -> None:
+        self.priority: i64 = settings.priority
+        self.strict = settings.strict
+        self.quantum_bytes: i64 = settings.quantum_bytes
+        self.lossless = settings.lossless
+        self.limit_bytes: i64 = settings.limit_bytes
+        self.reserved_bytes: i64 = settings.reserved_bytes
+        self.alpha = settings.alpha
+        self.ecn = settings.kmin_bytes >= 0
+        self.kmin_bytes: i64 = settings.kmin_bytes
+        self.kmax_bytes: i64 = settings.kmax_bytes
+        self.pmax = settings.pmax
+        self.drop_non_ect = settings.drop_non_ect
+        self.mark_at_dequeue = settings.mark_at_dequeue
+        self.trims = port.trimming and not settings.strict and not settings.lossless
+        self._first: Frame | None = None
+        self._last: Frame | None = None
+        self.bytes: i64 = 0
+        self.max_bytes: i64 = 0
+        self.deficit: i64 = settings.quantum_bytes
+        self.paused = False
+        """Its peer has asked for a pause."""
+        self.paused_since: i64 = 0
+        self.paused_ns: i64 = 0
+        """Of pauses that are over."""
+        self.pauses: i64 = 0
+        self.in_packets: i64 = 0
+        self.in_bytes: i64 = 0
+        self.enqueued_packets: i64 = 0
+        self.enqueued_bytes: i64 = 0
+        self.out_packets: i64 = 0
+        self.out_bytes: i64 = 0
+        self.forwarded_packets: i64 = 0
+        self.forwarded_bytes: i64 = 0
+        self.ce_packets: i64 = 0
+        """Marked here."""
+        self.ect_packets: i64 = 0
+        self.trimmed_packets: i64 = 0
+        self.trimmed_bytes: i64 = 0
+        self.wred_packets: i64 = 0
+        self.wred_bytes: i64 = 0
+        self.drops_packets = [0, 0, 0, 0]
+        """By cause: `DROP_TAIL`, `DROP_BUFFER`, `DROP_HEADROOM`."""
+        self.drops_bytes = [0, 0, 0, 0]
+        self.packets_by_bin = [0] * port.curve_bins
+        self.marked_by_bin = [0] * port.curve_bins
+
+    def put(self, frame: Frame) -> None:
+        """Let a packet wait behind all others."""
+        last = self._last
+        if last is None:
+            self._first = frame
+        else:
+            last.next = frame
+        self._last = frame
+
+    def take(self) -> Frame:
+        """Take the packet that has waited longest; there must be one."""
+        frame = self._first
+        assert frame is not None
+        self._first = behind = frame.next
+        if behind is None:
+            self._last = None
+        else:
+            frame.next = None
+        return frame
+
+
+class OutputPort(Actor):
+    """The port in front of a line. A NIC's has a `host`, which is asked for more as the line becomes free."""
+
+    __slots__ = (
+        "_bins_to_kmax",
+        "_by_kind",
+        "_curve_bins",
+        "_events",
+        "_random",
+        "_strict",
+        "_turn",
+        "_weighted",
+        "buffer",
+        "draining",
+        "free",
+        "host",
+        "last_hop",
+        "line",
+        "name",
+        "overhead_bytes",
+        "queues",
+        "trim_bytes",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        line: Line,
+        settings: FabricPortSettings,
+        events: Events,
+        random: Random,
+        buffer: SharedBuffer | None,
+        *,
+        overhead_bytes: int = WIRE_OVERHEAD_BYTES,
+        last_hop: bool = False,
+    ) -> None:
+        self.name = line.name
+        self.line = line
+        self.buffer = buffer
+        """The memory of its switch; None: it is a NIC's, or its switch has no bound."""
+        self.last_hop = last_hop
+        """A NIC is at the line's end."""
+        self.host: NicHost | None = None
+        self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)
+        self.trim_bytes: i64 = settings.trim_bytes
+        self.overhead_bytes: i64 = overhead_bytes
+        self.free: i64 = 0
+        """When the line is free."""
+        self.draining = False
+        """An event to serve the queues is scheduled."""
+        self.waiting: i64 = 0
+        """Packets in all queues."""
+        by_priority = {queue.priority: queue for queue in self.queues}
+        self._by_kind = tuple(by_priority[priority] for priority in settings.priority_of)
+        ranked = sorted(self.queues, key=lambda queue: -queue.priority)
+        self._strict = tuple(queue for queue in ranked if queue.strict)
+        self._weighted = tuple(queue for queue in ranked if not queue.strict)
+        self._turn: i64 = 0
+        """Which of the weighted classes is next."""
+        self._curve_bins: i64 = settings.curve_bins
+        self._bins_to_kmax: i64 = settings.bins_to_kmax
+        self._events = events
+        self._random = random
+
+    def queue_of(self, priority: int) -> ClassQueue:
+        """Return the queue of a priority. Raises `KeyError` where the port has no such class."""
+        for queue in self.queues:
+            if queue.priority == priority:
+                return queue
+        raise KeyError(priority)
+
+    # --- packets come ------------------------------------------------------------------------------------
+
+    def offer(self, now: i64, frame: Frame, source: InputPort | None) -> None:
+        """Send, queue, mark, cut or drop a packet that came in at `source`; None: the host's own."""
+        queue = self._by_kind[frame.kind]
+        size = frame.wire_bytes
+        if queue.trims and len(frame.data) > self.trim_bytes and self._admission(queue, size, None) != ADMIT:
+            queue.trimmed_packets += 1
+            frame.trim(self.trim_bytes, self.last_hop)
+            frame.wire_bytes = self.trim_bytes + self.overhead_bytes
+            frame.kind = TRIMMED
+            queue.trimmed_bytes += size - frame.wire_bytes
+            size = frame.wire_bytes
+            queue = self._by_kind[TRIMMED]
+        queue.in_packets += 1
+        queue.in_bytes += size
+        account: HeldAccount | None = None
+        if source is not None:
+            account = source.accounts[queue.priority]
+            queue.forwarded_packets += 1
+            queue.forwarded_bytes += size
+        verdict = self._admission(queue, size, account)
+        if verdict != ADMIT:
+            queue.drops_packets[verdict] += 1
+            queue.drops_bytes[verdict] += size
+            return
+        ect = not CONTROL <= frame.kind <= NOTIFICATION
+        frame.curve_bin = -1
+        if queue.ecn and not self._mark_arrival(queue, frame, size, ect):
+            return
+        queue.enqueued_packets += 1
+        queue.enqueued_bytes += size
+        if ect:
+            queue.ect_packets += 1
+        held = queue.bytes + size
+        queue.max_bytes = max(queue.max_bytes, held)
+        if not self.draining and not self.waiting and now >= self.free and not queue.paused:
+            self._send(now, queue, frame, size)
+            return
+        queue.bytes = held
+        queue.put(frame)
+        self.waiting += 1
+        buffer = self.buffer
+        if buffer is not None:
+            buffer.used_bytes += size
+            buffer.max_bytes = max(buffer.max_bytes, buffer.used_bytes)
+        frame.account = account
+        if account is not None:
+            account.charge(now, size)
+        if not self.draining and not queue.paused:
+            self.draining = True
+            self._events.put(self.free, self, None)
+
+    def _admission(self, queue: ClassQueue, size: i64, account: HeldAccount | None) -> i64:
+        """Decide whether a packet may wait."""
+        if queue.lossless and account is not None:
+            return DROP_HEADROOM if account.bytes + size > account.hold_bytes else ADMIT
+        held = queue.bytes + size
+        if held <= queue.reserved_bytes:
+            return ADMIT
+        if held > queue.limit_bytes:
+            return DROP_TAIL
+        buffer = self.buffer
+        if queue.alpha > 0 and buffer is not None and buffer.size_bytes:
+            available = buffer.size_bytes - buffer.used_bytes
+            if size > available or float(held) > float(available) * queue.alpha:
+                return DROP_BUFFER
+        return ADMIT
+
+    def _mark_arrival(self, queue: ClassQueue, frame: Frame, size: i64, ect: bool) -> bool:
+        """Mark a packet as it comes, by what waits before it. False: it may not be marked and is dropped instead."""
+        depth = queue.bytes
+        if not ect:
+            if queue.drop_non_ect and self._is_hit(queue, depth):
+                queue.wred_packets += 1
+                queue.wred_bytes += size
+                return False
+            return True
+        if frame.ce:
+            return True
+        place = 0
+        if depth:
+            place = self._bin_of(queue, depth)
+            if not queue.mark_at_dequeue and self._is_hit(queue, depth):
+                frame.ce = True
+                queue.ce_packets += 1
+                queue.marked_by_bin[place] += 1
+        if queue.mark_at_dequeue:
+            frame.curve_bin = place
+        else:
+            queue.packets_by_bin[place] += 1
+        return True
+
+    def _is_hit(self, queue: ClassQueue, depth: i64) -> bool:
+        if depth <= queue.kmin_bytes:
+            return False
+        if depth >= queue.kmax_bytes:
+            return True
+        share = queue.pmax * float(depth - queue.kmin_bytes) / float(queue.kmax_bytes - queue.kmin_bytes)
+        return self._random.random() < share
+
+    def _bin_of(self, queue: ClassQueue, depth: i64) -> i64:
+        last = self._curve_bins - 1
+        if not queue.kmax_bytes:
+            return last
+        place = depth * self._bins_to_kmax // queue.kmax_bytes
+        return place if place < last else last
+
+    # --- packets go --------------------------------------------------------------------------------------
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        """Serve the queues: the line is free, or a class that was paused may go on."""
+        queue = self._next_queue() if self.waiting else None
+        if queue is None:
+            self.draining = False
+            host = self.host
+            if host is not None:
+                host.ask(now)
+            return
+        frame = queue.take()
+        size = frame.wire_bytes
+        self.waiting -= 1
+        queue.bytes -= size
+        if not queue.strict:
+            queue.deficit -= size
+            if queue.deficit < 0:
+                queue.deficit += queue.quantum_bytes
+                self._next_turn()
+        buffer = self.buffer
+        if buffer is not None:
+            buffer.used_bytes -= size
+        account = frame.account
+        if account is not None:
+            frame.account = None
+            account.discharge(now, size)
+        self._send(now, queue, frame, size)
+
+    def _send(self, now: i64, queue: ClassQueue, frame: Frame, size: i64) -> None:
+        queue.out_packets += 1
+        queue.out_bytes += size
+        if frame.curve_bin >= 0 and not frame.ce:
+            self._mark_departure(queue, frame)
+        self.free = self.line.send(now, frame)
+        self.draining = self.waiting > 0 or self.host is not None
+        if self.draining:
+            self._events.put(self.free, self, None)
+
+    def _mark_departure(self, queue: ClassQueue, frame: Frame) -> None:
+        """Mark a packet as it goes, by what stays behind it."""
+        depth = queue.bytes
+        place = self._bin_of(queue, depth)
+        queue.packets_by_bin[place] += 1
+        if self._is_hit(queue, depth):
+            frame.ce = True
+            queue.ce_packets += 1
+            queue.marked_by_bin[place] += 1
+
+    def _next_queue(self) -> ClassQueue | None:
+        """Return whose turn it is: strict classes by their priority, then the others by deficit (Shreedhar 1996)."""
+        for queue in self._strict:
+            if queue.bytes and not queue.paused:
+                return queue
+        weighted = self._weighted
+        for _ in range(len(weighted)):
+            queue = weighted[self._turn]
+            if queue.bytes and not queue.paused:
+                return queue
+            self._next_turn()
+        return None
+
+    def _next_turn(self) -> None:
+        turn = self._turn + 1
+        self._turn = turn if turn < len(self._weighted) else 0
+
+    # --- pauses ------------------------------------------------------------------------------------------
+
+    def pause(self, now: int, priority: int) -> None:
+        """The peer's XOFF for a priority takes effect: what has begun is sent to its end."""
+        queue = self.queue_of(priority)
+        if not queue.paused:
+            queue.paused = True
+            queue.pauses += 1
+            queue.paused_since = now
+
+    def resume(self, now: int, priority: int) -> None:
+        """The peer's XON for a priority takes effect."""
+        queue = self.queue_of(priority)
+        if not queue.paused:
+            return
+        queue.paused = False
+        queue.paused_ns += now - queue.paused_since
+        if not self.draining:
+            self.draining = True
+            self._events.put(self.free, self, None)
+
+    def paused_ns(self, priority: int, now: int) -> int:
+        """How long a priority has been paused, with a pause that lasts."""
+        queue = self.queue_of(priority)
+        return queue.paused_ns + (now - queue.paused_since if queue.paused else 0)

@@ -1,0 +1,93 @@
+"""A datagram on its way: what the wire and the switches know of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from testbed.protocols.datagram import Priority
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+    from testbed.protocols.simulation.fabric.switch import HeldAccount
+
+WIRE_OVERHEAD_BYTES: Final = 8 + 20 + 14 + 24
+"""UDP, IPv4 and Ethernet headers, then FCS (4), preamble (8) and gap (12). Queues count the same bytes as
+the wire.
+
+Short frames are not padded to the 64 bytes of Ethernet; that concerns UDP payloads below 18 bytes.
+"""
+
+
+def flow_of(source: i64, destination: i64, entropy: i64) -> i64:
+    """Return what switches hash: the numbers of the hosts and the entropy, which must fit into 24, 24 and 16 bits."""
+    return source << 40 | destination << 16 | entropy
+
+
+class Frame:
+    """One datagram from its sender's NIC to its receiver; changed in place as switches mark and trim it."""
+
+    __slots__ = (
+        "account",
+        "ce",
+        "curve_bin",
+        "data",
+        "destination",
+        "entropy",
+        "flow",
+        "kind",
+        "last_hop",
+        "length",
+        "next",
+        "priority",
+        "source",
+        "trimmed",
+        "wire_bytes",
+    )
+
+    def __init__(self, source: i64, destination: i64, entropy: i64, priority: i64, data: bytes) -> None:
+        self.source: i64 = source
+        """Number of the host that sent it."""
+        self.destination: i64 = destination
+        self.entropy: i64 = entropy
+        self.priority: i64 = priority
+        """A `Priority`, as a plain int."""
+        self.data = data
+        """UDP payload, as much as is left of it."""
+        self.length: i64 = len(data)
+        """UDP payload bytes that were sent."""
+        self.wire_bytes: i64 = len(data) + WIRE_OVERHEAD_BYTES
+        self.flow: i64 = flow_of(source, destination, entropy)
+        self.ce = False
+        self.trimmed = False
+        self.last_hop = False
+        """It was trimmed by the last switch."""
+        self.kind: i64 = priority
+        """A `fabric.PacketKind`: its class, where ports have classes."""
+        self.curve_bin: i64 = -1
+        """Where in the marking curve it met its queue, as long as it is yet to be marked."""
+        self.account: HeldAccount | None = None
+        """Of the input port that brought it, as long as it waits in a switch."""
+        self.next: Frame | None = None
+        """The one behind it in the queue that it waits in."""
+
+    def trim(self, payload_bytes: i64, last_hop: bool) -> None:
+        """Cut the UDP payload; the UDP length stays as it was (UE Specification 1.0, section 4.1)."""
+        self.data = self.data[:payload_bytes]
+        self.wire_bytes = payload_bytes + WIRE_OVERHEAD_BYTES
+        self.trimmed = True
+        self.last_hop = last_hop
+
+    def copy(self) -> Frame:
+        other = Frame(self.source, self.destination, self.entropy, self.priority, self.data)
+        other.length = self.length
+        other.ce = self.ce
+        other.trimmed = self.trimmed
+        other.last_hop = self.last_hop
+        other.kind = self.kind
+        other.wire_bytes = self.wire_bytes
+        return other
+
+    def __repr__(self) -> str:
+        kind = "trimmed" if self.trimmed else Priority(self.priority).name
+        return f"<{kind} {self.source}->{self.destination} entropy {self.entropy}, {self.wire_bytes} bytes>"

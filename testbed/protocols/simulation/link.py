@@ -1,0 +1,143 @@
+"""One direction of a link: serialisation at its rate, propagation, being down, impairments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from testbed.protocols.simulation.errors import ConfigurationError
+from testbed.protocols.simulation.events import Actor, Events
+from testbed.protocols.simulation.faults import Impairer, Impairments
+from testbed.protocols.simulation.frame import Frame
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+BIT_NS_PER_BYTE: Final = 8_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    rate_bps: int
+    delay_ns: int
+    """Propagation, with whatever the receiving node takes to forward."""
+    up: bool = True
+    """False: a silent blackhole. The sender serialises as ever, nothing arrives, no route is withdrawn."""
+    impairments: Impairments | None = None
+    jitter_ns: int = 0
+    """Each frame takes up to so much longer, at random, and stays behind those before it."""
+
+    def __post_init__(self) -> None:
+        if self.rate_bps < 1 or self.delay_ns < 0 or self.jitter_ns < 0:
+            raise ConfigurationError("a link needs a rate above 0, and a delay and jitter of at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineStatistics:
+    """Frames whose serialisation began, and what became of them."""
+
+    frames: int
+    bytes: int
+    blackholed: int
+    lost: int
+    duplicated: int
+    corrupted: int
+    reordered: int
+
+
+class Line:
+    """A link from one node to the next, named `from->to`. Whoever sends waits for the serialisation itself."""
+
+    __slots__ = (
+        "_events",
+        "_impairers",
+        "_jitter_ns",
+        "_latest",
+        "_random",
+        "_sink",
+        "blackholed",
+        "bytes",
+        "delay_ns",
+        "frames",
+        "impairer",
+        "name",
+        "rate_bps",
+        "up",
+    )
+
+    def __init__(self, name: str, settings: LinkSettings, events: Events, sink: Actor, random: Random) -> None:
+        self.name = name
+        self.rate_bps: i64 = settings.rate_bps
+        self.delay_ns: i64 = settings.delay_ns
+        self._jitter_ns: i64 = settings.jitter_ns
+        self._latest: i64 = 0
+        """When the last frame arrives, where there is jitter."""
+        self.up = settings.up
+        self.frames: i64 = 0
+        self.bytes: i64 = 0
+        self.blackholed = 0
+        self.impairer: Impairer | None = None
+        self._impairers: list[Impairer] = []
+        self._events = events
+        self._sink = sink
+        self._random = random
+        self.impair(settings.impairments)
+
+    def impair(self, impairments: Impairments | None) -> None:
+        """Change what goes wrong on the link from now on; the counts of what went before are kept."""
+        self.impairer = None if impairments is None else Impairer(impairments, self._random)
+        if self.impairer is not None:
+            self._impairers.append(self.impairer)
+
+    def serialisation_ns(self, wire_bytes: i64) -> i64:
+        """Rounded up to whole ns, so that a line never exceeds its rate."""
+        return -(-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
+
+    def send(self, now: i64, frame: Frame) -> i64:
+        """Begin to serialise `frame`; the time at which the line is free again.
+
+        Whether the line is up is decided here: a frame whose serialisation has begun arrives.
+        """
+        wire_bytes = frame.wire_bytes
+        self.frames += 1
+        self.bytes += wire_bytes
+        free = now - (-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
+        if not self.up:
+            self.blackholed += 1
+            return free
+        arrival = free + self.delay_ns
+        jitter = self._jitter_ns
+        if jitter:
+            spread: i64 = int(self._random.random() * float(jitter))
+            arrival += spread
+            arrival = max(arrival, self._latest)
+            self._latest = arrival
+        if self.impairer is None:
+            self._events.put(arrival, self._sink, frame)
+            return free
+        for late, copy in self.impairer.impair(frame):
+            self._events.put(arrival + late, self._sink, copy)
+        return free
+
+    @property
+    def lost_frames(self) -> int:
+        """Frames that impairments have lost so far."""
+        return sum(impairer.lost for impairer in self._impairers)
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of those on the wire."""
+        return sum(impairer.lost_bytes for impairer in self._impairers)
+
+    def statistics(self) -> LineStatistics:
+        past = self._impairers
+        return LineStatistics(
+            frames=self.frames,
+            bytes=self.bytes,
+            blackholed=self.blackholed,
+            lost=self.lost_frames,
+            duplicated=sum(impairer.duplicated for impairer in past),
+            corrupted=sum(impairer.corrupted for impairer in past),
+            reordered=sum(impairer.reordered for impairer in past),
+        )

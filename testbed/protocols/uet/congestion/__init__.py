@@ -1,0 +1,22 @@
+"""Congestion control of UET sources and destinations: NSCC, RCCC, the context that joins them, and the registry."""
+
+from testbed.protocols.uet.congestion.context import CcState, CongestionContext
+from testbed.protocols.uet.congestion.controller import ContextController
+from testbed.protocols.uet.congestion.nscc import Nscc, NsccConfig
+from testbed.protocols.uet.congestion.rccc import CreditScheduler, CreditSource
+from testbed.protocols.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, make_context
+from testbed.protocols.uet.congestion.window import Window
+
+__all__ = [
+    "CONTROLLERS",
+    "DEFAULT_CONTROLLER",
+    "CcState",
+    "CongestionContext",
+    "ContextController",
+    "CreditScheduler",
+    "CreditSource",
+    "Nscc",
+    "NsccConfig",
+    "Window",
+    "make_context",
+]

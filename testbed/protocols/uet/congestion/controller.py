@@ -1,0 +1,29 @@
+"""What a congestion controller of UET declares of itself, so that everything else takes its name from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed.protocols.congestion.controller import Controller
+from testbed.protocols.uet.congestion.context import CongestionContext
+
+if TYPE_CHECKING:
+    from testbed.protocols.uet.congestion.nscc import NsccConfig
+    from testbed.protocols.uet.congestion.window import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextController(Controller):
+    """A controller of UET: it has the context of a source, with a window, credit or both."""
+
+    make: Callable[[NsccConfig, int], CongestionContext]
+    """Takes the parameters of the endpoint and the time (ns)."""
+    grants_credit: bool = False
+    """The destination grants credit (RCCC), so that a FEP keeps a `CreditScheduler`."""
+
+
+def with_window(make: Callable[[NsccConfig, int], Window]) -> Callable[[NsccConfig, int], CongestionContext]:
+    """Return what makes the context of a controller that has a window, and no credit."""
+    return lambda config, now: CongestionContext(make(config, now), None)

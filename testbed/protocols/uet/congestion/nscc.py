@@ -1,0 +1,389 @@
+"""NSCC, the network-signalled congestion control of the source: a window moved by queueing delay and ECN marks.
+
+Source: UE Specification 1.0, section 3.6.13 (tables 3-76 and 3-77, and the pseudo-code of 3.6.13.5/6). What the text
+leaves to the implementation follows the UEC simulator; each such choice is named where it is made.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from testbed.protocols.errors import UsageError
+from testbed.protocols.uet.congestion.controller import ContextController, with_window
+from testbed.protocols.uet.congestion.window import Window
+from testbed.protocols.uet.packets.codes import NackCode
+
+BASE_BDP_BYTES: Final = 150_000
+"""base_BDP: 100 Gbit/s over 12 us."""
+REFERENCE_RTT_NS: Final = 12_000
+"""The round trip for which the constants of table 3-76 are given."""
+ZERO_DELAY_PARTS: Final = 12
+"""A queueing delay below 1/12 of the base RTT is "about zero": the simulator's 1 us at the reference round trip."""
+UNMARKED_SAMPLE_RTTS: Final = 0.25
+"""What an unmarked delay above the target adds to the average instead of itself, in base RTTs (simulator)."""
+LEAST_BASE_RTT: Final = 1 / 8
+"""The least share of config_base_rtt that a round trip is taken to last."""
+PEND_SHIFT: Final = 7
+"""Rcv_Cwnd_Pend counts 1/128 (table 3-74)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NsccConfig:
+    """Parameters of table 3-76; times in ns, sizes in bytes of nominal packet size (UDP length + 40).
+
+    All times come from `base_rtt_ns`, so that a lab which divides rates and multiplies delays by its time scale k
+    behaves, in bytes and in round trips, like the fabric it models. One constant of the table is a time of its own:
+    the 12 us in scaling_b. Give `time_scale` = k and it becomes 12 us * k, which is the specification exactly. Left
+    out, the configured base RTT is taken for the reference one (k = base_rtt / 12 us): as invariant, but on a fabric
+    of 6 us the proportional increase is twice what table 3-76 asks for, on one of 24 us half.
+    """
+
+    link_rate_bps: int
+    """Of the slower of the two ends."""
+    base_rtt_ns: int
+    """config_base_rtt: the longest round trip between idle ends of this fabric."""
+    least_rtt_ns: int = 0
+    """What a full packet to this destination and its answer take through an idle fabric, where that is known."""
+    mtu_bytes: int
+    """Nominal size of a full packet."""
+    trimming: bool
+    time_scale: float | None = None
+    gamma: float = 0.8
+    max_md_jump: float = 0.5
+    """No single decrease goes below this share of the window."""
+    qa_gate: int = 3
+    """Quick adapt acts if less than max_wnd / 2**qa_gate was achieved."""
+    quick_adapt: bool = True
+    target_qdelay_rtts: float | None = None
+    """target_qdelay in base RTTs; None: 0.75 with trimming, 1.0 without."""
+    qa_threshold_targets: float | None = None
+    """qa_threshold in target delays; None: never with trimming, 4.0 without (switches that drop at 5 BDP).
+
+    The simulator keeps 4.0 with trimming too; the specification says to set it out of reach there.
+    """
+    ewma_gain: float = 0.0125
+    """Weight of one sample in the average delay, which the specification leaves open (simulator)."""
+    max_wnd_bdps: float = 1.5
+    adjust_packets: int = 8
+    ack_gen_trigger_bytes: int = 16_384
+    """The peer's ACK_GEN_TRIGGER: a smaller window must ask for its ACKs."""
+
+    def __post_init__(self) -> None:
+        for name in ("link_rate_bps", "base_rtt_ns", "mtu_bytes", "gamma", "max_wnd_bdps", "adjust_packets"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name} is {getattr(self, name)}; it must be above 0")
+        for name in ("time_scale", "target_qdelay_rtts", "qa_threshold_targets"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UsageError(f"{name} is {value}; it must be above 0")
+        for name in ("max_md_jump", "ewma_gain"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UsageError(f"{name} is {getattr(self, name)}; it must be above 0 and at most 1")
+        if self.qa_gate < 0:
+            raise UsageError(f"qa_gate is {self.qa_gate}; it must not be negative")
+
+    @property
+    def bdp_bytes(self) -> float:
+        return self.link_rate_bps * self.base_rtt_ns / 8e9
+
+    @property
+    def least_base_rtt_ns(self) -> int:
+        """Return what base_rtt cannot shrink below: the round trip of a full packet, which is at least sent whole once.
+
+        A shorter measured one is that of a smaller packet, or of ports that pass an idle link's first packet on before
+        the time of sending it is over: no reason for a window that holds less than the path.
+        """
+        alone_ns = -(-self.mtu_bytes * 8_000_000_000 // self.link_rate_bps)
+        return min(self.base_rtt_ns, max(self.least_rtt_ns, alone_ns))
+
+    @property
+    def max_wnd_bytes(self) -> float:
+        """MaxWnd, and the initial window; one packet at least."""
+        return max(self.max_wnd_bdps * self.bdp_bytes, float(self.mtu_bytes))
+
+    @property
+    def scaling_a(self) -> float:
+        return self.bdp_bytes / BASE_BDP_BYTES
+
+    @property
+    def target_qdelay_ns(self) -> float:
+        rtts = self.target_qdelay_rtts
+        if rtts is None:
+            rtts = 0.75 if self.trimming else 1.0
+        return rtts * self.base_rtt_ns
+
+    @property
+    def scaling_b(self) -> float:
+        reference = self.base_rtt_ns if self.time_scale is None else REFERENCE_RTT_NS * self.time_scale
+        return self.target_qdelay_ns / reference
+
+    @property
+    def alpha(self) -> float:
+        """Proportional increase: bytes per ns of headroom, for each byte received of a window's worth."""
+        return 4.0 * self.scaling_a * self.scaling_b * self.mtu_bytes / self.target_qdelay_ns
+
+    @property
+    def fi(self) -> float:
+        """Fair increase: bytes for each byte received of a window's worth."""
+        return 5.0 * self.mtu_bytes * self.scaling_a
+
+    @property
+    def fi_scale(self) -> float:
+        """Fast increase: bytes for each byte received."""
+        return 0.25 * self.scaling_a
+
+    @property
+    def eta(self) -> float:
+        """Bytes added in every adjust period."""
+        return 0.15 * self.mtu_bytes * self.scaling_a
+
+    @property
+    def adjust_bytes(self) -> int:
+        return self.adjust_packets * self.mtu_bytes
+
+    @property
+    def adjust_period_ns(self) -> int:
+        return self.base_rtt_ns
+
+    @property
+    def qa_threshold_ns(self) -> float:
+        targets = self.qa_threshold_targets
+        if targets is None:
+            targets = math.inf if self.trimming else 4.0
+        return targets * self.target_qdelay_ns
+
+    @property
+    def zero_delay_ns(self) -> float:
+        return self.base_rtt_ns / ZERO_DELAY_PARTS
+
+
+class Nscc(Window):
+    """State of one source (table 3-77) and its reactions. Times in ns, sizes in bytes.
+
+    `window_bytes` stays within one packet and `max_wnd`; the specification applies the upper bound where it increases
+    the window, this also where `max_wnd` shrinks with the base RTT, as the simulator does.
+    """
+
+    __slots__ = (
+        "_achieved_bytes",
+        "_adjust_bytes",
+        "_adjust_period",
+        "_alpha",
+        "_bytes_ignored",
+        "_bytes_to_ignore",
+        "_eta",
+        "_fi",
+        "_fi_count",
+        "_fi_scale",
+        "_gain",
+        "_idle_rtt",
+        "_inc_bytes",
+        "_increase",
+        "_last_adjust_time",
+        "_last_dec_time",
+        "_qa_endtime",
+        "_qa_threshold",
+        "_received_bytes",
+        "_saved_cwnd",
+        "_target",
+        "_trigger_qa",
+        "_zero_delay",
+        "avg_delay",
+        "base_rtt",
+        "config",
+    )
+
+    def __init__(self, config: NsccConfig, now: int) -> None:
+        super().__init__(config.max_wnd_bytes, config.mtu_bytes)
+        self.config = config
+        self.base_rtt: int = config.base_rtt_ns
+        """What windows and periods follow: never below what a full packet takes."""
+        self._idle_rtt: int = config.base_rtt_ns
+        """The shortest round trip so far, which queueing delay is measured from."""
+        self.avg_delay: float = 0.0
+        self._target: float = config.target_qdelay_ns
+        self._zero_delay: float = config.zero_delay_ns
+        self._alpha: float = config.alpha
+        self._fi: float = config.fi
+        self._fi_scale: float = config.fi_scale
+        self._eta: float = config.eta
+        self._gain: float = config.ewma_gain
+        self._adjust_bytes: int = config.adjust_bytes
+        self._adjust_period: int = config.adjust_period_ns
+        self._qa_threshold: float = config.qa_threshold_ns
+        self._last_adjust_time: int = now
+        self._last_dec_time: int = now
+        self._inc_bytes: float = 0.0
+        self._received_bytes: int = 0
+        self._fi_count: int = 0
+        self._increase: bool = False
+        self._achieved_bytes: int = 0
+        self._bytes_to_ignore: int = 0
+        self._bytes_ignored: int = 0
+        self._trigger_qa: bool = False
+        self._qa_endtime: float = 0.0
+        self._saved_cwnd: float = 0.0
+
+    def ack_request(self) -> bool:
+        """Tell whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
+        return self.window_bytes - self.inflight < self._mtu or self.window_bytes < self.config.ack_gen_trigger_bytes
+
+    def on_ack(
+        self, now: int, acked_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
+    ) -> None:
+        """An ACK arrived.
+
+        `acked_bytes` is how far Rcvd_Bytes has moved, `marked` its M bit, `pend` and `restore` Rcv_Cwnd_Pend
+        (0 to 127) and Restore_Cwnd. `rtt_ns` = arrival - (transmission + Service_Time), valid if the packet was sent
+        once and the ACK is not of a retransmission, or was retransmitted once and the ACK is of that; else -1. Then
+        only the counters and the receiver's penalty act, as the specification has it (the simulator goes on with its
+        average delay).
+        """
+        self.inflight -= acked_bytes
+        self._bytes_ignored += acked_bytes
+        self._received_bytes += acked_bytes
+        self._achieved_bytes += acked_bytes
+        if pend or restore:
+            self._apply_cwnd_penalty(pend, acked_bytes)
+        if rtt_ns <= 0:
+            return
+        if rtt_ns < self._idle_rtt:
+            self._update_base_rtt(rtt_ns)
+        delay = max(rtt_ns - self._idle_rtt, 0)  # it has a floor
+        target = self._target
+        sample = UNMARKED_SAMPLE_RTTS * self.base_rtt if not marked and delay > target else delay
+        self.avg_delay += self._gain * (sample - self.avg_delay)
+        if self._quick_adapt(now, False, marked, delay):
+            return
+        if marked:
+            if delay >= target:
+                self._multiplicative_decrease(now)
+        elif pend == 0:
+            if delay >= target:
+                self._inc_bytes += self._fi * acked_bytes
+            else:
+                self._fast_increase(acked_bytes, delay)
+                if not self._increase:
+                    self._inc_bytes += self._alpha * acked_bytes * (target - delay)
+        if now - self._last_adjust_time >= self._adjust_period or self._received_bytes > self._adjust_bytes:
+            self._fulfill_adjustment(now)
+
+    def on_nack(self, now: int, code: NackCode, size: int, rtt_ns: int, rccc_enabled: bool) -> None:
+        """A NACK for a packet of `size` bytes arrived; `rtt_ns` as for an ACK, with a service time of 0.
+
+        A trimmed packet says that the queue was at its trimming threshold, about one base BDP. The notes on the text
+        leave open whether NACKs for other reasons count as ignored bytes; here they do not.
+        """
+        self.inflight -= size
+        if 0 < rtt_ns < self._idle_rtt:
+            self._update_base_rtt(rtt_ns)
+        if code in (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP):
+            self.avg_delay += self._gain * (self.config.base_rtt_ns - self.avg_delay)
+            self._bytes_ignored += size
+            if code == NackCode.TRIMMED or not rccc_enabled:
+                self._trigger_qa = True
+                if not self._quick_adapt(now, True, True, 0):
+                    self._shrink(size)
+
+    def on_loss(self, now: int, size: int) -> None:
+        """A packet of `size` bytes is taken for lost without a word of the receiver. `now` is not used by NSCC."""
+        self._shrink(size)
+        self._bytes_ignored += size
+        self.inflight -= size
+
+    def on_probe_ack(self, rtt_ns: int) -> None:
+        """The round trip of a probe on the control class."""
+        if 0 < rtt_ns < self._idle_rtt:
+            self._update_base_rtt(rtt_ns)
+
+    def _shrink(self, size: int) -> None:
+        self.window_bytes = max(self.window_bytes - size, float(self._mtu))
+
+    def _update_base_rtt(self, rtt_ns: int) -> None:
+        """A shorter round trip than all before: the window's bound follows it, down to what a full packet takes.
+
+        The floors are ours: without them one sample that a stalled clock made tiny would be taken for queueing ever
+        after, and hold the window at one packet.
+        """
+        config = self.config
+        self._idle_rtt = max(rtt_ns, int(config.base_rtt_ns * LEAST_BASE_RTT))
+        rtt_ns = max(self._idle_rtt, config.least_base_rtt_ns)
+        if rtt_ns >= self.base_rtt:
+            return
+        self.base_rtt = rtt_ns
+        self.max_wnd = max(config.max_wnd_bdps * config.link_rate_bps * rtt_ns / 8e9, float(self._mtu))
+        self.window_bytes = min(self.window_bytes, self.max_wnd)
+
+    def _fast_increase(self, acked_bytes: int, delay: int) -> None:
+        if delay < self._zero_delay:
+            self._fi_count += acked_bytes
+            if self._increase or self._fi_count > self.window_bytes:
+                self.window_bytes = min(self.window_bytes + acked_bytes * self._fi_scale, self.max_wnd)
+                self._increase = True
+                return
+        else:
+            self._fi_count = 0
+        self._increase = False
+
+    def _multiplicative_decrease(self, now: int) -> None:
+        self._increase = False
+        self._fi_count = 0
+        average = self.avg_delay
+        if average > self._target and now - self._last_dec_time > self.base_rtt:
+            factor = 1.0 - self.config.gamma * (average - self._target) / average
+            self.window_bytes = max(self.window_bytes * max(factor, self.config.max_md_jump), float(self._mtu))
+            self._last_dec_time = now
+
+    def _fulfill_adjustment(self, now: int) -> None:
+        cwnd = self.window_bytes + self._inc_bytes / self.window_bytes
+        if now - self._last_adjust_time >= self._adjust_period:
+            self._last_adjust_time = now
+            cwnd += self._eta
+        self.window_bytes = min(cwnd, self.max_wnd)
+        self._inc_bytes = 0.0
+        self._received_bytes = 0
+
+    def _quick_adapt(self, now: int, is_loss: bool, marked: bool, delay: int) -> bool:
+        """Falls at once to what got through, when that was little; then ignores the marks of what was in flight."""
+        if not self.config.quick_adapt:
+            return False
+        done = False
+        if marked and self._bytes_ignored < self._bytes_to_ignore:
+            done = True
+        elif now >= self._qa_endtime:
+            if (
+                self._qa_endtime != 0
+                and (self._trigger_qa or is_loss or delay > self._qa_threshold)
+                and self._achieved_bytes < self.max_wnd / (1 << self.config.qa_gate)
+            ):
+                self.window_bytes = float(max(self._achieved_bytes, self._mtu))
+                self._bytes_to_ignore = self.inflight
+                self._bytes_ignored = 0
+                self._trigger_qa = False
+                done = True
+            self._achieved_bytes = 0
+            self._qa_endtime = now + self.base_rtt + self._target
+        if done:
+            self._inc_bytes = 0.0
+            self._received_bytes = 0
+        return done
+
+    def _apply_cwnd_penalty(self, pend: int, acked_bytes: int) -> None:
+        """The receiver asks for less (`pend`), or gives back what it took."""
+        if pend:
+            if self._saved_cwnd == 0:
+                self._saved_cwnd = self.window_bytes
+            decrease = (pend * acked_bytes) >> PEND_SHIFT
+            self.window_bytes = max(min(self.window_bytes, float(self.inflight)) - decrease, float(self._mtu))
+        elif self._saved_cwnd > 0:
+            self.window_bytes = min(self._saved_cwnd, self.max_wnd)
+            self._saved_cwnd = 0.0
+
+
+CONTROLLER: Final[ContextController] = ContextController(
+    name="nscc",
+    description="network-signalled: the source moves a window by queueing delay and ECN marks",
+    make=with_window(Nscc),
+)

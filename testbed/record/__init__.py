@@ -1,0 +1,1 @@
+"""Versioned records of what was measured."""

@@ -1,0 +1,118 @@
+"""What a captured frame carries at last: a datagram, a frame of a link protocol, or what is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from testbed.record.captures.pcap import CapturedFrame
+
+CE = 3
+"""Congestion experienced (RFC 3168), of the two bits of the ECN field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encapsulation:
+    """A header around a packet that is not the packet's own: a VLAN tag or a tunnel."""
+
+    kind: str
+    """What people call it."""
+    number: int | None = None
+    """VLAN ID, VNI, key of GRE, or session of ERSPAN; None: it has none."""
+    source: str = ""
+    """Of the IP packet that carries a tunnel; "": a tag has no addresses."""
+    destination: str = ""
+    details: dict[str, object] = field(default_factory=dict)
+    """What else its header says, by the names of its specification."""
+    is_mirror: bool = False
+    """It carries a copy, so that what befell it on its way did not befall the packet."""
+
+    @property
+    def label(self) -> str:
+        """ "VXLAN 5010"."""
+        return self.kind if self.number is None else f"{self.kind} {self.number}"
+
+    def __str__(self) -> str:
+        marked = " CE" if self.details.get("ecn") == CE else ""
+        return f"{self.label} of {self.source} > {self.destination}{marked}" if self.source else self.label
+
+    def document(self) -> dict[str, object]:
+        """For JSON."""
+        shown: dict[str, object] = {"kind": self.kind}
+        if self.number is not None:
+            shown["id"] = self.number
+        if self.source:
+            shown |= {"src": self.source, "dst": self.destination}
+        return shown | self.details
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedDatagram:
+    """A UDP datagram, and what was seen of it on its way."""
+
+    frame: int
+    """`CapturedFrame.number`."""
+    time_ns: int | None
+    source: str
+    destination: str
+    source_port: int
+    """The entropy value of a UET packet."""
+    destination_port: int
+    dscp: int
+    ecn: int
+    """0 not ECT, 1 ECT(1), 2 ECT(0), 3 CE."""
+    length: int
+    """Bytes of payload that UDP's length announces."""
+    payload: bytes
+    """As much of them as is there."""
+    trimmed: bool
+    """The IP packet ends before the datagram does: a switch trimmed it."""
+    snapped: bool
+    """The capture, or a mirror on the way to it, ends before the packet does."""
+    fragment: bool
+    """The first fragment of a datagram; the others are not found."""
+    identification: int = 0
+    """Of the IPv4 header, which the ICRC of RoCE covers, as it does the next; both are 0 over IPv6."""
+    flags: int = 0
+    """The 16 bits behind the identification: flags, and the fragment offset."""
+    around: tuple[Encapsulation, ...] = ()
+    """Outermost first."""
+
+    @property
+    def marked(self) -> bool:
+        """A switch marked it with "congestion experienced": it, or the tunnel that it was in (RFC 6040)."""
+        tunnels = []
+        for one in reversed(self.around):
+            if one.is_mirror:
+                break
+            tunnels.append(one.details.get("ecn") == CE)
+        return self.ecn == CE or any(tunnels)
+
+    @property
+    def inside(self) -> str:
+        """What tells it from a packet of the same addresses elsewhere: "VLAN 5, VXLAN 5010"; "": nothing."""
+        return ", ".join(one.label for one in self.around)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFrame:
+    """What a frame carries in its EtherType, above which there is no IP.
+
+    `seen` has the bytes behind the EtherType, Ethernet addresses ("" where the capture has none), and nothing of IP and
+    UDP.
+    """
+
+    ethertype: int
+    seen: CapturedDatagram
+    ethernet: CapturedFrame | None
+    """The Ethernet frame itself, also where a tunnel carries it; None: it has tags, or the capture lacks its header."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """A frame that carries nothing that was asked for."""
+
+    kind: str
+    """What it is instead, as people call it."""
+
+
+Found = CapturedDatagram | LinkFrame | LeftAlone

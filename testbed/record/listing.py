@@ -1,0 +1,84 @@
+"""The results directories there are, each in a line; what cannot be read is listed too, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.base.errors import RecordError
+from testbed.record.record import Record
+from testbed.record.store import RECORD_FILE, load_record
+
+BROKEN = "broken"
+"""The verdict of what cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """`verdict` is that of the record, or `broken`; then `problem` says why and the rest is empty."""
+
+    directory: Path
+    scenario: str = ""
+    started: str = ""
+    """UTC, ISO 8601."""
+    verdict: str = BROKEN
+    points: int = 0
+    runs: int = 0
+    wall_s: float | None = None
+    incomplete: str = ""
+    """Why it ended early, "" if it did not."""
+    problem: str = ""
+
+
+def list_results(root: Path) -> list[Listed]:
+    """Return what lies in `root` (`results`), newest first; directories without a record are no results.
+
+    Raises `RecordError` where `root` itself cannot be read. Links are not followed out of it.
+    """
+    try:
+        directories = [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RecordError(f"cannot read {root}: {error.strerror}") from error
+    found = [_listed(directory) for directory in directories if _has_record(directory)]
+    return _newest_first(found)
+
+
+def _has_record(directory: Path) -> bool:
+    file = directory / RECORD_FILE
+    try:
+        return file.exists() or file.is_symlink()
+    except OSError:
+        return True  # it is there, and cannot be read: that is to be told
+
+
+def _listed(directory: Path) -> Listed:
+    file = directory / RECORD_FILE
+    try:
+        if file.is_symlink():
+            raise RecordError(f"{file} is a link: it is not followed")
+        record = load_record(file)
+    except RecordError as error:
+        return Listed(directory=directory, problem=error.message)
+    return summarise(record, directory)
+
+
+def summarise(record: Record, directory: Path) -> Listed:
+    return Listed(
+        directory=directory,
+        scenario=record.scenario.name,
+        started=record.started,
+        verdict=record.verdict.outcome.value,
+        points=len(record.points),
+        runs=sum(len(point.runs) for point in record.points),
+        wall_s=record.wall_s,
+        incomplete=record.incomplete,
+    )
+
+
+def _newest_first(found: Iterable[Listed]) -> list[Listed]:
+    """Broken ones, which have no time, by their directory's name, at the end."""
+    by_name = sorted(found, key=lambda item: item.directory.name)
+    return sorted(by_name, key=lambda item: item.started, reverse=True)

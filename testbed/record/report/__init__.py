@@ -1,0 +1,5 @@
+"""Records and labs for people: tables, pages, pictures."""
+
+from testbed.record.report.scenario import print_record, render_report, write_report_files
+
+__all__ = ["print_record", "render_report", "write_report_files"]

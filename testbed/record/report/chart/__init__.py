@@ -1,0 +1,25 @@
+"""Drawings of numbers as SVG that takes its colours and fonts from the page it stands in."""
+
+from testbed.record.report.chart.axis import Axis, linear_axis, log_axis, numbered_axis
+from testbed.record.report.chart.heat_map import Cell, draw_heat_map
+from testbed.record.report.chart.rows import Row, draw_rows
+from testbed.record.report.chart.sheet import draw_sheet, style_sheet
+from testbed.record.report.chart.svg import Drawing
+from testbed.record.report.chart.xy import XYChart, label_room, thin
+
+__all__ = [
+    "Axis",
+    "Cell",
+    "Drawing",
+    "Row",
+    "XYChart",
+    "draw_heat_map",
+    "draw_rows",
+    "draw_sheet",
+    "label_room",
+    "linear_axis",
+    "log_axis",
+    "numbered_axis",
+    "style_sheet",
+    "thin",
+]

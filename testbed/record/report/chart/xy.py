@@ -1,0 +1,193 @@
+"""Lines and points over two axes, with the ideal they are to be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from testbed.record.report.chart.axis import Axis
+from testbed.record.report.chart.svg import Drawing, document, element, hover, number, path, text, tone
+
+Point = tuple[float, float]
+
+WIDTH = 560
+_TOP, _BOTTOM, _RIGHT = 34, 52, 16
+_TICK_CHARACTER = 10.0
+"""Width of a character of a tick's label as large as it gets: on a phone."""
+MOST_DOTS = 64
+"""Of a line with dots; more run into each other."""
+MOST_POINTS = 360
+"""Of a line as wide as `WIDTH`; more cannot be told apart there. A wider chart keeps more in proportion."""
+_DOT_STEP = 0.5
+"""Of the grid that dots stand on: dots nearer to each other look like one."""
+
+
+class XYChart:
+    """A chart to which lines are added in the order in which they are painted."""
+
+    def __init__(
+        self, *, x: Axis, y: Axis, height: float = 300, width: float = WIDTH, left: float | None = None
+    ) -> None:
+        """`left` is the room for the labels of the y axis, so that charts below each other can have the same."""
+        self.x, self.y = x, y
+        self.width, self.height = width, height
+        self._left = label_room(y) if left is None else left
+        self._painted: list[str] = []
+        self._above: list[str] = []
+        self._legend: list[tuple[str, str]] = []
+
+    def line(
+        self,
+        points: Sequence[Point],
+        *,
+        series: int = 0,
+        label: str = "",
+        weight: str = "",
+        dots: bool = False,
+        remark: str = "",
+        listed: bool = True,
+    ) -> None:
+        """`series` chooses the colour, `weight` is "thin", "fine", "thick" or "".
+
+        `label` goes to the legend if `listed`.
+        """
+        if not points:
+            return
+        cls = tone(series)
+        places = [self._at(point) for point in thin(points, self._most)]
+        self._painted.append(
+            element("path", hover(remark or label), d=path(places), cls=f"line {cls} {weight}".strip())
+        )
+        if (dots and len(points) <= MOST_DOTS) or len(points) == 1:
+            self._painted += [element("circle", cx=x, cy=y, r=3.2, cls=f"dot {cls}") for x, y in places]
+        if label and listed:
+            self._list(cls, label)
+
+    def band(self, lower: Sequence[Point], upper: Sequence[Point], *, series: int = 0) -> None:
+        """The area between two lines over the same places, behind the line of the same `series`."""
+        if len(lower) < 2 or len(upper) < 2:
+            return
+        edge = [self._at(point) for point in (*thin(lower, self._most), *reversed(thin(upper, self._most)))]
+        self._painted.append(element("path", d=path(edge) + "Z", cls=f"area {tone(series)}"))
+
+    def steps(self, points: Sequence[Point], *, series: int = 0, label: str = "", weight: str = "") -> None:
+        """A line that keeps each value until the next one; its corners take more points than a plain line's."""
+        if not points:
+            return
+        cls = tone(series)
+        drawn = f"M{number(self._at(points[0])[0])} {number(self._at(points[0])[1])}"
+        drawn += "".join(f"H{number(x)}V{number(y)}" for x, y in map(self._at, thin(points, 4 * self._most)[1:]))
+        self._painted.append(element("path", hover(label), d=drawn, cls=f"line {cls} {weight}".strip()))
+        if label:
+            self._list(cls, label)
+
+    def dots(self, points: Sequence[Point], *, series: int = 0, label: str = "", big: bool = False) -> None:
+        """Many points without a line. Those that would cover each other are drawn once."""
+        if not points:
+            return
+        cls = tone(series)
+        places = {tuple(round(value / _DOT_STEP) * _DOT_STEP for value in self._at(point)) for point in points}
+        drawn = "".join(f"M{number(x)} {number(y)}h0" for x, y in sorted(places))
+        self._painted.append(element("path", hover(label), d=drawn, cls=f"dots {cls}{' big' if big else ''}"))
+        if label:
+            self._list(cls, label)
+
+    def dot(self, point: Point, *, series: int = 0, label: str = "", beside: bool = True, remark: str = "") -> None:
+        """One point; `label` stands beside it, or in the legend."""
+        x, y = self._at(point)
+        self._painted.append(element("circle", hover(remark or label), cx=x, cy=y, r=5.0, cls=f"dot {tone(series)}"))
+        if label and not beside:
+            self._list(tone(series), label)
+        elif label:
+            end = x > self.width * 0.7
+            self._above.append(text(label, x - 8 if end else x + 8, y - 7, "note", anchor="end" if end else None))
+
+    def ideal(self, value: float, label: str) -> None:
+        """A dashed line across at `value`, named on it."""
+        y = self._at((self.x.low, value))[1]
+        self._above.append(
+            element("path", hover(label), d=path([(self._left, y), (self.width - _RIGHT, y)]), cls="ideal")
+        )
+        below = y < _TOP + 22
+        self._above.append(text(label, self.width - _RIGHT - 4, y + 15 if below else y - 5, "name", anchor="end"))
+
+    def ideal_line(self, points: Sequence[Point], label: str) -> None:
+        """Draw what the lines would be at best, where that is a curve; named in the legend."""
+        if points:
+            places = [self._at(point) for point in thin(points, MOST_POINTS)]
+            self._painted.append(element("path", hover(label), d=path(places), cls="ideal"))
+            self._list("ideal", label)
+
+    def mark(self, at: float, name: str, remark: str, *, lane: int = 0) -> None:
+        """A moment: a line from top to bottom, with `name` in a bubble at its head; `lane` lowers the bubble."""
+        x = self._at((at, self.y.low))[0]
+        y = _TOP + 4 + 20 * lane
+        self._above.append(
+            element(
+                "g",
+                hover(remark),
+                element("path", d=path([(x, _TOP), (x, self.height - _BOTTOM)]), cls="moment"),
+                element("circle", cx=x, cy=y, r=9.0, cls="bubble"),
+                text(name, x, y + 4, "bubble-name", anchor="middle"),
+            )
+        )
+
+    def draw(self, described: str) -> Drawing:
+        inside = [*self._frame(), *self._painted, *self._above]
+        svg = document(inside, width=self.width, height=self.height, described=described)
+        return Drawing(svg=svg, legend=tuple(self._legend))
+
+    @property
+    def _most(self) -> int:
+        """Return how many points of a line can be told apart."""
+        return round(MOST_POINTS * self.width / WIDTH)
+
+    def _list(self, cls: str, label: str) -> None:
+        if (cls, label) not in self._legend:
+            self._legend.append((cls, label))
+
+    def _at(self, point: Point) -> Point:
+        x, y = point
+        across, up = self.width - self._left - _RIGHT, self.height - _TOP - _BOTTOM
+        return self._left + self.x.place(x) * across, self.height - _BOTTOM - self.y.place(y) * up
+
+    def _frame(self) -> list[str]:
+        right, floor = self.width - _RIGHT, self.height - _BOTTOM
+        parts = [text(self.y.title, 2.0, 17.0, "title")]
+        for value, label in self.y.ticks:
+            y = self._at((self.x.low, value))[1]
+            parts.append(element("path", d=path([(self._left, y), (right, y)]), cls="grid"))
+            parts.append(text(label, self._left - 7, y + 4.5, "tick", anchor="end"))
+        last = float("-inf")
+        for value, label in self.x.ticks:
+            x = self._at((value, self.y.low))[0]
+            half = _TICK_CHARACTER * len(label) / 2
+            if x - half < last:
+                continue  # no room beside the one before
+            last = x + half
+            anchor = "end" if x + half > self.width else "middle"
+            parts.append(element("path", d=path([(x, floor), (x, floor + 4)]), cls="axis"))
+            parts.append(text(label, min(x, self.width - 2), floor + 20, "tick", anchor=anchor))
+        parts.append(element("path", d=path([(self._left, floor), (right, floor)]), cls="axis"))
+        parts.append(text(self.x.title, right, self.height - 8, "title", anchor="end"))
+        return parts
+
+
+def label_room(y: Axis) -> float:
+    """The width that the labels of a y axis need to the left of a chart."""
+    return max(34.0, 12 + _TICK_CHARACTER * max(len(label) for _, label in y.ticks))
+
+
+def thin(points: Sequence[Point], most: int) -> Sequence[Point]:
+    """Return at most about `most` points of a line, with the lowest and highest of each stretch kept, so that no peak
+    goes.
+    """
+    if len(points) <= most:
+        return points
+    stretch = -(-2 * len(points) // most)
+    kept: list[Point] = [points[0]]
+    for begin in range(1, len(points) - 1, stretch):
+        part = range(begin, min(begin + stretch, len(points) - 1))
+        ends = {min(part, key=lambda index: points[index][1]), max(part, key=lambda index: points[index][1])}
+        kept += [points[index] for index in sorted(ends)]
+    kept.append(points[-1])
+    return kept

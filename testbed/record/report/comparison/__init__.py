@@ -1,0 +1,28 @@
+"""Records against each other: differences, their significance, and how they are shown."""
+
+from testbed.record.report.comparison.compare import (
+    ALL,
+    ALPHA,
+    MIN_CHANGE,
+    Change,
+    Comparison,
+    MetricChange,
+    compare_records,
+)
+from testbed.record.report.comparison.page import render_comparison
+from testbed.record.report.comparison.present import COLUMNS, comparison_json, comparison_rows, print_comparison
+
+__all__ = [
+    "ALL",
+    "ALPHA",
+    "COLUMNS",
+    "MIN_CHANGE",
+    "Change",
+    "Comparison",
+    "MetricChange",
+    "compare_records",
+    "comparison_json",
+    "comparison_rows",
+    "print_comparison",
+    "render_comparison",
+]

@@ -1,0 +1,348 @@
+"""Two records against each other: metric by metric and point by point, with what chance alone would do.
+
+What is judged: the metrics that either scenario expects something of, or those one names. All others are shown with
+their differences, so that few runs are not spent on many tests. A metric that is only about the emulation, or has no
+better and worse, is never judged.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from testbed.base.errors import RecordError
+from testbed.record.record import Backend, Outcome, PointResult, Record
+from testbed.record.report.comparison.significance import holm, least_p, rank_sum_p, runs_needed
+from testbed.workload.metrics import Better, MetricUnit, definition_of, selected_words
+
+ALPHA = 0.05
+MIN_CHANGE = 0.01
+"""Relative differences below it are none, however sure they are."""
+OF_BACKEND = frozenset({"clock", "k", "lab.k", "lab.nic_bps"})
+"""Keys that differ between an emulation and a simulation of the same, which are comparable nevertheless."""
+OF_WHAT_IS_MEASURED = frozenset({"workload", "clock"})
+"""Where records differ in these, their figures are not of the same thing. Where they differ in anything else, such as
+the design of the fabric, the transport or a fault, that is what is compared."""
+ALL = "all"
+"""In place of metrics' names: judge every one that has a better and a worse."""
+
+
+_WORDS = {Backend.EMULATION: "emulated", Backend.SIMULATION: "simulated"}
+
+
+class Change(StrEnum):
+    WORSE = "worse"
+    BETTER = "better"
+    DIFFERENT = "different"
+    """Significantly, of a metric that has no better and worse."""
+    SAME = "same"
+    """No difference that is both significant and large enough."""
+    UNSURE = "too few runs"
+    """There is a difference, and no test can say with so few runs whether it is more than chance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChange:
+    """`relative` is other over base minus one; None where base is 0 or nothing was measured."""
+
+    point: str
+    metric: str
+    title: str
+    unit: str
+    better: Better
+    base: Sequence[float]
+    other: Sequence[float]
+    """One value for each complete run."""
+    relative: float | None
+    p: float
+    adjusted_p: float | None
+    """After Holm's correction over all that is judged; None: not judged."""
+    change: Change
+
+    @property
+    def judged(self) -> bool:
+        return self.adjusted_p is not None
+
+    @property
+    def base_median(self) -> float | None:
+        return statistics.median(self.base) if self.base else None
+
+    @property
+    def other_median(self) -> float | None:
+        return statistics.median(self.other) if self.other else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`differing` are the keys in which the two differ, with both values."""
+
+    base: str
+    other: str
+    changes: Sequence[MetricChange]
+    only_base: Sequence[str]
+    only_other: Sequence[str]
+    """Points that the other one does not have."""
+    differing: Mapping[str, tuple[Any, Any]]
+    notes: Sequence[str]
+
+    @property
+    def incomparable(self) -> Mapping[str, tuple[Any, Any]]:
+        """Those of `differing` which make the figures those of different things; forced if not empty."""
+        return _incomparable(self.differing)
+
+    @property
+    def verdict(self) -> Change:
+        found = {change.change for change in self.changes if change.judged}
+        order = (Change.WORSE, Change.UNSURE, Change.BETTER)
+        return next((change for change in order if change in found), Change.SAME)
+
+    @property
+    def exit_code(self) -> int:
+        """1 significantly worse, 2 cannot say, 0 same or better."""
+        return {Change.WORSE: 1, Change.UNSURE: 2}.get(self.verdict, 0)
+
+
+def compare_records(
+    base: Record,
+    other: Record,
+    *,
+    names: tuple[str, str] = ("base", "other"),
+    metrics: Sequence[str] = (),
+    alpha: float = ALPHA,
+    min_change: float = MIN_CHANGE,
+    force: bool = False,
+) -> Comparison:
+    """Return what became of each metric from `base` to `other`.
+
+    Raises `RecordError` where they measured different things or one is not to be trusted (unless `force`), where they
+    have no point in common, and for a metric that neither has.
+    """
+    differing = differences(base, other)
+    doubts = [
+        f"{name} is invalid: {'; '.join(record.verdict.reasons[:2])}"
+        for name, record in zip(names, (base, other), strict=True)
+        if record.verdict.outcome is Outcome.INVALID
+    ]
+    if not force:
+        _refuse(names, _incomparable(differing), doubts)
+    pairs, only_base, only_other = _match(base, other)
+    if not pairs:
+        raise RecordError(f"{names[0]} and {names[1]} have no point in common", hint=_points_hint(base, other))
+    wanted = _judged(base, other, metrics)
+    across = across_backends(base, other)
+    rescaled = any(ours.lab.k != theirs.lab.k for ours, theirs in pairs)
+    changes = _changes(pairs, wanted, alpha, min_change, in_real_units=across or rescaled)
+    notes = [*doubts, *_notes(changes, alpha)]
+    if across:
+        backends = [
+            f"{name} is {_WORDS[one.environment.backend]}" for name, one in zip(names, (base, other), strict=True)
+        ]
+        notes.append(f"{' and '.join(backends)}: times and rates are those of the real fabric")
+    elif rescaled:
+        notes.append("their time scales differ: times and rates are those of the real fabric")
+    return Comparison(
+        base=names[0],
+        other=names[1],
+        changes=changes,
+        only_base=only_base,
+        only_other=only_other,
+        differing=differing,
+        notes=notes,
+    )
+
+
+def differences(base: Record, other: Record) -> dict[str, tuple[Any, Any]]:
+    """Keys of the comparability sets that differ, dotted, with both values; None where one lacks it."""
+    if base.comparability and other.comparability:
+        a, b = _leaves(base.comparability), _leaves(other.comparability)
+    else:
+        a, b = _leaves(_derived(base)), _leaves(_derived(other))
+    passed = OF_BACKEND if across_backends(base, other) else frozenset()
+    keys = [key for key in dict.fromkeys([*a, *b]) if key not in passed]
+    return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
+
+
+def across_backends(base: Record, other: Record) -> bool:
+    """Tell whether one was emulated and the other simulated: then times and rates are compared in real ones."""
+    return base.environment.backend is not other.environment.backend
+
+
+def _derived(record: Record) -> dict[str, Any]:
+    """Of a record that does not say what makes it comparable: what it was run on and with."""
+    first = record.points[0] if record.points else None
+    lab = {} if first is None else {
+        "design": first.lab.design, "nics": first.lab.nics, "switches": first.lab.switches, "links": first.lab.links,
+        "k": first.lab.k, "nic_bps": first.lab.nic_bps, "mtu_bytes": first.lab.mtu_bytes,
+    }  # fmt: skip
+    scenario = record.scenario
+    return {
+        "lab": lab,
+        "transport": scenario.transport,
+        "workload": scenario.workload,
+        "clock": record.environment.clock,
+    }
+
+
+def _leaves(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping) and value:
+            found |= _leaves(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _incomparable(differing: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
+    return {key: values for key, values in differing.items() if key.partition(".")[0] in OF_WHAT_IS_MEASURED}
+
+
+def _refuse(names: tuple[str, str], differing: Mapping[str, tuple[Any, Any]], doubts: Sequence[str]) -> None:
+    if differing:
+        lines = [f"  {key}: {a!r} in {names[0]}, {b!r} in {names[1]}" for key, (a, b) in list(differing.items())[:12]]
+        raise RecordError(
+            "these records are not comparable, as they measured different things:\n" + "\n".join(lines),
+            hint="--force compares them nevertheless, where the difference is what you want to see",
+        )
+    if doubts:
+        raise RecordError("; ".join(doubts), hint="--force compares them nevertheless")
+
+
+def _match(base: Record, other: Record) -> tuple[list[tuple[PointResult, PointResult]], list[str], list[str]]:
+    """Points of equal names; the only point of each, whatever their names."""
+    if len(base.points) == 1 and len(other.points) == 1:
+        return [(base.points[0], other.points[0])], [], []
+    theirs = {point.name: point for point in other.points}
+    ours = {point.name for point in base.points}
+    pairs = [(point, theirs[point.name]) for point in base.points if point.name in theirs]
+    return (
+        pairs,
+        [point.name for point in base.points if point.name not in theirs],
+        [point.name for point in other.points if point.name not in ours],
+    )
+
+
+def _points_hint(base: Record, other: Record) -> str:
+    a, b = (", ".join(point.name or "(one)" for point in record.points[:6]) or "none" for record in (base, other))
+    return f"their points: {a}; and {b}"
+
+
+def _judged(base: Record, other: Record, metrics: Sequence[str]) -> frozenset[str]:
+    """Names of the metrics to judge."""
+    measured = {metric.name for record in (base, other) for point in record.points for metric in point.metrics}
+    unknown = [name for name in metrics if name != ALL and name not in measured]
+    if unknown:
+        known = ", ".join(sorted(measured)) or "none"
+        raise RecordError(f"neither record has the metric {', '.join(unknown)}", hint=f"they have: {known}")
+    able = {name for name in measured if _better(name) is not Better.NEITHER and not _of_emulation(name)}
+    if metrics and ALL not in metrics:
+        return frozenset(metrics)
+    expected = {item.metric for record in (base, other) for item in record.expectations} & able
+    whole = {name for name in able if not selected_words(name)}  # more judged metrics need more runs
+    return frozenset(able if ALL in metrics else expected or whole)
+
+
+def _changes(
+    pairs: Sequence[tuple[PointResult, PointResult]],
+    wanted: frozenset[str],
+    alpha: float,
+    min_change: float,
+    *,
+    in_real_units: bool,
+) -> list[MetricChange]:
+    found = []
+    for ours, theirs in pairs:
+        known = {metric.name: metric for metric in (*theirs.metrics, *ours.metrics)}
+        for name, metric in known.items():
+            base, other = _values(ours, name), _values(theirs, name)
+            if in_real_units:
+                base, other = _real(base, metric.unit, ours), _real(other, metric.unit, theirs)
+            if base and other:
+                found.append((ours.name, metric, base, other, rank_sum_p(base, other)))
+    judged = [index for index, (_, metric, _, _, _) in enumerate(found) if metric.name in wanted]
+    adjusted = dict(zip(judged, holm([found[index][4] for index in judged]), strict=True))
+    changes = []
+    for index, (point, metric, base, other, p) in enumerate(found):
+        better = _better(metric.name)
+        corrected = adjusted.get(index)
+        capable = least_p(len(base), len(other)) * (len(judged) if index in adjusted else 1) <= alpha
+        changes.append(
+            MetricChange(
+                point=point,
+                metric=metric.name,
+                title=metric.title,
+                unit=metric.unit,
+                better=better,
+                base=base,
+                other=other,
+                relative=_relative(base, other),
+                p=p,
+                adjusted_p=corrected,
+                change=_judge(
+                    base, other, better, sure=(p if corrected is None else corrected) <= alpha, capable=capable,
+                    min_change=min_change,
+                ),
+            )
+        )  # fmt: skip
+    return changes
+
+
+def _judge(
+    base: Sequence[float], other: Sequence[float], better: Better, *, sure: bool, capable: bool, min_change: float
+) -> Change:
+    a, b = statistics.median(base), statistics.median(other)
+    if abs(b - a) <= min_change * abs(a):
+        return Change.SAME
+    if not capable:
+        return Change.UNSURE
+    if not sure:
+        return Change.SAME
+    if better is Better.NEITHER:
+        return Change.DIFFERENT
+    return Change.BETTER if (b > a) == (better is Better.MORE) else Change.WORSE
+
+
+def _notes(changes: Sequence[MetricChange], alpha: float) -> list[str]:
+    """Return what stands in the way of saying more."""
+    judged = [change for change in changes if change.judged]
+    if not judged:
+        return ["nothing was judged: name metrics to judge them"]
+    if not any(change.change is Change.UNSURE for change in judged):
+        return []
+    fewest = min(min(len(change.base), len(change.other)) for change in judged)
+    needed = runs_needed(len(judged), alpha)
+    tests = f"{len(judged)} metrics" if len(judged) > 1 else "one metric"
+    runs = f"{fewest} runs" if fewest > 1 else "one run"
+    return [
+        f"with {runs} of a side and {tests} judged, no difference can be significant at {alpha:.0%}:"
+        f" {needed} runs of each side would do"
+    ]
+
+
+def _values(point: PointResult, metric: str) -> list[float]:
+    return [value for run in point.runs if run.complete and (value := run.metrics.get(metric)) is not None]
+
+
+def _real(values: Sequence[float], unit: str, point: PointResult) -> list[float]:
+    """The values of a metric in the real fabric's time: the lab's is k times as long."""
+    k = float(point.lab.k)
+    factor = {MetricUnit.SECONDS.value: 1 / k, MetricUnit.BITS_PER_S.value: k, MetricUnit.BYTES_PER_S.value: k}
+    return [value * factor.get(unit, 1.0) for value in values]
+
+
+def _relative(base: Sequence[float], other: Sequence[float]) -> float | None:
+    a, b = statistics.median(base), statistics.median(other)
+    return b / a - 1 if a else None
+
+
+def _better(metric: str) -> Better:
+    definition = definition_of(metric)
+    return Better.NEITHER if definition is None else definition.better
+
+
+def _of_emulation(metric: str) -> bool:
+    definition = definition_of(metric)
+    return definition is not None and definition.emulation

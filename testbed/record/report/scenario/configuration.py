@@ -1,0 +1,135 @@
+"""What was run, on what, and both sides of the scale: the parts of a record that are no measurement."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from testbed.base.units import Duration
+from testbed.record.record import LabSummary, PointResult, Record
+from testbed.record.report.scenario.figures import MISSING, every_run, format_bytes, format_rate, format_time
+
+Fact = tuple[str, str]
+MAX_NAMED = 4
+"""Points that are named of an earlier session."""
+
+
+def facts(record: Record, point: PointResult) -> list[Fact]:
+    """(name, text) of the scenario and of the lab of a point."""
+    lab, scenario = point.lab, record.scenario
+    runs = every_run(record)
+    found = [
+        ("Fabric", f"{lab.design or 'hand-written'}: {lab.nics:,} NICs in {lab.hosts:,} hosts, {_switches(lab)}"),
+        ("Links", f"{lab.links:,}"),
+        ("Routing", lab.routing),
+        ("Topology", _with_settings(str(scenario.topology.get("file", "inline")), scenario.topology.get("set"))),
+        ("Transport", written(scenario.transport)),
+        ("Workload", written(scenario.workload)),
+    ]
+    found += [("Matrix", f"{key}: {written(values)}") for key, values in scenario.matrix.items()]
+    found += [("Fault", written(fault)) for fault in scenario.faults]
+    found += _probes(scenario.probes, point)
+    found += [
+        ("Repeat", written(scenario.repeat)),
+        ("Time scale", f"k = {lab.k:g}" + (", chosen for this machine" if lab.k_auto else ", as the file says")),
+    ]
+    if runs:
+        count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
+        found.append(("Traffic", f"{sum(run.elapsed_s for _, run in runs):.1f} s in {count}"))
+    if record.wall_s is not None:
+        found.append(("Took", f"{format_time(record.wall_s)} of wall-clock time, set-up included"))
+    if scenario.overrides:
+        found.append(("Overrides", ", ".join(scenario.overrides)))
+    return found
+
+
+def _probes(asked: Mapping[str, Any], point: PointResult) -> list[Fact]:
+    """Return what ran beside the traffic, of the first run that had any; or that none was wanted."""
+    counted = next((run.counters for run in point.runs if run.counters.get("probe_streams")), None)
+    if counted is None:
+        return [("Probes", "off")] if asked.get("enabled") is False else []
+    streams, rate, sent = (counted.get(key, 0.0) for key in ("probe_streams", "probe_rate_pps", "probes_sent"))
+    size = format_bytes(counted.get("probe_bytes"))
+    return [("Probes", f"{streams:,.0f} streams of {rate:g} packets a second: {sent:,.0f} packets, {size}")]
+
+
+def machine(record: Record) -> list[Fact]:
+    environment = record.environment
+    memory = MISSING if environment.memory_bytes is None else f"{environment.memory_bytes / 2**30:.1f} GiB"
+    return [
+        ("Machine", f"{environment.cpu_model or 'unknown CPU'}, {environment.cores} cores, {memory}"),
+        ("System", f"{environment.distribution or 'unknown'}, kernel {environment.kernel}"),
+        ("Backend", environment.backend.value),
+        ("Clock", environment.clock),
+        ("Transports", environment.transports),
+        ("testbed", environment.testbed + (f" ({environment.git_commit})" if environment.git_commit else "")),
+        ("FRR", environment.frr or MISSING),
+        ("iperf3", environment.iperf3 or MISSING),
+        ("Python", environment.python),
+        *(("Earlier session", said) for said in earlier_sessions(record)),
+    ]
+
+
+def earlier_sessions(record: Record) -> list[str]:
+    """Say of a resumed run which points each session before the last one measured, and what it ran on instead."""
+    last = asdict(record.environment)
+    found = []
+    for session in record.earlier:
+        other = asdict(session.environment)
+        differing = [f"{key} {other[key]}" for key in last if key != "approximations" and other[key] != last[key]]
+        names = [name or "the only point" for name in session.points]
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        ran_on = ", ".join(differing) or "the same machine and versions"
+        found.append(f"{session.started}: {'; '.join(names[:MAX_NAMED])}{more}, measured on {ran_on}")
+    return found
+
+
+def scale_rows(record: Record, point: PointResult) -> list[tuple[str, str, str]]:
+    """(what, in the real fabric, in the lab): both sides of every scaled value."""
+    lab = point.lab
+    rows = [("NIC rate", format_rate(lab.nic_real_bps), format_rate(lab.nic_bps))]
+    if lab.uplink_bps is not None:
+        rows.append(("Uplink rate", format_rate(lab.uplink_real_bps), format_rate(lab.uplink_bps)))
+    median = {metric.name: metric.median for metric in point.metrics}
+    if (goodput := median.get("aggregate_goodput")) is not None:
+        rows.append(("Aggregate goodput", format_rate(goodput * lab.k), format_rate(goodput)))
+    for name, title in (("jct", "Job completion time"), ("tail_fct", "Tail completion time")):
+        if (seconds := median.get(name)) is not None and lab.k >= 1:
+            rows.append((title, format_time(seconds / lab.k), format_time(seconds)))
+    if (duration := _duration(record)) is not None and lab.k >= 1:
+        rows.append(("Measured time of a flow", str(duration.scaled(1 / lab.k)), str(duration)))
+    rows.append(("MTU", f"{lab.mtu_bytes:,} bytes", f"{lab.mtu_bytes:,} bytes, not scaled"))
+    return rows
+
+
+def command_line(record: Record) -> str:
+    """Return what repeats this run."""
+    return shlex.join(record.command) if record.command else shlex.join(["testbed", "run", record.scenario.source])
+
+
+def written(value: Any) -> str:
+    """Data of a file in one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {written(item)}" for key, item in value.items()) or MISSING
+    if isinstance(value, list | tuple):
+        return ", ".join(written(item) for item in value) or MISSING
+    return str(value)
+
+
+def _duration(record: Record) -> Duration | None:
+    try:
+        return Duration.parse(str(record.scenario.workload.get("duration")))
+    except ValueError:
+        return None
+
+
+def _switches(lab: LabSummary) -> str:
+    return " and ".join(f"{count:,} {role} switches" for role, count in lab.switches.items()) or "no switches"
+
+
+def _with_settings(file: str, settings: object) -> str:
+    if not isinstance(settings, Mapping) or not settings:
+        return file
+    return f"{file} with {written(settings)}"

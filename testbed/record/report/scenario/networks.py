@@ -1,0 +1,161 @@
+"""What each network of the lab, and each tenant in it, carried during a run, as the texts of tables' rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from testbed.record.record import RunResult
+from testbed.record.report.scenario.figures import MISSING, format_bytes, format_time, format_value
+from testbed.record.samples import NetworkLoad, TenantLoad
+
+TENANT_NONE = "in no tenant"
+COLUMNS = (
+    "Network",
+    "Bytes in",
+    "Bytes out",
+    "Use of all ports",
+    "Busiest port",
+    "Worst queue",
+    "Lost packets",
+    "Guarded",
+    "ECN marks",
+    "Pauses",
+)
+TENANT_COLUMNS = (
+    "Network",
+    "Tenant",
+    "Bytes in",
+    "Bytes out",
+    "Payload",
+    "Use of its ports",
+    "Busiest port",
+    "Worst queue",
+    "Lost packets",
+    "Guarded",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """`text` is what counts, `remark` is where it was or what it is beside; "" for none."""
+
+    text: str
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRow:
+    """A line of the table of networks: a cell for each of `COLUMNS`."""
+
+    cells: tuple[Cell, ...]
+    payload: tuple[Cell, ...] = ()
+    """What the workload's receivers in it got, by tenant, where a record of an older version has no more of them."""
+
+
+def network_rows(run: RunResult) -> list[NetworkRow]:
+    """Return a line for each network of the lab; none where the record has none."""
+    return [_row(load) for load in run.networks]
+
+
+def tenant_rows(run: RunResult) -> list[tuple[Cell, ...]]:
+    """Return a line for each tenant in each network: a cell for each of `TENANT_COLUMNS`."""
+    return [_tenant_row(network, load) for network in run.networks for load in network.tenants]
+
+
+def _row(load: NetworkLoad) -> NetworkRow:
+    told = not load.tenants and set(load.payload_bytes) - {""}
+    return NetworkRow(
+        cells=(
+            Cell(text=load.name, remark=f"over {load.carrier}" if load.carrier else ""),
+            Cell(text=format_bytes(load.entered_bytes)),
+            Cell(text=format_bytes(load.delivered_bytes)),
+            Cell(text=_use(load.utilisation), remark=_peak(load.peak_utilisation)),
+            Cell(text=_use(load.busiest_utilisation), remark=_busiest(load)),
+            Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip()),
+            _by_cause(load.drops),
+            _by_cause(load.guarded),
+            Cell(text=_count(load.ce_packets)),
+            Cell(text=_count(load.pause_frames), remark=format_time(load.paused_s) if load.paused_s else ""),
+        ),
+        payload=tuple(
+            Cell(text=format_bytes(received), remark=tenant or TENANT_NONE)
+            for tenant, received in load.payload_bytes.items()
+        )
+        if told
+        else (),
+    )
+
+
+def _tenant_row(network: NetworkLoad, load: TenantLoad) -> tuple[Cell, ...]:
+    return (
+        Cell(text=network.name),
+        Cell(text=load.name or TENANT_NONE),
+        Cell(text=format_bytes(load.entered_bytes), remark=_frames(load.entered_frames)),
+        Cell(text=format_bytes(load.delivered_bytes), remark=_frames(load.delivered_frames)),
+        Cell(text=format_bytes(load.payload_bytes)),
+        Cell(text=_use(load.utilisation)),
+        Cell(text=_use(load.busiest_utilisation), remark=load.busiest_port),
+        Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip()),
+        _by_cause(load.drops),
+        _by_cause(load.guarded),
+    )
+
+
+def _frames(count: int) -> str:
+    return f"{count:,} {'frame' if count == 1 else 'frames'}"
+
+
+def _by_cause(packets: Mapping[str, int] | None) -> Cell:
+    if packets is None:
+        return Cell(text=MISSING)
+    return Cell(
+        text=f"{sum(packets.values()):,}", remark=", ".join(f"{count:,} {cause}" for cause, count in packets.items())
+    )
+
+
+def _use(share: float) -> str:
+    return format_value(share, "share")
+
+
+def _peak(share: float | None) -> str:
+    return "" if share is None else f"peak {_use(share)}"
+
+
+def _busiest(load: NetworkLoad) -> str:
+    return ", ".join(word for word in (_peak(load.busiest_peak_utilisation), load.busiest_port) if word)
+
+
+def _count(number: int | None) -> str:
+    return MISSING if number is None else f"{number:,}"
+
+
+def network_json(load: NetworkLoad) -> dict[str, Any]:
+    """One network as `summary.json` has it."""
+    return {
+        "network": load.name,
+        "carried_by": load.carrier or None,
+        "entered_bytes": load.entered_bytes,
+        "delivered_bytes": load.delivered_bytes,
+        "sent_bytes": load.sent_bytes,
+        "utilisation": load.utilisation,
+        "peak_utilisation": load.peak_utilisation,
+        "busiest_port": load.busiest_port,
+        "busiest_utilisation": load.busiest_utilisation,
+        "busiest_peak_utilisation": load.busiest_peak_utilisation,
+        "queue_max_bytes": load.queue_max_bytes,
+        "queue_port": load.queue_port,
+        "queue_class": load.queue_class,
+        "drops": load.drops,
+        "ce_packets": load.ce_packets,
+        "pause_frames": load.pause_frames,
+        "paused_s": load.paused_s,
+        "payload_bytes": load.payload_bytes,
+        "guarded": load.guarded,
+        "tenants": [{"tenant": tenant.name or None, **_tenant_json(tenant)} for tenant in load.tenants],
+    }
+
+
+def _tenant_json(load: TenantLoad) -> dict[str, Any]:
+    return {key: value for key, value in asdict(load).items() if key != "name"}

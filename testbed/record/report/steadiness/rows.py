@@ -1,0 +1,156 @@
+"""From the runs of scenarios to a row for each expectation: how its figures lie in its band."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.record.record import ExpectationResult, Outcome
+from testbed.record.report.steadiness.estimates import chance_below_zero, clopper_pearson_upper
+from testbed.record.steady import Steadiness, SteadyRun
+from testbed.workload.metrics import binding_limits
+
+COLUMNS = (
+    "scenario", "backend", "metric", "point", "min", "max", "n", "mean", "stdev", "least", "most", "distance_sd",
+    "chance", "fails", "fails_at_most", "invalid",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyRow:
+    """One expectation of one scenario. Figures are of valid runs; None: too few, or no limit that can be missed."""
+
+    scenario: str
+    backend: str
+    metric: str
+    point: str
+    minimum: float | None
+    maximum: float | None
+    count: int
+    mean: float | None
+    stdev: float | None
+    least: float | None
+    most: float | None
+    distance: float | None
+    """Of the mean from the nearest limit, in standard deviations; negative where it is beyond; infinite without any."""
+    chance: float | None
+    """Of a fail of the next run, by the predictive estimate."""
+    fails: int
+    fails_at_most: float | None
+    """Upper bound of the chance of a fail by Clopper and Pearson, at 95 %."""
+    invalid: int
+    """Runs of the scenario that were invalid, of all points."""
+    runs: int
+
+    def as_row(self) -> dict[str, Any]:
+        """The row as tables, CSV and JSON have it."""
+        return {
+            "scenario": self.scenario,
+            "backend": self.backend,
+            "metric": self.metric,
+            "point": self.point,
+            "min": self.minimum,
+            "max": self.maximum,
+            "n": self.count,
+            "mean": _rounded(self.mean),
+            "stdev": _rounded(self.stdev),
+            "least": _rounded(self.least),
+            "most": _rounded(self.most),
+            "distance_sd": None if self.distance is None or math.isinf(self.distance) else _rounded(self.distance),
+            "chance": _rounded(self.chance),
+            "fails": self.fails,
+            "fails_at_most": _rounded(self.fails_at_most),
+            "invalid": f"{self.invalid} of {self.runs}",
+        }
+
+
+def steady_rows(found: Sequence[Steadiness]) -> list[SteadyRow]:
+    """Return the rows of all scenarios; several measurements of one scenario on one backend count together."""
+    runs: defaultdict[tuple[str, str], list[SteadyRun]] = defaultdict(list)
+    for one in found:
+        runs[one.scenario, one.backend.value] += one.runs
+    return [
+        _row(scenario, backend, key, figures, some)
+        for (scenario, backend), some in runs.items()
+        for key, figures in _figures(some).items()
+    ]
+
+
+def chance_of_any(rows: Sequence[SteadyRow]) -> Mapping[tuple[str, str], float]:
+    """Return, by scenario and backend, the chance that any expectation fails: at most the sum of their chances."""
+    sums: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for row in rows:
+        sums[row.scenario, row.backend] += row.chance or 0.0
+    return {key: min(1.0, total) for key, total in sums.items()}
+
+
+_Key = tuple[str, str, str]
+"""An expectation: its metric, point and source."""
+
+
+def _figures(runs: Sequence[SteadyRun]) -> dict[_Key, list[ExpectationResult]]:
+    """The figures of each expectation that can be trusted; a point of a broken check has none, nor has a run cut short.
+
+    Whatever is divided by a point that cannot be trusted is left out with all of its run.
+    """
+    found: dict[_Key, list[ExpectationResult]] = {}
+    for run in runs:
+        for item in run.expectations:
+            figures = found.setdefault((item.metric, item.point, item.source), [])
+            relative = " over that of " in item.metric
+            doubtful = bool(run.untrusted) if relative else item.point in run.untrusted
+            if item.measured is not None and item.outcome is not Outcome.INVALID and not doubtful:
+                figures.append(item)
+    return found
+
+
+def _row(
+    scenario: str, backend: str, key: _Key, figures: Sequence[ExpectationResult], runs: Sequence[SteadyRun]
+) -> SteadyRow:
+    metric, point, _ = key
+    values = [item.measured for item in figures if item.measured is not None]
+    limits = [binding_limits(metric, item.minimum, item.maximum) for item in figures]
+    above = [value - low for value, (low, _) in zip(values, limits, strict=True) if low is not None]
+    below = [high - value for value, (_, high) in zip(values, limits, strict=True) if high is not None]
+    stdev = statistics.stdev(values) if len(values) > 1 else None
+    chances = [chance for margins in (above, below) if (chance := chance_below_zero(margins)) is not None]
+    fails = sum(item.outcome is Outcome.FAIL for item in figures)
+    return SteadyRow(
+        scenario=scenario,
+        backend=backend,
+        metric=metric,
+        point=point,
+        minimum=_typical([one.minimum for one in figures if one.minimum is not None]),
+        maximum=_typical([one.maximum for one in figures if one.maximum is not None]),
+        count=len(values),
+        mean=statistics.fmean(values) if values else None,
+        stdev=stdev,
+        least=min(values, default=None),
+        most=max(values, default=None),
+        distance=min((_distance(margins) for margins in (above, below) if len(margins) > 1), default=None),
+        chance=min(1.0, sum(chances)) if chances else None,
+        fails=fails,
+        fails_at_most=clopper_pearson_upper(fails, len(values)) if values else None,
+        invalid=sum(run.verdict is Outcome.INVALID for run in runs),
+        runs=len(runs),
+    )
+
+
+def _distance(margins: Sequence[float]) -> float:
+    mean, spread = statistics.fmean(margins), statistics.stdev(margins)
+    if spread:
+        return mean / spread
+    return math.inf if mean >= 0 else -math.inf
+
+
+def _typical(limits: Sequence[float]) -> float | None:
+    """The limit, which an oracle gives anew for each run."""
+    return statistics.median(limits) if limits else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")

@@ -1,0 +1,412 @@
+"""What one run measured, in columns: transfers, channels, collectives, events, curves.
+
+Times are seconds from the moment at which the run's workload began; sizes are bytes; rates are in lab time. Columns of
+one table have equal lengths. A value that could not be measured is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""An integer that every tool can read and every report can print."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowEnd:
+    node: str
+    interface: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.interface}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """The workload's transfers over the fabric, in the order of their steps. Those inside a scale-up domain are left
+    out, but where there are no others and they were frames."""
+
+    number: list[Count] = field(default_factory=list)
+    """Of the step in the workload."""
+    source: list[Count] = field(default_factory=list)
+    """Rank."""
+    destination: list[Count] = field(default_factory=list)
+    size_bytes: list[Count] = field(default_factory=list)
+    channel: list[Count] = field(default_factory=list)
+    """Index in `RunResult.channels`."""
+    start_s: list[Number | None] = field(default_factory=list)
+    """When all that it waits for had ended at its source; None: it never began."""
+    end_s: list[Number | None] = field(default_factory=list)
+    """When its last byte had arrived; None: it has not ended."""
+    ideal_s: list[Number] = field(default_factory=list)
+    """What it would take alone on an idle fabric: serialisation, headers and the base round trip's half."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceRequests:
+    """The requests that began, in the order of their begins. Times without `service` in their name are measured.
+
+    Each answer's tokens arrive one by one; `itl` has the times between them as a histogram of all.
+    """
+
+    number: list[Count] = field(default_factory=list)
+    """Of the request in the workload."""
+    client: list[Count] = field(default_factory=list)
+    """Rank."""
+    server: list[Count] = field(default_factory=list)
+    prompt_tokens: list[Count] = field(default_factory=list)
+    output_tokens: list[Count] = field(default_factory=list)
+    start_s: list[Number] = field(default_factory=list)
+    """When it was due; latencies count from here."""
+    lateness_s: list[Number] = field(default_factory=list)
+    """How much later its client began."""
+    first_s: list[Number | None] = field(default_factory=list)
+    """When its first token had arrived; None: it has not."""
+    end_s: list[Number | None] = field(default_factory=list)
+    """When its whole answer had arrived; None: it has not."""
+    service_first_s: list[Number] = field(default_factory=list)
+    """What the server was to compute before the first token."""
+    service_token_s: list[Number] = field(default_factory=list)
+    """What it was to compute between two tokens."""
+    failure: list[str] = field(default_factory=list)
+    """Why it failed; "": it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSamples:
+    """A channel over time; the columns that its transport cannot tell are empty."""
+
+    at_s: list[Number] = field(default_factory=list)
+    acked_bytes: list[Count] = field(default_factory=list)
+    """So far."""
+    cwnd_bytes: list[Count] = field(default_factory=list)
+    rtt_us: list[Number] = field(default_factory=list)
+    retransmits: list[Count] = field(default_factory=list)
+    """So far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLatency:
+    """This is what a pair's messages took, sent one at a time."""
+
+    test: str
+    """The program that measured."""
+    size_bytes: Count
+    round_trip: bool
+    """Each sample is a whole round trip (the peer's adapter answered); otherwise half of one (its program did)."""
+    samples_us: list[Number] = field(default_factory=list)
+    """In the order of the messages."""
+    ideal_us: Number | None = None
+    """On an idle fabric: sending at every port of the way, and the links' delays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """A connection (TCP), a pair of endpoints (UET) or a queue pair (RDMA) between two ranks, with all it carried."""
+
+    source_rank: Count | None
+    """None: an older version did not write it down."""
+    destination_rank: Count | None
+    source: FlowEnd
+    destination: FlowEnd
+    rail: Count
+    source_port: Count | None
+    """None where it varies from packet to packet."""
+    destination_port: Count | None
+    sent_bytes: Count
+    received_bytes: Count
+    seconds: Number
+    """From the begin of its first transfer to the end of its last."""
+    busy_s: Number
+    """Of that, with at least one transfer under way."""
+    ideal_bps: Number
+    goodput_bps: Number
+    """`received_bytes` over `busy_s`."""
+    retransmits: Count
+    """Packets or segments sent again."""
+    packets: Count | None
+    """Sent in all, those included."""
+    min_rtt_us: Number | None = None
+    samples: ChannelSamples = field(default_factory=ChannelSamples)
+    counters: dict[str, Count] = field(default_factory=dict)
+    """The transport's own, by its names (time-outs, trimmed, out of order, ...)."""
+    latency: MessageLatency | None = None
+    """Where that was what its ends measured; its rates then say nothing."""
+    inside: bool = False
+    """It went over scale-up links as frames, and its ends are GPUs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveResult:
+    """One collective operation, in nccl-tests' terms."""
+
+    kind: str
+    algorithm: str
+    ranks: Count
+    size_bytes: Count
+    """S of nccl-tests."""
+    elements: Count
+    """Count of nccl-tests: elements of `datatype` of S."""
+    datatype: str
+    redop: str
+    """`sum`, or `none` for those that only move data."""
+    root: Count | None
+    start_s: Number
+    seconds: Number
+    algbw_bps: Number
+    busbw_bps: Number
+    ideal_busbw_bps: Number | None
+    wrong: Count | None
+    """Elements that differ in any bit from what they should be; None: not checked."""
+    label: str = ""
+    line_bps: Number | None = None
+    """What its bus bandwidth is a share of: the line rate of its slowest NIC, or of a GPU's scale-up links where they
+    carried all of it; more where a part stayed inside domains or a switch added up, and the busiest of all NICs and
+    links allows more. None (older records): the line is that of a rank's NIC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that was done to the lab, or seen in it, while traffic ran."""
+
+    at_s: Number
+    kind: str
+    """`link-down`, `link-set`, `link-reset`, `node-kill`, `pfc-storm`, ... or `detected`, `converged`, ..."""
+    target: str
+    """`node:interface`, a node, or a flow."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A curve: `values` at `at_s`, in `unit` (as `workload.metrics.MetricUnit` names it)."""
+
+    name: str
+    """`goodput`, `queue:NODE:INTERFACE:CLASS`, `utilisation:NODE:INTERFACE`, `cpu`, ..."""
+    title: str
+    unit: str
+    at_s: list[Number]
+    values: list[Number | None]
+    least: list[Number] = field(default_factory=list)
+    """Where each value is the mean of an interval's samples, the smallest of them; `most` is the largest. Queues of
+    older records have neither: their values are the largest."""
+    most: list[Number] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A histogram: `counts[i]` of `edges[i]` to `edges[i + 1]`."""
+
+    name: str
+    title: str
+    unit: str
+    edges: list[Number]
+    counts: list[Count]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkingCurve:
+    """This tells how the packets that allowed a mark fared in all switch queues of a class, by the depth that decided.
+
+    `marked[i]` of `packets[i]` met a depth from `edges_bytes[i]` to the next edge; the last bin has no upper end.
+    """
+
+    class_name: str
+    marker: str
+    """The name of what marked: "eBPF", or the kernel's "RED"."""
+    queues: Count
+    kmin_bytes: Count
+    kmax_bytes: Count
+    pmax: Number
+    edges_bytes: list[Number]
+    packets: list[Count]
+    marked: list[Count]
+    ideal: list[Number | None]
+    """The share that the curve says; None where a bin is too near a step to be judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortLoad:
+    """This is what a port sent while traffic ran; `tier` as the oracles name it (`uplink`, `downlink`, `spine-uplink`,
+    ...).
+    """
+
+    node: str
+    interface: str
+    peer: str
+    tier: str
+    rate_bps: Count
+    tx_bytes: Count
+    tx_dropped: Count
+    utilisation: Number
+    ce_packets: Count = 0
+    paused_us: Count = 0
+    queue_max_bytes: Count = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLoad:
+    """This is what one tenant of the topology sent into a network and got from it while traffic ran.
+
+    It is counted at the links to its NICs and to its router outside, whose ports are the tenant's alone. Queues between
+    switches are per class, and what waits or is lost there is in `NetworkLoad` alone. Bytes are those of frames without
+    the headers of VXLAN, control traffic included.
+    """
+
+    name: str
+    """"" for all NICs that are in no tenant."""
+    ports: Count
+    """Both ends of those links."""
+    entered_bytes: Count
+    """Sent by its NICs."""
+    entered_frames: Count
+    delivered_bytes: Count
+    """Sent by switches to its NICs."""
+    delivered_frames: Count
+    utilisation: Number
+    """Of its ports: the bytes sent over what all of them can send, at the links' rates."""
+    busiest_port: str
+    """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
+    busiest_utilisation: Number
+    queue_max_bytes: Count | None
+    """The deepest that a queue of its ports was; None where they have no QoS."""
+    queue_port: str
+    queue_class: str
+    drops: dict[str, Count]
+    """Packets lost at its ports, by cause as in `NetworkLoad`."""
+    guarded: dict[str, Count] | None
+    """Packets that guards stopped at its ports, and policies and borders at its VRFs, by which of them did; None as in
+    `NetworkLoad`."""
+    payload_bytes: Count
+    """What the workload's receivers in it got, as its channels counted it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkLoad:
+    """This is what one network of the lab carried while traffic ran, whether or not the workload was in it.
+
+    Bytes are those of frames, control traffic included. Utilisations are shares of the lab's rates over the run; peaks
+    are those of the busiest window of `testbed.run.emulated.observation.PORT_INTERVAL_NS`, and None where ports are not
+    sampled, since they have no QoS. What queues of the data path alone can tell is None there, too.
+    """
+
+    name: str
+    carrier: str = ""
+    """The network over whose switches it goes, and whose links between switches count there alone; "": its own."""
+    ports: Count
+    """Those of hosts and switches: each sends into one direction of a link."""
+    sent_bytes: Count
+    """By all ports: a frame counts at every hop."""
+    entered_bytes: Count
+    """Sent by the ports of hosts, targets, servers and managed nodes."""
+    delivered_bytes: Count
+    """Sent by switches to such ports."""
+    utilisation: Number
+    """Of all ports: the bytes sent over what all of them can send."""
+    peak_utilisation: Number | None
+    busiest_port: str
+    """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
+    busiest_utilisation: Number
+    busiest_peak_utilisation: Number | None
+    queue_max_bytes: Count | None
+    """The deepest that a queue of a port was."""
+    queue_port: str
+    queue_class: str
+    drops: dict[str, Count]
+    """Packets by what lost them: causes of `testbed.lab.core.model.telemetry.DropCause`, `queue` for a port without
+    QoS, and `device` for what the kernel's interface did not send. What guards and policies stop is in `guarded`."""
+    ce_packets: Count | None
+    pause_frames: Count | None
+    """X-OFF frames that its ports sent."""
+    paused_s: Number | None
+    """Over all ports and priorities."""
+    payload_bytes: dict[str, Count] = field(default_factory=dict)
+    """What the workload's receivers got, by the tenant of the topology ("": none), as its channels counted it. Requests
+    over HTTP have no channels."""
+    guarded: dict[str, Count] | None = None
+    """Packets that guards, policies between tenants, borders and managed nodes stopped, by which of them did; None
+    where nobody looked."""
+    tenants: list[TenantLoad] = field(default_factory=list)
+    """Those of the topology that have NICs in it, in their order, and last what is in none; without tenants nothing. A
+    carried network is a tenant of its carrier, and this line says all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneLoad:
+    """This is what all links of one plane of a scale-up domain carried, counted at both of their ends."""
+
+    plane: Count
+    """From 1."""
+    rate_bps: Count
+    """Of a GPU's links to it together, each way, in lab time."""
+    frames: Count
+    """Data frames, answers included: each counts where a GPU sends it and where the switch does."""
+    bytes: Count
+    replays: Count
+    """Frames sent again by link-level retry."""
+    drops: Count
+    """Frames that a full buffer had no room for."""
+    wire_losses: Count
+    """Frames that faults of the wire lost or damaged, control frames among them."""
+    pauses: Count
+    """PFC frames that asked for a pause."""
+    leaked_credits: Count
+    """Credits of lost frames that were given back."""
+    downs: Count
+    """How often one of these links went down, as the switch saw it."""
+    buffer_peak_bytes: Count
+    """The deepest that an input buffer of the switch was, of one link and channel."""
+    buffer_bytes: Count
+    """Of one of those buffers."""
+    xmit_wait_s: Number = 0.0
+    """The longest that frames of one channel waited for credits or for the end of a pause, at one end of a link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpLoad:
+    """This is what one scale-up domain carried as frames while traffic ran. Times are in lab time, unless they say so.
+
+    Never read a nanosecond of the real system out of them: what is emulated is multiples of `rtt_s`.
+    """
+
+    domain: str
+    gpus: Count
+    planes: list[PlaneLoad]
+    """() of a domain whose switch could not be asked."""
+    rtt_s: Number
+    """Of a smallest transaction, as it is modelled."""
+    idle_rtt_s: Number | None
+    """As it was measured before the run, through the same endpoints; None where one GPU alone took part."""
+    rtt_floor_s: Number | None
+    """The part of it that is this machine's."""
+    rtt_floor_real_s: Number | None
+    """The same over k: what latencies of the real system would be too long by."""
+    latency_p50_s: Number | None
+    """Of transactions, from sent to answered; None where there were none."""
+    latency_p999_s: Number | None
+    lateness_p999_s: Number
+    """How late the switch began to send frames."""
+    credit_loop_s: Number
+    """From a credit's use to its return: two hops, the spacing of updates and a frame."""
+    transfers: Count
+    failed: Count
+    """Of the transfers."""
+    request_drops: Count
+    request_frames: Count
+    """Frames of channel 0, that of requests, which full buffers dropped, and that GPUs sent."""
+    request_line_bytes: Count = 0
+    """What the latter took of the GPUs' links, with the headers that the topology names."""
+    payload_bytes: Count = 0
+    """What has arrived in memories of GPUs by writes and reads."""
+    stalled: bool = False
+    """Transfers waited, and nothing moved until they were given up."""
+    stall_s: Number = 0.0
+    progress_s: Number | None = None
+    """When something last moved, from the begin of the traffic."""
+    problem: str = ""
+    """Why the switch could not be asked."""

@@ -1,0 +1,107 @@
+"""How a scenario's figures lie over several runs of it: what `run --steady` leaves beside the records of the runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.base.errors import RecordError
+from testbed.record.record import Backend, Environment, ExpectationResult, Outcome, Record
+from testbed.record.samples import Count
+from testbed.record.store import write_result
+
+STEADY_FILE = "steady.json"
+STEADY_SCHEMA = 1
+MAX_STEADY_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteadyRun:
+    """One of the runs, in short. `directory` is that of its record, within the one of all runs."""
+
+    directory: str
+    seed: Count
+    """Of the first repeat of each point."""
+    verdict: Outcome
+    reasons: list[str]
+    expectations: list[ExpectationResult]
+    untrusted: list[str] = field(default_factory=list)
+    """The names of points that broke a trust check: figures of theirs say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steadiness:
+    """All runs of one scenario. `planned` is how many there were to be; an interrupt leaves fewer."""
+
+    schema: Count = STEADY_SCHEMA
+    scenario: str
+    backend: Backend
+    environment: Environment
+    started: str
+    """UTC, ISO 8601."""
+    planned: Count
+    same_seed: bool
+    """All runs had the seed that the scenario fixes; else each the ones after those of the run before."""
+    runs: list[SteadyRun] = field(default_factory=list)
+
+
+@cache
+def _adapter() -> TypeAdapter[Steadiness]:
+    return TypeAdapter(Steadiness)
+
+
+def steady_run(record: Record, directory: str) -> SteadyRun:
+    """Return a run in short."""
+    return SteadyRun(
+        directory=directory,
+        seed=int(record.scenario.repeat.get("seed", 1)),
+        verdict=record.verdict.outcome,
+        reasons=list(record.verdict.reasons),
+        expectations=list(record.expectations),
+        untrusted=[
+            point.name
+            for point in record.points
+            if any(not run.complete or not all(check.ok for check in run.checks) for run in point.runs)
+        ],
+    )
+
+
+def write_steadiness(content: Steadiness, directory: Path) -> None:
+    """Write it into the directory of all runs, atomically. Raises `RecordError`."""
+    write_result(_adapter().dump_json(content, indent=1) + b"\n", directory / STEADY_FILE)
+
+
+def load_steadiness(path: Path) -> Steadiness:
+    """Read a file, or the one in a directory. Raises `RecordError`."""
+    file = path / STEADY_FILE if path.is_dir() else path
+    try:
+        if file.stat().st_size > MAX_STEADY_BYTES:
+            raise RecordError(f"{file} is larger than any of its kind ({MAX_STEADY_BYTES >> 20} MiB)")
+        document = json.loads(file.read_bytes())
+    except OSError as error:
+        raise RecordError(
+            f"cannot read {file}: {error.strerror}", hint="testbed run SCENARIO.yml --steady 10 makes one"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{file} is not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("schema") != STEADY_SCHEMA:
+        raise RecordError(f"{file} does not tell how steady a scenario is, or not to this version")
+    try:
+        return _adapter().validate_python(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RecordError(f"{file} is not valid: {where}: {first['msg']}") from error
+
+
+def find_steadiness(paths: list[Path]) -> list[Steadiness]:
+    """Read all that these are, or that lie anywhere below them, in the order of their directories' names."""
+    found: list[Path] = []
+    for path in paths:
+        below = sorted(path.rglob(STEADY_FILE)) if path.is_dir() else []
+        found += below or [path]
+    return [load_steadiness(path) for path in dict.fromkeys(found)]

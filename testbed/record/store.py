@@ -1,0 +1,142 @@
+"""Records on disk: written whole or not at all, read with suspicion.
+
+A record may come from a stranger. It is parsed as JSON into the types of `record.record` and nothing
+else: no path in it is followed, nothing in it is run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.base.errors import RecordError
+from testbed.base.files import write_atomically
+from testbed.record.journal import RecordJournal, journal_path, with_journal
+from testbed.record.older import modernise
+from testbed.record.record import SCHEMA, Record
+from testbed.record.session import encode_session, session_path, with_session, without_session
+
+RECORD_FILE = "record.json"
+REPORT_FILE = "report.html"
+MAX_RECORD_BYTES = 256 * 2**20
+
+
+@cache
+def _adapter() -> TypeAdapter[Record]:
+    return TypeAdapter(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    """The record as JSON, UTF-8, one space of indentation, ending in a newline."""
+    return _adapter().dump_json(record, indent=1) + b"\n"
+
+
+def decode_record(content: bytes, *, name: str = "record") -> Record:
+    """Read a record. Raises `RecordError` naming what is wrong with it; `name` is for the message."""
+    document = _parse(content, name)
+    schema = document.get("schema")
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise RecordError(f"{name} is not a testbed record: it has no schema number")
+    if schema > SCHEMA:
+        raise RecordError(
+            f"{name} has schema {schema}; this version reads up to {SCHEMA}",
+            hint="it was written by a newer testbed: use that one",
+        )
+    try:
+        return _adapter().validate_python(modernise(document))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise RecordError(f"{name} is not a valid record: {where}: {first['msg']}") from error
+
+
+def write_record(record: Record, path: Path) -> bytes:
+    """Write `path` atomically: a reader sees the old file or the new one, also after a power cut.
+
+    How long it took, and where the command line sent it, is written beside it (`record.session`).
+
+    Returns what was written. Raises `RecordError` when the disk does not take it; then `path` is as it was.
+    """
+    content = encode_record(without_session(record))
+    write_result(content, path)
+    write_result(encode_session(record), session_path(path))
+    return content
+
+
+def keep_record(path: Path) -> RecordJournal:
+    """Return what keeps the record of a run that goes on in `path`, without writing all of it after each point."""
+    return RecordJournal(path, lambda record: write_record(record, path))
+
+
+def load_record(path: Path) -> Record:
+    """Read a record from a file, or from the results directory that holds it; of a run that goes on, or was killed,
+    with the points of its journal.
+    """
+    file = path / RECORD_FILE if path.is_dir() else path
+    try:
+        if file.stat().st_size > MAX_RECORD_BYTES:
+            raise RecordError(f"{file} is larger than any record ({MAX_RECORD_BYTES >> 20} MiB)")
+        content = file.read_bytes()
+    except OSError as error:
+        raise RecordError(f"cannot read {file}: {error.strerror}") from error
+    record = with_session(decode_record(content, name=str(file)), session_path(file))
+    return (
+        with_journal(record, content, journal_path(file), most_bytes=MAX_RECORD_BYTES) if record.incomplete else record
+    )
+
+
+def write_result(content: bytes, path: Path) -> None:
+    """Replace `path`, a record or what is made of one, as `write_atomically` does. Raises `RecordError`."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise RecordError(
+            f"cannot write {path}: {error.strerror}", hint="results go below the current directory, or where -o says"
+        ) from error
+
+
+RESULTS_DIRECTORY = Path("results")
+"""Below the current directory."""
+
+
+def make_results_directory(scenario: str, started: datetime, *, parent: Path | None = None) -> Path:
+    """Create `<parent>/<scenario>-<UTC stamp>` (parent: `results` below the current directory).
+
+    A directory that exists is never reused: a second run in the same second gets `-2`.
+    """
+    root = RESULTS_DIRECTORY if parent is None else parent
+    safe = re.sub(r"[^A-Za-z0-9_-]", "-", scenario) or "scenario"
+    stem = f"{safe}-{started.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    number = 1
+    while True:
+        directory = root / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            directory.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            if not root.is_dir():
+                raise RecordError(f"cannot write results: {root} is not a directory") from None
+        except OSError as error:
+            raise RecordError(f"cannot create {directory}: {error.strerror}") from error
+        else:
+            return directory
+
+
+def _parse(content: bytes, name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(content, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{name} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise RecordError(f"{name} is not a testbed record")
+    return document
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

@@ -1,5 +1,0 @@
-"""Records and labs for people: tables, pages, pictures."""
-
-from testbed.report.scenario import print_record, render_report, write_report_files
-
-__all__ = ["print_record", "render_report", "write_report_files"]

@@ -1,7 +1,0 @@
-"""Pictures of a lab: HTML to look at, dot and mermaid for other tools."""
-
-from testbed.report.graph.dot import render_dot
-from testbed.report.graph.mermaid import render_mermaid
-from testbed.report.graph.page import render_html
-
-__all__ = ["render_dot", "render_html", "render_mermaid"]

@@ -1,0 +1,1 @@
+"""Running workloads against a live lab, and judging what they measured."""

@@ -1,0 +1,314 @@
+"""From what a run left behind (transfers, channels, counters, events) to the samples that metrics are computed from.
+
+No metric is named here: `workload.metrics` says which samples each metric needs. Pure arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import harmonic_mean
+
+import numpy as np
+
+from testbed.record.samples import Channel, CollectiveResult, PortLoad, RunEvent, ScaleUpLoad, Transfers
+from testbed.run.emulated.flow_rates import first_done_after, goodput_curve, rates_together
+from testbed.run.emulated.observation import Observation
+from testbed.run.emulated.requests import RequestsMeasured
+from testbed.run.emulated.scale_up_loads import carried_samples
+from testbed.run.faults.registry import FAULTS
+from testbed.run.probes.ledger import ProbeReport
+from testbed.workload.metrics import RunSamples, measure_metrics
+from testbed.workload.metrics.run_samples import (
+    CheckedElements,
+    CollectiveSpeed,
+    CollectiveTimes,
+    CpuShares,
+    Detection,
+    FabricBytes,
+    FaultCurve,
+    FlowRates,
+    FlowTimes,
+    IoJobs,
+    JobBound,
+    JobTime,
+    LateArrivals,
+    Latencies,
+    LostProbes,
+    MarkedPackets,
+    MarkingCurves,
+    Messages,
+    NicPeers,
+    PacketsSent,
+    PatternBound,
+    PauseCounts,
+    QueueCounts,
+    QueueDepths,
+    Retransmissions,
+    UplinkLoads,
+    VictimRates,
+)
+from testbed.workload.oracles.ecmp import UPLINKS
+
+DISTURBING = frozenset(FAULTS)
+"""Events of these kinds are faults; others are what was seen of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunData:
+    """This is what one run measured.
+
+    `pattern_ideal_s` and `roofline_s` are what it would take at best; None: not known.
+    """
+
+    transfers: Transfers
+    channels: Sequence[Channel]
+    collectives: Sequence[CollectiveResult]
+    ports: Sequence[PortLoad]
+    events: Sequence[RunEvent]
+    observation: Observation
+    nic_bps: float
+    """Lab rate of a rank's NIC."""
+    pattern_ideal_s: float | None = None
+    """Where all transfers begin at once and wait for nothing."""
+    roofline_s: float | None = None
+    fabric_bytes: int = 0
+    """Payload that enters the fabric."""
+    window_s: float = 0.05
+    """Of the curve that faults are judged by."""
+    probes: ProbeReport | None = None
+    requests: RequestsMeasured | None = None
+    computed_s: tuple[float, float] | None = None
+    """When the first computing began, and the last ended; None where nothing computes."""
+    inside_s: tuple[float, float] | None = None
+    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
+    storage: Sequence[object] = ()
+    """Samples for metrics of storage."""
+    scale_up: Sequence[ScaleUpLoad] = ()
+
+
+def compute_metrics(run: RunData) -> dict[str, float | None]:
+    """Computes every metric that the run has samples for, in the catalogue's order."""
+    return measure_metrics(samples_of(run))
+
+
+def samples_of(run: RunData) -> RunSamples:
+    """Collects every kind of sample that the run has."""
+    return RunSamples(
+        *_of_transfers(run),
+        *_of_channels(run),
+        *_of_collectives(run),
+        *_of_uplinks(run),
+        *_of_queues(run),
+        *_of_faults(run),
+        *_of_machine(run),
+        *run.storage,
+        *carried_samples(run.scale_up),
+        *_of_requests(run),
+    )
+
+
+def _of_requests(run: RunData) -> Iterator[object]:
+    if run.requests is None:
+        return
+    yield from run.requests.samples()
+    if not run.channels and run.requests.retransmits is not None:  # with channels, theirs are what the metric is about
+        yield Retransmissions(packets=[run.requests.retransmits])
+
+
+def _of_machine(run: RunData) -> Iterator[object]:
+    cpu = run.observation.cpu
+    if cpu is not None:
+        yield CpuShares(busy=cpu.busy, steal=cpu.steal)
+
+
+def first_fault_s(events: Sequence[RunEvent]) -> float | None:
+    """Return when the first fault of a run was done; None where none was."""
+    return next((event.at_s for event in events if event.kind in DISTURBING), None)
+
+
+def _of_transfers(run: RunData) -> Iterator[object]:
+    table = run.transfers
+    ended = [
+        (start, end, ideal)
+        for start, end, ideal in zip(table.start_s, table.end_s, table.ideal_s, strict=True)
+        if start is not None and end is not None
+    ]
+    if not ended and run.inside_s is None:
+        return
+    if ended:
+        yield FlowTimes(fct_s=[end - start for start, end, _ in ended], standalone_s=[ideal for _, _, ideal in ended])
+    if len(ended) == len(table.start_s):  # a run that was cut short says nothing about how long it takes
+        starts, ends = [start for start, _, _ in ended], [end for _, end, _ in ended]
+        for span in (run.inside_s, run.computed_s):
+            if span is not None:
+                starts.append(span[0])
+                ends.append(span[1])
+        yield JobTime(start_s=starts, end_s=ends)
+    if run.roofline_s:
+        yield JobBound(roofline_s=run.roofline_s)
+    if run.pattern_ideal_s:
+        yield PatternBound(ideal_s=run.pattern_ideal_s)
+
+
+def _of_channels(run: RunData) -> Iterator[object]:
+    channels = run.channels
+    alone = [channel.latency for channel in channels if channel.latency]
+    if not alone:
+        yield FabricBytes(payload_bytes=run.fabric_bytes)
+    if not channels:
+        return
+    again = [float(channel.retransmits) for channel in channels]
+    if not any(channel.inside for channel in channels):  # those are no NICs', and links send again, not their ends
+        peers: dict[str, set[str]] = defaultdict(set)
+        for channel in channels:
+            peers[str(channel.source)].add(str(channel.destination))
+        yield NicPeers(peers=[len(found) for found in peers.values()])
+        yield Retransmissions(packets=again)
+    if alone:  # messages sent one at a time: how fast they were sent says nothing
+        yield Latencies(
+            latency_s=[us / 1e6 for one in alone for us in one.samples_us],
+            ideal_s=[(one.ideal_us or 0.0) / 1e6 for one in alone for _ in one.samples_us],
+        )
+        return
+    yield FlowRates(
+        goodput_bps=rates_together(channels, run.transfers), ideal_bps=[channel.ideal_bps for channel in channels]
+    )
+    victims = _victims(channels)
+    if victims:
+        yield VictimRates(
+            goodput_bps=[one.goodput_bps for one in victims], ideal_bps=[one.ideal_bps for one in victims]
+        )
+    if all("messages" in channel.counters for channel in channels):
+        yield Messages(
+            completed=[float(channel.counters["messages"]) for channel in channels],
+            time_s=[channel.busy_s for channel in channels],
+        )
+    yield from _of_fio(channels)
+    packets = [channel.packets for channel in channels if channel.packets is not None]
+    if len(packets) == len(channels):
+        yield PacketsSent(new=sum(packets) - sum(again), again=sum(again))
+    late = [channel.counters["out_of_order"] for channel in channels if "out_of_order" in channel.counters]
+    if late and sum(packets):
+        yield LateArrivals(late=sum(late), packets=sum(packets))
+
+
+def _of_fio(channels: Sequence[Channel]) -> Iterator[object]:
+    """What fio reported of each channel, where it moved the bytes of all of them
+    (`endpoints.storage.fio.FioResult.counters`)."""
+    if not all("fio_ios" in channel.counters for channel in channels):
+        return
+    counted = [channel.counters for channel in channels]
+    yield IoJobs(
+        ios=[float(one["fio_ios"]) for one in counted],
+        io_bytes=[float(one["fio_bytes"]) for one in counted],
+        bytes_per_s=[float(one["fio_bytes_per_s"]) for one in counted],
+        p50_s=[one["fio_clat_p50_ns"] / 1e9 for one in counted],
+        p99_s=[one["fio_clat_p99_ns"] / 1e9 for one in counted],
+    )
+
+
+def _victims(channels: Sequence[Channel]) -> list[Channel]:
+    """The channels that have both their NICs for themselves, where others share a receiver; between GPUs, those that
+    have their receiver for themselves."""
+    senders = Counter(str(channel.source) for channel in channels)
+    receivers = Counter(str(channel.destination) for channel in channels)
+    if max(receivers.values(), default=0) < 2:
+        return []
+    return [
+        one
+        for one in channels
+        if receivers[str(one.destination)] == 1 and (one.inside or senders[str(one.source)] == 1)
+    ]
+
+
+def _of_collectives(run: RunData) -> Iterator[object]:
+    if not run.collectives:
+        return
+    size = max(item.size_bytes for item in run.collectives)
+    largest = [item for item in run.collectives if item.size_bytes == size]
+    seconds = [item.seconds for item in largest]
+    yield CollectiveTimes(seconds=seconds)
+    one = largest[0]
+    if all((item.kind, item.ranks) == (one.kind, one.ranks) for item in largest):
+        yield CollectiveSpeed(
+            kind=one.kind,
+            ranks=one.ranks,
+            size_bytes=size,
+            mean_s=sum(seconds) / len(seconds),
+            line_bps=harmonic_mean([item.line_bps or run.nic_bps for item in largest]),
+        )
+    checked = [item.wrong for item in run.collectives if item.wrong is not None]
+    if checked:
+        yield CheckedElements(wrong=checked)
+
+
+def _of_uplinks(run: RunData) -> Iterator[object]:
+    uplinks = [port for port in run.ports if port.tier == UPLINKS]
+    if not uplinks:
+        return
+    by_switch: dict[str, list[float]] = defaultdict(list)
+    for port in uplinks:
+        by_switch[port.node].append(float(port.tx_bytes))
+    yield UplinkLoads(bytes_by_switch=by_switch, utilisation=[port.utilisation for port in uplinks])
+
+
+def _of_queues(run: RunData) -> Iterator[object]:
+    seen = run.observation
+    if seen.growth is None or seen.table is None:
+        return
+    queues, pauses = seen.growth.queues, seen.growth.pauses
+    switches = seen.table.switch
+    yield QueueCounts(
+        ect_packets=float(queues["ect_packets"][switches].sum()),
+        marked_packets=float(queues["ce_packets"][switches].sum()),
+        dropped_packets=float(sum(port.tx_dropped for port in run.ports))
+        + float(seen.growth.dropped()[switches].sum()),
+        trimmed_packets=float(queues["trimmed_packets"].sum()),
+        deepest_bytes=float(queues["max_bytes"][switches].max()),
+    )
+    paused_s = pauses["paused_ns"].astype(np.float64) / 1e9
+    yield PauseCounts(
+        frames=float(pauses["xoff_sent"].sum()),
+        paused_s=float(paused_s.sum()),
+        longest_s=float(paused_s.max()),
+        elapsed_s=seen.traffic_s,
+    )
+    yield MarkingCurves(
+        classes=[MarkedPackets(packets=one.packets, marked=one.marked, ideal=one.ideal) for one in seen.marking]
+    )
+    depths = seen.depths_in_traffic()
+    if depths:
+        deepest = max(depths.values(), key=lambda depth: (int(depth.max()), float(depth.mean())))
+        yield QueueDepths(depth_bytes=deepest.astype(np.float64).tolist())
+
+
+def _of_faults(run: RunData) -> Iterator[object]:
+    faults = [event for event in run.events if event.kind in DISTURBING]
+    if not faults:
+        return
+    event_s = faults[0].at_s
+    # A channel that has sent all it had is no dip.
+    times, rates = goodput_curve(run.channels, run.window_s, first_done_after(run.channels, run.transfers, event_s))
+    if times and times[0] < event_s:
+        yield FaultCurve(event_s=event_s, time_s=times, rate_bps=rates)
+    if run.probes is not None and run.probes.streams:
+        lost = [item.lost_since(event_s) for item in run.probes.streams]
+        yield LostProbes(lost=lost, rate_pps=run.probes.rate_pps)
+    detected = _detected_s(run, faults[0])
+    if detected is not None:
+        yield Detection(event_s=event_s, detected_s=[detected])
+
+
+def _detected_s(run: RunData, fault: RunEvent) -> float | None:
+    """Return when the last of a failed link's ends knew; of another fault, when the first neighbour did."""
+    first: dict[str, float] = {}
+    for event in run.events:
+        if event.kind == "detected" and event.at_s >= fault.at_s:
+            first.setdefault(f"{event.target}:{event.detail.partition(' ')[0]}", event.at_s)
+    peers = {f"{port.node}:{port.interface}": port.peer for port in run.ports}
+    ends = [first[end] for end in (fault.target, peers.get(fault.target, "")) if end in first]
+    if ends:
+        return max(ends)
+    return min(first.values(), default=None) if ":" not in fault.target else None

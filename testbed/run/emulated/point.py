@@ -1,0 +1,331 @@
+"""All runs of one point: make its traffic, run it, and put together what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from testbed.base.errors import DriverError, ScenarioError, TestbedError
+from testbed.base.interrupt import Interrupt
+from testbed.lab.core.deploy.congestion_control import read_congestion_controls
+from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
+from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
+from testbed.record.record import PointResult, RunResult
+from testbed.run.emulated.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
+from testbed.run.emulated.flow_processes import FlowFailed, FlowWatch, TimedResult
+from testbed.run.emulated.observation import observe
+from testbed.run.emulated.progress import Phase, Progress, ProgressListener
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged
+from testbed.run.faults.timeline import FaultTimeline
+from testbed.run.ideals.point_ideals import PointIdeals
+from testbed.run.machine.canary import Canary, Lateness
+from testbed.run.machine.cpu import SoftnetCounts, read_softnet
+from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.traffic import RunTraffic, lab_transports, make_traffic
+from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
+from testbed.run.probes.traffic import THRESHOLD_S, ProbeTraffic
+from testbed.run.schema.model import Scenario
+from testbed.run.sweep.points import Point
+from testbed.run.transports.lab_transport import TCP_PROTOCOL
+from testbed.run.transports.registry import transport_on
+from testbed.run.trust.evidence import Evidence, PortReading, read_ports
+from testbed.run.trust.machine import check_idle_rtt
+from testbed.run.trust.ordering import channels_in_order
+from testbed.run.trust.pauses import reset_reactions
+from testbed.run.trust.registry import judge_run
+from testbed.workload.steps import fabric_pairs
+
+IDLE_PROBES = 10
+"""How many probes measure the idle round trip of each path, before and after the runs of a point."""
+
+
+@dataclass(slots=True)
+class _Measured(MeasuredTraffic):
+    """The same with what the machine tells of itself, whether workers or pairs of programs moved it."""
+
+    ports: PortReading | None = None
+    faults: FaultOutcome | None = None
+    flow_starts_s: list[float] | None = None
+    lateness: Lateness | None = None
+    softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    unresolved: list[NextHop] | None = None
+    """The neighbours that did not answer before the traffic; None where there is no real lab."""
+    polling_s: float = 0.0
+    """CPU time of programs that wait for work without sleeping, and give way to all others."""
+    interrupted: bool = False
+    failure: TestbedError | None = None
+
+    def keep_faults(self, timeline: FaultTimeline) -> None:
+        """Keeps what a timeline that has been left did and saw."""
+        self.events, self.faults = timeline.events(), timeline.outcome()
+
+
+@dataclass(slots=True)
+class PointOutcome:
+    """This is what came of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
+
+    result: PointResult
+    failure: TestbedError | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRunner:
+    """Does the runs of one point on a lab that is up.
+
+    `lab` is seen in the network of the workload's ranks, `whole` is all of it, which faults may happen to.
+    `workload_runners` gives the runner of a lab and a transport, whose workers move the data.
+    """
+
+    point: Point
+    lab: LiveLab
+    whole: LiveLab
+    interrupt: Interrupt
+    workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner]
+    canary: Canary
+    on_progress: ProgressListener
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.point.scenario
+
+    def run(self) -> PointOutcome:
+        """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot."""
+        traffic = [make_traffic(self.scenario, self.lab, seed=seed) for seed in self.scenario.repeat.seeds]
+        ideals = PointIdeals.of(self.scenario, self.lab, traffic)
+        runs: list[RunResult] = []
+        failure: TestbedError | None = None
+        interrupted = False
+        idle = self._idle_rtt()
+        with contextlib.ExitStack() as stack:
+            if isinstance(self.lab, RunningLab):
+                stack.callback(set_hash_seeds, self.lab, DEPLOYED)
+            for index, one in enumerate(traffic, start=1):
+                if isinstance(self.lab, RunningLab):
+                    set_hash_seeds(self.lab, one.seed)
+                result, failure, interrupted = self._measure(index, one, ideals)
+                if result is not None:
+                    runs.append(result)
+                self._tell(Phase.RUN, index, index, len(traffic))
+                if failure is not None or interrupted:
+                    break
+        if idle is not None and runs and failure is None and not interrupted:
+            after = self._idle_rtt()
+            assert after is not None
+            runs[-1] = replace(runs[-1], checks=[*runs[-1].checks, *check_idle_rtt(idle, after)])
+        return PointOutcome(
+            result=assemble_point(self.point, self.lab, traffic, runs, ideals),
+            failure=failure,
+            interrupted=interrupted,
+        )
+
+    def _idle_rtt(self) -> RttReport | None:
+        """Measures the round trip of every class of paths; None for a lab without wires to probe."""
+        if not isinstance(self.lab, RunningLab):
+            return None
+        return measure_rtt(self.lab, probes=IDLE_PROBES)
+
+    def _measure(
+        self, index: int, traffic: RunTraffic, ideals: PointIdeals
+    ) -> tuple[RunResult | None, TestbedError | None, bool]:
+        started = datetime.now(UTC)
+        measured = _Measured()
+        try:
+            if self.scenario.by_programs:
+                self._run_timed(index, traffic, ideals, measured)
+            else:
+                self._run_workers(index, traffic, ideals, measured)
+        except (FlowFailed, DriverError, LabLeftChanged) as error:
+            measured.failure = error
+        if not measured.anything:
+            return None, measured.failure, measured.interrupted
+        identity = RunIdentity(
+            index=index, started=stamp(started), complete=measured.failure is None and not measured.interrupted
+        )
+        result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals)
+        result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
+        return result, measured.failure, measured.interrupted
+
+    def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
+        result = TimedResult()
+        watch = FlowWatch(
+            interrupt=self.interrupt,
+            around=lambda: self._watched(measured, traffic, ideals),
+            on_listening=lambda count, whole: self._tell(Phase.SERVERS, index, count, whole),
+            on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
+        )
+        try:
+            transport = transport_on(self.lab, self.scenario.transport)
+            transport.run_timed(self.scenario.workload, traffic, watch, result)
+        finally:
+            measured.interrupted = result.interrupted
+            measured.window_s = result.window_s
+            measured.channels = result.channels
+            measured.flow_starts_s = result.starts_s
+            measured.polling_s = result.polling_s
+
+    def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
+        options = WorkloadRunOptions(
+            seed=traffic.seed,
+            limit_s=self.scenario.workload.time_limit.seconds,
+            interrupt=self.interrupt,
+            around=lambda: self._watched(measured, traffic, ideals),
+            on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
+        )
+        runner = self.workload_runners(self.lab, self.scenario)
+        result = runner.run(traffic.workload, traffic.placement.nics, options)
+        if result.begin_monotonic_ns and measured.observation.elapsed_s:
+            end_ns = result.begin_monotonic_ns + round(result.elapsed_s * 1e9)
+            measured.observation.traffic_ns = (result.begin_monotonic_ns, end_ns)
+        measured.transfers = result.transfers
+        measured.channels = list(result.channels)
+        measured.collectives = list(result.collectives)
+        measured.interrupted = result.interrupted
+        measured.failure = result.failure
+        measured.counters = result.counters
+        measured.requests = result.requests
+        measured.computed_s = result.computed_s
+        measured.inside_s = result.inside_s
+        measured.storage = result.storage
+        measured.scale_up = result.scale_up
+        measured.tenants = result.tenants
+
+    @contextlib.contextmanager
+    def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
+        """Resolves the neighbours of the traffic; then, while it runs, observes the lab, sends probes and does the
+        scenario's faults.
+
+        Raises `LabLeftChanged` where a fault could not be undone.
+        """
+        if isinstance(self.lab, RunningLab):
+            nics = traffic.placement.nics
+            pairs = ((nics[a], nics[b]) for a, b in fabric_pairs(traffic.workload))
+            measured.unresolved = resolve_next_hops(self.lab.name, next_hops(self.lab.whole.plan, pairs))
+        timeline = self._timeline()
+        with contextlib.ExitStack() as stack:
+            if timeline is not None:
+                stack.callback(measured.keep_faults, timeline)  # once the timeline has been left
+                stack.enter_context(timeline)
+            probes = self._probes(stack, traffic, ideals)
+            reset_reactions(self.lab)
+            with observe(self.lab, self.whole) as measured.observation:
+                if timeline is not None:
+                    timeline.begin(measured.observation.begin_ns)
+                self.canary.read()
+                softnet = read_softnet()
+                if probes is not None:
+                    probes.begin(measured.observation.begin_ns)
+                try:
+                    yield
+                finally:
+                    if timeline is not None:
+                        timeline.end()
+                    if probes is not None:
+                        probes.halt()
+                    measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
+            if probes is not None:
+                unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s)
+                measured.probes = probes.report(unqueued_s + measured.observation.longest_wait_s(self.whole))
+            measured.ports = read_ports(self.lab, measured.observation)
+        if timeline is not None:
+            timeline.require_whole()
+
+    def _timeline(self) -> FaultTimeline | None:
+        """The scenario's faults on this lab; None where it has none. Raises `ScenarioError` without a real lab."""
+        if not self.scenario.faults:
+            return None
+        if not isinstance(self.whole, RunningLab):
+            raise ScenarioError("faults need a lab that is really there")
+        return FaultTimeline(self.whole, self.scenario.faults, kill_worker=self._kill_worker)
+
+    def _kill_worker(self, host: str) -> None:
+        """Ends the worker of a host at once. Raises `ScenarioError` where the host has none."""
+        if self.scenario.by_programs:
+            raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
+        self.workload_runners(self.lab, self.scenario).kill(host)
+
+    def _evidence(self, traffic: RunTraffic, measured: _Measured, result: RunResult) -> Evidence:
+        """Return what the trust checks look at; the base round trip is the shortest of transports in user space."""
+        transports = lab_transports(self.scenario, self.lab)
+        held = [one for one in transports if one.in_user_space]
+        elapsed_s = measured.observation.elapsed_s
+        return Evidence(
+            scenario=self.scenario,
+            lab=self.lab,
+            observation=measured.observation,
+            lateness=measured.lateness,
+            softnet=measured.softnet,
+            polling=_share(measured.polling_s, elapsed_s),
+            flow_starts_s=measured.flow_starts_s,
+            flow_lasted_s=[channel.seconds for channel in measured.channels],
+            counters=measured.counters,
+            base_rtt_ns=min(one.base_rtt_ns for one in held or transports),
+            ports=measured.ports,
+            probes=measured.probes,
+            in_order=channels_in_order(
+                self.scenario, self.lab, traffic, measured.channels, lost=measured.observation.lost_packets
+            ),
+            events=measured.events,
+            faults=measured.faults,
+            congestion_controls=self._congestion_controls(traffic),
+            unresolved=None
+            if measured.unresolved is None
+            else [f"{hop.place}: {hop.of}" for hop in measured.unresolved],
+            scale_up=result.scale_up,
+            result=result,
+        )
+
+    def _congestion_controls(self, traffic: RunTraffic) -> dict[str, str] | None:
+        """What TCP has in the hosts of the traffic; None where none is the kernel's, or the scenario says it."""
+        some = [transport_on(part.view(self.lab), part.transport) for part in traffic.parts]
+        some = some or [transport_on(self.lab, self.scenario.transport)]
+        if not isinstance(self.lab, RunningLab) or not any(
+            one.protocol == TCP_PROTOCOL and one.transport.cc is None for one in some
+        ):
+            return None
+        return read_congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
+
+    def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:
+        """The probes of a run, in the traffic's own class; None where the run has none or the lab no wires."""
+        if not isinstance(self.lab, RunningLab):
+            return None
+        plan = plan_probes(self.scenario, self.lab, traffic, cpus=os.cpu_count() or 1)
+        if plan is None:
+            return None
+        return stack.enter_context(
+            ProbeTraffic(
+                self.lab.name,
+                [replace(flow, tos=ideals.dscp_at(flow.source, traffic) << 2) for flow in plan.flows],
+                rate_pps=plan.rate_pps,
+                train=plan.train,
+            )
+        )
+
+    def _tell(self, phase: Phase, run: int, done: float, total: float) -> None:
+        self.on_progress(
+            Progress(
+                phase=phase,
+                run=run,
+                runs=self.scenario.repeat.runs,
+                done=done,
+                total=total,
+                point=self.point.index,
+                message=self.point.name,
+            )
+        )
+
+
+def _share(cpu_s: float, elapsed_s: float) -> float:
+    """The share that `cpu_s` is of the time of all CPUs while `elapsed_s` passed."""
+    return cpu_s / (elapsed_s * (os.cpu_count() or 1)) if elapsed_s > 0 else 0.0
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as records write it: UTC, as in ISO 8601, to the millisecond."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

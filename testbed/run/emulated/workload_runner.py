@@ -1,0 +1,481 @@
+"""Runs a workload on a live lab: programs go to the hosts' workers, and what they measured comes back.
+
+    with WorkloadRunner(lab, transport) as runner:
+        result = runner.run(workload, ranks, WorkloadRunOptions(seed=1))
+
+Workers stay between runs, so that a run costs little beyond its traffic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.interrupt import Interrupt
+from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.program_json import encode_program
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.record.samples import Channel, CollectiveResult, Transfers
+from testbed.run.emulated.measured import Ideals, TenantMeasured, put_together, settle_digests
+from testbed.run.emulated.requests import RequestsMeasured
+from testbed.run.emulated.storage import not_safe_text
+from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
+from testbed.run.placed.channels import ChannelPlan, join_channels
+from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
+from testbed.run.placed.scale_up import carried_domains
+from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
+from testbed.run.schema.model import Transport
+from testbed.run.transports.lab_transport import LabTransport
+from testbed.run.transports.registry import transport_class, transport_on
+from testbed.workload.steps import Workload
+
+SETUP_TIMEOUT_S = REPORT_TIMEOUT_S = PATIENCE_S
+LEAD_S = 0.002
+LEAD_PER_HOST_S = 0.0003
+"""How far ahead the common start lies, for each host: the time in which every worker has been told."""
+SAMPLE_NS = 25_000_000
+
+
+class TimeLimitReached(ScenarioError):
+    """A run did not end in its time. `hosts` are those that had steps left."""
+
+    def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
+        left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
+        more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+        super().__init__(
+            f"the run was ended after its time limit of {limit_s:g} s; not done: {left}{more}",
+            hint="a higher workload.time_limit, less traffic, or a smaller time scale",
+        )
+        self.hosts = tuple(hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionResult:
+    """This is what one run measured; of a run that ended early, what there is. Times are in s from its begin.
+
+    `counters` are sums over all hosts: the transport's, and `latest_timer_us`, how late a worker's timer was noticed.
+    """
+
+    transfers: Transfers = field(default_factory=Transfers)
+    channels: list[Channel] = field(default_factory=list)
+    collectives: list[CollectiveResult] = field(default_factory=list)
+    counters: dict[str, float] = field(default_factory=dict)
+    requests: RequestsMeasured | None = None
+    """None where the workload has none."""
+    computed_s: tuple[float, float] | None = None
+    """When the first computing began, and the last ended; None where nothing computes."""
+    inside_s: tuple[float, float] | None = None
+    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
+    storage: Sequence[object] = ()
+    """Samples for metrics of storage."""
+    scale_up: Sequence[Mapping[str, Any]] = ()
+    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
+    tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
+    """The same of single tenants of the workload, by name."""
+    interrupted: bool = False
+    failure: TestbedError | None = None
+    begin_monotonic_ns: int = 0
+    """CLOCK_MONOTONIC at the begin of the workload; 0 where it never began."""
+    elapsed_s: float = 0.0
+    """The time from the begin until all was done, or the run was ended."""
+
+    @property
+    def complete(self) -> bool:
+        return self.failure is None and not self.interrupted
+
+
+Around = Callable[[], AbstractContextManager[object]]
+OnProgress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRunOptions:
+    """This tells how one workload is run, beside what it is and where, and whom its course is told."""
+
+    seed: int = 1
+    """It draws the ports of channels and the data of collectives."""
+    k: float | None = None
+    """What multiplies the workload's times; None: the lab's time scale."""
+    check: bool = True
+    """Whether collectives carry data, as far as it fits into `data_limit_bytes`, and what is wrong is counted."""
+    data_limit_bytes: int = DATA_LIMIT_BYTES
+    limit_s: float = 60.0
+    """The wall-clock time after which the run is ended."""
+    interrupt: Interrupt | None = None
+    """What ends it early; None: the runner's own."""
+    around: Around = nullcontext
+    """It is entered when every host is ready, and left when all are done."""
+    on_progress: OnProgress = lambda share: None
+    """It gets the share of bytes that have arrived."""
+
+
+class WorkloadRunner:
+    """Runs workloads with the workers of one lab, over one transport or one for each of the workload's tenants. A
+    context: leaving it ends the workers.
+
+    Raises `ScenarioError` for a transport that this lab cannot have, and `CapabilityError` where this machine lacks a
+    program that it needs.
+    """
+
+    def __init__(
+        self,
+        lab: LiveLab,
+        transport: Transport,
+        hosts: Sequence[str] = (),
+        *,
+        interrupt: Interrupt | None = None,
+        shared: SharedWorkers | None = None,
+        alone: Collection[str] = (),
+        of_tenants: Sequence[Transport] = (),
+    ) -> None:
+        """`hosts` are those whose workers are started on entering. `shared` are processes for all hosts that can share
+        one, but those that are to be `alone`: their worker may be killed. `of_tenants` are the transports of the
+        tenants of workloads, in their order; without, `transport` carries all.
+        """
+        self._lab = lab
+        self._transport = transport
+        self._of_tenants = tuple(of_tenants)
+        self._transports: list[tuple[TrafficPart, LabTransport]] = []
+        """Those that have carried something, each with a part of the traffic that it did."""
+        kinds = {transport_class(one.kind) for one in self._of_tenants or (transport,)}
+        own_sysfs = any(kind.workers_own_sysfs for kind in kinds)
+        shares = all(kind.shares_workers for kind in kinds)
+        self._workers = Workers(
+            lab, transport=transport.kind.value, own_sysfs=own_sysfs, shared=shared if shares else None, alone=alone
+        )
+        if not self._of_tenants:
+            transport_on(lab, transport).check_machine(transport)  # refuses what cannot be, before a worker is started
+        self._hosts = tuple(hosts)
+        self._interrupt = interrupt
+
+    def __enter__(self) -> Self:
+        """Starts the workers of the hosts given; others are started when a run first needs them."""
+        try:
+            answers = self._workers.start(self._hosts, self._interrupt)
+            if answers.failure is not None:
+                raise answers.failure
+        except BaseException:
+            self._workers.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._workers.close()
+
+    def pid(self, host: str) -> int | None:
+        """The process of a host's worker; None where the host has none."""
+        worker = self._workers.workers.get(host)
+        return None if worker is None else worker.process.pid
+
+    def kill(self, host: str) -> None:
+        """Ends the worker of a host at once. Raises `ScenarioError` where it has none, or it has ended already."""
+        self._workers.kill(host)
+
+    def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
+        """The channels that `run` will use with this seed."""
+        carried = self._carry(workload, ranks, WorkloadRunOptions(seed=seed))
+        return join_channels([(one.placement.channels, one.part.steps) for one in carried])
+
+    def _carry(
+        self, workload: Workload, ranks: Sequence[PortPlan], options: WorkloadRunOptions
+    ) -> tuple[_CarriedPart, ...]:
+        """Split a workload into the parts that its transports carry, each with channels of its own."""
+        found = []
+        k = self._lab.plan.k if options.k is None else options.k
+        for part in split_traffic(self._lab, workload, ranks, self._transport, self._of_tenants):
+            transport = self._transport_of(part)
+            placement = PlacedWorkload(
+                workload=part.workload,
+                ranks=ranks,
+                channels=transport.plan_channels(part.workload, ranks, seed=options.seed),
+                k=k,
+                seed=options.seed,
+                domains=carried_domains(
+                    self._lab.model, self._lab.plan, part.transport, k, self._lab.processes_directory
+                ),
+            )
+            found.append(_CarriedPart(part=part, transport=transport, placement=placement))
+        return tuple(found)
+
+    def _transport_of(self, part: TrafficPart) -> LabTransport:
+        """The same from run to run: some count them."""
+        for known, transport in self._transports:
+            if (known.transport, known.networks) == (part.transport, part.networks):
+                return transport
+        made = transport_on(part.view(self._lab), part.transport)
+        made.check_machine(part.transport)
+        self._transports.append((part, made))
+        return made
+
+    def run(
+        self,
+        workload: Workload,
+        ranks: Sequence[PortPlan],
+        options: WorkloadRunOptions | None = None,
+    ) -> ExecutionResult:
+        """Runs a workload whose rank i is the NIC `ranks[i]`.
+
+        Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
+        fit the ranks.
+        """
+        options = options or WorkloadRunOptions()
+        carried = self._carry(workload, ranks, options)
+        mixed = _MixedParts(workload, ranks, carried)
+        placement = mixed.placement
+        checked = choose_checked(workload, options.data_limit_bytes) if options.check else ()
+        programs = compile_programs(
+            placement,
+            mixed.settings(),
+            pulled=lambda step: mixed.transport(step.source).pulls(step, ranks),
+            checked=checked,
+            sample_ns=SAMPLE_NS,
+        )
+        self._workers.join_domains(
+            {name: program.scale_up.domain for name, program in programs.items() if program.scale_up.neighbours},
+            mixed.seats(),
+        )
+        observers = [one.transport.observe_run(ranks) for one in carried]
+        run = _Run(
+            workers=self._workers,
+            programs=programs,
+            seats=mixed.seats(),
+            interrupt=options.interrupt or self._interrupt,
+            options=options,
+        )
+        run.execute()
+        measured = put_together(placement, run.reports, checked, mixed.ideals())
+        for add_observed in observers:
+            measured = add_observed(measured)
+        failure = run.failure
+        if run.out_of_time:
+            failure = TimeLimitReached(
+                options.limit_s, {host: left for host, left in measured.steps_left.items() if left}
+            )
+        if failure is not None and (not_safe := not_safe_text(placement, run.reports)):
+            failure.message += f"; {not_safe}"
+        return ExecutionResult(
+            transfers=measured.transfers,
+            channels=measured.channels,
+            collectives=measured.collectives,
+            counters=measured.counters,
+            requests=measured.requests,
+            computed_s=measured.computed_s,
+            inside_s=measured.inside_s,
+            storage=measured.storage,
+            scale_up=measured.scale_up,
+            tenants=measured.tenants,
+            interrupted=run.interrupted,
+            failure=failure,
+            begin_monotonic_ns=run.begin_ns,
+            elapsed_s=run.elapsed_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CarriedPart:
+    """A part of the traffic of one run, the transport that carries it, and where it is."""
+
+    part: TrafficPart
+    transport: LabTransport
+    placement: PlacedWorkload
+
+
+class _MixedParts:
+    """The parts of one run together: which transport each rank, worker and NIC has."""
+
+    def __init__(self, workload: Workload, ranks: Sequence[PortPlan], carried: Sequence[_CarriedPart]) -> None:
+        self._carried = carried
+        self._of_rank = {rank: one for one in carried for rank in one.part.ranks}
+        first = carried[0].placement
+        several = bool(carried[0].part.name)
+        names = [self._of_rank[rank].part.name if rank in self._of_rank else "" for rank in range(len(ranks))]
+        self.placement = first
+        if len({one.placement.domains.packets is None for one in carried}) > 1:
+            raise ScenarioError(
+                "transfers of some tenants inside scale-up domains are packets, and those of others take time",
+                hint="the same scale_up in the transports of all tenants",
+            )
+        if several:
+            channels = join_channels([(one.placement.channels, one.part.steps) for one in carried])
+            self.placement = replace(first, workload=workload, channels=channels, parts=tuple(names))
+
+    def transport(self, rank: int) -> LabTransport:
+        """Return the transport that carries what a rank sends."""
+        return self._of_rank[rank].transport
+
+    def seats(self) -> dict[str, WorkerSeat]:
+        """Return where each worker runs, by its name."""
+        placement = self.placement
+        return {
+            placement.worker(rank): WorkerSeat(host=placement.ranks[rank].node, transport=one.part.transport.kind.value)
+            for rank, one in self._of_rank.items()
+        }
+
+    def settings(self) -> Callable[[str], Settings]:
+        """Return, for one run, what tells the settings of each worker by its name."""
+        told = {one.part.name: one.transport.worker_settings(one.placement) for one in self._carried}
+        rank_of = {self.placement.worker(rank): rank for rank in self._of_rank}
+
+        def of_worker(name: str) -> Settings:
+            rank = rank_of[name]
+            return told[self._of_rank[rank].part.name](self.placement.ranks[rank].node)
+
+        return of_worker
+
+    def ideals(self) -> Ideals:
+        """Return what an idle fabric would do, of each NIC for the transport that has it."""
+        if len(self._carried) == 1:
+            return self._carried[0].transport.ideals()
+        by_part = {one.part.name: one.transport.ideals() for one in self._carried}
+        of_nic = {
+            (nic.node, nic.name): by_part[self._of_rank[rank].part.name]
+            for rank, nic in enumerate(self.placement.ranks)
+            if rank in self._of_rank
+        }
+
+        def of(nic: PortPlan) -> Ideals:
+            return of_nic[nic.node, nic.name]
+
+        return Ideals(
+            framing=lambda nic: of(nic).framing(nic),
+            goodput_bps=lambda a, b: of(a).goodput_bps(a, b),
+            one_way_s=lambda a, b, size_bytes: of(a).one_way_s(a, b, size_bytes),
+        )
+
+
+class _Run:
+    """One execution, phase by phase. What ends it early is in `failure`, `interrupted` or `out_of_time`."""
+
+    def __init__(
+        self,
+        *,
+        workers: Workers,
+        programs: Mapping[str, Program],
+        seats: Mapping[str, WorkerSeat],
+        interrupt: Interrupt | None,
+        options: WorkloadRunOptions,
+    ) -> None:
+        self.failure: TestbedError | None = None
+        self.interrupted = False
+        self.out_of_time = False
+        self.begin_ns = 0
+        self.elapsed_s = 0.0
+        self.reports: dict[str, Event] = {}
+        self._workers = workers
+        self._programs = programs
+        self._hosts = tuple(programs)
+        """The names of the workers."""
+        self._seats = seats
+        self._interrupt = interrupt
+        self._options = options
+        self._arrived: dict[str, int] = {}
+        self._total = sum(
+            step.size_bytes
+            for program in programs.values()
+            for step in program.steps
+            if step.channel is not None and step.destination in program.own
+        ) + sum(
+            one.tokens * one.chunk_bytes
+            for program in programs.values()
+            for one in program.requests
+            if one.client in program.own
+        )
+
+    def execute(self) -> None:
+        try:
+            if not self._note(self._workers.start(self._hosts, self._interrupt, self._seats)):
+                if self.interrupted:
+                    self._workers.discard(self._hosts)  # they may be busy with their own start
+                return
+            commands = {
+                host: {"do": "prepare", "program": encode_program(program)} for host, program in self._programs.items()
+            }
+            if self._set_up("listening", commands) and self._set_up("ready", dict.fromkeys(self._hosts, _CONNECT)):
+                self._move()
+            self._collect()
+        finally:
+            self._workers.tell(dict.fromkeys(self._hosts, _RELEASE))
+
+    def _set_up(self, expected: str, commands: Mapping[str, Mapping[str, Any]]) -> bool:
+        self._workers.tell(commands)
+        answers = self._workers.wait(self._hosts, expected, time.monotonic() + SETUP_TIMEOUT_S, self._interrupt)
+        if answers.late:
+            self.failure = WorkerFailed(answers.late[0], f"it is not {expected} after {SETUP_TIMEOUT_S:.0f} s")
+        return self._note(answers)
+
+    def _move(self) -> None:
+        """Moves the traffic. What goes wrong around it ends the run, and loses nothing of what was measured."""
+        try:
+            self._move_inside()
+        except TestbedError as error:
+            self.failure = self.failure or error
+
+    def _move_inside(self) -> None:
+        with self._options.around():
+            lead_s = LEAD_S + LEAD_PER_HOST_S * len(self._hosts)
+            self.begin_ns = time.monotonic_ns() + round(lead_s * 1e9)
+            start = {"do": "start", "at_ns": self.begin_ns}
+            self._workers.tell(dict.fromkeys(self._hosts, start))
+            deadline = self.begin_ns / 1e9 + self._options.limit_s
+            answers = self._workers.wait(self._hosts, "done", deadline, self._interrupt, self._on_event)
+            self.elapsed_s = max(0.0, (time.monotonic_ns() - self.begin_ns) / 1e9)
+            self.out_of_time = bool(answers.late)
+            self._note(answers)
+
+    def _on_event(self, host: str, event: Event) -> None:
+        if event.get("event") == "progress":
+            self._arrived[host] = event["bytes"]
+            self._options.on_progress(min(1.0, sum(self._arrived.values()) / self._total) if self._total else 1.0)
+
+    def _collect(self) -> None:
+        """Collects what the workers have measured, of all that are left."""
+        if self.interrupted and not self.begin_ns:
+            # Nothing has moved, and whoever fills its buffers hears nothing until they are full.
+            self._workers.discard(self._hosts)
+            return
+        hosts = [host for host in self._hosts if host in self._workers.workers]
+        self._workers.tell(dict.fromkeys(hosts, _STOP))
+        answers = self._workers.wait(hosts, "report", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
+        self.reports = answers.events
+        if answers.late:
+            self._workers.discard(answers.late)
+            answers.failure = WorkerFailed(answers.late[0], f"it has not answered for {REPORT_TIMEOUT_S:.0f} s")
+        self._settle_checks()
+        self._note_late_failures()
+        if self.failure is None or (answers.failure is not None and answers.failure.is_death):
+            self.failure = answers.failure  # whatever else broke, a death found late is the reason
+
+    def _note_late_failures(self) -> None:
+        """Has a run that went to its end fail where data that was looked at afterwards is wrong."""
+        if self.failure is None and not self.interrupted and not self.out_of_time:
+            found = ((host, report["failure"]) for host, report in self.reports.items() if report["failure"])
+            self.failure = next((WorkerFailed(host, reason) for host, reason in found), None)
+
+    def _settle_checks(self) -> None:
+        """Has counted by the workers what digests alone do not settle."""
+        open_questions = settle_digests(self.reports)
+        if not open_questions:
+            return
+        self._workers.tell({host: {"do": "count", "of": pairs} for host, pairs in open_questions.items()})
+        hosts = list(open_questions)
+        answers = self._workers.wait(hosts, "counted", time.monotonic() + REPORT_TIMEOUT_S, None, tolerant=True)
+        for host, event in answers.events.items():
+            self.reports[host]["wrong"] += event["wrong"]
+
+    def _note(self, answers: Answers) -> bool:
+        self.failure = self.failure or answers.failure
+        self.interrupted = self.interrupted or answers.interrupted
+        return answers.complete
+
+
+_CONNECT = {"do": "connect"}
+_STOP = {"do": "stop"}
+_RELEASE = {"do": "release"}

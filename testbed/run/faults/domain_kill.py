@@ -1,0 +1,36 @@
+"""`domain-kill`: the process that switches for a scale-up domain gets SIGKILL, and is started again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed.base.errors import Finding
+from testbed.base.names import known_names_hint
+from testbed.lab.core.model import Lab
+from testbed.lab.features.scale_up.sizing import find_domains
+from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
+
+
+class DomainKill(LabFault):
+    """All links of the domain fall silent. The switch that is started again has its links as they are declared."""
+
+    kind = "domain-kill"
+    place = FaultPlace.DOMAIN
+
+    def check(self, lab: Lab) -> Iterator[Finding]:
+        yield from self.place_findings(lab)
+        known = [domain.name for domain in find_domains(lab)]
+        if self.target not in known and self.target in [node.name for node in lab.hosts]:
+            message = f"{self.target} is a host, and its GPUs are in a larger domain"
+            hint = known_names_hint(self.target, known)
+            yield Finding(code="unknown-scale-up-link", keys=("domain",), message=message, hint=hint)
+
+    def do(self, site: FaultSite) -> None:
+        site.links.planes.kill_switch(self.target)
+
+    def undo(self, site: FaultSite) -> None:
+        site.links.planes.start_switch(self.target)
+
+    @property
+    def may_lose(self) -> bool:
+        return False

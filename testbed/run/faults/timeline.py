@@ -1,0 +1,298 @@
+"""The faults of one run, each done when it is due and undone whatever happens.
+
+Times are those of lab and wall clock alike, from the begin of the traffic. A thread does one act after the other; what
+fails is named and the next one follows. When the traffic has ended nothing more is done, and leaving the context undoes
+what is left. The outcome tells every fault that did not happen as the scenario plans it: one that could not be done or
+undone, one that was begun late, one whose time the traffic did not live to see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from testbed.base.units import Duration
+from testbed.lab.core.deploy.links.changes import LinkControl
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.steps import ignore_steps
+from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.record.samples import RunEvent
+from testbed.run.faults.lab_fault import FaultSite, LabFault
+from testbed.run.faults.lab_watch import LabWatch
+from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged, TimedEvent, error_words
+from testbed.run.faults.registry import lab_fault
+from testbed.run.schema.model import Fault
+
+SETTLE_S = 60.0
+"""In which routing must be whole again after the faults of a run."""
+LATEST_S = 0.1
+"""How late an act may begin at most; where a fault lasts less than twice that, half of what it lasts."""
+LONGEST_S = 1.0
+"""How long it may take at most to do a fault; where it lasts less than twice that, half of what it lasts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Something to be done, or with `undo` undone, `at_ns` after the begin of the traffic.
+
+    `order` is the same for an act and its undoing. `lasts_ns` is the time between the two; None: until the run ends.
+    """
+
+    at_ns: int
+    fault: LabFault
+    undo: bool
+    order: int
+    lasts_ns: int | None = None
+
+    @property
+    def latest_ns(self) -> int:
+        """Return how late it may begin."""
+        return self._at_most(LATEST_S)
+
+    @property
+    def longest_ns(self) -> int:
+        """Return how long it may take."""
+        return self._at_most(LONGEST_S)
+
+    def _at_most(self, limit_s: float) -> int:
+        limit_ns = round(limit_s * 1e9)
+        return limit_ns if self.lasts_ns is None else min(limit_ns, self.lasts_ns // 2)
+
+    @property
+    def name(self) -> str:
+        """Return what people call the fault."""
+        return f"{self.fault.kind} of {self.fault.target}"
+
+    @property
+    def due(self) -> str:
+        """Return when it is due, as people write it."""
+        return str(Duration(self.at_ns))
+
+
+class FaultTimeline:
+    """A context around the traffic of a run: entering it makes ready, `begin` starts the clock and `end` stops it.
+
+    Leaving the context undoes what is left, and waits until routing is whole again; it raises nothing. What went wrong
+    is in `outcome`, and `require_whole` refuses a lab that was left changed.
+    """
+
+    def __init__(self, lab: RunningLab, faults: Sequence[Fault], *, kill_worker: Callable[[str], None]) -> None:
+        """`kill_worker` ends the process that moves a host's data, and raises `ScenarioError` where there is none."""
+        self._lab = lab
+        self._faults = [lab_fault(fault) for fault in faults]
+        self._acts = plan_acts(self._faults)
+        self._site = FaultSite(lab=lab, links=LinkControl(lab), kill_worker=kill_worker)
+        self._stop = threading.Event()
+        self._watch: LabWatch | None = None
+        self._done: list[TimedEvent] = []
+        self._begun: set[int] = set()
+        self._happened: set[int] = set()
+        self._outstanding: dict[int, Act] = {}
+        """What undoes the acts that have been begun, by their order."""
+        self._troubles: list[str] = []
+        self._left_changed: list[str] = []
+        self._latest_ns = 0
+        self._began_ns = 0
+        self._ended_ns = 0
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        """Raises `NoSuchNode`, `ScenarioError` for what the lab does not have."""
+        try:
+            for fault in self._faults:
+                fault.prepare(self._site)
+            if self._acts:
+                self._watch = LabWatch(self._lab)
+                self._watch.start()
+        except BaseException:
+            self._site.links.close()
+            raise
+        return self
+
+    def begin(self, begin_ns: int) -> None:
+        """The traffic begins at `begin_ns` (CLOCK_MONOTONIC)."""
+        self._began_ns = begin_ns
+        if self._acts:
+            self._thread = threading.Thread(target=self._perform_all, name="faults", daemon=True)
+            self._thread.start()
+
+    def end(self) -> None:
+        """The traffic has ended: an act that is under way is completed, and none follows it."""
+        if not self._ended_ns:
+            self._ended_ns = time.monotonic_ns()
+            self._stop.set()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            self._close_watch()
+            if self._began_ns:
+                self._name_the_missing()
+            undone = bool(self._outstanding)
+            for act in list(self._outstanding.values()):
+                self._undo(act, last=True)
+            disturbed = undone or any(event.kind == "detected" for event in self._seen())
+            if disturbed and not self._left_changed:
+                self._await_routing()
+        finally:
+            self._site.links.close()
+
+    def events(self) -> list[RunEvent]:
+        """Return what was done and what was seen, in order of time."""
+        return [
+            RunEvent(
+                at_s=round((event.at_ns - self._began_ns) / 1e9, 6),
+                kind=event.kind,
+                target=event.target,
+                detail=event.detail,
+            )
+            for event in sorted([*self._done, *self._seen()])
+            if event.at_ns >= self._began_ns > 0
+        ]
+
+    def outcome(self) -> FaultOutcome:
+        """Return how far the faults happened as planned; complete once the context has been left."""
+        return FaultOutcome(
+            planned=len(self._faults),
+            acts=len(self._done),
+            latest_s=self._latest_ns / 1e9,
+            troubles=tuple(self._troubles),
+            left_changed=tuple(self._left_changed),
+        )
+
+    def require_whole(self) -> None:
+        """Raises `LabLeftChanged` where a fault was not undone."""
+        if self._left_changed:
+            raise LabLeftChanged(self.outcome())
+
+    # --- the thread --------------------------------------------------------------------------------------
+
+    def _perform_all(self) -> None:
+        try:
+            for act in self._acts:
+                due_s = (self._began_ns + act.at_ns - time.monotonic_ns()) / 1e9
+                if self._stop.wait(max(0.0, due_s)):
+                    return
+                if act.undo:
+                    self._undo(act)
+                else:
+                    self._do(act)
+        except BaseException as error:  # a thread has nobody else who would hear of it
+            self._troubles.append(f"the thread that does the faults broke: {error_words(error)}")
+
+    def _do(self, act: Act) -> None:
+        self._begun.add(act.order)
+        if act.fault.is_undone:
+            self._outstanding[act.order] = self._undoing(act)
+        began_ns = time.monotonic_ns()
+        try:
+            act.fault.do(self._site)
+        except Exception as error:  # whatever it was, this one did not happen, and the next one is due
+            self._troubles.append(f"{act.name} at {act.due} did not happen: {error_words(error)}")
+            return
+        self._happened.add(act.order)
+        took_ns = time.monotonic_ns() - began_ns
+        if took_ns > act.longest_ns:
+            limit = f"limit {act.longest_ns / 1e6:.0f} ms"
+            self._troubles.append(f"{act.name} at {act.due} took {took_ns / 1e6:.0f} ms to happen ({limit})")
+        self._note(began_ns, act.fault.kind, act)
+
+    def _undo(self, act: Act, *, last: bool = False) -> None:
+        """Undo it unless that has been done. One that never happened is undone all the same: it may have half-way.
+
+        What fails when it is due is tried again when the run has ended (`last`).
+        """
+        if act.order not in self._outstanding:
+            return
+        began_ns = time.monotonic_ns()
+        try:
+            act.fault.undo(self._site)
+        except Exception as error:  # whatever it was, the others are to be undone
+            what = f"{act.name} was not undone: {error_words(error)}"
+            self._troubles.append(what)
+            if last:
+                self._left_changed.append(what)
+            return
+        del self._outstanding[act.order]
+        if act.order in self._happened:
+            self._note(began_ns, f"undone-{act.fault.kind}", act)
+
+    def _undoing(self, act: Act) -> Act:
+        """The act that undoes this one; where the scenario has none, the end of the run."""
+        found = next((one for one in self._acts if one.undo and one.order == act.order), None)
+        return found or Act(at_ns=_NEVER_NS, fault=act.fault, undo=True, order=act.order)
+
+    def _note(self, began_ns: int, kind: str, act: Act) -> None:
+        """What was done counts from when it was begun: its first effects are seen before the last of it is done."""
+        detail = " ".join(f"{key}={value}" for key, value in act.fault.fault.settings.items())
+        self._done.append(TimedEvent(at_ns=began_ns, kind=kind, target=act.fault.target, detail=detail))
+        late_ns = min(began_ns, self._ended_ns or began_ns) - self._began_ns - act.at_ns
+        self._latest_ns = max(self._latest_ns, late_ns)
+        if late_ns > act.latest_ns:
+            what = f"was to end at {act.due} and ended" if act.undo else f"was to begin at {act.due} and began"
+            limit = f"limit {act.latest_ns / 1e6:.0f} ms"
+            self._troubles.append(f"{act.name} {what} {late_ns / 1e6:.0f} ms late ({limit})")
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def _close_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            if self._watch.error:
+                self._troubles.append(f"what the lab says of itself was not heard to the end: {self._watch.error}")
+
+    def _seen(self) -> Sequence[TimedEvent]:
+        return () if self._watch is None else self._watch.seen
+
+    def _name_the_missing(self) -> None:
+        """Acts that were not begun: each that was overdue, and of those that the traffic did not live to see the first
+        of each fault."""
+        lasted_ns = max(0, self._ended_ns - self._began_ns)
+        named: set[LabFault] = {act.fault for act in self._acts if act.order in self._begun}
+        for act in self._acts:
+            if act.undo or act.order in self._begun:
+                continue
+            if act.at_ns + act.latest_ns < lasted_ns:
+                self._troubles.append(f"{act.name} at {act.due} never happened: what was due before it took too long")
+            elif act.fault not in named:
+                ended = f"the traffic ended after {lasted_ns / 1e9:.3f} s"
+                self._troubles.append(f"{act.name} at {act.due} never happened: {ended}")
+            named.add(act.fault)
+
+    def _await_routing(self) -> None:
+        if not self._lab.plan.switches:
+            return
+        try:
+            directory = self._lab.run_directory(self._lab.plan.switches[0].node).parent
+            with contextlib.closing(ConvergenceWatch(self._lab.plan, directory)) as watch:
+                watch.wait(SETTLE_S, ignore_steps)
+        except Exception as error:
+            what = f"routing is not what it was before the faults: {error_words(error)}"
+            self._troubles.append(what)
+            self._left_changed.append(what)
+
+
+_NEVER_NS = 1 << 62
+
+
+def plan_acts(faults: Sequence[LabFault]) -> list[Act]:
+    """Every begin and end of every fault, in the order in which they are due."""
+    acts: list[Act] = []
+    order = 0
+    for fault in faults:
+        for span in fault.spans():
+            lasts_ns = None if span.end_ns is None else span.end_ns - span.begin_ns
+            acts.append(Act(at_ns=span.begin_ns, fault=fault, undo=False, order=order, lasts_ns=lasts_ns))
+            if span.end_ns is not None and fault.is_undone:
+                acts.append(Act(at_ns=span.end_ns, fault=fault, undo=True, order=order, lasts_ns=lasts_ns))
+            order += 1
+    return sorted(acts, key=lambda act: (act.at_ns, act.order))

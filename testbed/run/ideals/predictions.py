@@ -1,0 +1,245 @@
+"""What the oracles say of a point: its flows on the lab's own graph, placed by its own hash, shared max-min fairly.
+
+Only patterns have oracles: transfers that all begin at once and wait for nothing, on a fabric that nothing befalls.
+Of an open loop, whose transfers begin when they begin, oracles say how evenly the links are loaded, and no rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+
+from testbed.base.errors import ScenarioError
+from testbed.lab.core.model import BalancingMode
+from testbed.record.record import PredictedMetric
+from testbed.record.samples import Channel
+from testbed.run.ideals.fabric_graph import fabric_graph
+from testbed.run.ideals.port_hash import FiveTuple, lab_hash
+from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.placement import RankPlacement
+from testbed.run.schema.model import Scenario
+from testbed.run.transports.lab_transport import PathChoice
+from testbed.run.transports.registry import transport_on
+from testbed.workload.metrics import CATALOGUE
+from testbed.workload.oracles.ecmp import (
+    UPLINKS,
+    hashed_choice,
+    place_flows,
+    placed_metrics,
+    predict_ecmp,
+    random_choice,
+)
+from testbed.workload.oracles.fabric_graph import FabricGraph
+from testbed.workload.oracles.max_min import usage_of
+from testbed.workload.oracles.prediction import Flow, Prediction, link_metrics, predict, sizes_bits
+from testbed.workload.oracles.serialisation import Framing
+from testbed.workload.oracles.spraying import predict_spraying
+from testbed.workload.steps import Transfer, Workload
+
+SEEDS = 200
+"""Of a Monte Carlo, where the hash is not ours to compute."""
+MOST_FLOWS = 4096
+
+
+def is_pattern(workload: Workload) -> bool:
+    """Tell whether all of it is transfers that begin at once, some of them over the fabric."""
+    return is_open_loop(workload) and not any(step.start_ns for step in workload.transfers)
+
+
+def is_open_loop(workload: Workload) -> bool:
+    """Tell whether all of it is transfers that wait for nothing but their time, some of them over the fabric."""
+    if workload.requests or all(step.scale_up for step in workload.transfers):
+        return False
+    return all(isinstance(step, Transfer) and not step.after and step.in_switch is None for step in workload.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """This is what a run was to carry, and the channels it had. `channel_of` has them by number of step; timed flows
+    have none, and are told by their ends."""
+
+    workload: Workload
+    placement: RankPlacement
+    seed: int = 1
+    """Of the run."""
+    channels: Sequence[Channel] = ()
+    channel_of: Mapping[int, Channel] = field(default_factory=dict)
+
+
+def predict_point(
+    scenario: Scenario,
+    lab: LiveLab,
+    runs: Sequence[Carried],
+    *,
+    framing: Framing,
+    base_rtt_s: float,
+) -> list[PredictedMetric]:
+    """The oracles' word on every run of a point together; nothing where no oracle knows, as of several transports."""
+    if scenario.faults or scenario.tenant_transports or not runs:
+        return []
+    if scenario.transport.measures_latency:
+        return _as_predicted(_predict_latency(runs))
+    if not all(is_open_loop(run.workload) and len(run.workload.steps) <= MOST_FLOWS for run in runs):
+        return []
+    together = all(is_pattern(run.workload) for run in runs)
+    graph = fabric_graph(lab.model, lab.plan)
+    sized = scenario.workload.duration is None
+    flows = [_flows(run.workload, run.placement, framing if sized else None) for run in runs]
+    try:
+        if together:
+            prediction = _predict(scenario, lab, graph, flows, runs, base_rtt_s)
+        else:
+            prediction = _predict_loads(scenario, lab, graph, flows, runs)
+    except (ScenarioError, ValueError):  # no path of the plan, a programme too large: the oracle is silent
+        return []
+    return _as_predicted(prediction)
+
+
+def _as_predicted(prediction: Prediction | None) -> list[PredictedMetric]:
+    if prediction is None:
+        return []
+    return [
+        PredictedMetric(
+            metric=name,
+            oracle=prediction.oracle,
+            mean=said.mean,
+            stdev=said.stdev,
+            minimum=said.minimum,
+            maximum=said.maximum,
+            seeds=said.seeds,
+        )
+        for name, said in prediction.metrics.items()
+    ]
+
+
+def _predict_latency(runs: Sequence[Carried]) -> Prediction:
+    """Of messages that are alone: what an idle fabric takes for them, pair by pair."""
+    found: list[dict[str, float | None]] = []
+    for run in runs:
+        ideal_s = [one.ideal_us / 1e6 for one in (each.latency for each in run.channels) if one and one.ideal_us]
+        found.append({name: CATALOGUE[name].compute(ideal_s) for name in ("rdma_latency_min", "rdma_latency_p50")})
+    return predict("an idle fabric: sending at every port of the way, and the delays of its links", found)
+
+
+def _predict(
+    scenario: Scenario,
+    lab: LiveLab,
+    graph: FabricGraph,
+    flows: Sequence[Sequence[Flow]],
+    runs: Sequence[Carried],
+    base_rtt_s: float,
+) -> Prediction | None:
+    choice = path_choice(scenario, lab)
+    if choice is None:
+        return None
+    if choice is not PathChoice.HASHED:
+        adaptive = choice is PathChoice.ADAPTIVE
+        each = [predict_spraying(graph, some, adaptive=adaptive, base_rtt_s=base_rtt_s) for some in flows]
+        metrics = [{name: said.mean for name, said in one.metrics.items()} for one in each]
+        return predict(each[0].oracle, metrics)
+    routes = _own_routes(scenario, lab, graph, flows, runs)
+    if routes is not None:
+        found = [
+            placed_metrics(graph, some, usage_of(paths), base_rtt_s=base_rtt_s)
+            for some, paths in zip(flows, routes, strict=True)
+        ]
+        return predict("max-min shares of these very flows, placed by the switches' own hash", found)
+    return predict_ecmp(graph, lambda seed: flows[seed % len(flows)], seeds=range(SEEDS), base_rtt_s=base_rtt_s)
+
+
+def path_choice(scenario: Scenario, lab: LiveLab) -> PathChoice | None:
+    """Return how packets of a flow choose among paths, by the switches and the transport; None: no oracle for it."""
+    modes = {buffer.mode for buffer in lab.plan.qos.buffers if buffer.node} if lab.plan.qos else {BalancingMode.FLOW}
+    if modes == {BalancingMode.SPRAY}:
+        return PathChoice.OBLIVIOUS
+    if modes != {BalancingMode.FLOW}:
+        return None
+    return transport_on(lab, scenario.transport).path_choice
+
+
+def _predict_loads(
+    scenario: Scenario,
+    lab: LiveLab,
+    graph: FabricGraph,
+    flows: Sequence[Sequence[Flow]],
+    runs: Sequence[Carried],
+) -> Prediction | None:
+    """Return how evenly hashed flows load the links by their bytes, whenever they are sent."""
+    if path_choice(scenario, lab) is not PathChoice.HASHED:
+        return None
+    routes = _own_routes(scenario, lab, graph, flows, runs)
+    if routes is not None:
+        found = [
+            link_metrics(graph, usage_of(paths), sizes_bits(some), UPLINKS)
+            for some, paths in zip(flows, routes, strict=True)
+        ]
+        return predict("the bytes of these very flows, placed by the switches' own hash", found)
+    found = []
+    for seed in range(SEEDS):
+        some = flows[seed % len(flows)]
+        usage = usage_of(place_flows(graph, some, random_choice(seed)))
+        found.append(link_metrics(graph, usage, sizes_bits(some), UPLINKS))
+    return predict(f"the bytes of these flows, hashed at random, {SEEDS} seeds", found)
+
+
+def _own_routes(
+    scenario: Scenario, lab: LiveLab, graph: FabricGraph, flows: Sequence[Sequence[Flow]], runs: Sequence[Carried]
+) -> list[list[tuple[int, ...]]] | None:
+    """The links that the switches' hash gives these very flows, by run; None where that cannot be known.
+
+    It is not known of what is in a tenant: switches hash the outer packet, whose UDP source port the leaf's VXLAN
+    device draws from the inner one by a hash of its own (RFC 7348, section 5). Nor is it of a link group, whose host
+    chooses the port by a hash of its kernel.
+    """
+    if any(nic.tenant or nic.member for run in runs for nic in run.placement.nics):
+        return None
+    protocol = transport_on(lab, scenario.transport).protocol
+    found = []
+    for some, run in zip(flows, runs, strict=True):
+        carriers = _carriers(some, run)
+        if carriers is None:
+            return None
+        fives = [
+            FiveTuple(
+                source=IPv4Address(item.source.address),
+                destination=IPv4Address(item.destination.address),
+                protocol=protocol,
+                source_port=item.source_port,
+                destination_port=item.destination_port,
+            )
+            for item in carriers
+            if item.source_port is not None and item.destination_port is not None
+        ]
+        if len(fives) < len(some):
+            return None
+        try:
+            hash_of = lab_hash(lab.plan, fives, run=run.seed)
+        except ScenarioError:
+            return None
+        found.append(place_flows(graph, some, hashed_choice(hash_of)))
+    return found
+
+
+def _carriers(flows: Sequence[Flow], run: Carried) -> list[Channel] | None:
+    """The channel of each flow; None where one has none."""
+    if run.channel_of:
+        numbers = [step.number for step in run.workload.transfers if not step.scale_up]
+        return [run.channel_of[number] for number in numbers] if set(numbers) <= set(run.channel_of) else None
+    by_ends = {(str(one.source), str(one.destination)): one for one in run.channels}
+    if len(by_ends) < len(run.channels) or any((flow.source, flow.destination) not in by_ends for flow in flows):
+        return None
+    return [by_ends[flow.source, flow.destination] for flow in flows]
+
+
+def _flows(workload: Workload, placement: RankPlacement, framing: Framing | None) -> list[Flow]:
+    """The flows over the fabric. Without `framing` they send as long as is measured."""
+    return [
+        Flow(
+            source=f"{placement.nics[step.source].node}:{placement.nics[step.source].name}",
+            destination=f"{placement.nics[step.destination].node}:{placement.nics[step.destination].name}",
+            size_bytes=None if framing is None else framing.wire_bytes(step.size_bytes),
+        )
+        for step in workload.transfers
+        if not step.scale_up
+    ]

@@ -1,0 +1,68 @@
+"""What a scenario needs of a running lab, and nothing more. `deploy` provides it; tests fake it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from testbed.base.linux.port_counters import PlainQueue, PortCounters
+from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.operations import LabPlan
+
+if TYPE_CHECKING:
+    from testbed.base.datapath.maps import LabMaps
+    from testbed.daemons.portd.client import PauseAgent
+
+
+class LiveLab(Protocol):
+    """A lab that is up and has converged."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> Lab: ...
+
+    @property
+    def plan(self) -> LabPlan: ...
+
+    @property
+    def whole(self) -> LiveLab:
+        """Returns the lab as it is seen in all its networks."""
+        ...
+
+    def of_network(self, *names: str) -> LiveLab:
+        """Returns the lab as it is seen in some networks: `model` and `plan` have nothing of the others."""
+        ...
+
+    def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
+        """Starts a program inside a node. Options are those of `subprocess.Popen`, and `own_sysfs`."""
+        ...
+
+    def namespace_file(self, node: str) -> str | None:
+        """Returns the path of a node's network namespace; None for a node whose programs are to run inside it."""
+        ...
+
+    @property
+    def processes_directory(self) -> Path | None:
+        """Returns where the lab's own processes have their files on this machine; None where it has none."""
+        ...
+
+    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
+        """Reads every port's counters, by (node, interface)."""
+        ...
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
+        """Reads the queue of every port without QoS, by (node, interface)."""
+        ...
+
+    def maps(self, *, writable: bool = False) -> LabMaps:
+        """Opens the data path's counters, for a lab whose plan has `qos`."""
+        ...
+
+    @property
+    def pause_agent(self) -> PauseAgent:
+        """The agent that pauses the lab's lossless classes."""
+        ...

@@ -1,0 +1,206 @@
+"""The entries of `expect:`: bands of metrics, in their units, and the points of the matrix that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, TypeVar, cast
+
+from pydantic_core import PydanticCustomError
+
+from testbed.base.errors import Problem
+from testbed.base.names import known_names_hint, nearest
+from testbed.base.yaml.document import Document
+from testbed.base.yaml.paths import Path, quote
+from testbed.lab.core.model import Lab
+from testbed.run.schema.matrix import same_value
+from testbed.run.schema.model import Expectation, Scalar, Scenario, Within
+from testbed.run.schema.spec import ExpectationSpec
+from testbed.run.schema.values import parse_bound, parse_tolerance
+from testbed.workload.kinds.tenants import DEFAULT_TENANTS, tenant_names
+from testbed.workload.metrics import BY_TENANT, CATALOGUE, MetricUnit
+
+Matrix = Mapping[str, tuple[Scalar, ...]]
+Result = TypeVar("Result")
+
+
+def unknown_selections(document: Document, point: Scenario, lab: Lab) -> Iterator[Problem]:
+    """Yield the networks and tenants of expectations about a point that it does not have: tenants are the topology's in
+    a network, and else the workload's."""
+    inside = {
+        (subnet.network, tenant.name)
+        for tenant in (() if lab.overlay is None else lab.overlay.tenants)
+        for subnet in tenant.subnets
+        if not tenant.network
+    }
+    working = _tenants_of(point)
+    for index, expectation in enumerate(point.expect):
+        if not _is_about(expectation, point):
+            continue
+        path: Path = ("expect", index)
+        network, tenant = expectation.network, expectation.tenant
+        if network and network not in lab.network_names:
+            message = f"{lab.name} has no network {quote(network)}"
+            hint = known_names_hint(network, lab.network_names)
+            yield document.problem("unknown-network", (*path, "network"), message, hint=hint)
+        elif network and tenant and (network, tenant) not in inside:
+            names = [name for place, name in sorted(inside) if place == network]
+            message = f"the network {network} of {lab.name} has no tenant {quote(tenant)}"
+            hint = known_names_hint(tenant, names)
+            yield document.problem("unknown-tenant", (*path, "tenant"), message, hint=hint)
+        elif tenant and not network and tenant not in working:
+            message = f"the workload {point.workload.kind} has no tenant {quote(tenant)}"
+            hint = known_names_hint(tenant, working)
+            yield document.problem("unknown-tenant", (*path, "tenant"), message, hint=hint)
+
+
+def _tenants_of(point: Scenario) -> list[str]:
+    """The names of a workload's tenants, those of its default among them."""
+    if point.workload.kind != "tenants":
+        return []
+    written = point.workload.parameters.get("tenants")
+    return tenant_names(DEFAULT_TENANTS if written is None else cast(Sequence[Mapping[str, Any]], written))
+
+
+def _is_about(expectation: Expectation, point: Scenario) -> bool:
+    """Tell whether `where` names this point of the matrix."""
+    return all(
+        any(word in (key, key.rpartition(".")[2]) and same_value(value, wanted) for key, value in point.values.items())
+        for word, wanted in expectation.where.items()
+    )
+
+
+class ExpectationReader:
+    """Resolves entries of `expect:`, and keeps the problems."""
+
+    def __init__(self, document: Document, matrix: Matrix) -> None:
+        self.problems: list[Problem] = []
+        self._document = document
+        self._matrix = matrix
+
+    def resolve(self, path: Path, spec: ExpectationSpec) -> Expectation:
+        """The expectation of the entry at `path`, as far as it is right."""
+        unit = CATALOGUE[spec.metric].unit
+        # a ratio of two points has no unit but its own
+        unit = MetricUnit.RATIO if spec.over else unit
+        minimum = self._parsed((*path, "min"), spec.min, unit, parse_bound)
+        maximum = self._parsed((*path, "max"), spec.max, unit, parse_bound)
+        tolerance = self._parsed((*path, "tolerance"), spec.tolerance, unit, parse_tolerance)
+        self.problems.extend(self._contradictions(path, spec))
+        if minimum is not None and maximum is not None and minimum > maximum:
+            message = f"min {minimum:g} is above max {maximum:g}"
+            self.problems.append(self._document.problem("contradiction", (*path, "min"), message))
+        self.problems.extend(self._unselectable(path, spec))
+        for key in ("where", "over"):
+            self.problems.extend(self._unmatched((*path, key), getattr(spec, key)))
+        self.problems.extend(self._nowhere(path, spec))
+        number, relative = tolerance or (0.0, False)
+        return Expectation(
+            metric=spec.metric,
+            network=spec.network or "",
+            tenant=spec.tenant or "",
+            where=dict(spec.where),
+            over=dict(spec.over),
+            minimum=minimum,
+            maximum=maximum,
+            within=None if spec.within is None else Within(spec.within),
+            tolerance=number,
+            relative=relative,
+            source=spec.source,
+        )
+
+    def _parsed(
+        self, path: Path, value: Scalar | None, unit: MetricUnit, parse: Callable[[Scalar, MetricUnit], Result]
+    ) -> Result | None:
+        if value is None:
+            return None
+        try:
+            return parse(value, unit)
+        except PydanticCustomError as error:
+            context = error.context or {}
+            self.problems.append(
+                self._document.problem(context["code"], path, context["message"], hint=context["hint"] or None)
+            )
+            return None
+
+    def _contradictions(self, path: Path, spec: ExpectationSpec) -> Iterator[Problem]:
+        problem = self._document.problem
+        bounds = [key for key in ("min", "max") if getattr(spec, key) is not None]
+        if spec.within is None:
+            if not bounds:
+                hint = "min: 0.9, or within: oracle with a tolerance"
+                yield problem("missing-key", path, "neither min, max nor within is given", hint=hint, key=True)
+            if spec.tolerance is not None:
+                message = "a tolerance is that of within: oracle"
+                yield problem("contradiction", (*path, "tolerance"), message, hint="write min and max", key=True)
+            return
+        if spec.tolerance is None:
+            yield problem(
+                "missing-key", (*path, "tolerance"), "within needs a tolerance", hint="tolerance: 8%", key=True
+            )
+        for key in bounds:
+            message = f"both within and {key} are given"
+            yield problem("contradiction", (*path, key), message, hint="write two entries", key=True)
+        if spec.over:
+            message = "an oracle says nothing of the ratio of two points"
+            yield problem("contradiction", (*path, "over"), message, hint="write min and max", key=True)
+
+    def _unselectable(self, path: Path, spec: ExpectationSpec) -> Iterator[Problem]:
+        """A network or a tenant of a metric that has none, and a metric of a network without one."""
+        problem, metric = self._document.problem, spec.metric
+        if CATALOGUE[metric].by_network:
+            if spec.network is None:
+                message = f"{metric} is of one network, and none is named"
+                yield problem("missing-key", path, message, hint="network: frontend", key=True)
+        elif spec.network is not None:
+            able = ", ".join(one.name for one in CATALOGUE.values() if one.by_network)
+            message = f"{metric} is of no single network"
+            yield problem("contradiction", (*path, "network"), message, hint=f"of one are {able}", key=True)
+        elif spec.tenant is not None and metric not in BY_TENANT:
+            message = f"{metric} is of what all tenants share"
+            hint = "no tenant, or a metric of transfers, collectives or requests"
+            yield problem("contradiction", (*path, "tenant"), message, hint=hint, key=True)
+        if spec.within is not None and (spec.network or spec.tenant):
+            key = "network" if spec.network else "tenant"
+            message = f"an oracle says nothing of one {key} alone"
+            yield problem("contradiction", (*path, key), message, hint="write min and max", key=True)
+
+    def _unmatched(self, path: Path, wanted: Mapping[str, Scalar]) -> Iterator[Problem]:
+        """Keys and values that the matrix does not have."""
+        problem = self._document.problem
+        for key, value in wanted.items():
+            found = self._keys(key)
+            where = (*path, key)
+            if not found:
+                known = sorted({one.rpartition(".")[2] for one in self._matrix})
+                meant = nearest(key, [*known, *self._matrix])
+                hint = f"did you mean {meant}?" if meant else f"its keys are {', '.join(known)}" if known else None
+                message = f"the matrix has no key {quote(key)}" if known else "the scenario has no matrix"
+                yield problem("unknown-key", where, message, hint=hint, key=True)
+            elif len(found) > 1:
+                message = f"{quote(key)} may be {' or '.join(found)}"
+                yield problem("ambiguous-key", where, message, hint="write the whole key, in quotes", key=True)
+            elif not any(same_value(value, one) for one in self._matrix[found[0]]):
+                values = ", ".join(map(quote, self._matrix[found[0]]))
+                message = f"no point of the matrix has {key} {quote(value)}"
+                yield problem("no-such-point", where, message, hint=f"its values are {values}")
+
+    def _nowhere(self, path: Path, spec: ExpectationSpec) -> Iterator[Problem]:
+        """An `over` that no point differs from."""
+        if not spec.over or any(len(self._keys(key)) != 1 for key in (*spec.over, *spec.where)):
+            return
+        over = {self._keys(key)[0]: value for key, value in spec.over.items()}
+        where = {self._keys(key)[0]: value for key, value in spec.where.items()}
+        for values in product(*self._matrix.values()):
+            point = dict(zip(self._matrix, values, strict=True))
+            about = all(same_value(point[key], value) for key, value in where.items())
+            if about and not all(same_value(point[key], value) for key, value in over.items()):
+                return
+        message = "the points that it is about are those that they are compared with"
+        hint = "where: names the ones, over: the others"
+        yield self._document.problem("no-such-point", (*path, "over"), message, hint=hint, key=True)
+
+    def _keys(self, word: str) -> list[str]:
+        if word in self._matrix:
+            return [word]
+        return [key for key in self._matrix if key.rpartition(".")[2] == word]

@@ -1,0 +1,106 @@
+"""What the simulated ports have counted, in the shape of an emulated lab's maps, so that the same code reads both."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from testbed.base.datapath.abi import CLASSES
+from testbed.base.datapath.layout import MAPS
+from testbed.base.datapath.maps import LabMaps
+from testbed.base.linux.port_counters import PortCounters
+from testbed.lab.core.drivers.netlink.port_programs import fill_maps
+from testbed.lab.core.plan.operations import InstallPort
+from testbed.protocols.simulation.fabric import ClassQueue, OutputPort
+from testbed.protocols.simulation.fabric.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
+from testbed.protocols.simulation.fabric.switch import HeldAccount
+from testbed.run.placed.lab import LiveLab
+from testbed.run.simulated.fabric import SimulatedFabric
+
+QUEUE_FIELDS = (
+    "bytes", "max_bytes", "in_packets", "in_bytes", "enqueued_packets", "enqueued_bytes", "out_packets", "out_bytes",
+    "wred_packets", "wred_bytes", "ce_packets", "ect_packets", "trimmed_packets", "trimmed_bytes", "forwarded_packets",
+    "forwarded_bytes",
+)  # fmt: skip
+"""Those that a queue's record has from the simulated queue by the same name."""
+DROPS = {"tail": DROP_TAIL, "buffer": DROP_BUFFER, "headroom": DROP_HEADROOM}
+
+
+def empty_maps(lab: LiveLab) -> LabMaps:
+    """Return the maps of a lab with `qos:` in which nothing was counted so far."""
+    qos = lab.plan.tables
+    assert qos is not None
+    ports = len(lab.plan.port_numbers) + 1
+    of_ports = {"ports": ports, "queues": ports * CLASSES, "ingress": ports * CLASSES}
+    of_ports |= {"pauses": ports * CLASSES, "curves": ports * CLASSES}
+    counts = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), **of_ports}
+    maps = LabMaps({name: np.zeros(counts[name], kind) for name, kind in MAPS.items()})
+    fill_maps(maps, qos, [item for item in lab.plan.operations if isinstance(item, InstallPort)])
+    return maps
+
+
+def count_fabric(fabric: SimulatedFabric, lab: LiveLab) -> LabMaps:
+    """Return the maps as they would be had the lab's ports carried what the fabric has carried."""
+    maps = empty_maps(lab)
+    qos, network = lab.plan.tables, fabric.network
+    assert qos is not None
+    numbers = lab.plan.port_numbers
+    peers = {f"{port.node}:{port.name}": port.peer for port in lab.plan.ports}
+    queues, pauses = maps.by_port("queues"), maps.by_port("pauses")
+    for name, port in network.outputs.items():
+        number = numbers[name]
+        for queue in port.queues:
+            _count_queue(queues[number, queue.priority], queue)
+            curve = maps.by_port("curves")[number, queue.priority]
+            curve["packets"], curve["marked"] = queue.packets_by_bin, queue.marked_by_bin
+            pause = pauses[number, queue.priority]
+            pause["xoff_received"] = queue.pauses
+            pause["paused_ns"] = port.paused_ns(queue.priority, network.now)
+        _count_arrivals(maps, numbers[peers[name]], name, port, fabric)
+    for index, buffer in enumerate(qos.buffers):
+        found = fabric.buffers.get(buffer.node)
+        if found is not None and buffer.node:
+            maps.buffers[index]["used_bytes"] = found.used_bytes
+            maps.buffers[index]["max_bytes"] = found.max_bytes
+    return maps
+
+
+def count_ports(fabric: SimulatedFabric, *, with_drops: bool) -> dict[tuple[str, str], PortCounters]:
+    """Return what each port has sent; `with_drops`: and dropped, where no class counts that."""
+    found = {}
+    for name, port in fabric.network.outputs.items():
+        node, _, interface = name.partition(":")
+        dropped = sum(sum(queue.drops_packets) for queue in port.queues) if with_drops else 0
+        found[node, interface] = PortCounters(tx_bytes=port.line.bytes, tx_packets=port.line.frames, tx_dropped=dropped)
+    return found
+
+
+def _count_queue(record: dict[str, int], queue: ClassQueue) -> None:
+    for field in QUEUE_FIELDS:
+        record[field] = getattr(queue, field)
+    for name, cause in DROPS.items():
+        record[f"{name}_packets"] = queue.drops_packets[cause]
+        record[f"{name}_bytes"] = queue.drops_bytes[cause]
+
+
+def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fabric: SimulatedFabric) -> None:
+    """What came in at the far end of a line, whose port has this number, and what the wire has lost before it."""
+    network = fabric.network
+    entered = network.inputs.get(name)
+    arrivals = network.nic_behind(name).arrivals if entered is None else entered.arrivals
+    ingress = maps.by_port("ingress")[number]
+    for priority, counted in arrivals.by_priority.items() if arrivals is not None else ():
+        ingress["in_packets"][priority] = counted.packets
+        ingress["in_bytes"][priority] = counted.bytes
+        ingress["ce_packets"][priority] = counted.ce_packets
+    ingress["lost_packets"][port.queues[0].priority] = port.line.lost_frames
+    ingress["lost_bytes"][port.queues[0].priority] = port.line.lost_bytes
+    for account in () if entered is None else entered.accounts:
+        if account.xoff_bytes:
+            _count_account(ingress[account.priority], maps.by_port("pauses")[number, account.priority], account)
+
+
+def _count_account(ingress: dict[str, int], pause: dict[str, int], account: HeldAccount) -> None:
+    ingress["bytes"], ingress["max_bytes"] = account.bytes, account.max_bytes
+    ingress["xoff_events"], ingress["xon_events"] = account.xoff_sent, account.xon_sent
+    ingress["xoff"] = account.xoff
+    pause["xoff_sent"], pause["xon_sent"] = account.xoff_sent, account.xon_sent

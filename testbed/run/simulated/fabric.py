@@ -1,0 +1,218 @@
+"""From a planned lab to its simulated fabric: the same ports, classes, buffers, routes and link delays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
+from testbed.endpoints.sockets import Marking
+from testbed.lab.core.model import BalancingMode, MarkAt
+from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile
+from testbed.lab.core.plan.sysctls import hash_seed
+from testbed.protocols.simulation.fabric import (
+    Balancing,
+    ClassSettings,
+    FabricNetwork,
+    FabricPortSettings,
+    NicHost,
+    SharedBuffer,
+    SwitchSettings,
+)
+from testbed.protocols.simulation.faults import Impairments
+from testbed.protocols.simulation.host import Endpoint
+from testbed.protocols.simulation.link import LinkSettings
+from testbed.run.ideals.fabric_graph import fabric_graph
+from testbed.run.placed.lab import LiveLab
+from testbed.run.simulated.lab import PAUSE_REACTION_NS
+from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
+
+OVERHEAD_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+"""What a datagram costs a port beside its payload, as the ports of an emulated lab count it: no preamble and no gap."""
+NIC_JITTER_PACKETS = 0.1
+"""Up to how much of a full packet's time a packet leaves its NIC late, at random. Without it, hosts that begin together
+stay in step for ever, and a full queue refuses the same ones each time (Floyd and Jacobson, "On traffic phase effects
+in packet-switched gateways", 1992): eight senders lost a quarter fewer packets than an emulated lab's, and with it as
+many."""
+TRIMMED_PAYLOAD_BYTES = 64 - IPV4_BYTES - UDP_BYTES
+"""Of a packet that was cut to 64 bytes behind its Ethernet header."""
+BALANCINGS = {
+    BalancingMode.FLOW: Balancing.FLOW,
+    BalancingMode.FLOWLET: Balancing.FLOWLET,
+    BalancingMode.SPRAY: Balancing.SPRAY,
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedFabric:
+    """The network, and the buffer of each switch by its node's name. Lines are named after the port that sends."""
+
+    network: FabricNetwork
+    buffers: dict[str, SharedBuffer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts:
+    """This is what all hosts of a run have in common, besides the fabric."""
+
+    make: type[NicHost]
+    port: int
+    """The UDP port of their transport."""
+    marking: Marking
+
+
+def build_fabric(
+    lab: LiveLab, endpoints: Sequence[Endpoint], hosts: Hosts, *, pipeline_ns: int, seed: int
+) -> SimulatedFabric:
+    """Build the network between these endpoints, each of which has the address of a NIC of the lab.
+
+    `seed` is that of the run, which switches' hashes follow, too. `pipeline_ns` is what NICs and switches add to every
+    path, each way; it is added behind all queues, as an emulated lab's endpoints do.
+    """
+    network = FabricNetwork(
+        endpoints, seed=seed, overhead_bytes=OVERHEAD_BYTES, destination_port=hosts.port, host=hosts.make
+    )
+    fabric = SimulatedFabric(network=network)
+    _Builder(lab, fabric, hosts.marking, pipeline_ns=pipeline_ns, run=seed).build()
+    return fabric
+
+
+class _Builder:
+    """The tables that a fabric is built from."""
+
+    def __init__(self, lab: LiveLab, fabric: SimulatedFabric, marking: Marking, *, pipeline_ns: int, run: int) -> None:
+        self._lab = lab
+        self._fabric = fabric
+        self._network = fabric.network
+        self._pipeline_ns = pipeline_ns
+        self._graph = fabric_graph(lab.model, lab.plan)
+        self._ports = {f"{port.node}:{port.name}": port for port in lab.plan.ports}
+        self._classes = _PortClasses(lab, marking, run)
+        self._nics = {
+            name: str(port.address.ip)
+            for name, port in self._ports.items()
+            if port.address is not None and str(port.address.ip) in self._network.nics
+        }
+        """Address of each NIC that takes part, by "node:interface"."""
+
+    def build(self) -> None:
+        links = self._graph.links
+        switches = dict.fromkeys(
+            node for link in links for node in (link.source, link.destination) if node not in self._graph.group_of
+        )
+        for name in switches:
+            self._add_switch(name)
+        for link in links:
+            ends = [self._place(node) for node in (link.source, link.destination)]
+            if ends[0] is not None and ends[1] is not None:
+                self._connect(link.name, ends[0], ends[1])
+        for name in list(self._network.outputs):
+            self._network.obey(name, PAUSE_REACTION_NS)
+        for name in switches:
+            for endpoint, address in self._nics.items():
+                hops = self._graph.next_hops(name, endpoint)
+                if hops:
+                    self._network.route(name, address, [links[number].name for number in hops])
+
+    def _place(self, node: str) -> str | None:
+        """Return what the network calls a node of the graph; None for a NIC that takes no part."""
+        return node if node not in self._graph.group_of else self._nics.get(node)
+
+    def _add_switch(self, name: str) -> None:
+        node = name.partition(" ")[0]  # a switch whose rails are apart is several of the graph
+        settings = self._classes.switch(node)
+        switch = self._network.add_fabric_switch(name, settings)
+        switch.buffer = self._fabric.buffers.setdefault(node, switch.buffer)
+
+    def _connect(self, name: str, source: str, target: str) -> None:
+        port = self._ports[name]
+        to_nic = target in self._network.nics
+        packet_ns = (port.mtu_bytes + ETHERNET_BYTES) * 8 * 10**9 // port.rate_bps
+        self._network.connect(
+            name,
+            source,
+            target,
+            LinkSettings(
+                rate_bps=port.rate_bps,
+                delay_ns=port.delay_ns + (self._pipeline_ns if to_nic else 0),
+                impairments=Impairments(loss=port.loss) if port.loss else None,
+                jitter_ns=round(NIC_JITTER_PACKETS * packet_ns) if source in self._network.nics else 0,
+            ),
+            out=self._classes.port(port),
+            into=self._classes.port(self._ports[port.peer]),
+        )
+
+
+class _PortClasses:
+    """The settings of each port and switch, those of equal profiles made once."""
+
+    def __init__(self, lab: LiveLab, marking: Marking, run: int) -> None:
+        self._marking = marking
+        self._run = run
+        self._qos = lab.plan.tables
+        self._installs: Mapping[tuple[str, str], InstallPort] = {
+            (item.node, item.name): item for item in lab.plan.installs
+        }
+        buffers: tuple[BufferPlan, ...] = () if self._qos is None else self._qos.buffers
+        self._buffers = {buffer.node: buffer for buffer in buffers if buffer.node}
+        self._made: dict[int, FabricPortSettings] = {}
+
+    def switch(self, node: str) -> SwitchSettings:
+        buffer = self._buffers.get(node)
+        if buffer is None:
+            return SwitchSettings(seed=hash_seed(node, run=self._run))
+        return SwitchSettings(
+            balancing=BALANCINGS[buffer.mode],
+            seed=buffer.seed_in(self._run),
+            gap_ns=buffer.gap_ns,
+            buffer_bytes=max(0, buffer.shared_bytes - buffer.headroom_bytes),
+        )
+
+    def port(self, port: PortPlan) -> FabricPortSettings:
+        install = self._installs.get((port.node, port.name))
+        if self._qos is None or install is None:
+            return _plain(port)
+        if install.profile not in self._made:
+            self._made[install.profile] = self._of_profile(self._qos.profiles[install.profile])
+        return self._made[install.profile]
+
+    def _of_profile(self, profile: PortProfile) -> FabricPortSettings:
+        marking, class_of = self._marking, profile.class_of_dscp
+        sent = (marking.data, marking.retransmission, marking.control, marking.notification)
+        data, again, control, notification = (class_of[dscp] for dscp in sent)
+        return FabricPortSettings(
+            classes=tuple(_class_settings(item, switch=profile.switch) for item in profile.classes),
+            priority_of=(data, again, control, notification, profile.trimmed_class),
+            trimming=profile.trimming,
+            trim_bytes=TRIMMED_PAYLOAD_BYTES,
+            curve_bins=CURVE_BINS,
+            bins_to_kmax=CURVE_BINS_TO_KMAX,
+        )
+
+
+def _plain(port: PortPlan) -> FabricPortSettings:
+    """The one queue of a port without QoS; its bound is in packets, of which full ones matter."""
+    limit = PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES)
+    return FabricPortSettings(classes=(ClassSettings(priority=0, limit_bytes=limit),), priority_of=(0, 0, 0, 0, 0))
+
+
+def _class_settings(item: ClassPlan, *, switch: bool) -> ClassSettings:
+    holds = item.lossless and switch
+    return ClassSettings(
+        priority=item.priority,
+        strict=item.strict,
+        quantum_bytes=max(1, item.quantum_bytes),
+        lossless=holds,
+        limit_bytes=item.limit_bytes,
+        reserved_bytes=item.reserved_bytes,
+        alpha=item.alpha,
+        kmin_bytes=-1 if item.kmin_bytes is None else item.kmin_bytes,
+        kmax_bytes=item.kmax_bytes or 0,
+        pmax=item.pmax,
+        drop_non_ect=item.drop_non_ect,
+        mark_at_dequeue=item.mark_at is not MarkAt.ENQUEUE,
+        xoff_bytes=item.xoff_bytes if holds else 0,
+        xon_bytes=item.xon_bytes if holds else 0,
+        hold_bytes=item.xoff_bytes + item.headroom_bytes if holds else 0,
+    )

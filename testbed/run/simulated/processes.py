@@ -1,0 +1,195 @@
+"""Runs in as many processes as there are cores: forked from this one, so that nothing has to be read again.
+
+A child does one run and sends what it measured through a pipe. It leaves signals to its parent, which ends it. The run
+of a child that dies (the kernel ends the largest process where memory is short) is done once more, after all others; if
+that one dies, too, the run is lost, and no other is.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.interrupt import Interrupt
+from testbed.run.simulated.point import RunOutcome, SimulatedPoint
+
+LOOK_S = 0.2
+"""How often it is seen whether somebody has asked for an end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One run of one point, by their numbers, both from 1."""
+
+    point: int
+    run: int
+
+
+OnShare = Callable[[Job, float], None]
+OnDone = Callable[[Job, RunOutcome], bool]
+"""Gets what came of a job, and returns whether to go on with those that have not begun."""
+TRIES = 2
+"""How often a run is tried whose process dies."""
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    points: Callable[[int], SimulatedPoint],
+    interrupt: Interrupt,
+    *,
+    processes: int,
+    on_share: OnShare,
+    on_done: OnDone,
+) -> None:
+    """Do all jobs, in their order as far as there are processes for them; `points` gives a point by its number.
+
+    An interrupt ends those that run: what they had measured so far is theirs to tell where they run in this process,
+    and is lost where they run in others. Raises what a job raises.
+    """
+    if processes <= 1 or len(jobs) <= 1:
+        for job in jobs:
+            if interrupt.requested:
+                return
+            outcome = points(job.point).run(job.run, _Watch(job, interrupt, on_share))
+            if not on_done(job, outcome):
+                return
+        return
+    with _children() as children:
+        _spread(list(jobs), points, interrupt, children, processes, on_share, on_done)
+
+
+class _Watch:
+    """Tells a run's progress, and ends it where an interrupt was asked for."""
+
+    def __init__(self, job: Job, interrupt: Interrupt, on_share: OnShare) -> None:
+        self._job = job
+        self._interrupt = interrupt
+        self._on_share = on_share
+
+    def __call__(self, share: float) -> bool:
+        self._on_share(self._job, share)
+        return self._interrupt.requested
+
+
+Children = dict[Connection, tuple[Job, BaseProcess]]
+
+
+def _spread(
+    waiting: list[Job],
+    points: Callable[[int], SimulatedPoint],
+    interrupt: Interrupt,
+    children: Children,
+    processes: int,
+    on_share: OnShare,
+    on_done: OnDone,
+) -> None:
+    died: Counter[Job] = Counter()
+    goes_on = True
+    while (waiting or children) and not interrupt.requested:
+        while waiting and len(children) < processes:
+            job = waiting.pop(0)
+            child, process = _start(points(job.point), job)
+            children[child] = job, process
+        for reader in [one for one in wait(list(children), LOOK_S) if isinstance(one, Connection)]:
+            job, process = children[reader]
+            message = _received(reader)
+            if isinstance(message, float):
+                on_share(job, message)
+                continue
+            del children[reader]
+            process.join()
+            reader.close()
+            if isinstance(message, TestbedError):
+                raise message
+            if message is None:
+                died[job] += 1
+                if died[job] < TRIES:
+                    waiting += [job] if goes_on else []
+                    continue
+                message = points(job.point).lost(job.run, _how_it_died(process.exitcode))
+            if not on_done(job, message):
+                goes_on = False
+                waiting.clear()
+
+
+def _start(point: SimulatedPoint, job: Job) -> tuple[Connection, BaseProcess]:
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(point, job, writer), daemon=True)
+    with warnings.catch_warnings():
+        # Only the display has another thread, and the child never draws.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    writer.close()
+    return reader, process
+
+
+def _work(point: SimulatedPoint, job: Job, writer: Connection) -> None:
+    """Do a job in a child: floats are its progress, then comes its outcome, or the error that it raised."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def tell(share: float) -> bool:
+        writer.send(share)
+        return False
+
+    try:
+        outcome = point.run(job.run, tell)
+        failure = outcome.failure
+        if failure is not None:
+            outcome = RunOutcome(result=outcome.result, failure=_plain(failure), interrupted=outcome.interrupted)
+        writer.send(outcome)
+    except TestbedError as error:
+        writer.send(_plain(error))
+    writer.close()
+
+
+def _plain(error: TestbedError) -> ScenarioError:
+    """The error without what does not go through a pipe."""
+    return ScenarioError(error.message, hint=error.hint)
+
+
+def _received(reader: Connection) -> float | RunOutcome | TestbedError | None:
+    """Return what a child says; None for one that has died."""
+    try:
+        message = reader.recv()
+    except (EOFError, OSError):
+        return None
+    assert isinstance(message, float | RunOutcome | TestbedError)
+    return message
+
+
+def _how_it_died(exit_code: int | None) -> str:
+    if exit_code is None or exit_code >= 0:
+        return f"its process ended {TRIES} times without a word (exit code {exit_code})"
+    name = signal.Signals(-exit_code).name
+    memory = "; is there memory enough?" if name == "SIGKILL" else ""
+    return f"its process was ended {TRIES} times by {name}{memory}"
+
+
+@contextmanager
+def _children() -> Iterator[Children]:
+    """Gives a table of children none of which survives the context."""
+    children: Children = {}
+    try:
+        yield children
+    finally:
+        for _, process in children.values():
+            process.terminate()
+        for reader, (_, process) in children.items():
+            process.join()
+            reader.close()
+
+
+def cores() -> int:
+    """How many CPUs this process may use."""
+    return max(1, len(os.sched_getaffinity(0)))

@@ -1,0 +1,75 @@
+"""What all hosts of a simulated run share, and what their endpoints stand on: hosts of a network, and its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import TYPE_CHECKING
+
+from testbed.protocols.simulation.fabric import FabricNetwork
+
+if TYPE_CHECKING:
+    from testbed.protocols.simulation.host import Endpoint
+
+
+class Site:
+    """The network, once it is built, the endpoints that it is built between, and memory that carries nothing."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.network: FabricNetwork | None = None
+        self.endpoints: dict[str, Endpoint] = {}
+        """By address, in the order in which they were opened."""
+        self._room = memoryview(b"")
+
+    def now(self) -> int:
+        """Simulated ns since the begin."""
+        return 0 if self.network is None else self.network.now
+
+    def random(self, address: str) -> Random:
+        """Return the random numbers of an endpoint."""
+        return Random(f"{self.seed} {address}")
+
+    def memory(self, size: int) -> memoryview:
+        """Memory for transfers that are traffic alone. All have the same: nobody looks at what is in it."""
+        if len(self._room) < size:
+            self._room = memoryview(bytearray(size))
+        return self._room[:size]
+
+
+class SimulatedHosting:
+    """What the endpoints of one program stand on; `endpoints.worker.datagrams.hosting.Hosting` says what the
+    methods do."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    def now(self) -> int:
+        return self.site.now()
+
+    def memory(self, size: int) -> memoryview:
+        return self.site.memory(size)
+
+    def touch(self, endpoint: Endpoint) -> None:
+        network = self.site.network
+        if network is not None:
+            network.hosts[endpoint.address].wake()
+
+    def received_bytes(self, address: str) -> int:
+        network = self.site.network
+        return 0 if network is None else network.hosts[address].delivered_bytes
+
+    def counters(self, address: str) -> Mapping[str, int]:
+        """Return the datagrams that the NIC sent and got."""
+        network = self.site.network
+        if network is None:
+            return {}
+        host = network.hosts[address]
+        return {"datagrams_received": host.delivered, "datagrams_sent": host.sent}
+
+    def first_packet_counter(self) -> int:
+        """There was no life of this endpoint before."""
+        return 1
+
+    def close(self) -> None:
+        """Do nothing: the network goes with the run."""

@@ -1,0 +1,82 @@
+"""What the simulator can run of a scenario. Everything else is refused before anything runs."""
+
+from __future__ import annotations
+
+from testbed.base.datapath.markers import MARKERS
+from testbed.base.errors import ScenarioError
+from testbed.lab.core.model import Lab
+from testbed.run.placed.scale_up import goes_by_packets
+from testbed.run.schema.model import NO_TENANT, Scenario
+from testbed.run.simulated.faults import INSTEAD, check_fault
+from testbed.run.simulated.transport_registry import simulated_names
+from testbed.run.sweep.points import Point
+from testbed.run.sweep.prepared import Sweep
+
+
+def check_supported(sweep: Sweep) -> None:
+    """Raise `ScenarioError` for the first thing of these points that cannot be simulated."""
+    for point in sweep.points:
+        lab = sweep.lab_of(point)
+        _check_scenario(point, lab)
+        _check_lab(lab.of_network(*point.scenario.workload.ranks.networks_in(lab)), point)
+
+
+def _check_scenario(point: Point, lab: Lab) -> None:
+    scenario: Scenario = point.scenario
+    if scenario.tenant_transports:
+        raise _refusal(
+            point,
+            "--backend simulation carries a workload over one transport, and its tenants have several",
+            hint="the same transport for all tenants, or " + INSTEAD,
+        )
+    kind, able = scenario.transport.kind.value, simulated_names()
+    if kind not in able:
+        hint = "--only kind={} where the matrix has it, or " if point.values else "transport: {{kind: {}}}, or "
+        raise _refusal(
+            point,
+            f"--backend simulation carries {' and '.join(able)}, and not {kind}",
+            hint=hint.format(able[-1]) + INSTEAD,
+        )
+    if scenario.by_programs:
+        raise _refusal(
+            point,
+            "--backend simulation runs workloads of a given size, and this one sends for a given time",
+            hint="workload.bytes instead of workload.duration",
+        )
+    ranks = scenario.workload.ranks
+    if any(name != NO_TENANT for name in (*ranks.tenants_in(lab), *ranks.externals)):
+        raise _refusal(
+            point,
+            "--backend simulation knows no VXLAN, and the ranks are in tenants",
+            hint="workload.ranks without tenant, on a topology without tenants",
+        )
+    if goes_by_packets(lab, scenario.transport):
+        raise _refusal(
+            point,
+            "--backend simulation has no packets inside scale-up domains, whose transfers take their links' time",
+            hint="transport: {scale_up: time}, or " + INSTEAD,
+        )
+    for fault in scenario.faults:
+        check_fault(fault)
+
+
+def _check_lab(lab: Lab, point: Point) -> None:
+    jittery = next((link for link in lab.links if link.delay is not None and link.delay.jitter.ns), None)
+    if jittery is not None:
+        raise _refusal(
+            point,
+            f"--backend simulation has links of a constant delay, and that of {jittery.a} to {jittery.b} varies",
+            hint="delay without jitter",
+        )
+    for profile in lab.qos.profiles if lab.qos is not None else ():
+        for item in profile.classes:
+            if item.ecn is not None and MARKERS[item.ecn.by].qdisc:
+                raise _refusal(
+                    point,
+                    f"--backend simulation marks by the curve of class {item.name}, and not by a qdisc of the kernel",
+                    hint="ecn: {by: ebpf}",
+                )
+
+
+def _refusal(point: Point, message: str, *, hint: str) -> ScenarioError:
+    return ScenarioError(f"{message} ({point.name})" if point.name else message, hint=hint)

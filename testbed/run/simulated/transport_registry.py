@@ -1,0 +1,61 @@
+"""Every transport that can be simulated, by its name: a module of `transports` that has the name, and a `TRANSPORT`.
+
+Nothing else has to be told of it. It is one of `testbed.endpoints.worker.transports` whose endpoints do no I/O of their
+own.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from testbed.endpoints.sockets import Marking
+from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.traffic import Listener, Traffic
+from testbed.protocols.simulation.fabric.nic import NicHost
+from testbed.run.placed.placed_workload import PlacedWorkload
+from testbed.run.simulated import transports
+from testbed.run.simulated.site import Site
+from testbed.run.transports.lab_transport import LabTransport
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.buffers import CollectiveBuffers
+
+
+def emulated_settings(transport: LabTransport, placement: PlacedWorkload) -> Callable[[str], Settings]:
+    """Return what tells the settings of each host's worker: those of an emulated run."""
+    return transport.worker_settings(placement)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedTransport:
+    """This is what the simulator needs of a transport."""
+
+    make_traffic: Callable[[Program, Site, CollectiveBuffers | None, Listener], Traffic]
+    """Puts the endpoints of a program into `Site.endpoints`. Raises `TrafficError` where it cannot be carried."""
+    host: type[NicHost]
+    """What the network makes of an endpoint."""
+    port: int
+    """The UDP port that endpoints listen on, which switches hash."""
+    marking_of: Callable[[Settings], Marking]
+    """How datagrams are marked, by the settings of any host."""
+    settings_of: Callable[[LabTransport, PlacedWorkload], Callable[[str], Settings]] = emulated_settings
+    """Must say the same for the same seed."""
+
+
+@cache
+def simulated_names() -> tuple[str, ...]:
+    """Return the names of all transports that can be simulated, in order."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(transports.__path__)))
+
+
+def simulated_transport(name: str) -> SimulatedTransport:
+    """Return the transport of that name, which must be there."""
+    assert name in simulated_names()
+    found = import_module(f"{transports.__name__}.{name}").TRANSPORT
+    assert isinstance(found, SimulatedTransport)
+    return found

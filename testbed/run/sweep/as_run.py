@@ -1,0 +1,172 @@
+"""The scenario and the lab as a record keeps them: plain data in the words of the files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from testbed.lab.core.model import BACKEND, Bfd, LinkKind
+from testbed.record.record import LabSummary, ScenarioAsRun
+from testbed.run.placed.lab import LiveLab
+from testbed.run.schema.model import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef
+from testbed.run.schema.model import Parameter as Value
+from testbed.workload.parameters import Parameter, ParameterType
+from testbed.workload.registry import KINDS
+
+
+def scenario_as_run(scenario: Scenario) -> ScenarioAsRun:
+    """Return the scenario in the keys of its file, overrides applied."""
+    return ScenarioAsRun(
+        name=scenario.name,
+        # the name alone: where a file lies on somebody's machine is nobody else's business
+        topology=_topology(scenario.topology),
+        transport=transport_as_run(scenario),
+        workload=workload_as_run(scenario),
+        repeat=_repeat(scenario.repeat),
+        expect=[_expectation(item) for item in scenario.expect],
+        overrides=list(scenario.overrides),
+        source=PurePath(scenario.source).name,
+        matrix={key: list(values) for key, values in scenario.matrix.items()},
+        faults=[_fault(item) for item in scenario.faults],
+        probes=_probes(scenario.probes),
+        description=scenario.description,
+    )
+
+
+def _repeat(repeat: Repeat) -> dict[str, Any]:
+    """Return what is written of it; retries only where there may be any."""
+    written = {"runs": repeat.runs, "seed": repeat.seed}
+    return written | ({"retries": repeat.retries} if repeat.retries else {})
+
+
+def transport_as_run(scenario: Scenario) -> dict[str, Any]:
+    """Return the transport of the scenario; where its tenants have several, the kinds of those, which the workload
+    describes."""
+    if scenario.tenant_transports:
+        return {"kind": [one.kind.value for one in scenario.transports]}
+    return dict(scenario.transport.written())
+
+
+def workload_as_run(scenario: Scenario) -> dict[str, Any]:
+    workload = scenario.workload
+    written: dict[str, Any] = {"kind": workload.kind}
+    kind = KINDS.get(workload.kind)
+    for key, value in workload.parameters.items():
+        if value is not None:
+            written[key] = _plain(value, None if kind is None else kind.parameter(key))
+    ranks = workload.ranks
+    chosen = {
+        "network": "" if ranks.networks == (BACKEND,) else _one_or_list(ranks.networks),
+        "tenant": _one_or_list(ranks.tenants),
+        "external": _one_or_list(ranks.externals),
+        "targets": list(ranks.targets),
+        "hosts": list(ranks.hosts),
+        "rails": list(ranks.rails),
+        "count": ranks.count,
+        "order": ranks.order.value,
+        "per_rail": ranks.per_rail,
+    }
+    written["ranks"] = {key: value for key, value in chosen.items() if value not in ([], None, "")}
+    if workload.duration is not None:
+        written["duration"] = str(workload.duration)
+    return written
+
+
+def _one_or_list(names: tuple[str, ...]) -> str | list[str]:
+    """As files have names: one by itself, several as a list."""
+    return names[0] if len(names) == 1 else list(names)
+
+
+def _topology(topology: TopologyRef) -> dict[str, Any]:
+    written: dict[str, Any] = {"file": PurePath(topology.file).name, "set": dict(topology.set)}
+    return written if topology.inline is None else {"inline": dict(topology.inline), "set": written["set"]}
+
+
+def _plain(value: Value, declared: Parameter | None) -> Any:
+    """As JSON has it; of a file its name."""
+    if isinstance(value, tuple):
+        return [_plain(item, None if declared is None else declared.item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _plain(item, _inner(value, declared, key)) for key, item in value.items()}
+    if declared is not None and declared.type is ParameterType.FILE:
+        return PurePath(str(value)).name
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _inner(value: Mapping[str, Value], declared: Parameter | None, key: str) -> Parameter | None:
+    """Return what a key of a section, or of a workload within one, is declared as."""
+    if declared is None:
+        return None
+    if declared.type is ParameterType.WORKLOAD:
+        kind = KINDS.get(str(value.get("kind")))
+        return None if kind is None else kind.parameter(key)
+    return next((one for one in declared.fields if one.name == key), None)
+
+
+def _probes(probes: Probes) -> dict[str, Any]:
+    """Return what is written of them; nothing where all is left to the runner."""
+    written = {"rate": probes.rate_pps, "ports": probes.ports}
+    return {"enabled": False} if not probes.enabled else {key: one for key, one in written.items() if one is not None}
+
+
+def _fault(item: Fault) -> dict[str, Any]:
+    written: dict[str, Any] = {"at": str(item.at), "kind": item.kind, "target": item.target}
+    if item.until is not None:
+        written["until"] = str(item.until)
+    if item.period is not None:
+        written["period"] = str(item.period)
+    return written | ({"settings": dict(item.settings)} if item.settings else {})
+
+
+def lab_summary(lab: LiveLab) -> LabSummary:
+    model, plan = lab.model, lab.plan
+    ports = {(port.node, port.name): port for port in plan.ports}
+    nics = [nic for host in plan.hosts for nic in host.nics]
+    fabric = [link for link in model.links if link.kind is LinkKind.FABRIC]
+    uplink = ports[fabric[0].a.node, fabric[0].a.interface] if fabric else None
+    return LabSummary(
+        name=lab.name,
+        design=model.design,
+        k=plan.k,
+        k_auto=model.scale.time is None,
+        hosts=len(model.hosts),
+        nics=len(nics),
+        switches=dict(Counter(node.role.value if node.role is not None else "other" for node in model.switches)),
+        links=len(model.links),
+        nic_bps=nics[0].nic_bps if nics else 0,
+        nic_real_bps=nics[0].line_rate_bps * nics[0].nic_ports if nics else 0,
+        uplink_bps=uplink.rate_bps if uplink else None,
+        uplink_real_bps=uplink.line_rate_bps if uplink else None,
+        mtu_bytes=nics[0].mtu_bytes if nics else 0,
+        routing=_routing(lab),
+    )
+
+
+def _routing(lab: LiveLab) -> str:
+    routing = lab.model.routing
+    bfd = f"BFD {_bfd(routing.bfd)}" if routing.bfd is not None else "no BFD"
+    numbered = "unnumbered" if routing.unnumbered else "numbered"
+    words = [f"{routing.protocol.value} {numbered}", f"ECMP up to {routing.ecmp}", bfd]
+    words += ["a password"] if routing.password else []
+    words += ["TTL security"] if routing.ttl_security else []
+    return ", ".join(words)
+
+
+def _bfd(bfd: Bfd) -> str:
+    return f"{bfd.interval} x {bfd.multiplier}"
+
+
+def _expectation(item: Expectation) -> dict[str, Any]:
+    data: dict[str, Any] = {"metric": item.metric}
+    for key in ("network", "tenant", "where", "over"):
+        if getattr(item, key):
+            data[key] = getattr(item, key) if key in ("network", "tenant") else dict(getattr(item, key))
+    if item.minimum is not None:
+        data["min"] = item.minimum
+    if item.maximum is not None:
+        data["max"] = item.maximum
+    if item.within is not None:
+        data |= {"within": item.within.value, "tolerance": item.tolerance, "relative": item.relative}
+    return data | {"source": item.source}

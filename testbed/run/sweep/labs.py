@@ -1,0 +1,132 @@
+"""The labs of a scenario's points: brought up when a point asks, kept while the next ones ask for the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from testbed.base.errors import TestbedError
+from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
+from testbed.lab.core.drivers.probing.machine_probe import clock
+from testbed.run.machine.load import keep_reading
+from testbed.run.placed.traffic import lab_transports
+from testbed.run.schema.model import TopologyRef
+from testbed.run.sweep.points import topology_key
+from testbed.run.sweep.prepared import Sweep
+from testbed.run.sweep.scales import ScenarioScales
+from testbed.run.transports.registry import transport_class
+
+
+def ignore_warning(_: str) -> None:
+    """The listener of whoever does not want to hear warnings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabOptions:
+    """How the labs of a scenario are brought up, and who is told about it.
+
+    `timeout_s` is how long routing may take to converge, in seconds of wall-clock time. With `keep` the last lab stays
+    deployed. `notify` gets the steps of each deploy, `warn` a sentence for each lab that this machine may not carry,
+    and for each thing that a scenario may have on it and hardly means.
+    """
+
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    keep: bool = False
+    notify: StepCallback = ignore_steps
+    warn: Callable[[str], None] = ignore_warning
+
+
+class ScenarioLabs:
+    """Brings up one lab at a time. A lab that was deployed before, unchanged, is used as it is and not removed."""
+
+    def __init__(self, sweep: Sweep, state: StateDirectory, options: LabOptions) -> None:
+        self._points = sweep.points
+        self._said: set[str] = set()
+        self._load = sweep.reader.load_topology
+        self._scales = ScenarioScales(sweep.points, sweep.labs, state)
+        self._state = state
+        self._options = options
+        self._key = ""
+        self._lab: RunningLab | None = None
+        self._ours = False
+        self._found: set[str] = set()
+        """Names of labs that were up before us: their k stays."""
+        self.kept = ""
+        """Name of the lab that is still there after the end, "" for none."""
+
+    def __call__(self, topology: TopologyRef) -> RunningLab:
+        """The lab of this topology, up and converged. Raises the errors of loading and deploying it."""
+        key = topology_key(topology)
+        if self._lab is not None and key == self._key:
+            return self._lab
+        self._remove()
+        self._check_machine(key)
+        model = self._load(topology)
+        scale = self._scales(topology, model)
+        if scale.warning and clock() == "virtual":
+            # Its figures would be those of the processor, the same every time and wrong.
+            hint = "fewer hosts, or slower NICs" if scale.slowest else "scale: {time: auto} lets it be chosen"
+            raise TestbedError(f"refused in virtual time: {scale.warning}", hint=hint)
+        if scale.warning:
+            self._options.warn(scale.warning)
+        deploy_options = DeployOptions(k=scale.k, timeout_s=self._options.timeout_s)
+        outcome = deploy_lab(model, self._state, deploy_options, self._options.notify)
+        self._lab, self._key, self._ours = outcome.lab, key, outcome.changed
+        if not outcome.changed:
+            self._found.add(outcome.lab.name)
+        self._warn_of_transports(outcome.lab)
+        return outcome.lab
+
+    def _check_machine(self, key: str) -> None:
+        """Raise `CapabilityError` where a point on this lab has a transport whose programs are not there."""
+        for point in self._points:
+            if topology_key(point.topology) == key:
+                for transport in point.scenario.transports:
+                    transport_class(transport.kind).check_machine(transport)
+
+    def _warn_of_transports(self, lab: RunningLab) -> None:
+        """Tell what the points on this lab may have and hardly mean, each sentence once."""
+        for point in self._points:
+            if topology_key(point.topology) != self._key:
+                continue
+            seen = lab.of_network(*point.scenario.workload.ranks.networks_in(lab.model))
+            for said in (line for one in lab_transports(point.scenario, seen) for line in one.warnings()):
+                if said not in self._said:
+                    self._said.add(said)
+                    self._options.warn(said)
+
+    def larger_k(self, topology: TopologyRef, k: float) -> float | None:
+        """Return `k`, or the largest that leaves no port of this lab too slow; None where its k cannot be changed.
+
+        A lab that was up before us stays as it is.
+        """
+        lab = self._load(topology)
+        if lab.scale.time is not None or lab.name in self._found:
+            return None
+        now = self._scales(topology, lab).k
+        most = min(k, self._scales.largest_k(lab))
+        return most if most > now else None
+
+    def __enter__(self) -> Self:
+        self._scales.watch_others()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lab is not None and (self._options.keep or not self._ours):
+            self.kept = self._lab.name if self._options.keep else ""
+        else:
+            self._remove()
+        if clock() != "virtual":
+            keep_reading(self._state)
+
+    def _remove(self) -> None:
+        lab, self._lab = self._lab, None
+        if lab is not None and self._ours:
+            destroy_lab(lab.name, self._state)

@@ -1,0 +1,123 @@
+"""From a scenario with a matrix to its points, in the order in which they are run. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.base.errors import ScenarioError
+from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One combination of a matrix's values; the only one of a scenario without a matrix.
+
+    `index` counts from 1 in the order of running. `scenario` has the values applied, and no matrix.
+    """
+
+    index: int
+    name: str
+    """The values in one line, by the last words of their keys: `mode=spray rate=50%`. Empty without a matrix."""
+    values: Mapping[str, Scalar]
+    scenario: Scenario
+
+    @property
+    def topology(self) -> TopologyRef:
+        """The topology with this point's overrides in it."""
+        return self.scenario.topology
+
+    @property
+    def overrides(self) -> Mapping[str, Scalar]:
+        """Return what this point sets of the topology, by dotted key."""
+        return self.scenario.topology.set
+
+
+def plan_points(scenario: Scenario) -> tuple[Point, ...]:
+    """The points of a scenario, those of equal topologies next to each other, so that a lab is kept from one to the
+    next; otherwise in the matrix's order.
+
+    Raises `ScenarioError` for a matrix whose points were never resolved (`spec.load_scenario` does).
+    """
+    if not scenario.matrix:
+        return (Point(index=1, name="", values={}, scenario=scenario),)
+    if not scenario.variants:
+        raise ScenarioError(f"the points of the scenario {scenario.name} were never resolved")
+    labels = short_keys(scenario.matrix)
+    groups: dict[str, list[Scenario]] = {}
+    for variant in scenario.variants:
+        groups.setdefault(topology_key(variant.topology), []).append(variant)
+    ordered = [variant for group in groups.values() for variant in group]
+    return tuple(
+        Point(index=index, name=point_name(variant.values, labels), values=variant.values, scenario=variant)
+        for index, variant in enumerate(ordered, start=1)
+    )
+
+
+def select_points(points: Sequence[Point], only: Mapping[str, object]) -> tuple[Point, ...]:
+    """The points whose values are those of `only`, by the last word of a key or the whole key.
+
+    Raises `ScenarioError` for a key that the matrix does not have, and where no point is left.
+    """
+    keys = list(points[0].values) if points else []
+    for key in only:
+        if not any(names_key(key, one) for one in keys):
+            known = f"its keys are {', '.join(keys)}" if keys else "the scenario has no matrix"
+            raise ScenarioError(f"--only {key}: the matrix has no such key", hint=known)
+    chosen = tuple(point for point in points if _is(point, only))
+    if not chosen:
+        wanted = " ".join(f"{key}={show_value(value)}" for key, value in only.items())
+        raise ScenarioError(f"no point has {wanted}", hint=f"there are: {'; '.join(point.name for point in points)}")
+    return chosen
+
+
+def judgeable(expect: Iterable[Expectation], points: Sequence[Point]) -> tuple[Expectation, ...]:
+    """The expectations of which these points are enough: not those that compare with a point left out."""
+    return tuple(item for item in expect if not item.over or _has_both(item, points))
+
+
+def _has_both(item: Expectation, points: Sequence[Point]) -> bool:
+    about = [point for point in points if _is(point, item.where)]
+    others = [point for point in points if _is(point, item.over)]
+    changed = [key for point in points[:1] for key in point.values if any(names_key(word, key) for word in item.over)]
+    rest = [{key: value for key, value in point.values.items() if key not in changed} for point in others]
+    return all({key: value for key, value in point.values.items() if key not in changed} in rest for point in about)
+
+
+def _is(point: Point, wanted: Mapping[str, object]) -> bool:
+    return all(
+        any(names_key(word, key) and same_value(value, one) for key, value in point.values.items())
+        for word, one in wanted.items()
+    )
+
+
+def names_key(word: str, key: str) -> bool:
+    """Tell whether `word` means this key of a matrix: it is the whole key, or its last word."""
+    return word in (key, key.rpartition(".")[2])
+
+
+def same_value(a: object, b: object) -> bool:
+    """Numbers are compared as such, and never equal a truth value."""
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Return what each key is called in a point's name: its last word, or the whole of it where two end alike."""
+    keys = list(keys)
+    last = [key.rpartition(".")[2] for key in keys]
+    return {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}
+
+
+def point_name(values: Mapping[str, Scalar], labels: Mapping[str, str]) -> str:
+    return " ".join(f"{labels[key]}={show_value(value)}" for key, value in values.items())
+
+
+def show_value(value: object) -> str:
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def topology_key(topology: TopologyRef) -> str:
+    """Equal for topologies that are the same as written."""
+    written = {"file": topology.file, "inline": topology.inline, "set": dict(topology.set)}
+    return json.dumps(written, sort_keys=True, default=str)

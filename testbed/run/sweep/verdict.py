@@ -1,0 +1,156 @@
+"""Pass, fail or invalid: trust checks first, then what was expected. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from testbed.record.record import Backend, ExpectationResult, Outcome, PointResult, Verdict
+from testbed.run.schema.model import Expectation, Scalar, Within
+from testbed.run.sweep.points import names_key, same_value
+from testbed.workload.metrics import MetricUnit, Selection, binding_limits, definition_of
+
+_TRUSTED = {
+    Backend.EMULATION: "the machine kept up",
+    Backend.SIMULATION: "every packet is accounted for",
+}
+"""What the trust checks have found where all is well."""
+
+
+def evaluate_expectations(
+    expectations: Iterable[Expectation], points: Sequence[PointResult]
+) -> list[ExpectationResult]:
+    """Each expectation against the median over runs of every point it is about. Without a measurement: invalid."""
+    return [
+        _evaluate(expectation, point, points)
+        for expectation in expectations
+        for point in points
+        if matches(point.values, expectation.where)
+    ]
+
+
+def matches(values: Mapping[str, object], where: Mapping[str, Scalar]) -> bool:
+    """Tell whether a point has these values; a key may be the last word of the matrix's key."""
+    return all(
+        any(names_key(key, one) and same_value(value, wanted) for one, value in values.items())
+        for key, wanted in where.items()
+    )
+
+
+def other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence[PointResult]) -> PointResult | None:
+    """The point that equals `point` but for the values of `over`."""
+    changed = {key for key in point.values if any(names_key(one, key) for one in over)}
+    rest = {key: value for key, value in point.values.items() if key not in changed}
+    for other in points:
+        same = all(other.values.get(key) == value for key, value in rest.items())
+        if same and matches(other.values, over):
+            return other
+    return None
+
+
+def _median(point: PointResult | None, metric: str) -> float | None:
+    if point is None:
+        return None
+    return next((item.median for item in point.metrics if item.name == metric), None)
+
+
+def _evaluate(expectation: Expectation, point: PointResult, points: Sequence[PointResult]) -> ExpectationResult:
+    low, high = expectation.minimum, expectation.maximum
+    metric = Selection(network=expectation.network, tenant=expectation.tenant).name(expectation.metric)
+    measured = _median(point, metric)
+    name = metric
+    if expectation.over:
+        below = _median(other_point(point, expectation.over, points), metric)
+        measured = None if measured is None or not below else measured / below
+        name = f"{name} over that of {_words(expectation.over)}"
+    least, most = binding_limits(name, low, high)
+    missing = measured is None
+    if expectation.within is Within.ORACLE:
+        said = next((item for item in point.predictions if item.metric == expectation.metric), None)
+        if said is None:
+            missing = True
+        else:
+            reach = expectation.tolerance * (abs(said.mean) if expectation.relative else 1.0)
+            low, high = least, most = said.mean - reach, said.mean + reach
+    if missing or measured is None:
+        outcome = Outcome.INVALID
+    elif (least is not None and measured < least) or (most is not None and measured > most):
+        outcome = Outcome.FAIL
+    else:
+        outcome = Outcome.PASS
+    return ExpectationResult(
+        metric=name,
+        minimum=low,
+        maximum=high,
+        source=expectation.source,
+        measured=measured,
+        outcome=outcome,
+        point=point.name,
+    )
+
+
+def decide_verdict(
+    points: Sequence[PointResult],
+    expectations: Sequence[ExpectationResult],
+    *,
+    incomplete: str,
+    tries: Sequence[str] = (),
+    backend: Backend = Backend.EMULATION,
+) -> Verdict:
+    """Invalid beats fail: an expectation missed on an overrun machine says nothing.
+
+    `tries` says of which points a later try counts; it stands behind the reasons.
+    """
+    doubts = [f"it did not run to its end: {incomplete}"] if incomplete else []
+    for point in points:
+        at = f"{point.name}, " if point.name else ""
+        doubts += [
+            f"{at}run {run.index}: {check.message}" for run in point.runs for check in run.checks if not check.ok
+        ]
+    doubts += [f"{_place(item)} could not be measured" for item in expectations if item.outcome is Outcome.INVALID]
+    if doubts:
+        return Verdict(outcome=Outcome.INVALID, reasons=[*doubts, *tries])
+    missed = [_miss(item) for item in expectations if item.outcome is Outcome.FAIL]
+    if missed:
+        return Verdict(outcome=Outcome.FAIL, reasons=[*missed, *tries])
+    met = f"{len(expectations)} of {len(expectations)} expectations met" if expectations else "nothing was expected"
+    return Verdict(outcome=Outcome.PASS, reasons=[f"{met}, and {_TRUSTED[backend]}", *tries])
+
+
+def _place(item: ExpectationResult) -> str:
+    return f"{item.metric} ({item.point})" if item.point else item.metric
+
+
+def _miss(item: ExpectationResult) -> str:
+    assert item.measured is not None
+    if item.minimum is not None and item.measured < item.minimum:
+        bound, limit = "at least", item.minimum
+    else:
+        bound, limit = "at most", item.maximum or 0.0
+    return (
+        f"{_place(item)} is {format_metric(item.metric, item.measured)}, expected {bound}"
+        f" {format_metric(item.metric, limit)}"
+    )
+
+
+def format_metric(metric: str, value: float) -> str:
+    """A value as people read it; one of no metric of ours (a ratio of two) as a plain number."""
+    definition = definition_of(metric)
+    match None if definition is None else definition.unit:
+        case MetricUnit.SHARE:
+            return f"{value:.1%}"
+        case MetricUnit.BITS_PER_S:
+            return f"{value / 1e9:.3f} Gbit/s"
+        case MetricUnit.BYTES_PER_S:
+            return f"{value / 1e9:.3f} GB/s"
+        case MetricUnit.COUNT | MetricUnit.PACKETS:
+            return f"{value:g}"
+        case MetricUnit.SECONDS:
+            return f"{value:.3f} s" if value >= 0.1 else f"{value * 1e3:.3f} ms"
+        case MetricUnit.BYTES:
+            return f"{value / 1e3:.1f} kB"
+        case _:
+            return f"{value:.3f}"
+
+
+def _words(values: Mapping[str, Scalar]) -> str:
+    return " ".join(f"{key}={value}" for key, value in values.items())

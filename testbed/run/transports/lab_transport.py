@@ -1,0 +1,313 @@
+"""A scenario's transport on a lab: the base class of what every transport decides there, and what most have in common.
+
+A transport owns how its packets are marked and framed, what an idle fabric would do for it, which channels and flows it
+has, what workers are told, and what a report must say of it. Times are in lab time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from testbed.base.errors import CapabilityError, ScenarioError
+from testbed.base.names import nearest
+from testbed.endpoints.worker.program import Settings
+from testbed.endpoints.worker.streams.tcp_socket import has_congestion_control
+from testbed.lab.core.deploy.congestion_control import read_congestion_controls
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.fabric.base_rtt import model_base_rtt
+from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
+from testbed.lab.core.plan.link_delays import PathModel, WirePaths
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.qos.qos_plan import ClassPlan, PortProfile
+from testbed.lab.features.overlay.model import VXLAN_BYTES
+from testbed.run.emulated.measured import Ideals, Measured
+from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
+from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.placed_workload import PlacedWorkload
+from testbed.run.schema.model import Transport
+from testbed.run.schema.transports import TRANSPORTS
+from testbed.workload.oracles.serialisation import Framing, serialisation_s
+from testbed.workload.steps import Transfer, Workload
+
+if TYPE_CHECKING:
+    from testbed.run.emulated.flow_processes import FlowWatch, TimedResult
+    from testbed.run.placed.traffic import RunTraffic
+    from testbed.run.schema.model import Workload as ScenarioWorkload
+
+ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
+"""A shaped port of the lab counts Ethernet headers and no gap."""
+TCP_PROTOCOL, UDP_PROTOCOL = 6, 17
+"""In the IP header, for whoever hashes it."""
+
+
+class PathChoice(StrEnum):
+    """This tells how the packets of one flow choose among paths of equal cost."""
+
+    HASHED = "hashed"
+    """All of them take the path that the flow's ports hash to."""
+    OBLIVIOUS = "oblivious"
+    """Each takes any, whatever is going on there."""
+    ADAPTIVE = "adaptive"
+    """Each takes one, and paths that are congested are avoided."""
+
+
+class LabTransport(ABC):
+    """Raises `ScenarioError` where the lab and the scenario's transport do not fit together."""
+
+    protocol: ClassVar[int] = UDP_PROTOCOL
+    """Of the IP header."""
+    in_user_space: ClassVar[bool] = False
+    """Every packet costs time of our own processes, so that the machine's CPUs bound what a scenario may send."""
+    workers_own_sysfs: ClassVar[bool] = False
+    """Workers must see only their host's devices in /sys."""
+    shares_workers: ClassVar[bool] = True
+    """One process can work for many hosts, by sockets that it opens in the network of each."""
+    counts_gaps: ClassVar[bool] = True
+    """Its count of packets out of order has those that follow a lost one, too."""
+    by_default_lossless: ClassVar[bool] = True
+    """Without a `traffic_class`, packets are of the lossless class, or the first with ECN, rather than the default."""
+
+    def __init__(self, lab: LiveLab, transport: Transport) -> None:
+        self.lab = lab
+        self.transport = transport
+        self.dscp = self._choose_dscp()
+        """What packets are marked with."""
+        self._paths: dict[tuple[str, str], PathModel] = {}
+        self.check()
+
+    # --- what each transport says ------------------------------------------------------------------------
+
+    @abstractmethod
+    def framing(self, nic: PortPlan) -> Framing:
+        """Return what messages that this NIC sends cost on a link, in packets and headers."""
+
+    @abstractmethod
+    def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        """Return, for one run, what tells the settings of each host's worker by the host's name."""
+
+    @abstractmethod
+    def approximations(self) -> list[str]:
+        """Return what a run over it does not reproduce of the fabric it models, a sentence each."""
+
+    def check(self) -> None:
+        """Raise `ScenarioError` for an option that this transport does not have."""
+        kind = self.transport.kind
+        known = [parameter.name for parameter in TRANSPORTS[kind.value].parameters]
+        for name in sorted(self.transport.options):
+            if name not in known:
+                guess = nearest(name, known)
+                raise ScenarioError(
+                    f"transport.options: {kind.upper()} has none called {name!r}",
+                    hint=f"did you mean {guess}?" if guess else None,
+                )
+
+    @classmethod
+    def check_machine(cls, transport: Transport) -> None:
+        """Raise `CapabilityError` where this machine lacks what moves the bytes, before any moves."""
+        if cls.protocol == TCP_PROTOCOL and transport.cc is not None and not has_congestion_control(transport.cc):
+            raise CapabilityError(
+                f"transport.cc: this kernel has no congestion control {transport.cc!r}",
+                missing=transport.cc,
+                hint="`testbed doctor` lists what it has; the lab VM's has dctcp and bbr",
+            )
+
+    def as_run(self) -> dict[str, object]:
+        """Return the transport in the keys of its file, with what the lab decides where it says nothing."""
+        written: dict[str, object] = dict(self.transport.written())
+        has_cc = any(parameter.name == "cc" for parameter in TRANSPORTS[self.transport.kind.value].parameters)
+        if self.transport.cc is None and has_cc and self.protocol == TCP_PROTOCOL:
+            written["cc"] = self.lab_congestion_control
+        return written
+
+    @cached_property
+    def lab_congestion_control(self) -> str:
+        """Return what connections of the kernel's TCP have in the lab's hosts where nothing is said, all that there are
+        where hosts differ; the default for a lab that is only planned."""
+        if not isinstance(self.lab, RunningLab):
+            return DEFAULT_TCP_CC
+        found = read_congestion_controls(self.lab, (host.node for host in self.lab.plan.hosts))
+        return "/".join(sorted(set(found.values())))
+
+    def warnings(self) -> list[str]:
+        """Return what is allowed, and hardly meant: a sentence each, without a full stop."""
+        return []
+
+    def check_ranks(self, nics: Sequence[PortPlan]) -> None:  # noqa: B027 - most can send from any NIC
+        """Raise `ScenarioError` for the first of these NICs that it cannot send from."""
+
+    def run_timed(self, workload: ScenarioWorkload, traffic: RunTraffic, watch: FlowWatch, result: TimedResult) -> None:
+        """Have pairs of programs send what the run carries, and put what they measured into `result`.
+
+        They send for the workload's duration, or, where latency is measured, so many messages. Raises `FlowFailed`, and
+        `ScenarioError` where there is nothing to send or a NIC cannot.
+        """
+        raise ScenarioError(f"no program sends over {self.transport.kind} for a duration", hint="bytes: 64bdp")
+
+    @property
+    def channel_rules(self) -> ChannelRules:
+        """Which transfers share a channel, and how its ports are chosen."""
+        return CONNECTIONS
+
+    @property
+    def path_choice(self) -> PathChoice:
+        """Return how its packets choose among paths where switches hash each packet's ports."""
+        return PathChoice.HASHED
+
+    @cached_property
+    def pipeline_ns(self) -> int:
+        """Return what its endpoints add to every path, each way: the part of the base RTT that the topology's `qos:`
+        declares and its links do not have (NICs, switch pipelines). A transport of the kernel adds none."""
+        return 0
+
+    def held_ns(self, path: PathModel) -> int:
+        """Return how long its endpoints hold what arrives over a path, beside what the kernel delays."""
+        return 0
+
+    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], Measured]:
+        """Begin to count what only the hosts' devices know; the function returned adds it to what was measured."""
+        return lambda measured: measured
+
+    def message_ideals_s(self, traffic: RunTraffic) -> Sequence[float]:
+        """Return what an idle fabric takes for each pair's message that is alone (s), where that is measured."""
+        return ()
+
+    def expected_latency_s(self, traffic: RunTraffic) -> float:
+        """Return how long an idle fabric takes for all messages of a run that measures latency (s).
+
+        Raises `ScenarioError` where the test cannot have such messages.
+        """
+        return 0.0
+
+    def endpoint_bps(self, nic: PortPlan) -> float:
+        """Return the most that the end of a transfer at this NIC can send or receive, in lab bit/s."""
+        return float(nic.nic_bps)
+
+    def pulls(self, step: Transfer, ranks: Sequence[PortPlan]) -> bool:
+        """Tell whether the destination of a transfer begins it, by asking for the bytes."""
+        return False
+
+    # --- what all have -----------------------------------------------------------------------------------
+
+    @property
+    def tos(self) -> int:
+        """The IP header's former type of service: the DSCP, and ECN bits that are the transport's own affair."""
+        return self.dscp << 2
+
+    def plan_channels(self, workload: Workload, ranks: Sequence[PortPlan], *, seed: int) -> ChannelPlan:
+        """Return the channels of one run with this seed; `ranks[i]` is the NIC of rank i."""
+        kind = self.transport.kind.value
+        if not TRANSPORTS[kind].by_fio and any(step.job is not None for step in workload.transfers):
+            raise ScenarioError(f"{workload.name} has jobs of fio, and {kind} does not go by fio")
+        return plan_channels(workload, ranks, self.channel_rules, seed=seed)
+
+    @cached_property
+    def base_rtt_ns(self) -> int:
+        """The longest round trip through the idle fabric: modelled, unless the file declares one that this transport
+        makes up."""
+        modelled_ns = model_base_rtt(self.lab.model).scaled(self.lab.plan.k).ns
+        return max(1000, modelled_ns + 2 * self.pipeline_ns)
+
+    def ideals(self) -> Ideals:
+        """Return what an idle fabric would do for its transfers."""
+        return Ideals(
+            framing=self.framing,
+            goodput_bps=self.goodput_bps,
+            one_way_s=lambda a, b, size_bytes: self.one_way_s(a, b, size_bytes, self.framing(a)),
+        )
+
+    def one_way_s(self, a: PortPlan, b: PortPlan, size_bytes: int, framing: Framing) -> float:
+        """Return the time of a transfer alone (s): all its bytes through the slowest port, and its last packet through
+        the others. Between switches, what is in a tenant has the bytes of VXLAN, too."""
+        path = self.path(a, b)
+        wire = framing.wire_bytes(size_bytes)
+        packet = min(wire, framing.payload_bytes + framing.overhead_bytes)
+        ports = [(wire, packet, min(path.rates_bps))]
+        if path.wrapped_bps:
+            more = framing.packets(size_bytes) * VXLAN_BYTES
+            ports.append((wire + more, packet + VXLAN_BYTES, min(path.wrapped_bps)))
+        whole, last, slowest = max(ports, key=lambda port: port[0] / port[2])
+        others_ns = path.serialisation_ns(packet) - 8 * last * 1_000_000_000 // slowest
+        return serialisation_s(whole, slowest) + (others_ns + path.kernel_ns + self.held_ns(path)) / 1e9
+
+    def goodput_bps(self, a: PortPlan, b: PortPlan) -> float:
+        """Return what a flow alone would get between two NICs, in lab bit/s of payload: the slower one's rate times the
+        payload efficiency.
+
+        In a tenant, the ports between switches send the bytes of VXLAN as well, which makes them the limit if they are
+        no faster than the NICs; if they are slower, the ideal does not know, as it does not elsewhere.
+        Acknowledgements of what the NIC receives go the same way and are not counted in: those of TCP cost up to
+        66 / (2 * (MTU + 14)), 0.7 % at 4500 bytes.
+        """
+        framing = self.framing(min((a, b), key=lambda nic: nic.mtu_bytes))
+        rate = min(a.nic_bps, b.nic_bps)
+        plain = rate * framing.efficiency
+        wrapped_bps = self.path(a, b).wrapped_bps if a.tenant else ()
+        if not wrapped_bps:
+            return plain
+        return min(plain, max(rate, min(wrapped_bps)) * framing.wrapped(VXLAN_BYTES).efficiency)
+
+    def is_slowed_by_vxlan(self, a: PortPlan, b: PortPlan) -> bool:
+        """Tell whether a port of the way that sends a tenant's packets with the bytes of VXLAN is no faster than the
+        NICs, so that it is the limit of a flow between them."""
+        wrapped_bps = self.path(a, b).wrapped_bps if a.tenant else ()
+        return bool(wrapped_bps) and min(wrapped_bps) <= min(a.rate_bps, b.rate_bps)
+
+    def path(self, a: PortPlan, b: PortPlan) -> PathModel:
+        """Return the model of the way from one NIC to another."""
+        key = a.wire, b.wire
+        if key not in self._paths:
+            self._paths[key] = self._wire.path(*key)
+        return self._paths[key]
+
+    @cached_property
+    def _wire(self) -> WirePaths:
+        return WirePaths(self.lab.plan.ports, [host.node for host in self.lab.plan.hosts])
+
+    @property
+    def traffic_class(self) -> ClassPlan | None:
+        """Return the class that its packets are of; None for a lab without `qos:`."""
+        profile = self.profile
+        if profile is None:
+            return None
+        priority = profile.class_of_dscp[self.dscp]
+        return next((item for item in profile.classes if item.priority == priority), None)
+
+    @property
+    def profile(self) -> PortProfile | None:
+        """Return how the lab's switches treat packets; None for a lab without `qos:`."""
+        qos = self.lab.plan.qos
+        return None if qos is None else next((p for p in qos.profiles if p.switch), qos.profiles[0])
+
+    def dscp_of_class(self, name: str, key: str) -> int:
+        """Return the lowest DSCP of a traffic class of the lab, which `transport.key` names; else `ScenarioError`."""
+        profile = self.profile
+        if profile is None:
+            raise ScenarioError(f"{key} {name}: the lab has no qos, so no classes")
+        found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
+        classes = {item.name: found[item.priority] for item in profile.classes if item.priority in found}
+        if name not in classes:
+            raise ScenarioError(f"the lab has no traffic class {name!r}", hint=f"one of {', '.join(classes)}")
+        return classes[name]
+
+    def _choose_dscp(self) -> int:
+        """The lowest of the class asked for; else of the lossless one or the first with ECN, or the default."""
+        profile, wanted = self.profile, self.transport.traffic_class
+        if wanted is not None:
+            return self.dscp_of_class(wanted, "traffic_class")
+        if profile is None or not self.by_default_lossless:
+            return 0
+        found = {profile.class_of_dscp[dscp]: dscp for dscp in range(63, -1, -1)}
+        classes = [item for item in profile.classes if item.priority in found]
+        preferred = [item for item in classes if item.lossless]
+        preferred += [item for item in classes if item.kmin_bytes is not None and not item.strict]
+        return found[preferred[0].priority] if preferred else 0
+
+
+def address_of(nic: PortPlan) -> str:
+    """Return a NIC's IPv4 address as text. Ranks have one (`plan_channels` has seen to it)."""
+    assert nic.address is not None
+    return str(nic.address.ip)

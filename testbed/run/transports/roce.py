@@ -1,0 +1,203 @@
+"""RoCEv2 in user space: queue pairs between NICs, whose hardware times are those of the fabric, times k."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from math import ceil, log2
+from typing import ClassVar
+
+from testbed.base.errors import ScenarioError
+from testbed.endpoints.worker.program import Settings
+from testbed.endpoints.worker.transports.roce import MOST_QPS, RoceSettings
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.protocols.congestion.registry import NONE
+from testbed.protocols.errors import UsageError
+from testbed.protocols.roce.config import LEAST_ENTROPY, LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
+from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
+from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
+from testbed.protocols.roce.packets.icrc import ICRC_BYTES
+from testbed.protocols.roce.packets.opcodes import UDP_PORT
+from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
+from testbed.run.placed.channels import ChannelPlan, ChannelRules
+from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.placed_workload import PlacedWorkload
+from testbed.run.schema.model import Scalar, Transport
+from testbed.run.schema.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
+from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
+from testbed.run.transports.user_space import UserSpaceTransport
+from testbed.workload.oracles.serialisation import Framing
+
+TIMEOUT_RTTS = 32
+"""Of the base round trip: how long a peer may take to answer where nothing is said of it. NICs are set to milliseconds
+and more, hundreds of round trips, which a run in lab time would wait for with every lost tail."""
+TIMEOUT_ANSWERS = 16
+"""And so many times what it takes to send as many packets as one acknowledgement stands for: queue pairs share a NIC,
+and wait in its queue."""
+_PSN_STEP = 0x5B_D1E9
+"""Between the first PSNs of runs that follow each other."""
+_LONGEST_RUN = 1 << 16
+"""Queue pairs of a run, in the counting of their numbers."""
+
+
+class Roce(UserSpaceTransport):
+    """Options are those that `run.schema.transports` declares."""
+
+    in_user_space: ClassVar[bool] = True
+
+    def __init__(self, lab: LiveLab, transport: Transport) -> None:
+        self._runs = 0
+        super().__init__(lab, transport)
+
+    def check(self) -> None:
+        super().check()
+        any_nic = next((nic for host in self.lab.plan.hosts for nic in host.nics), None)
+        if any_nic is None:
+            return
+        try:
+            RoceConfig(**self._config(any_nic), cc_parameters=self._cc_parameters)  # type: ignore[arg-type]
+        except (UsageError, TypeError) as error:
+            raise ScenarioError(f"transport: {error}") from None
+        self._notification_dscp  # noqa: B018 - the class must be there
+        for host in self.lab.plan.hosts:
+            for nic in host.nics:
+                self._path_mtu(nic)
+
+    @property
+    def channel_rules(self) -> ChannelRules:
+        dynamic = self._is_dynamic
+        return ChannelRules(
+            destination_port=UDP_PORT,
+            one_for_each_pair=dynamic,
+            keeps_port=dynamic,
+            source_ports=(LEAST_ENTROPY, (1 << 16) - MOST_QPS),  # the ports of stripes follow the channel's
+        )
+
+    @property
+    def _is_dynamic(self) -> bool:
+        """Tell whether connections come and go: then a pair has one at a time, from its NIC's source port."""
+        return self.transport.options.get("connections") == "dct"
+
+    # --- packets -----------------------------------------------------------------------------------------
+
+    def framing(self, nic: PortPlan) -> Framing:
+        below = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+        each = RETH_BYTES if self.transport.options.get("ooo") else 0
+        return Framing(payload_bytes=self._path_mtu(nic), overhead_bytes=below + BTH_BYTES + each + ICRC_BYTES)
+
+    def _path_mtu(self, nic: PortPlan) -> int:
+        """The path MTU of a NIC. Raises `ScenarioError` where the one asked for does not fit into the link's."""
+        room = nic.mtu_bytes - ROCE_HEADER_BYTES
+        wanted = self.transport.options.get("path_mtu")
+        if wanted is not None:
+            if int(wanted) > room:
+                raise ScenarioError(
+                    f"transport.path_mtu: {wanted} bytes do not fit into the MTU of {nic.node}:{nic.name},"
+                    f" {nic.mtu_bytes} bytes, which leaves {room} beside the headers"
+                )
+            return int(wanted)
+        fitting = next((mtu for mtu in ROCE_MTUS if mtu <= room), None)
+        if fitting is None:
+            raise ScenarioError(f"the MTU of {nic.node}:{nic.name}, {nic.mtu_bytes} bytes, is too small for RoCE")
+        return fitting
+
+    # --- workers -----------------------------------------------------------------------------------------
+
+    def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
+        return lambda host: self._host_settings(host, placement.ranks, placement.channels)
+
+    def _host_settings(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> RoceSettings:
+        own, delays = self.own_nic_and_delays(host, ranks, channels)
+        return RoceSettings(
+            config={} if own is None else self._config(own),
+            cc_parameters=self._cc_parameters,
+            dscp=self.dscp,
+            ack_dscp=self.dscp,
+            notification_dscp=self._notification_dscp,
+            delays_ns=delays,
+            tick_ns=self.tick_ns,
+            qps=int(self.transport.options.get("qps", 1)),
+            connections="dct" if self._is_dynamic else "rc",
+            dcis=int(self.transport.options.get("dcis", DEFAULT_INITIATORS)),
+            first_qpn=self._runs * _LONGEST_RUN % (1 << 24),
+            first_psn=self._runs * _PSN_STEP % (1 << 24),
+            domain=self._runs,
+        )
+
+    def _config(self, nic: PortPlan) -> dict[str, Scalar]:
+        config: dict[str, Scalar] = {
+            "link_rate_bps": nic.rate_bps,
+            "base_rtt_ns": self.base_rtt_ns,
+            "time_scale": self.lab.plan.k,
+            "mtu": self._path_mtu(nic),
+            "timeout": self._timeout(nic),
+        }
+        if self.transport.cc is not None:
+            config["cc"] = self.transport.cc
+        for name in ("parameters", "recovery", "ooo", "retry_count"):
+            if name in self.transport.options and (name != "parameters" or self._is_controlled):
+                config[name] = self.transport.options[name]
+        return config
+
+    def _timeout(self, nic: PortPlan) -> int:
+        """The exponent of the transport timer."""
+        given = self.transport.options.get("timeout")
+        if given is not None:
+            return int(given)
+        answer_ns = RoceConfig().ack_packets * 8e9 * self._path_mtu(nic) / nic.rate_bps
+        wanted_ns = max(TIMEOUT_RTTS * self.base_rtt_ns, TIMEOUT_ANSWERS * answer_ns) / self.lab.plan.k
+        return min(LONGEST_TIMEOUT, max(1, ceil(log2(wanted_ns / TIMEOUT_UNIT_NS))))
+
+    @property
+    def _notification_dscp(self) -> int:
+        """What CNPs are marked with: the class that is asked for, or the one that waits nowhere."""
+        wanted = self.transport.options.get("cnp_class")
+        return self.control_dscp if wanted is None else self.dscp_of_class(str(wanted), "cnp_class")
+
+    @property
+    def _is_controlled(self) -> bool:
+        """Tell whether there is a congestion control that parameters could be of."""
+        return self.transport.cc != NONE.name
+
+    @cached_property
+    def _cc_parameters(self) -> Mapping[str, bool | int | float]:
+        if not self._is_controlled:
+            return {}
+        return {
+            name.removeprefix(CC_PREFIX): value
+            for name, value in self.transport.options.items()
+            if name.startswith(CC_PREFIX) and not isinstance(value, str)
+        }
+
+    # --- warnings ---------------------------------------------------------------------------------------
+
+    def warnings(self) -> list[str]:
+        """A lossy class, and what is made for lossless ones."""
+        profile, chosen = self.profile, self.traffic_class
+        if chosen is not None and chosen.lossless:
+            return []
+        found = []
+        recovery = str(self.transport.options.get("recovery", DEFAULT_RECOVERY))
+        if recovery == DEFAULT_RECOVERY:
+            where = f"of the class {chosen.name}, which is lossy" if chosen else "of no class, since the lab has no qos"
+            found.append(
+                f"RoCE's packets are {where}: with recovery: {recovery}, each that is lost has all behind it sent again"
+            )
+        if self.transport.options.get("parameters") == "nvidia":
+            what = "has no qos" if profile is None else "gives this class none"
+            found.append(f"parameters: nvidia are those of NICs beside PFC, and the lab {what}")
+        return found
+
+    # --- reports -----------------------------------------------------------------------------------------
+
+    def approximations(self) -> list[str]:
+        return [
+            *super().approximations(),
+            "RoCE is an endpoint in user space: numbers of queue pairs, rkeys and addresses are agreed on beforehand,"
+            " and rate limiters are as fine as the turns of a worker (simulated ones as fine as a packet).",
+            *(f"{said}." for said in self.warnings()),
+        ]
+
+
+TRANSPORT = Roce

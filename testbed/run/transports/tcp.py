@@ -1,0 +1,64 @@
+"""The kernel's TCP: workers' connections, or iperf3 for a duration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from testbed.endpoints.worker.program import Settings
+from testbed.endpoints.worker.transports.tcp import TcpSettings
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.emulated.flow_processes import WARM_UP_S, FlowWatch, TimedResult, require_flows
+from testbed.run.placed.placed_workload import PlacedWorkload
+from testbed.run.placed.traffic import RunTraffic
+from testbed.run.schema.model import Workload
+from testbed.run.transports.lab_transport import TCP_PROTOCOL, LabTransport
+from testbed.run.transports.programs.iperf3 import IperfResult, IperfTraffic, channel_of, plan_flows
+from testbed.workload.oracles.serialisation import Framing, tcp_framing
+
+
+class Tcp(LabTransport):
+    """TCP has no options beyond its congestion control, and sends in the default class unless told otherwise."""
+
+    protocol: ClassVar[int] = TCP_PROTOCOL
+    by_default_lossless: ClassVar[bool] = False
+
+    def framing(self, nic: PortPlan) -> Framing:
+        return tcp_framing(nic.mtu_bytes)
+
+    def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        settings = TcpSettings(congestion_control=self.transport.cc, tos=self.tos)
+        return lambda host: settings
+
+    def approximations(self) -> list[str]:
+        cc = self.transport.cc or self.lab_congestion_control
+        return [
+            f"Transport is the kernel's TCP ({cc}) in lab time: its timers (200 ms minimum RTO, delayed"
+            " acknowledgements) are not scaled, and it stands in for RDMA, which has other loss recovery."
+        ]
+
+    def run_timed(self, workload: Workload, traffic: RunTraffic, watch: FlowWatch, result: TimedResult) -> None:
+        assert workload.duration is not None
+        flows = plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
+        require_flows(flows)
+        found = IperfResult()
+        generator = IperfTraffic(
+            lab=self.lab, duration=workload.duration, tos=self.tos, watch=watch, transport=self.transport
+        )
+        try:
+            generator.run(flows, found)
+        finally:
+            result.interrupted = found.interrupted
+            result.channels = [
+                channel_of(
+                    item.flow,
+                    item.report,
+                    ideal_bps=self.goodput_bps(item.flow.source, item.flow.destination),
+                    measured_from_s=item.started_s + WARM_UP_S,
+                )
+                for item in found.measurements
+            ]
+            result.starts_s = [item.started_s for item in found.measurements]
+
+
+TRANSPORT = Tcp

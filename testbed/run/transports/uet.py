@@ -1,0 +1,176 @@
+"""Ultra Ethernet Transport in user space: an endpoint for each NIC, whose times follow from the lab's base RTT."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import ClassVar
+
+from testbed.base.errors import ScenarioError
+from testbed.base.names import nearest
+from testbed.endpoints.worker.program import Settings
+from testbed.endpoints.worker.transports.uet import UetSettings
+from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
+from testbed.lab.core.plan.operations import PortPlan
+from testbed.protocols.errors import UsageError
+from testbed.protocols.uet.config import UetConfig
+from testbed.protocols.uet.packets.codes import UDP_PORT, Mode
+from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
+from testbed.run.placed.channels import ChannelPlan, ChannelRules
+from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.placed_workload import PlacedWorkload
+from testbed.run.schema.model import Scalar, Transport
+from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, PathChoice, address_of
+from testbed.run.transports.user_space import UserSpaceTransport
+from testbed.workload.oracles.serialisation import Framing
+
+RTO_RTTS = 16
+"""A packet may wait in its own NIC for 1.5 BDP, at each switch for one, and be trimmed and sent again: with less, an
+incast ends in time-outs that nothing was lost for."""
+_HEADER_BYTES = 12 + 44
+"""RUD request and standard SES header (UE Specification 1.0, tables 3-30 and 3-8)."""
+_LARGEST_PAYLOAD = 4096
+_TSS_BYTES = 12 + 16
+"""Security header and the tag of AES-GCM (UE Specification 1.0, section 3.7)."""
+_MAX_RTO_RETX = 12
+"""More than the specification's 5: a hold timer of BGP (9 s) or a busy machine is no reason to give a peer up, since
+the run's own time limit is there, and with time-outs that double this is half a minute."""
+_JOBS = 1 << 24
+_OWN_OPTIONS = {"mode", "tss"}
+_SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "least_rtts_ns", "time_scale", "entropies", "cc", "paths"}
+
+
+class Uet(UserSpaceTransport):
+    """Options are those of `UetConfig` that the lab does not set, `mode` and `tss`."""
+
+    counts_gaps: ClassVar[bool] = False
+
+    def __init__(self, lab: LiveLab, transport: Transport) -> None:
+        self._runs = 0
+        super().__init__(lab, transport)
+
+    def check(self) -> None:
+        options = self.transport.options
+        known = {item.name for item in fields(UetConfig)} - _SET_BY_LAB | _OWN_OPTIONS
+        for name in options:
+            if name not in known:
+                guess = nearest(name, known)
+                raise ScenarioError(
+                    f"transport.options: UET has none called {name!r}", hint=f"did you mean {guess}?" if guess else None
+                )
+        mode = str(options.get("mode", "RUD")).upper()
+        if mode not in ("RUD", "ROD"):
+            raise ScenarioError(f"transport.mode: {mode} carries no messages for certain; RUD and ROD do")
+        any_nic = next((nic for host in self.lab.plan.hosts for nic in host.nics), None)
+        if any_nic is not None:
+            self._check_config(self._config(any_nic))
+
+    def _check_config(self, config: Mapping[str, Scalar]) -> None:
+        try:
+            UetConfig(**config)  # type: ignore[arg-type]
+        except (UsageError, TypeError) as error:
+            raise ScenarioError(f"transport: {error}") from None
+
+    # --- paths and delays --------------------------------------------------------------------------------
+
+    @property
+    def mode(self) -> Mode:
+        """Return how messages are delivered: ROD in order, RUD as they come."""
+        return Mode[str(self.transport.options.get("mode", "RUD")).upper()]
+
+    @property
+    def single_path(self) -> bool:
+        """Tell whether each NIC keeps to one entropy value."""
+        return self.transport.paths == PathKind.SINGLE or self.mode is Mode.ROD
+
+    @property
+    def path_choice(self) -> PathChoice:
+        if self.single_path:
+            return PathChoice.HASHED
+        oblivious = (self.transport.paths or DEFAULT_PATHS) == PathKind.OBLIVIOUS
+        return PathChoice.OBLIVIOUS if oblivious else PathChoice.ADAPTIVE
+
+    @property
+    def channel_rules(self) -> ChannelRules:
+        return ChannelRules(destination_port=UDP_PORT, one_for_each_pair=True, keeps_port=self.single_path)
+
+    # --- packets -----------------------------------------------------------------------------------------
+
+    @property
+    def secured(self) -> bool:
+        """Tell whether transport security (TSS) is asked for."""
+        return bool(self.transport.options.get("tss", False))
+
+    def framing(self, nic: PortPlan) -> Framing:
+        tss = _TSS_BYTES if self.secured else 0
+        below = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
+        return Framing(
+            payload_bytes=self._payload_bytes(nic.mtu_bytes) - tss, overhead_bytes=below + _HEADER_BYTES + tss
+        )
+
+    def _payload_bytes(self, mtu_bytes: int) -> int:
+        """As `UetConfig` counts it: with what TSS takes of it."""
+        fits = min(_LARGEST_PAYLOAD, mtu_bytes - IPV4_BYTES - UDP_BYTES - _HEADER_BYTES)
+        return min(int(self.transport.options.get("payload_bytes", fits)), fits)
+
+    # --- workers -----------------------------------------------------------------------------------------
+
+    def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
+        job_id = 1 + (self._runs - 1) % (_JOBS - 1)
+        key = secrets.token_hex(32) if self.secured else ""
+        return lambda host: self.host_settings(host, placement.ranks, placement.channels, job_id=job_id, key=key)
+
+    def host_settings(
+        self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan, *, job_id: int, key: str
+    ) -> UetSettings:
+        """Return the settings of one host's worker; `key` is that of TSS in hexadecimal digits, "" without."""
+        own, delays = self.own_nic_and_delays(host, ranks, channels)
+        return UetSettings(
+            config={} if own is None else self._config(own),
+            mode=self.mode.name,
+            dscp=self.dscp,
+            control_dscp=self.control_dscp,
+            delays_ns=delays,
+            least_rtts_ns=self._least_rtts_ns(host, ranks, channels),
+            tick_ns=self.tick_ns,
+            job_id=job_id,
+            security_key=key,
+        )
+
+    def _least_rtts_ns(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> dict[str, dict[str, int]]:
+        """What a full packet and its answer take through the idle fabric, by own address and the peer's."""
+        found: dict[str, dict[str, int]] = {}
+        for channel in channels.channels:
+            for near, far in ((channel.source, channel.destination), (channel.destination, channel.source)):
+                a, b = ranks[near], ranks[far]
+                if a.node == host:
+                    there, back = self.path(a, b), self.path(b, a)
+                    delays_ns = there.least_ns + back.least_ns + 2 * self.pipeline_ns
+                    framing = self.framing(a)
+                    sent_ns = there.serialisation_ns(framing.payload_bytes + framing.overhead_bytes)
+                    answered_ns = back.serialisation_ns(ANSWER_BYTES)
+                    found.setdefault(address_of(a), {})[address_of(b)] = delays_ns + sent_ns + answered_ns
+        return found
+
+    def _config(self, nic: PortPlan) -> dict[str, Scalar]:
+        given = {name: value for name, value in self.transport.options.items() if name not in _OWN_OPTIONS}
+        profile = self.profile
+        config: dict[str, Scalar] = {
+            "link_rate_bps": nic.rate_bps,
+            "base_rtt_ns": self.base_rtt_ns,
+            "rto_min_ns": RTO_RTTS * self.base_rtt_ns,
+            "time_scale": self.lab.plan.k,
+            "payload_bytes": self._payload_bytes(nic.mtu_bytes),
+            "trimming": profile is not None and profile.trimming,
+            "max_rto_retx": _MAX_RTO_RETX,
+        }
+        if self.transport.cc is not None:
+            config["cc"] = self.transport.cc
+        if self.transport.paths is not None:
+            config["paths"] = self.transport.paths
+        return config | given
+
+
+TRANSPORT = Uet

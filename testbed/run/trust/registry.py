@@ -1,0 +1,63 @@
+"""Every trust check of a run, in the order in which records have them. A check counts as soon as it stands here.
+
+A check is a function of the run's `Evidence` that returns a `Check`, or none where it has nothing to judge. One that
+is not ok makes the scenario's verdict invalid (`scenario.sweep.verdict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from testbed.record.record import Check
+from testbed.run.faults.registry import lab_fault
+from testbed.run.probes.planning import is_single_path
+from testbed.run.trust.congestion import check_congestion_control
+from testbed.run.trust.evidence import Evidence
+from testbed.run.trust.faults import check_faults
+from testbed.run.trust.ideals import ahead_bytes, check_ideals
+from testbed.run.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
+from testbed.run.trust.ordering import check_neighbours, check_order
+from testbed.run.trust.pauses import check_lossless, check_reaction
+from testbed.run.trust.ports import check_balance, check_rates
+from testbed.run.trust.probes import check_pace
+from testbed.run.trust.requests import check_request_lateness
+from testbed.run.trust.scale_up import check_domains
+
+TrustCheck = Callable[[Evidence], list[Check]]
+
+TRUST_CHECKS: tuple[TrustCheck, ...] = (
+    lambda run: [] if run.observation.cpu is None else check_machine(run.observation.cpu, run.polling),
+    lambda run: check_lateness(run.lateness),
+    lambda run: check_backlogs(*run.softnet),
+    lambda run: check_request_lateness(run.counters),
+    lambda run: check_delays(run.counters, run.base_rtt_ns),
+    lambda run: [] if run.flow_starts_s is None else check_start_skew(run.flow_starts_s, run.flow_lasted_s),
+    lambda run: check_rates(run.observation, mtus_of(run), disturbed_ports(run)),
+    lambda run: [] if run.ports is None else check_lossless(run.lab.plan, run.observation),
+    lambda run: [] if run.ports is None else check_reaction(run.ports.pausing, run.lab.plan),
+    lambda run: [] if run.ports is None else check_balance(run.ports.balance),
+    lambda run: [] if run.probes is None else check_pace(run.probes),
+    lambda run: [] if run.congestion_controls is None else check_congestion_control(run.congestion_controls),
+    lambda run: [] if run.unresolved is None else check_neighbours(run.unresolved),
+    lambda run: check_order(run.probes, run.in_order, run.events) if is_single_path(run.scenario, run.lab) else [],
+    lambda run: [] if run.faults is None else check_faults(run.faults),
+    lambda run: check_domains(run.scale_up),
+    lambda run: [] if run.result is None else check_ideals(run.result, ahead_bytes(run.lab.plan)),
+)
+
+
+def judge_run(run: Evidence) -> list[Check]:
+    """Return what all checks say of a run."""
+    return [check for judge in TRUST_CHECKS for check in judge(run)]
+
+
+def mtus_of(run: Evidence) -> dict[int, int]:
+    """The MTU of each port that has QoS, by its number in the lab, whatever networks the run was in."""
+    return {item.port: item.mtu_bytes for item in run.lab.plan.installs}
+
+
+def disturbed_ports(run: Evidence) -> frozenset[str]:
+    """The ports, as "node:interface", that a fault of the scenario keeps from sending at their rate."""
+    faults = [lab_fault(fault) for fault in run.scenario.faults]
+    ports = run.lab.plan.ports
+    return frozenset(f"{port.node}:{port.name}" for port in ports if any(fault.disturbs(port) for fault in faults))

@@ -1,4 +1,0 @@
-"""Storage targets and initiators: sockets, clock and media for NVMe over TCP (`testbed.transport.nvme`).
-
-It stands on the standard library and `testbed.transport` alone, so that it ships into a container without the rest.
-"""

@@ -1,0 +1,102 @@
+"""Which modules are compiled, when a build fits, and that one which does not is never imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.base.compiled import build as builder
+from testbed.base.compiled import modules
+from testbed.base.compiled.build import BuildError, build
+from testbed.base.compiled.finder import GROUP, PURE, CompiledFinder, find_build
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with one module of those that are compiled, and an empty cache."""
+    source = tmp_path / "testbed" / "protocols" / "datagram.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("VALUE = 1\n")
+    (source.parent / "__init__.py").write_text("")
+    monkeypatch.setattr(modules, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(modules, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(builder, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(PURE, raising=False)
+    return source
+
+
+def a_build(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    (directory / f"{GROUP}.so").touch()
+    (directory / "testbed.protocols.datagram.so").touch()
+    return directory
+
+
+def test_what_is_in_the_way_of_a_packet_is_compiled() -> None:
+    sources = modules.compiled_sources()
+    assert "testbed/protocols/uet/fep.py" in sources and "testbed/endpoints/loop.py" in sources
+    assert not any(name.endswith("__init__.py") for name in sources)
+    assert "testbed/protocols/uet/atomics.py" not in sources, "a compiled comparison of numbers of 128 bits rounds"
+    assert modules.module_name("testbed/endpoints/loop.py") == "testbed.endpoints.loop"
+
+
+def test_a_build_is_found_by_its_sources(tree: Path) -> None:
+    directory = a_build(modules.builds_directory() / modules.build_key())
+    assert find_build()["testbed.protocols.datagram"] == str(directory / "testbed.protocols.datagram.so")
+
+
+def test_a_changed_source_is_interpreted(tree: Path) -> None:
+    a_build(modules.builds_directory() / modules.build_key())
+    tree.write_text("VALUE = 2\n")
+    assert find_build() == {}
+
+
+def test_a_wheel_brings_its_own(tree: Path) -> None:
+    a_build(modules.PACKAGED / modules.build_key())
+    assert GROUP in find_build()
+
+
+def test_the_environment_asks_for_interpreted_modules(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_build(modules.builds_directory() / modules.build_key())
+    monkeypatch.setenv(PURE, "1")
+    assert find_build() == {}
+    monkeypatch.setenv(PURE, "0")
+    assert find_build() != {}
+
+
+def test_other_modules_are_not_looked_for() -> None:
+    finder = CompiledFinder()
+    assert finder.find_spec("json") is None and finder.find_spec("testbed.lab.core.model") is None
+    assert not finder.found
+
+
+def test_what_compiling_lacks_is_said_and_nothing_stays(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "_COMPILERS", ("no-such-compiler",))
+    assert "a C compiler" in builder.missing()
+    with pytest.raises(BuildError, match="a C compiler"):
+        build()
+    assert [item.name for item in modules.builds_directory().iterdir()] == ["lock"]
+
+
+@pytest.mark.process
+def test_a_compiler_that_fails_is_quoted(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "failing"
+    compiler.write_text("#!/bin/sh\necho 'no room on the device' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(builder, "_compiler", lambda: str(compiler))
+    with pytest.raises(BuildError, match="no room on the device"):
+        build()
+    assert [item.name for item in modules.builds_directory().iterdir()] == ["lock"]
+
+
+def test_only_the_latest_builds_are_kept(tree: Path) -> None:
+    builds = modules.builds_directory()
+    for number in range(builder.KEPT_BUILDS + 2):
+        a_build(builds / f"{number:024x}")
+    (builds / "making-left").mkdir()
+    builder._remove_remains(builds)
+    builder._forget_oldest(builds, builds / f"{0:024x}")
+    kept = [item.name for item in builds.iterdir() if item.is_dir()]
+    assert len(kept) == builder.KEPT_BUILDS and f"{0:024x}" in kept

@@ -1,0 +1,115 @@
+"""What a leaf tells its kernel of one bridge, and the file that its process is started from."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, cast
+
+from testbed.base.linux.rtnetlink import RTM_NEWNEIGH, attribute, mac_bytes
+from testbed.daemons.lag.bridge import BridgeTables
+from testbed.daemons.lag.configuration import LagConfiguration, LeafGroup, MemberPort, PairedBridge, PairedLeaf
+from testbed.daemons.lag.kernel import Change, NeighbourChange, _change
+
+PORT, PEER_PORT = 11, 12
+MAC = "02:00:00:00:00:01"
+
+
+class RecordingKernel:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def set_station(self, mac: str, port: int) -> None:
+        self.told.append(("station", mac, port))
+
+    def forget_station(self, mac: str, port: int) -> None:
+        self.told.append(("forget", mac, port))
+
+    def set_neighbour(self, bridge: int, address: IPv4Address | IPv6Address, mac: str, *, announced: bool) -> None:
+        self.told.append(("neighbour", bridge, str(address), mac, announced))
+
+
+def bridge(vlan: int = 7) -> PairedBridge:
+    member = LeafGroup(name="h1", key=1, member=MemberPort(name="down1", ifindex=PORT, number=257))
+    return PairedBridge(namespace="lab-leaf-red", ifindex=10, peer_port=PEER_PORT, groups=(member,), vlan=vlan, tail=13)
+
+
+def tables(vlan: int = 7) -> tuple[BridgeTables, list[tuple[Any, ...]]]:
+    kernel = RecordingKernel()
+    return BridgeTables(bridge(vlan), cast("Any", kernel)), kernel.told
+
+
+def test_the_kernel_is_told_changes_alone() -> None:
+    made, told = tables()
+    made.set_stations({MAC: PORT})
+    made.set_stations({MAC: PORT})
+    assert told == [("station", MAC, PORT)]
+    made.set_stations({MAC: PEER_PORT})
+    made.set_stations({})
+    assert told[1:] == [("station", MAC, PEER_PORT), ("forget", MAC, PEER_PORT)]
+
+
+def test_what_the_bridge_has_learned_itself_it_is_not_told() -> None:
+    made, told = tables()
+    made.learned(MAC, PORT)
+    made.set_stations({MAC: PORT})
+    assert told == []
+    assert not made.unlearned(MAC, PEER_PORT)
+    assert made.unlearned(MAC, PORT)
+    made.set_stations({MAC: PORT})
+    made.flushed()
+    made.set_stations({MAC: PORT})
+    assert told == [("station", MAC, PORT)] * 2
+
+
+def test_neighbours_of_a_tenant_are_announced_and_those_of_the_own_subnet_are_not() -> None:
+    for vlan, announced in ((7, True), (0, False)):
+        made, told = tables(vlan)
+        for address in ("10.0.0.2", "fd00:1::2"):
+            made.set_neighbours({address: MAC})
+            made.set_neighbours({address: MAC})
+            assert told == [("neighbour", 10, address, MAC, announced)]
+            told.clear()
+
+
+def test_a_leaf_hears_neighbours_of_both_versions_but_those_of_the_link_alone() -> None:
+    def heard(family: int, address: str, state: int = 0x02) -> Change | None:
+        body = struct.pack("=BxxxiHBB", family, 10, state, 0, 0)
+        body += attribute(1, ip_address(address).packed) + attribute(2, mac_bytes(MAC))
+        return _change(RTM_NEWNEIGH, memoryview(body))
+
+    for family, address in ((socket.AF_INET, "10.0.0.2"), (socket.AF_INET6, "fd00:1::2")):
+        assert heard(family, address) == NeighbourChange(10, ip_address(address), MAC)
+        assert heard(family, address, 0x40) is None, "what it was told itself"
+    assert heard(socket.AF_INET6, "fe80::2") is None
+
+
+def test_the_same_address_in_two_tenants_has_two_names() -> None:
+    assert tables(7)[0].key(MAC) != tables(8)[0].key(MAC)
+
+
+def test_the_file_has_the_bridges_of_a_leaf(tmp_path: Path) -> None:
+    leaf = PairedLeaf(
+        namespace="lab-leaf",
+        node="leaf",
+        peer="other",
+        primary=True,
+        system=MAC,
+        secret="00",
+        peer_interface="peer2",
+        peer_ifindex=3,
+        loopback="192.168.0.1",
+        peer_loopback="192.168.0.2",
+        bridges=(bridge(), bridge(0)),
+        uplinks=(4, 5),
+        routes=9,
+        vtep="192.168.0.190",
+    )
+    path = tmp_path / "configuration.json"
+    LagConfiguration(directory=tmp_path, nodes=(leaf,)).write(path)
+    assert LagConfiguration.read(path).nodes == (leaf,)
+    assert [group.name for group in leaf.groups] == ["h1", "h1"]

@@ -1,0 +1,84 @@
+"""An attached lab without a kernel: events from a ring in memory, and a namespace that is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from memory_maps import maps_in_memory, ring_in_memory
+from pfc_frames import MAX_QUANTA
+
+from testbed.base.datapath.abi import CLASSES, EventKind
+from testbed.base.datapath.layout import EVENT, PAUSE
+from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
+from testbed.daemons.portd.lab import AttachedLab
+
+SENDER, RECEIVER, PRIORITY = 1, 2, 5
+"""Two ends of a link."""
+
+
+def attachment(events_file: Path) -> LabAttachment:
+    ports = tuple(
+        PortAttachment(
+            number=number,
+            peer=3 - number,
+            node=f"n{number}",
+            interface="eth0",
+            namespace="/dev/null",
+            ifindex=2,
+            mac="02:00:00:00:00:01",
+            rate_bps=50_000_000,
+            mtu_bytes=1500,
+            lossless=(PRIORITY,),
+        )
+        for number in (SENDER, RECEIVER)
+    )
+    return LabAttachment(lab="lab", pin_directory=Path("/none"), events_file=events_file, ports=ports)
+
+
+def event(kind: EventKind, port: int, priority: int, quanta: int = 0) -> bytes:
+    record = np.zeros(1, EVENT)
+    record["ns"], record["port"], record["kind"], record["priority"] = 1, port, kind, priority
+    record["quanta"] = quanta
+    return record.tobytes()
+
+
+def test_what_happens_is_written_where_the_data_path_reads(tmp_path: Path) -> None:
+    maps = maps_in_memory(4)
+    maps.ingress[RECEIVER * CLASSES + PRIORITY]["xoff"] = 1
+    records = [
+        event(EventKind.PFC, SENDER, 1 << PRIORITY, MAX_QUANTA),  # whose time was over long ago
+        event(EventKind.PFC, SENDER, 1 << PRIORITY, 0),
+        event(EventKind.XOFF, RECEIVER, PRIORITY),
+    ]
+    lab = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory(records))
+    lab.core.storm(RECEIVER, PRIORITY, 1_000_000_000, 0)
+    lab.work()
+    expected = {
+        (RECEIVER, "xoff_sent"): 1,
+        (SENDER, "xoff_received"): 1,
+        (SENDER, "xon_received"): 1,
+    }
+    written = {
+        (index // CLASSES, name): int(maps.pauses[index][name])
+        for index in range(len(maps.pauses))
+        for name in PAUSE.names or ()
+        if maps.pauses[index][name] and not name.endswith("_since")
+    }
+    assert written == expected, "and nowhere else"
+    assert maps.pauses[RECEIVER * CLASSES + PRIORITY]["asked_since"] > 0
+    lab.close()
+
+
+def test_same_failure_is_told_once_a_second(tmp_path: Path) -> None:
+    records = [event(EventKind.XOFF, RECEIVER, PRIORITY)]
+    maps = maps_in_memory(2)
+    maps.ingress[RECEIVER * CLASSES + PRIORITY]["xoff"] = 1
+    lab = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory(records))
+    lab.work()
+    lab.close()
+    assert lab.status()["failures"] == 2, "neither the pause nor the resume left"
+    lines = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    assert [(line["kind"], line["node"], line["subject"]) for line in lines] == [("pfc-failed", "n2", "eth0")]
+    assert lines[0]["detail"] == "send a PFC frame: Invalid argument"

@@ -1,0 +1,76 @@
+"""A target's document: what it says, and the words for each key that does not hold what it may."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.endpoints.storage.media import MediaConfig
+from testbed.endpoints.storage.target_config import ConfigError, parse_target_config
+
+NQN = "nqn.2026-01.lab:st1"
+
+
+def document(namespace: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    subsystem = {"nqn": NQN, "namespaces": [{"size": 1 << 20} | (namespace or {})]} | fields
+    return {"listen": [{"address": "10.5.0.1"}], "subsystems": [subsystem]}
+
+
+def test_all_keys() -> None:
+    media = {"rate": 50, "latency_us": 100, "depth": 8}
+    written = document({"backend": "file", "path": "/x", "block": 512, "media": media, "nguid": "0f" * 16})
+    written["subsystems"][0] |= {"allowed_hosts": ["nqn.h1"], "first_cntlid": 7}
+    written |= {"controller": {"cpda": 3, "data_digest": False}, "most_connections": 9}
+    config = parse_target_config(written)
+    (subsystem,) = config.subsystems
+    (namespace,) = subsystem.namespaces
+    assert config.listen == (("10.5.0.1", 4420),)
+    assert (config.controller.cpda, config.controller.data_digest, config.most_connections) == (3, False, 9)
+    assert (subsystem.allowed_hosts, subsystem.first_cntlid) == (frozenset({"nqn.h1"}), 7)
+    assert namespace.media == MediaConfig(**media)
+    assert namespace.describe().blocks == 2048 and namespace.nguid == b"\x0f" * 16
+
+
+def test_nguid_follows_from_the_name() -> None:
+    """Two processes with the same document are two paths to the same namespace."""
+    first, second = (parse_target_config(document()).subsystems[0].namespaces[0] for _ in range(2))
+    assert first.nguid == second.nguid
+    other = parse_target_config(document(nqn="nqn.other")).subsystems[0].namespaces[0]
+    assert other.nguid != first.nguid
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ([], "the document: an object is expected"),
+        ({}, "listen: is missing"),
+        (document() | {"listen": []}, "listen: a list with something in it is expected"),
+        (document() | {"listen": [{"address": "here"}]}, "listen[0].address: 'here' is no IP address"),
+        (document() | {"listen": [{"address": "::1", "port": 70000}]}, "listen[0].port: an integer from 0 to 65535"),
+        (document(nqn="st1"), "subsystems[0].nqn: 'st1' does not begin with 'nqn.'"),
+        (document(namespaces=[]), "subsystems[0].namespaces: a list with something in it"),
+        (document(allowed_hosts="h1"), "subsystems[0].allowed_hosts: a list of names"),
+        (document(colour=1), "subsystems[0].colour: unknown key; known are"),
+        (document({"size": 5000}), "subsystems[0].namespaces[0].size: 5000 is no multiple of the block"),
+        (document({"size": True}), "subsystems[0].namespaces[0].size: an integer"),
+        (document({"block": 1024}), "blocks have 512 or 4096 bytes, not 1024"),
+        (document({"backend": "tape"}), "'tape' is none of memory, file, pattern"),
+        (document({"backend": "file"}), "subsystems[0].namespaces[0].path: a file needs one"),
+        (document({"path": "/x"}), "path: a file needs one, and nothing else has one"),
+        (document({"media": {"rate": -1}}), "subsystems[0].namespaces[0].media.rate: an integer from 0"),
+        (document({"nguid": "00" * 16}), "nguid: 32 hexadecimal digits that are not all 0"),
+        (document() | {"controller": {"cpda": 32}}, "controller.cpda: an integer from 0 to 31"),
+        (document() | {"controller": {"header_digest": 1}}, "controller.header_digest: true or false"),
+        (document() | {"subsystems": 2 * document()["subsystems"]}, "subsystems: two have the same nqn"),
+        (
+            document() | {"subsystems": [*document({"nguid": "1f" * 16})["subsystems"],
+                                         *document({"nguid": "1f" * 16, "size": 8192}, nqn="nqn.b")["subsystems"]]},
+            "namespaces with the nguid 1f1f",
+        ),
+    ],
+)  # fmt: skip
+def test_key_that_is_wrong(written: object, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_target_config(written)
+    assert words in str(caught.value)

@@ -1,0 +1,315 @@
+"""The loop: datagrams, timers, room, other descriptors and other threads, each in its turn."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import cast
+
+import pytest
+from agent_io_fakes import EV, FakeEndpoint, datagram, own_address
+
+from testbed.endpoints.agent import Agent
+from testbed.endpoints.loop import Loop
+from testbed.endpoints.sockets import SocketConfig, SocketGroup
+from testbed.endpoints.wire_delay import DelayLine
+from testbed.protocols.datagram import Incoming, Outgoing
+
+MS = 1_000_000
+PATIENCE_NS = 5_000 * MS
+
+
+def soon() -> int:
+    return time.monotonic_ns() + PATIENCE_NS
+
+
+def run_until(loop: Loop, reached: Callable[[], bool]) -> None:
+    """Turns of the loop until `reached`; fails after some seconds."""
+    end = soon()
+    while not reached():
+        assert time.monotonic_ns() < end, "it never happened"
+        loop.run_once(end)
+
+
+class Host:
+    """A loop and endpoints on addresses of their own."""
+
+    def __init__(self, cleanup: ExitStack, spin_ns: int = 0) -> None:
+        self._cleanup = cleanup
+        self.loop = Loop(spin_ns=spin_ns)
+        cleanup.callback(self.loop.close)
+
+    def endpoint(self, delay: DelayLine | None = None) -> FakeEndpoint:
+        sockets = SocketGroup(own_address(), SocketConfig(trimmed=False))
+        self._cleanup.callback(sockets.close)
+        endpoint = FakeEndpoint(sockets.address)
+        self.loop.add(endpoint, sockets, delay)
+        return endpoint
+
+
+@pytest.fixture(params=[0, 50_000], ids=["sleeping", "spinning"])
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    with ExitStack() as cleanup:
+        yield Host(cleanup, request.param)
+
+
+def test_endpoints_talk_to_each_other(host: Host) -> None:
+    asking, answering = host.endpoint(), host.endpoint()
+
+    def answer(item: Incoming) -> None:
+        answering.outbox.append(datagram(item.remote, int.from_bytes(item.data[:4]) + 1000, entropy=item.entropy))
+
+    answering.on_receive = answer
+    asking.outbox = [datagram(answering.address, number) for number in range(700)]
+    run_until(host.loop, lambda: len(asking.inbox) == 700)
+    assert [int.from_bytes(item.data[:4]) for item in asking.inbox] == list(range(1000, 1700))
+    assert {item.remote for item in asking.inbox} == {answering.address}
+
+
+def test_a_timer_is_handled_when_it_is_due_and_not_before(host: Host) -> None:
+    endpoint = host.endpoint()
+    endpoint.timer = due = time.monotonic_ns() + 3 * MS
+    run_until(host.loop, lambda: bool(endpoint.fired))
+    assert endpoint.fired[0] >= due
+    assert len(endpoint.fired) == 1
+
+
+def test_timers_may_be_moved_either_way(host: Host) -> None:
+    first, second = host.endpoint(), host.endpoint()
+    start = time.monotonic_ns()
+    first.timer = start + 2 * MS
+    second.timer = start + 4_000 * MS
+    host.loop.run_once()
+    first.timer, second.timer = start + 8 * MS, start + 5 * MS
+    host.loop.wake()
+    run_until(host.loop, lambda: bool(first.fired and second.fired))
+    assert first.fired[0] >= start + 8 * MS
+    # One turn may find both due, and takes them one after the other.
+    assert start + 5 * MS <= second.fired[0] <= first.fired[0] + MS
+
+
+def test_a_run_ends_in_time(host: Host) -> None:
+    host.endpoint()
+    end = time.monotonic_ns() + 3 * MS
+    host.loop.run(end)
+    assert time.monotonic_ns() >= end
+
+
+def test_nothing_runs_while_nothing_happens() -> None:
+    with ExitStack() as cleanup:
+        host = Host(cleanup)
+        endpoint = host.endpoint()
+        endpoint.timer = time.monotonic_ns() + 60_000 * MS
+        host.loop.run_once()
+        asked = endpoint.timer_asked
+        host.loop.run(time.monotonic_ns() + 20 * MS)
+        assert endpoint.timer_asked - asked <= 2
+
+
+def test_another_thread_may_stop_it(host: Host) -> None:
+    host.endpoint()
+    stopper = threading.Timer(0.005, host.loop.stop)
+    begun = time.monotonic_ns()
+    stopper.start()
+    host.loop.run(soon())
+    stopper.join()
+    host.loop.stop()
+    host.loop.run(soon())
+    assert time.monotonic_ns() - begun < PATIENCE_NS
+    endpoint = host.endpoint()
+    endpoint.timer = time.monotonic_ns()
+    run_until(host.loop, lambda: bool(endpoint.fired))  # it can be run again
+
+
+def test_waking_it_sends_what_there_is_now(host: Host) -> None:
+    sender, receiver = host.endpoint(), host.endpoint()
+    host.loop.run_once()
+
+    def submit() -> None:
+        sender.outbox = [datagram(receiver.address, 5)]
+        host.loop.wake()
+
+    thread = threading.Timer(0.005, submit)
+    thread.start()
+    run_until(host.loop, lambda: bool(receiver.inbox))
+    thread.join()
+
+
+def test_other_descriptors_are_served_and_may_give_endpoints_work(host: Host) -> None:
+    sender, receiver = host.endpoint(), host.endpoint()
+    ours, theirs = socket.socketpair()
+    masks = []
+
+    def command(mask: int) -> None:
+        masks.append(mask)
+        sender.outbox.append(datagram(receiver.address, int.from_bytes(ours.recv(100))))
+
+    with ours, theirs:
+        host.loop.watch(ours.fileno(), command)
+        host.loop.run_once()
+        theirs.send(b"\x07")
+        run_until(host.loop, lambda: bool(receiver.inbox))
+        assert masks[0] & 1
+        assert int.from_bytes(receiver.inbox[0].data[:4]) == 7
+        host.loop.unwatch(ours.fileno())
+        theirs.send(b"\x08")
+        host.loop.run_once()
+        assert len(receiver.inbox) == 1
+
+
+def test_nobody_starves(host: Host) -> None:
+    greedy, modest, receiver = host.endpoint(), host.endpoint(), host.endpoint()
+    # More than a receive buffer holds: what counts is that the others have their turns.
+    greedy.outbox = [datagram(receiver.address, 1, 100)] * 5_000
+    host.loop.run_once()
+    assert 0 < len(greedy.outbox) < 5_000
+    modest.outbox = [datagram(greedy.address, 2)]
+    host.loop.wake()
+    host.loop.run_once()
+    host.loop.run_once()
+    assert greedy.outbox
+    assert greedy.inbox
+    run_until(host.loop, lambda: not greedy.outbox)
+
+
+def test_an_endpoint_may_be_removed(host: Host) -> None:
+    sender, receiver = host.endpoint(), host.endpoint()
+    host.loop.remove(receiver)
+    sender.outbox = [datagram(receiver.address)]
+    host.loop.run_once()
+    host.loop.run_once()
+    assert receiver.inbox == []
+    assert receiver.pulls == 0
+
+
+def test_datagrams_wait_for_the_delay_of_their_path(host: Host) -> None:
+    receiver = host.endpoint(DelayLine(4 * MS))
+    sender = host.endpoint()
+    begun = time.monotonic_ns()
+    sender.outbox = [datagram(receiver.address, number) for number in range(100)]
+    run_until(host.loop, lambda: len(receiver.inbox) == 100)
+    assert receiver.received_at[0] >= begun + 4 * MS
+    assert [int.from_bytes(item.data[:4]) for item in receiver.inbox] == list(range(100))
+
+
+@pytest.mark.parametrize("what", ["datagram", "timer"])
+def test_driving_ends_with_what_was_due_and_not_an_event_later(host: Host, what: str) -> None:
+    receiver, sender = host.endpoint(DelayLine(4 * MS)), host.endpoint()
+    if what == "datagram":
+        sender.outbox = [datagram(receiver.address)]
+    else:
+        sender.timer = time.monotonic_ns() + 4 * MS
+    begun = time.monotonic_ns()
+    assert Agent(loop=host.loop).drive(lambda: bool(receiver.inbox or sender.fired), PATIENCE_NS)
+    assert time.monotonic_ns() - begun < PATIENCE_NS // 2, "it waited for another event, and none came"
+
+
+# --- room --------------------------------------------------------------------------------------------
+
+
+class FullSockets:
+    """Takes `room` datagrams and then waits for a descriptor to become writable."""
+
+    def __init__(self, room: int, fd: int) -> None:
+        self.receivers: tuple[int, ...] = ()
+        self.blocked_fd = -1
+        self.retry_at = 0
+        self.sent: list[Outgoing] = []
+        self.waiting: list[Outgoing] = []
+        self.room = room
+        self.flushes = 0
+        self._fd = fd
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self.waiting)
+
+    def send(self, datagrams: Sequence[Outgoing]) -> None:
+        assert not self.blocked, "it was told to wait"
+        self.waiting += datagrams
+        self._move()
+
+    def flush(self) -> None:
+        self.flushes += 1
+        self.retry_at = 0
+        self._move()
+
+    def _move(self) -> None:
+        taken = min(self.room, len(self.waiting))
+        self.room -= taken
+        self.sent += self.waiting[:taken]
+        del self.waiting[:taken]
+        self.blocked_fd = self._fd if self.waiting else -1
+
+
+def test_no_more_is_pulled_until_there_is_room(host: Host) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        filler = 0
+        try:
+            while True:
+                filler += ours.send(bytes(65_536))
+        except BlockingIOError:
+            pass
+        sockets = FullSockets(10, ours.fileno())
+        endpoint = FakeEndpoint()
+        endpoint.outbox = [datagram("127.0.0.1", number) for number in range(150)]
+        host.loop.add(endpoint, cast(SocketGroup, sockets))
+        endpoint.timer = time.monotonic_ns() + MS
+        run_until(host.loop, lambda: bool(endpoint.fired))
+        assert (len(sockets.sent), endpoint.pulls, sockets.flushes) == (10, 1, 0)
+        sockets.room = 1000
+        while filler:
+            filler -= len(theirs.recv(1 << 20))
+        run_until(host.loop, lambda: len(sockets.sent) == 150)
+        assert sockets.sent == [datagram("127.0.0.1", number) for number in range(150)]
+        assert sockets.flushes == 1
+        pulls = endpoint.pulls
+        host.loop.run_once()
+        assert endpoint.pulls == pulls  # writable is no event any more
+
+
+def test_where_no_descriptor_tells_it_tries_again_at_the_time_given(host: Host) -> None:
+    sockets = FullSockets(0, -1)
+    endpoint = FakeEndpoint()
+    endpoint.outbox = [datagram("127.0.0.1")]
+    host.loop.add(endpoint, cast(SocketGroup, sockets))
+    host.loop.run_once()
+    assert sockets.blocked
+    sockets.room = 1
+    sockets.retry_at = due = time.monotonic_ns() + 2 * MS
+    host.loop.wake()
+    run_until(host.loop, lambda: not sockets.blocked)
+    assert time.monotonic_ns() >= due
+    assert sockets.flushes == 1
+
+
+def test_waiting_for_room_on_the_receiving_socket_goes_on_receiving(host: Host) -> None:
+    other = host.endpoint()
+    with ExitStack() as cleanup:
+        group = SocketGroup(own_address(), SocketConfig(trimmed=False))
+        cleanup.callback(group.close)
+        sockets = FullSockets(0, group.receivers[0])
+        sockets.receivers = group.receivers
+        sockets.receive = group.receive  # type: ignore[attr-defined]
+        endpoint = FakeEndpoint(group.address)
+        endpoint.outbox = [datagram(other.address, 3)]
+        host.loop.add(endpoint, cast(SocketGroup, sockets))
+        other.outbox = [datagram(group.address, 4, entropy=EV)]
+        run_until(host.loop, lambda: bool(endpoint.inbox) and sockets.flushes > 0)
+        sockets.room = 5
+        run_until(host.loop, lambda: len(sockets.sent) == 1)
+        host.loop.remove(endpoint)
+
+
+def test_closing_it_closes_what_is_its_own() -> None:
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    loop = Loop()
+    loop.close()
+    loop.close()  # and once is enough
+    assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208

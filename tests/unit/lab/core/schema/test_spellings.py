@@ -1,0 +1,163 @@
+"""Every kind of quantity in the keys of files: one rule for all, in the loader as in the JSON Schema."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from testbed.api.json_schema import scenario_schema, topology_schema
+from testbed.base.errors import SpecError
+from testbed.base.yaml.reader import load_document
+from testbed.lab.core.model import DepthUnit
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.schema.file import load_scenario
+
+TOPOLOGY = (
+    "name: lab\nfabric: {{design: rail-optimized, hosts: 2, gpus: 2, segments: 2, spines: 2, {fabric}}}\nqos: {qos}\n"
+)
+CLASSES = (
+    "{{classes: {{rdma: {{dscp: {dscp}, lossless: {lossless}, weight: {weight}, ecn: {ecn}}},"
+    " bulk: {{default: on, weight: {rest}}}}}}}"
+)
+SCENARIO = """\
+name: sc
+topology:
+  inline: {{name: lab, fabric: {{design: rail-optimized, hosts: 2, gpus: 2, spines: 2}}, qos: {{preset: uec}}}}
+transport: {transport}
+workload: {workload}
+faults: {faults}
+probes: {probes}
+expect: {expect}
+"""
+PLAIN = {
+    "transport": "{kind: roce}",
+    "workload": "{kind: incast, bytes: 1MB}",
+    "faults": "[]",
+    "probes": "auto",
+    "expect": "[]",
+}
+
+
+@cache
+def validator(scenario: bool) -> Draft202012Validator:
+    return Draft202012Validator(scenario_schema() if scenario else topology_schema())
+
+
+def topology(fabric: str = "mtu: 4500", qos: str = "{preset: uec}") -> str:
+    return TOPOLOGY.format(fabric=fabric, qos=qos)
+
+
+def classes(dscp: str = "26", lossless: str = "true", weight: str = "50", ecn: str = "false", rest: str = "50") -> str:
+    return topology(qos=CLASSES.format(dscp=dscp, lossless=lossless, weight=weight, ecn=ecn, rest=rest))
+
+
+def scenario(**keys: str) -> str:
+    return SCENARIO.format(**{**PLAIN, **keys})
+
+
+ACCEPTED = [
+    *(topology(f"nic: {{rate: {rate}}}") for rate in ("400Gbps", "400 Gbit/s", "400GbE", "50 GB/s", "400000Mbps")),
+    *(topology(f"uplink: {{delay: {delay}}}") for delay in ("5us", "5 µs", "5usec", "0.005ms")),
+    *(topology(f"uplink: {{loss: {loss}}}") for loss in ("0.1%", "0.001", "1e-3", "1/1000", "10ppm")),
+    *(topology(f"mtu: {mtu}") for mtu in ("9000", "9k", "9000B", '"9000"', "9e3")),
+    *(topology(f"guards: {word}") for word in ("on", "off", "true", "false", "yes", "No", "{mac: off}")),
+    *(topology(f"routing: {{bfd: {word}}}") for word in ("off", "false", "no", "auto")),
+    *(topology(f"overlay: {word}") for word in ("none", "off", "false")),
+    *(classes(lossless=word) for word in ("yes", "on", "true")),
+    *(classes(weight=weight) for weight in ("50", "50%", '"50"')),
+    *(classes(dscp=dscp) for dscp in ("26", "[26]", "cs6", "24-31", "[24-26, ef]")),
+    *(classes(ecn=ecn) for ecn in ("false", "off", "no", "{kmin: 100B, kmax: 0.2 BDP, pmax: 7%}")),
+    *(topology(qos=f"{{preset: uec, buffer: {{alpha: {alpha}}}}}") for alpha in ("1/8", "0.125", "12.5%", "8")),
+    *(topology(qos=f"{{preset: uec, buffer: {{shared: {size}}}}}") for size in ("64 MB", "64MiB", "64Mi", "64M")),
+    *(
+        scenario(transport=f"{{kind: roce, cc: dcqcn, {key}}}")
+        for key in (
+            *("cc_additive_bps: 5M", "cc_additive_bps: 5e6", "cc_cnp_us: 4us", "cc_cnp_us: 4"),
+            *("cc_counter_bytes: 10MB", "cc_counter_bytes: 64KiB", "cc_g: 1/256"),
+        )
+    ),
+    *(scenario(transport=f"{{kind: uet, payload_bytes: {size}}}") for size in ("4k", "4KiB", "4096")),
+    *(scenario(transport=f"{{kind: uet, tss: {word}}}") for word in ("on", "yes", "true")),
+    *(scenario(workload=f"{{kind: incast, bytes: {size}}}") for size in ("1MiB", "1e6B", "1000000", "64 bdp", "1e6")),
+    *(scenario(workload=f"{{kind: incast, bytes: 1MB, jitter: {time}}}") for time in ("0", "5us", "0s")),
+    *(scenario(workload=f"{{kind: mice, load: {share}}}") for share in ("20%", "1/5", "0.2")),
+    *(
+        scenario(faults=f'[{{at: 0, link: "p1-s1-rail1:uplink1", set: {{{key}}}}}]')
+        for key in ("rate: 50%", "rate: 100 Gbit/s", "loss: 1/8", "delay: 5 µs", "silent: on")
+    ),
+    *(scenario(probes=word) for word in ("off", "no", "false", "auto", "{rate: 50pps}")),
+    *(
+        scenario(expect=f"[{{metric: {metric}, {bound}, source: a formula}}]")
+        for metric, bound in (
+            *(("aggregate_share", one) for one in ("min: 64%", "min: 0.64", "max: 1.02", "min: 16/25")),
+            *(("jct", one) for one in ("max: 900ms", "max: 0.9", "max: 9e-1s")),
+            ("aggregate_share", "within: oracle, tolerance: 8pp"),
+            ("aggregate_share", "within: oracle, tolerance: 8 %"),
+        )
+    ),
+]
+"""Files with a spelling each."""
+
+REWRITTEN = [
+    (topology, "nic: {{rate: {}}}", "400", "400G"),
+    (topology, "nic: {{rate: {}}}", "50GB", "50GB/s"),
+    (topology, "uplink: {{loss: {}}}", "5", "5%"),
+    (topology, "uplink: {{delay: {}}}", "5US", "5us"),
+    (lambda text: classes(ecn=text), "{{kmin: {}, kmax: 1bdp}}", "55%", "0.55bdp"),
+    (lambda text: classes(ecn=text), "{{kmin: {}, kmax: 9MB}}", "10us", "500kB"),
+    (lambda text: classes(ecn=text), "{{kmin: 1kB, kmax: 1MB, pmax: {}}}", "7", "7%"),
+    (lambda text: classes(weight=text, rest="60%"), "{}", "0.4", "40"),
+    (lambda text: scenario(transport=text), "{{kind: roce, cc: dcqcn, cc_additive_bps: {}}}", "5MB", "5MB/s"),
+    (lambda text: scenario(workload=text), "{{kind: incast, bytes: {}}}", "16mb", "16MB"),
+    (
+        lambda text: scenario(expect=text),
+        "[{{metric: aggregate_share, min: {}, source: a formula}}]",
+        "90",
+        "90%",
+    ),
+]
+"""A key, what is refused there, and what its hint says to write."""
+
+
+def load(text: str, directory: Path) -> Any:
+    if not text.startswith("name: sc"):
+        return load_topology_text(text, file="lab.yml")
+    path = directory / "sc.yml"
+    path.write_text(text)
+    return load_scenario(path)
+
+
+@pytest.mark.parametrize("text", ACCEPTED, ids=lambda text: text.replace("\n", " ")[-90:])
+def test_a_spelling_is_accepted_by_the_loader_and_the_schema(text: str, tmp_path: Path) -> None:
+    load(text, tmp_path)
+    data = load_document(text, "x.yml").data
+    assert [error.message for error in validator(text.startswith("name: sc")).iter_errors(data)] == []
+
+
+@pytest.mark.parametrize(
+    ("make", "key", "wrong", "right"), REWRITTEN, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_what_is_not_plain_is_refused_with_the_value_rewritten(
+    make: Any, key: str, wrong: str, right: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(make(key.format(wrong)), tmp_path)
+    (problem,) = caught.value.problems
+    assert right in (problem.hint or "")
+    assert problem.position is not None
+    load(make(key.format(right)), tmp_path)
+
+
+def test_values_are_what_they_say(tmp_path: Path) -> None:
+    lab = load(classes("24-26", ecn="{kmin: 150 B, kmax: 1 BDP, pmax: 7%}", weight="40%", rest="60"), tmp_path)
+    traffic_class = next(one for one in lab.qos.profiles[0].classes if one.name == "rdma")
+    assert traffic_class.dscp == (24, 25, 26)
+    assert traffic_class.weight == 40
+    assert traffic_class.ecn.pmax == 0.07
+    assert traffic_class.ecn.kmax.unit is DepthUnit.BDP
+    point = load(scenario(transport="{kind: roce, cc: dcqcn, cc_additive_bps: 5M, cc_cnp_us: 4us}"), tmp_path)
+    assert point.transport.options == {"cc_additive_bps": 5e6, "cc_cnp_us": 4.0}

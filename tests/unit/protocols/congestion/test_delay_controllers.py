@@ -1,0 +1,128 @@
+"""TIMELY and Swift, event by event, against the algorithms of their papers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from testbed.protocols.congestion.control import CongestionControl
+from testbed.protocols.congestion.controller import FlowSettings
+from testbed.protocols.congestion.registry import CONTROLLERS
+from testbed.protocols.congestion.swift import Swift, SwiftParameters
+from testbed.protocols.congestion.timely import Timely, TimelyParameters
+from testbed.protocols.errors import UsageError
+from testbed.protocols.uet.congestion import Nscc, Window
+
+RTT = 20_000
+LINE = 10_000_000_000
+MTU = 1000
+SETTINGS = FlowSettings(link_rate_bps=LINE, base_rtt_ns=RTT, time_scale=1.0, mtu_bytes=MTU)
+
+
+def test_controllers_of_all_transports_are_of_one_kind() -> None:
+    assert all(isinstance(one.make(SETTINGS), CongestionControl) for one in CONTROLLERS.values())
+    assert issubclass(Nscc, Window) and issubclass(Window, CongestionControl)
+
+
+# --- TIMELY (SIGCOMM 2015, algorithm 1) -------------------------------------------------------------------
+
+
+def timely(**changes: float) -> Timely:
+    flow = Timely(TimelyParameters(**changes), SETTINGS)  # type: ignore[arg-type]
+    flow.rate_bps = LINE / 2
+    return flow
+
+
+def test_timely_needs_two_round_trips_for_a_gradient() -> None:
+    flow = timely()
+    flow.on_ack(0, 0, False, 30 * RTT)
+    assert flow.rate_bps == LINE / 2
+
+
+def test_timely_rises_below_t_low_whatever_the_gradient() -> None:
+    flow = timely()
+    flow.on_ack(0, 0, False, RTT)
+    flow.on_ack(1, 0, False, 2 * RTT)
+    assert flow.rate_bps == pytest.approx(LINE / 2 + 0.001 * LINE)
+
+
+def test_timely_falls_above_t_high_by_how_far_it_is_above() -> None:
+    flow = timely()
+    flow.on_ack(0, 0, False, 50 * RTT)
+    flow.on_ack(1, 0, False, 50 * RTT)
+    assert flow.rate_bps == pytest.approx(LINE / 2 * (1 - 0.8 * (1 - 25 / 50)))
+
+
+def test_timely_between_the_thresholds_follows_the_gradient() -> None:
+    flow = timely()
+    flow.on_ack(0, 0, False, 5 * RTT)
+    flow.on_ack(1, 0, False, 5 * RTT + RTT // 2)  # the mean difference is 0.875 * RTT / 2
+    assert flow.rate_bps == pytest.approx(LINE / 2 * (1 - 0.8 * 0.875 / 2))
+
+
+def test_timely_is_hyper_active_after_five_increases_in_a_row() -> None:
+    flow = timely()
+    for now in range(7):
+        flow.on_ack(now, 0, False, 5 * RTT)
+    assert flow.rate_bps == pytest.approx(LINE / 2 + (5 + 5) * 0.001 * LINE)
+
+
+def test_timely_takes_no_notice_of_acknowledgements_without_a_round_trip() -> None:
+    flow = timely()
+    for now in range(5):
+        flow.on_ack(now, MTU, False, -1)
+    assert flow.rate_bps == LINE / 2
+
+
+# --- Swift (SIGCOMM 2020, algorithm 1) --------------------------------------------------------------------
+
+
+def swift(window: float) -> Swift:
+    flow = Swift(SwiftParameters(), SETTINGS)
+    flow.window = window
+    return flow
+
+
+def test_the_target_of_swift_is_higher_for_smaller_windows() -> None:
+    assert swift(100.0).target_ns == pytest.approx(1.25 * RTT)
+    assert swift(0.1).target_ns == pytest.approx((1.25 + 2.5) * RTT)
+    slope = 2.5 / (1 / math.sqrt(0.1) - 1 / math.sqrt(100))
+    assert swift(4.0).target_ns == pytest.approx((1.25 + slope * (1 / 2 - 1 / 10)) * RTT)
+
+
+def test_swift_grows_by_a_packet_in_a_window_below_its_target() -> None:
+    flow = swift(4.0)
+    for now in range(4):
+        flow.on_ack(now, MTU, False, RTT)
+    grown = 4.0
+    for _ in range(4):
+        grown += 1 / grown
+    assert flow.window == pytest.approx(grown)
+    assert flow.window_bytes == pytest.approx(grown * MTU)
+
+
+def test_swift_shrinks_by_how_far_it_is_above_and_once_in_a_round_trip() -> None:
+    flow = swift(4.0)
+    target = flow.target_ns
+    rtt_ns = int(target) + 2_000
+    flow.on_ack(0, MTU, False, rtt_ns)
+    assert flow.window == pytest.approx(4.0 * (1 - 0.8 * (rtt_ns - target) / rtt_ns))
+    before = flow.window
+    flow.on_ack(1, MTU, False, rtt_ns)
+    assert flow.window == before
+    flow.on_ack(100 * RTT, MTU, False, 100 * RTT)
+    assert flow.window == pytest.approx(before / 2), "max_mdf"
+
+
+def test_a_window_of_swift_below_one_packet_is_a_rate() -> None:
+    flow = swift(0.5)
+    flow.on_loss(0, MTU)
+    assert flow.window == pytest.approx(0.25)
+    assert (flow.window_bytes, flow.rate_bps) == (MTU, pytest.approx(0.25 * MTU * 8e9 / RTT))
+
+
+@pytest.mark.parametrize(("name", "value"), [("low_rtts", 0.0), ("decrease", 1.5), ("high_rtts", 1.0)])
+def test_parameters_that_cannot_work_are_refused(name: str, value: float) -> None:
+    with pytest.raises(UsageError, match=name):
+        TimelyParameters(**{name: value})  # type: ignore[arg-type]

@@ -1,0 +1,67 @@
+"""A record with one point and nothing measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.record.record import Environment, LabSummary, Outcome, PointResult, Record, ScenarioAsRun, Verdict
+
+
+@pytest.fixture
+def record() -> Record:
+    return Record(
+        scenario=ScenarioAsRun(
+            name="s",
+            topology={"file": "x.yml", "set": {}},
+            transport={},
+            workload={},
+            repeat={},
+            expect=[],
+            overrides=[],
+        ),
+        environment=Environment(
+            testbed="0.1.0",
+            python="3.11.2",
+            kernel="6.12.0",
+            distribution=None,
+            cpu_model=None,
+            cores=2,
+            memory_bytes=None,
+            iperf3="3.12",
+            frr="8.4.4",
+            git_commit=None,
+            approximations=[],
+        ),
+        started="2026-11-21T00:00:00.000Z",
+        finished="2026-11-21T00:00:05.000Z",
+        incomplete="",
+        points=[
+            PointResult(
+                name="",
+                values={},
+                lab=LabSummary(
+                    name="lab",
+                    design="rail-optimized",
+                    k=4000.0,
+                    k_auto=True,
+                    hosts=4,
+                    nics=16,
+                    switches={"rail": 8, "spine": 4},
+                    links=48,
+                    nic_bps=100_000_000,
+                    nic_real_bps=400_000_000_000,
+                    uplink_bps=None,
+                    uplink_real_bps=None,
+                    mtu_bytes=4500,
+                    routing="ebgp",
+                ),
+                transport={},
+                workload={},
+                runs=[],
+                metrics=[],
+            )
+        ],
+        expectations=[],
+        verdict=Verdict(outcome=Outcome.PASS, reasons=[]),
+        command=[],
+    )

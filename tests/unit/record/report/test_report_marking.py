@@ -1,0 +1,68 @@
+"""The picture of marks against depth: both markers and the ideal in one, none where queues stayed empty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from testbed.record.record import Record
+from testbed.record.report import render_report
+from testbed.record.report.scenario.plots.marking import plot_marking
+from testbed.record.samples import MarkingCurve
+from testbed.record.store import load_record
+
+RECORD = Path(__file__).parents[3] / "data" / "records" / "permutation-lb.json"
+KMIN, KMAX, PMAX, BINS = 100_000, 400_000, 0.2, 24
+WIDTH = KMAX / 16
+
+
+def curve(marker: str, *, off: int = 0, packets: int = 1000) -> MarkingCurve:
+    """Of a marker that marks `off` packets too many in each bin between the steps."""
+    edges = [number * WIDTH for number in range(BINS)]
+    on_line = [PMAX * max(0.0, edge - KMIN) / (KMAX - KMIN) for edge in edges]
+    marked = [
+        packets if edge >= KMAX else round(packets * share) + off for edge, share in zip(edges, on_line, strict=True)
+    ]
+    return MarkingCurve(
+        class_name="rdma",
+        marker=marker,
+        queues=1,
+        kmin_bytes=KMIN,
+        kmax_bytes=KMAX,
+        pmax=PMAX,
+        edges_bytes=edges,
+        packets=[packets] * BINS,
+        marked=marked,
+        ideal=[None if edge == KMAX else 0.0 for edge in edges],
+    )
+
+
+def with_marking(*markings: MarkingCurve) -> Record:
+    """A record whose first points have these curves, and no other points."""
+    record = load_record(RECORD)
+    points = [
+        replace(point, name=f"by={item.marker}", runs=[replace(run, marking=[item]) for run in point.runs])
+        for point, item in zip(record.points, markings, strict=False)
+    ]
+    assert len(points) == len(markings)
+    return replace(record, points=points)
+
+
+def test_both_markers_stand_in_one_picture_with_the_ideal_and_their_distance() -> None:
+    plot = plot_marking(with_marking(curve("eBPF"), curve("RED", off=30)))
+    assert plot is not None
+    assert [label for _, label in plot.drawing.legend] == ["the curve as configured", "by=eBPF eBPF", "by=RED RED"]
+    assert "3.0 percentage points apart" in plot.caption
+    assert plot.drawing.svg.count('class="ideal"') == 1
+
+
+def test_the_page_has_it() -> None:
+    assert "ECN marks against queue depth" in render_report(with_marking(curve("eBPF"), curve("RED")))
+
+
+@pytest.mark.parametrize("packets", [0, 99])
+def test_queues_that_hardly_filled_have_no_picture(packets: int) -> None:
+    assert plot_marking(with_marking(curve("eBPF", packets=packets))) is None
+    assert plot_marking(load_record(RECORD)) is None

@@ -1,0 +1,416 @@
+"""The page: complete without a network, safe with a stranger's record, with everything one asks of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from testbed.record.record import Outcome, Record, Verdict
+from testbed.record.report import print_record, render_report
+from testbed.record.report.scenario.figures import (
+    foremost_metrics,
+    format_bytes,
+    format_rate,
+    format_time,
+    format_value,
+    typical_run,
+)
+from testbed.record.report.scenario.page import draw_bullet
+from testbed.record.samples import RunEvent
+from testbed.record.store import load_record
+
+RECORDS = Path(__file__).parents[3] / "data" / "records"
+NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
+HOSTILE = "<script>alert(1)</script>\"'$\\frac{& \x1b[31m\x00"
+BESIDE = {"record.json", "summary.json", "metrics.csv", "transfers.csv", "channels.csv", "nccl-tests.txt"}
+
+
+def load(name: str) -> Record:
+    return load_record(RECORDS / f"{name}.json")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def record(request: pytest.FixtureRequest) -> Record:
+    return load(request.param)
+
+
+@pytest.fixture(scope="module")
+def page(record: Record) -> str:
+    return render_report(record)
+
+
+class Structure(HTMLParser):
+    """Tags that are open, ids, and attributes that could load something."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.handlers: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href", "action", "data"):
+                self.references.append(value or "")
+            if name.startswith("on"):
+                self.handlers.append(name)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attributes)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def structure(page: str) -> Structure:
+    parser = Structure()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+def assert_inert(found: Structure) -> None:
+    """No script, and no reference but to the page itself, to files we wrote beside it, and to embedded CSV."""
+    assert "script" not in found.tags
+    assert not found.handlers
+    strange = [
+        reference
+        for reference in found.references
+        if not (reference.startswith(("#", "data:text/csv;base64,")) or reference in BESIDE)
+    ]
+    assert not strange
+
+
+def screen(record: Record) -> str:
+    output = io.StringIO()
+    print_record(record, Console(file=output, width=140, color_system=None))
+    return output.getvalue()
+
+
+def test_one_file_that_loads_nothing(page: str) -> None:
+    assert_inert(structure(page))
+    assert not re.findall(r"url\((?!#)", page)
+    assert "@import" not in page
+    assert len(page) < 2_000_000
+
+
+def test_ids_are_unique_and_referenced_ones_exist(page: str) -> None:
+    found = structure(page)
+    assert len(found.ids) == len(set(found.ids))
+    assert {reference[1:] for reference in found.references if reference.startswith("#")} <= set(found.ids)
+
+
+def test_every_drawing_has_words_and_the_pages_colours(page: str) -> None:
+    drawings = re.findall(r"<svg [^>]*class=\"chart\"[^>]*>", page)
+    assert drawings
+    assert all('role="img"' in drawing and 'aria-label="' in drawing for drawing in drawings)
+    inside = "".join(re.findall(r"<svg .*?</svg>", page))
+    assert not re.search(r"#[0-9a-fA-F]{3,6}\b|rgb\(|fill=|stroke=", inside.replace("fill-opacity=", ""))
+
+
+def test_light_and_dark_and_phone_and_print(page: str) -> None:
+    for text in ("prefers-color-scheme: dark", 'name="viewport"', "max-width: 520px", "@media print"):
+        assert text in page
+
+
+def test_says_what_matters(page: str, record: Record) -> None:
+    for text in (
+        record.verdict.outcome.value,
+        *record.verdict.reasons,
+        *record.environment.approximations,
+        record.scenario.description,
+        *(item.source for item in record.expectations),
+        *(point.name for point in record.points),
+        *(note for point in record.points for note in point.notes),
+        *(metric.title for point in record.points for metric in point.metrics if metric.headline),
+        "testbed run ",
+    ):
+        assert text.replace("'", "&#39;") in page, text
+
+
+def test_a_point_whose_runs_prove_nothing_is_invalid() -> None:
+    record = load("permutation-lb")
+    assert "invalid" not in _points(record), "what is expected of them is met, or not"
+    first, *others = record.points
+    run = first.runs[0]
+    broken = dataclasses.replace(run, checks=[dataclasses.replace(run.checks[0], ok=False), *run.checks[1:]])
+    points = [dataclasses.replace(first, runs=[broken, *first.runs[1:]]), *others]
+    assert _points(dataclasses.replace(record, points=points))[0] == "invalid"
+
+
+def _points(record: Record) -> list[str]:
+    """The chips behind the points' names."""
+    return re.findall(r"<summary>.*?<span class=\"chip (\w+)\"", render_report(record))
+
+
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    [
+        ("permutation", ["Throughput by flow rank", "Goodput over time", "Congestion window", "Uplink utilisation"]),
+        (
+            "permutation-lb",
+            ["Aggregate share of ideal", "Throughput against queue", "Completion times", "Queue depth", "Busiest"],
+        ),
+        ("allreduce-rail", ["Collectives", "Bus bandwidth by size", "Repeatability"]),
+        ("silent-failure", ["Goodput over time", "What happened", "Reordering extent", "Other counters"]),
+        ("incast-senders", ["Tail FCT over ideal, by senders", "Busiest ports", "Paused ports"]),
+        ("frontend-mice", ["Completion times", "Slowdown by size"]),
+    ],
+)
+def test_pictures_are_those_that_the_record_has_data_for(name: str, titles: list[str]) -> None:
+    record = load(name)
+    headings = re.findall(r"<(?:h3|summary)>(.*?)</", render_report(record))
+    for title in titles:
+        if title == "Busiest":
+            assert "Busiest ports" not in headings, "the heat map has all of these ports"
+        else:
+            assert title in headings
+
+
+def test_collectives_have_nccl_tests_columns() -> None:
+    page = render_report(load("allreduce-rail"))
+    head = page[page.index('<table class="nccl">') :]
+    columns = re.findall(r"<th[^>]*>(.*?)</th>", head[: head.index("</thead>")])
+    words = [re.sub(r"<br>.*", "", column) for column in columns]
+    assert words[words.index("collective") + 1 : words.index("collective") + 7] == [
+        "size", "count", "type", "redop", "root", "ops",
+    ]  # fmt: skip
+    assert words[-3:] == ["busbw", ["of", "ideal"][0], "#wrong"]
+    assert ">16777216<" in head and ">46.98<" in head, "16 MiB, in GB/s of the real fabric"
+
+
+def test_wrong_elements_stand_out() -> None:
+    record = load("allreduce-rail")
+    point = record.points[0]
+    run = point.runs[0]
+    wrong = [dataclasses.replace(item, wrong=3) for item in run.collectives]
+    runs = [dataclasses.replace(run, collectives=wrong), *point.runs[1:]]
+    broken = dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs)])
+    assert '<span class="chip fail">6</span>' in render_report(broken), "two operations of a size, 3 each"
+    assert "      6" in screen(broken)
+
+
+def test_events_are_numbered_as_in_the_picture() -> None:
+    page = render_report(load("silent-failure"))
+    assert 'class="bubble-name" text-anchor="middle">2</text>' in page
+    assert '<span class="number">2</span>' in page
+    assert "BFD: peer down" in page
+
+
+def test_a_partial_record_says_so() -> None:
+    record = load("silent-failure")
+    assert "Partial: interrupted in run 2 of 3" in render_report(record)
+    assert "partial: interrupted in run 2 of 3" in screen(record)
+
+
+def test_a_strangers_record_is_text(record: Record) -> None:
+    points = []
+    for point in record.points:
+        runs = []
+        for run in point.runs:
+            series = [dataclasses.replace(item, name=HOSTILE, title=HOSTILE, unit=HOSTILE) for item in run.series]
+            runs.append(
+                dataclasses.replace(
+                    run,
+                    channels=[
+                        dataclasses.replace(channel, source=dataclasses.replace(channel.source, node=HOSTILE))
+                        for channel in run.channels
+                    ],
+                    ports=[
+                        dataclasses.replace(port, node=HOSTILE + port.node, peer=HOSTILE, tier=f"{HOSTILE}uplink")
+                        for port in run.ports
+                    ],
+                    events=[RunEvent(at_s=0.1, kind=HOSTILE, target=HOSTILE, detail=HOSTILE)],
+                    series=series,
+                    distributions=[
+                        dataclasses.replace(item, name=HOSTILE, title=HOSTILE, unit=HOSTILE)
+                        for item in run.distributions
+                    ],
+                    collectives=[
+                        dataclasses.replace(item, kind=HOSTILE, label=HOSTILE, datatype=HOSTILE)
+                        for item in run.collectives
+                    ],
+                    counters={HOSTILE: 1.0},
+                    checks=[
+                        dataclasses.replace(check, name=HOSTILE, title=HOSTILE, message=HOSTILE, ok=False)
+                        for check in run.checks
+                    ],
+                )
+            )
+        points.append(
+            dataclasses.replace(
+                point,
+                name=HOSTILE + point.name,
+                values={HOSTILE + key: value for key, value in point.values.items()},
+                runs=runs,
+                notes=[HOSTILE],
+                metrics=[
+                    dataclasses.replace(metric, name=HOSTILE + metric.name, title=HOSTILE, unit=HOSTILE)
+                    for metric in point.metrics
+                ],
+            )
+        )
+    evil = dataclasses.replace(
+        record,
+        scenario=dataclasses.replace(
+            record.scenario,
+            name=HOSTILE,
+            description=HOSTILE,
+            transport={HOSTILE: HOSTILE},
+            faults=[{HOSTILE: [HOSTILE]}],
+            matrix={HOSTILE: [HOSTILE]},
+        ),
+        environment=dataclasses.replace(record.environment, approximations=[HOSTILE], cpu_model=HOSTILE),
+        points=points,
+        verdict=Verdict(outcome=Outcome.FAIL, reasons=[HOSTILE]),
+        incomplete=HOSTILE,
+        command=["rm", HOSTILE],
+        comparability={HOSTILE: HOSTILE},
+        started=HOSTILE,
+    )
+    assert_inert(structure(render_report(evil)))
+    assert "\x1b" not in screen(evil)
+
+
+def test_a_record_of_nothing(record: Record) -> None:
+    empty = dataclasses.replace(record, points=[], expectations=[], incomplete="interrupted before the first run")
+    page = render_report(empty)
+    structure(page)
+    assert "No flow was measured." in page
+    assert "<svg" not in page
+    assert "interrupted before" in screen(empty)
+
+
+def test_a_point_without_runs(record: Record) -> None:
+    points = [dataclasses.replace(point, runs=[], metrics=[]) for point in record.points]
+    page = render_report(dataclasses.replace(record, points=points))
+    structure(page)
+    assert "No flow was measured." in page
+    screen(dataclasses.replace(record, points=points))
+
+
+def test_pictures_that_do_not_fit_are_left_out_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.record.report.scenario.page.PLOT_BUDGET", 60_000)
+    page = render_report(load("permutation-lb"))
+    assert "would make this page too large" in page
+    assert "Throughput by flow rank" in page
+
+
+def test_columns_of_unequal_length_and_zero_time_break_nothing() -> None:
+    record = load("permutation")
+    point = record.points[0]
+    run = point.runs[0]
+    samples = dataclasses.replace(run.channels[0].samples, at_s=[0.0, 0.25], acked_bytes=[1])
+    channels = [dataclasses.replace(channel, samples=samples, ideal_bps=0.0) for channel in run.channels]
+    changed = dataclasses.replace(point, runs=[dataclasses.replace(run, channels=channels)])
+    structure(render_report(dataclasses.replace(record, points=[changed])))
+
+
+def test_typical_run_is_the_median_of_the_complete_ones() -> None:
+    point = load("permutation").points[0]
+
+    def run(index: int, share: float, *, complete: bool = True):  # type: ignore[no-untyped-def]
+        return dataclasses.replace(point.runs[0], index=index, metrics={"aggregate_share": share}, complete=complete)
+
+    runs = [run(1, 0.9), run(2, 0.5), run(3, 0.7), run(4, 0.6, complete=False)]
+    chosen = typical_run(dataclasses.replace(point, runs=runs))
+    assert chosen is not None and chosen.index == 3
+
+
+def test_what_is_expected_comes_first() -> None:
+    assert foremost_metrics(load("permutation-lb"), 3) == ["aggregate_share", "tail_fct_ratio", "slowest_share"]
+    assert "cpu_busy" not in foremost_metrics(load("permutation-lb"), 99)
+
+
+@pytest.mark.parametrize(
+    ("band", "mark"),
+    [((0.4, 0.9, 0.6), "met"), ((0.4, None, 0.3), "missed"), ((None, 2.0, 3.0), "missed"), ((0.0, 0.0, 0.0), "met")],
+)
+def test_a_bullet_shows_on_which_side_a_value_is(band: tuple[float | None, float | None, float], mark: str) -> None:
+    assert f'class="{mark}"' in draw_bullet(*band)
+
+
+def test_no_bullet_without_a_value_or_a_band() -> None:
+    assert draw_bullet(0.1, 0.2, None) == ""
+    assert draw_bullet(None, None, 1.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.8754, "share", "87.5%"),
+        (0.0021, "share", "0.21%"),
+        (0.0, "share", "0.0%"),
+        (1.46, "ratio", "1.460"),
+        (28863.3, "ratio", "28,863"),
+        (123456.0, "count", "123,456"),
+        (7.5, "count", "7.5"),
+        (80e6, "bit/s", "80 Mbit/s"),
+        (11.75e6, "byte/s", "11.8 MB/s"),
+        (1048576.0, "byte", "1.05 MB"),
+        (0.0123, "s", "12.3 ms"),
+        (None, "ratio", "–"),
+        (3.0, "furlongs", "3 furlongs"),
+    ],
+)
+def test_values(value: float | None, unit: str, text: str) -> None:
+    assert format_value(value, unit) == text
+
+
+def test_quantities() -> None:
+    assert format_rate(400e9) == "400 Gbit/s"
+    assert format_rate(98.54e6) == "98.5 Mbit/s"
+    assert format_rate(999.7e6) == "1,000 Mbit/s"
+    assert format_bytes(512) == "512 B"
+    assert format_time(4.5e-8) == "45 ns"
+    assert format_time(0) == "0 s"
+    assert format_time(2.5) == "2.5 s"
+
+
+def test_a_page_of_a_large_sweep_is_still_a_page() -> None:
+    record = load("permutation-lb")
+    point = record.points[0]
+    run = dataclasses.replace(point.runs[0], channels=point.runs[0].channels * 12)
+    points = [
+        dataclasses.replace(point, name=f"k={number}", values={"k": number}, runs=[run] * 3) for number in range(30)
+    ]
+    page = render_report(dataclasses.replace(record, points=points))
+    structure(page)
+    assert len(page) < 2_000_000
+    assert "faster flows are in the record alone" in page
+
+
+def test_a_queue_is_its_mean_in_a_band_and_an_older_records_queue_its_peaks() -> None:
+    record = load("permutation-lb")
+    older = render_report(record)
+    assert "each sample is the deepest of its interval" in older and 'class="area' not in older
+    point = record.points[0]
+    run = point.runs[0]
+    series = [
+        dataclasses.replace(item, least=[0.0] * len(item.at_s), most=[2 * (value or 0) for value in item.values])
+        for item in run.series
+    ]
+    changed = dataclasses.replace(run, series=series)
+    runs = [changed, *point.runs[1:]]
+    page = render_report(
+        dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs), *record.points[1:]])
+    )
+    assert "the mean of each interval, in a band from its smallest to its largest" in page and 'class="area' in page

@@ -1,0 +1,144 @@
+"""Oracles of open loops: how evenly these very flows load the links, whenever they begin."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.schema.load import load_topology
+from testbed.record.samples import Channel, FlowEnd
+from testbed.run.ideals.predictions import SEEDS, Carried, predict_point
+from testbed.run.placed.channels import plan_channels
+from testbed.run.placed.placement import RankPlacement
+from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
+from testbed.run.schema.model import Workload as Asked
+from testbed.run.sweep.outlook import PlannedLab
+from testbed.workload.flow_sizes import FLOW_SIZES
+from testbed.workload.frontend import Mice, generate_mice
+from testbed.workload.oracles.serialisation import tcp_framing
+from testbed.workload.patterns import generate_permutation, generate_point_to_point
+from testbed.workload.steps import Workload
+
+TOPOLOGY = Path(__file__).parents[3] / "topologies" / "uec-spray.yml"
+LINKS = {"mmr_uplinks", "mmr_worst_switch", "jain_links", "effective_paths"}
+
+
+@pytest.fixture(scope="module")
+def lab() -> PlannedLab:
+    """Two leaves of four hosts each, four spines, hashed by flow."""
+    settings = {"fabric.segments": 2, "fabric.hosts": 4, "fabric.gpus": 1, "fabric.spines": 4}
+    model = load_topology(TOPOLOGY, overrides={**settings, "qos.load_balancing.mode": "flow"})
+    return PlannedLab(model=model, plan=plan_lab(model, k=10_000))
+
+
+def asked(kind: TransportKind = TransportKind.TCP, paths: str | None = None) -> Scenario:
+    return Scenario(
+        name="x",
+        topology=TopologyRef(file=str(TOPOLOGY)),
+        workload=Asked(kind="mice"),
+        transport=Transport(kind=kind, paths=paths),
+    )
+
+
+def carried(lab: PlannedLab, workload: Workload, *, run: bool = True, seed: int = 1) -> Carried:
+    nics = tuple(host.nics[0] for host in lab.plan.hosts)
+    placement = RankPlacement(nics=nics, ranks_per_domain=0)
+    if not run:
+        return Carried(workload=workload, placement=placement)
+    plan = plan_channels(workload, nics, seed=seed)
+    channels = []
+    for one in plan.channels:
+        ends = [
+            FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
+            for nic in (nics[one.source], nics[one.destination])
+        ]
+        channels.append(
+            Channel(
+                source_rank=one.source, destination_rank=one.destination, source=ends[0], destination=ends[1], rail=1,
+                source_port=one.source_port, destination_port=one.destination_port, sent_bytes=0, received_bytes=0,
+                seconds=0.0, busy_s=0.0, ideal_bps=1.0, goodput_bps=0.0, retransmits=0, packets=0,
+            )
+        )  # fmt: skip
+    channel_of = {number: channels[index] for number, index in plan.of_step.items()}
+    return Carried(workload=workload, placement=placement, channels=channels, channel_of=channel_of)
+
+
+def predicted(lab: PlannedLab, *runs: Carried, scenario: Scenario | None = None) -> dict[str, float]:
+    said = predict_point(scenario or asked(), lab, runs, framing=tcp_framing(4500), base_rtt_s=0.0)
+    return {one.metric: one.mean for one in said}
+
+
+def mice(seed: int, load: float = 0.05) -> Workload:
+    flows = Mice(sizes=FLOW_SIZES["FbHdp"].up_to(100_000), load=load, duration_ns=200_000)
+    return generate_mice(flows, ranks=8, rate_bps=400_000_000_000, rng=random.Random(seed))
+
+
+def test_one_flow_loads_one_of_four_uplinks(lab: PlannedLab) -> None:
+    workload = generate_point_to_point(ranks=8, size_bytes=10_000, source=0, destination=7)
+    (step,) = workload.steps
+    later = replace(workload, steps=(replace(step, start_ns=5),))  # type: ignore[type-var]
+    found = predicted(lab, carried(lab, later))
+    assert set(found) == LINKS, "nothing of rates"
+    assert found["mmr_worst_switch"] == 4 and found["effective_paths"] == 1
+    assert found["mmr_uplinks"] == 8 and found["jain_links"] == pytest.approx(1 / 8)
+
+
+def test_mice_are_placed_by_their_own_ports(lab: PlannedLab) -> None:
+    workload = mice(1)
+    one, again, other = (predicted(lab, carried(lab, workload, seed=seed)) for seed in (1, 1, 2))
+    assert one == again != other
+    assert 1 < one["mmr_worst_switch"] < 2 and 3 < one["effective_paths"] < 4
+    (said, *_) = predict_point(asked(), lab, [carried(lab, workload)], framing=tcp_framing(4500), base_rtt_s=0.0)
+    assert "own hash" in said.oracle and said.seeds == 1
+
+
+def test_each_run_is_predicted_by_its_own_hash_seeds(lab: PlannedLab) -> None:
+    first = carried(lab, mice(1))
+    second = replace(first, seed=2)
+    assert predicted(lab, first) != predicted(lab, second)
+    both = predicted(lab, first, second)
+    assert both["jain_links"] == pytest.approx(
+        (predicted(lab, first)["jain_links"] + predicted(lab, second)["jain_links"]) / 2
+    )
+
+
+def test_more_mice_hash_more_evenly(lab: PlannedLab) -> None:
+    mean = defaultdict(float)
+    for load in (0.01, 0.1):
+        for seed in range(6):
+            mean[load] += predicted(lab, carried(lab, mice(seed, load), seed=seed))["mmr_worst_switch"] / 6
+    assert mean[0.1] - 1 < (mean[0.01] - 1) / 1.5, mean
+
+
+def test_before_a_run_the_hash_is_drawn(lab: PlannedLab) -> None:
+    (said, *_) = predict_point(
+        asked(), lab, [carried(lab, mice(1), run=False)], framing=tcp_framing(4500), base_rtt_s=0.0
+    )
+    assert "hashed at random" in said.oracle and said.seeds == SEEDS and said.stdev > 0
+
+
+@pytest.mark.parametrize("what", [{"tenant": "red"}, {"member": "fe1"}])
+def test_a_hash_that_is_not_known_is_drawn(lab: PlannedLab, what: dict[str, Any]) -> None:
+    """Switches hash the outer packet of VXLAN, whose source port the run does not have; a host with a link group hashes
+    as its kernel does."""
+    known = carried(lab, mice(1))
+    nics = tuple(replace(nic, **what) for nic in known.placement.nics)
+    inside = replace(known, placement=replace(known.placement, nics=nics))
+    (said, *_) = predict_point(asked(), lab, [inside], framing=tcp_framing(4500), base_rtt_s=0.0)
+    assert "hashed at random" in said.oracle and said.seeds == SEEDS and said.stdev > 0
+
+
+def test_several_flows_of_a_pair_are_told_apart(lab: PlannedLab) -> None:
+    workload = generate_permutation(ranks=8, size_bytes=100_000, rng=random.Random(1), flows=3)
+    (said, *_) = predict_point(asked(), lab, [carried(lab, workload)], framing=tcp_framing(4500), base_rtt_s=0.0)
+    assert "own hash" in said.oracle
+
+
+def test_sprayed_open_loops_have_no_oracle(lab: PlannedLab) -> None:
+    assert predicted(lab, carried(lab, mice(1)), scenario=asked(TransportKind.UET, "reps")) == {}

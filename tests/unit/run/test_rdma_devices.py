@@ -1,0 +1,71 @@
+"""What RDMA devices counted goes to the channels of a run of workers, and how their packets are marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from fake_lab import FakeLab, small_lab
+
+from testbed.lab.core.drivers.netlink import rdma
+from testbed.lab.core.plan.operations import CreateRdma
+from testbed.record.samples import Channel, FlowEnd, Transfers
+from testbed.run.emulated.measured import Measured
+from testbed.run.schema.model import Transport, TransportKind
+from testbed.run.transports.registry import transport_on
+
+
+def channel(source: str, destination: str) -> Channel:
+    return Channel(
+        source_rank=0,
+        destination_rank=1,
+        source=FlowEnd(node=source, interface="rail1", address=""),
+        destination=FlowEnd(node=destination, interface="rail1", address=""),
+        rail=1,
+        source_port=20000,
+        destination_port=18515,
+        sent_bytes=1,
+        received_bytes=1,
+        seconds=1.0,
+        busy_s=1.0,
+        ideal_bps=1.0,
+        goodput_bps=8.0,
+        retransmits=0,
+        packets=1,
+    )
+
+
+def test_counters_of_a_device_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, plan = small_lab(hosts=2, rails=1, spines=1)
+    nics = [nic for host in plan.hosts for nic in host.nics]
+    made = tuple(CreateRdma(node=nic.node, name=nic.name, device=nic.node) for nic in nics)
+    lab = FakeLab(model, replace(plan, operations=made), lambda node, argv: argv)
+    counts = {nic.node: {"completer_retry_err": 5, "rcvd_seq_err": 1} for nic in nics}
+    marked: list[tuple[list[str], int]] = []
+
+    def mark(devices: Iterable[str], traffic_class: int) -> None:
+        marked.append((list(devices), traffic_class))
+
+    monkeypatch.setattr(rdma, "mark_connections", mark)
+    monkeypatch.setattr(rdma, "counters", lambda device: dict(counts[device]))
+    add_counted = transport_on(lab, Transport(kind=TransportKind.RDMA)).observe_run(nics)
+    assert marked == [([nic.node for nic in nics], 2)], "ECT(0)"
+    counts["p1-s1-h1"]["completer_retry_err"] += 3
+    counts["p1-s1-h2"] = {}  # it has gone
+    before = Measured(
+        transfers=Transfers(),
+        channels=[
+            channel("p1-s1-h1", "p1-s1-h2"),
+            channel("p1-s1-h1", "p1-s2-h1"),
+            channel("p1-s1-h2", "p1-s1-h1"),
+        ],
+        collectives=[],
+        counters={"latest_timer_us": 7.0},
+        steps_left={},
+    )
+    after = add_counted(before)
+    assert [item.retransmits for item in after.channels] == [3, 0, 0]
+    assert {(item.source_port, item.packets) for item in after.channels} == {(None, None)}
+    assert after.counters["latest_timer_us"] == 7.0
+    assert (after.counters["completer_retry_err"], after.counters["rcvd_seq_err"]) == (3.0, 0.0)

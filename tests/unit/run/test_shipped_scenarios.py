@@ -1,0 +1,41 @@
+"""Every scenario we ship loads, has points whose labs and traffic can be made, and says what it expects and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.lab.core.plan import plan_lab
+from testbed.run.faults.registry import fault_findings
+from testbed.run.placed.traffic import make_traffic
+from testbed.run.schema.file import load_scenario, load_scenario_topology
+from testbed.run.sweep.outlook import PlannedLab
+from testbed.run.sweep.points import plan_points
+
+SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yml"))
+
+
+def test_there_are_enough() -> None:
+    assert len(SCENARIOS) >= 16
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_its_points_can_be_run(path: Path) -> None:
+    scenario = load_scenario(path)
+    assert scenario.name == path.stem
+    for point in plan_points(scenario):
+        model = load_scenario_topology(point.scenario.topology)
+        lab = PlannedLab(model=model, plan=plan_lab(model, slot=0, k=1000.0))
+        for seed in point.scenario.repeat.seeds:
+            traffic = make_traffic(point.scenario, lab, seed=seed)
+            assert traffic.workload.transfers or traffic.workload.requests
+        for fault in point.scenario.faults:
+            assert not list(fault_findings(fault, model))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_it_says_what_it_shows_and_what_is_expected(path: Path) -> None:
+    scenario = load_scenario(path)
+    assert scenario.description or path.read_text().startswith("# ")
+    assert scenario.expect and all(item.source for item in scenario.expect)

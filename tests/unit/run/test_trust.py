@@ -1,0 +1,188 @@
+"""Trust: rates of ports with a backlog, late wake-ups; and what faults are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from waiting import until
+
+from testbed.base.units import Duration, Rate
+from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.schema.load import load_topology_text
+from testbed.record.record import RunResult
+from testbed.record.samples import Channel, FlowEnd, Transfers
+from testbed.run.faults.link_set import link_change
+from testbed.run.faults.registry import lab_fault
+from testbed.run.faults.timeline import plan_acts
+from testbed.run.machine.canary import Canary, Lateness
+from testbed.run.machine.cpu import SoftnetCounts
+from testbed.run.schema.model import Fault
+from testbed.run.trust.ideals import ahead_bytes, check_ideals
+from testbed.run.trust.machine import check_backlogs, check_lateness
+from testbed.run.trust.ports import _deviation
+from testbed.run.trust.registry import mtus_of
+from testbed.run.trust.requests import check_request_lateness
+
+RATE_BPS = 8e6
+TIMES = np.arange(0.0, 2.0, 0.01)
+
+
+def sent_at(share: float) -> np.ndarray:
+    return TIMES * RATE_BPS / 8 * share
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9, 1.1])
+def test_a_port_with_a_backlog_is_judged_by_its_rate(share: float) -> None:
+    backlog = np.full_like(TIMES, 20_000.0)
+    assert _deviation(TIMES, backlog, sent_at(share), RATE_BPS, 3_000) == pytest.approx(share - 1)
+
+
+def test_windows_without_a_backlog_do_not_count() -> None:
+    backlog = np.where(TIMES < 1.0, 20_000.0, 0.0)
+    sent = np.where(TIMES < 1.0, sent_at(1.0), sent_at(1.0)[100])
+    assert _deviation(TIMES, backlog, sent, RATE_BPS, 3_000) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_backlog_that_comes_and_goes_says_nothing() -> None:
+    backlog = np.where((TIMES * 100).round() % 5 == 0, 0.0, 20_000.0)
+    assert _deviation(TIMES, backlog, sent_at(0.5), RATE_BPS, 3_000) is None
+
+
+def test_a_backlog_that_may_have_gone_between_two_samples_says_nothing() -> None:
+    backlog = np.full_like(TIMES, 9_000.0)  # 10 kB leave until the next sample
+    assert _deviation(TIMES, backlog, sent_at(0.8), RATE_BPS, 3_000) is None
+
+
+def test_late_wake_ups() -> None:
+    fine, late = (Lateness(count=100, p50_ns=50_000, p99_ns=p99, max_ns=10**7) for p99 in (400_000, 6_000_000))
+    assert check_lateness(fine)[0].ok and not check_lateness(late)[0].ok
+    assert check_lateness(None) == []
+    assert "p99 6.00" in check_lateness(late)[0].message
+
+
+@pytest.mark.parametrize("late", ["request_lateness_p99_us", "token_lateness_p99_us"])
+def test_a_generator_that_is_late_makes_a_run_invalid(late: str) -> None:
+    counters = {"requests_begun": 10.0, "request_lateness_p99_us": 900.0, "token_lateness_p99_us": 1100.0}
+    [fine], [bad] = check_request_lateness(counters), check_request_lateness(counters | {late: 5_100.0})
+    assert fine.ok and not bad.ok
+    assert "5.10 ms late" in bad.message
+    assert check_request_lateness({}) == [], "there were no requests"
+
+
+def test_packets_that_nobody_counted() -> None:
+    before, after = SoftnetCounts(dropped=5, squeezed=1), SoftnetCounts(dropped=6, squeezed=4)
+    assert check_backlogs(before, before)[0].ok and not check_backlogs(before, after)[0].ok
+
+
+@pytest.mark.process
+def test_the_canary_answers_and_begins_anew() -> None:
+    with Canary() as canary:
+        counts: list[int] = []
+
+        def woken_three_times() -> bool:
+            if found := canary.read():
+                assert 0 <= found.p50_ns <= found.p99_ns <= found.max_ns
+                counts.append(found.count)
+            return sum(counts) >= 3
+
+        until(woken_three_times, "three wake-ups")
+        again = canary.read()
+        assert again is None or again.count < sum(counts) + 3
+
+
+def fault(**values: object) -> Fault:
+    texts = {key: Duration.parse(str(values[key])) for key in ("at", "until", "period") if key in values}
+    return Fault(**(values | texts))  # type: ignore[arg-type]
+
+
+def test_a_flap_is_down_for_half_of_each_period() -> None:
+    flap = fault(at="1s", until="3s", period="1s", kind="link-flap", target="a:b")
+    acts = sorted((act.at_ns / 1e9, act.undo) for act in plan_acts([lab_fault(flap)]))
+    assert acts == [(1.0, False), (1.5, True), (2.0, False), (2.5, True)]
+
+
+def test_without_an_end_it_lasts() -> None:
+    lasting = lab_fault(fault(at="1s", kind="link-down", target="a:b"))
+    assert [act.undo for act in plan_acts([lasting])] == [False]
+
+
+def test_the_words_of_a_file_as_a_change() -> None:
+    assert link_change({"rate": "50%", "both": True}).rate_share == 0.5
+    assert link_change({"rate": "100G"}).rate == Rate.parse("100G")
+    change = link_change({"delay": "500ns", "loss": "1%", "silent": True, "loss_every": 10})
+    assert (change.delay, change.loss, change.silent, change.loss_every) == (Duration.parse("500ns"), 0.01, True, 10)
+
+
+def test_the_last_up_of_a_flap_is_not_late() -> None:
+    flap = fault(at="1s", until="2200ms", period="1s", kind="link-flap", target="a:b")
+    assert max(act.at_ns for act in plan_acts([lab_fault(flap)])) == 2_200_000_000
+
+
+def test_ports_have_the_mtu_of_their_number_in_the_lab_whatever_network_is_seen() -> None:
+    """The numbers of a network's ports begin after those of the back end, and those of a carried one are among its."""
+    lab = load_topology_text(
+        "name: conv\nfabric: {design: single-switch, hosts: 2, gpus: 1, mtu: 5000}\nqos: {preset: dcqcn}\n"
+        "networks:\n  frontend: {overlay: evpn, mtu: 4000, qos: {preset: dcqcn}}\n"
+        "  storage: {on: frontend, mtu: 3000}\n",
+        file="conv.yml",
+    )
+    plan = plan_lab(lab, k=1000).of_network("storage")
+    mtus = mtus_of(SimpleNamespace(lab=SimpleNamespace(plan=plan)))  # type: ignore[arg-type]
+    wanted = {f"{port.node}:{port.name}": port.mtu_bytes for port in plan.ports}
+    assert mtus == {plan.port_numbers[place]: mtu_bytes for place, mtu_bytes in wanted.items()}
+    assert {3000, 4000} == set(mtus.values()) and min(mtus) > 4
+
+
+def run_with(metrics: dict[str, float | None], *, sizes: Sequence[int] = (), goodput_bps: float = 1e6) -> RunResult:
+    end = FlowEnd(node="h1", interface="rail1", address="")
+    channel = Channel(
+        source_rank=0, destination_rank=1, source=end, destination=end, rail=1, source_port=None, destination_port=None,
+        sent_bytes=sum(sizes), received_bytes=sum(sizes), seconds=1.0, busy_s=1.0, ideal_bps=8e6,
+        goodput_bps=goodput_bps, retransmits=0, packets=None,
+    )  # fmt: skip
+    count = len(sizes)
+    transfers = Transfers(
+        number=list(range(count)), source=[0] * count, destination=[1] * count, size_bytes=list(sizes),
+        channel=[0] * count, start_s=[0.0] * count, end_s=[1.0] * count, ideal_s=[1.0] * count,
+    )  # fmt: skip
+    return RunResult(
+        index=1, seed=1, started="", elapsed_s=1.0, metrics=metrics, checks=[], transfers=transfers, channels=[channel]
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "ok"),
+    [
+        ("tail_fct_ratio", 1.2, True),
+        ("tail_fct_ratio", 0.9999, True),
+        ("tail_fct_ratio", 0.99, False),
+        ("jct_ratio[tenant=red]", 0.10, False),
+        ("busbw_share", 1.71, False),
+        ("busbw_share", 1.004, True),
+        ("victim_share", 1.02, False),
+        ("retransmits", 0.0, True),
+        ("queue_p50", 1e6, True),
+        ("rdma_latency_ratio", 0.93, True),  # idle ports do not store and forward
+    ],
+)
+def test_no_figure_is_better_than_its_ideal(metric: str, value: float, *, ok: bool) -> None:
+    [check] = check_ideals(run_with({metric: value, "drops": None}))
+    assert check.ok is ok and check.name == "ideal"
+    if not ok:
+        assert f"{metric} is {value:.4g} where 1 is ideal" in check.message and "limit 0.5%" in check.message
+
+
+def test_a_port_may_be_ahead_of_its_rate_by_its_shapers_window_and_a_frame() -> None:
+    """9 kB of each transfer: 0.9 % of a MB and a quarter of 36 kB, of what is measured alone and together."""
+    assert check_ideals(run_with({"jct_ratio": 0.99}, sizes=[1_000_000]), ahead=9_000)[0].ok
+    assert not check_ideals(run_with({"jct_ratio": 0.98}, sizes=[1_000_000]), ahead=9_000)[0].ok
+    assert check_ideals(run_with({"jct_ratio": 0.82}, sizes=[36_000] * 3), ahead=9_000)[0].ok
+    assert check_ideals(run_with({}, sizes=[4_000], goodput_bps=8e8), ahead=9_000)[0].ok, "a frame passes at once"
+    [check] = check_ideals(run_with({}, sizes=[1_000_000], goodput_bps=8.2e6), ahead=9_000)
+    assert not check.ok and "goodput of h1:rail1 to h1:rail1 is 0.0082 Gbit/s of 0.008, 2.4%" in check.message
+    fabric = "{design: rail-optimized, hosts: 2, gpus: 1, spines: 1, nic: {rate: 400G}}"
+    lab = load_topology_text(f"name: x\nscale: {{time: 1000}}\nfabric: {fabric}", file="x.yml")
+    assert ahead_bytes(plan_lab(lab, k=1000)) == pytest.approx(400e6 / 8 * 500e-6 + lab.links[0].mtu_bytes + 14)
