@@ -17,7 +17,8 @@ from testbed.api import Lab
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner
+from testbed.run.emulated.measured import Measured
+from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
@@ -44,11 +45,11 @@ def nics(lab: RunningLab) -> list[PortPlan]:
     return [host.nics[0] for host in lab.plan.hosts]
 
 
-def traffic_s(result: ExecutionResult) -> float:
+def traffic_s(result: Measured) -> float:
     return max(end for end in result.transfers.end_s if end is not None)
 
 
-def rounds(lab: RunningLab, kind: TransportKind, workload: Workload) -> tuple[list[float], ExecutionResult]:
+def rounds(lab: RunningLab, kind: TransportKind, workload: Workload) -> tuple[list[float], Measured]:
     """How long each round took beyond its traffic, after a first that starts the workers; and the last's result."""
     beyond = []
     with WorkloadRunner(lab, Transport(kind=kind)) as runner:

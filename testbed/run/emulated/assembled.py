@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.record import PointResult, PredictedMetric, RunResult
-from testbed.record.samples import Channel, CollectiveResult, InferenceRequests, RunEvent, Transfers
-from testbed.run.emulated.measured import TenantMeasured
+from testbed.record.samples import InferenceRequests, Transfers
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.measures import RunData, compute_metrics
 from testbed.run.emulated.network_loads import network_loads
-from testbed.run.emulated.observation import Observation
-from testbed.run.emulated.requests import RequestsMeasured
 from testbed.run.emulated.scale_up_loads import scale_up_loads
 from testbed.run.emulated.selected_metrics import network_metrics, tenant_metrics
 from testbed.run.ideals.point_ideals import PointIdeals, summarise
@@ -20,40 +18,12 @@ from testbed.run.ideals.predictions import Carried, predict_point
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.findings import probe_findings
-from testbed.run.probes.ledger import ProbeReport
 from testbed.run.sweep.as_run import lab_summary, transport_as_run, workload_as_run
 from testbed.run.transports.registry import transport_on
 from testbed.workload.steps import Transfer, fabric_bytes
 
 if TYPE_CHECKING:
     from testbed.run.sweep.points import Point
-
-
-@dataclass(slots=True)
-class MeasuredTraffic:
-    """This is what the traffic of one run left behind, whatever moved it. Without any, nothing was measured."""
-
-    transfers: Transfers = field(default_factory=Transfers)
-    channels: list[Channel] = field(default_factory=list)
-    collectives: list[CollectiveResult] = field(default_factory=list)
-    events: list[RunEvent] = field(default_factory=list)
-    observation: Observation = field(default_factory=Observation)
-    counters: dict[str, float] = field(default_factory=dict)
-    probes: ProbeReport | None = None
-    window_s: float = 0.05
-    requests: RequestsMeasured | None = None
-    computed_s: tuple[float, float] | None = None
-    inside_s: tuple[float, float] | None = None
-    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
-    storage: Sequence[object] = ()
-    scale_up: Sequence[Mapping[str, Any]] = ()
-    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
-    tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
-
-    @property
-    def anything(self) -> bool:
-        requests = self.requests and self.requests.table.number
-        return bool(self.channels or self.transfers.number or self.inside_s or requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +38,7 @@ class RunIdentity:
 def assemble_run(
     identity: RunIdentity,
     traffic: RunTraffic,
-    measured: MeasuredTraffic,
+    measured: Measured,
     lab: LiveLab,
     whole: LiveLab,
     ideals: PointIdeals,
@@ -83,26 +53,16 @@ def assemble_run(
     domains = scale_up_loads(whole, observation.scale_up, measured.scale_up)
     probed = probe_findings(measured.probes, measured.events, observation.elapsed_s)
     run = RunData(
-        transfers=measured.transfers,
-        channels=measured.channels,
-        collectives=measured.collectives,
+        measured=measured,
         ports=ports,
-        events=measured.events,
-        observation=observation,
         nic_bps=ideals.nic_bps,
-        window_s=measured.window_s,
-        probes=measured.probes,
         pattern_ideal_s=None if moved is None else ideals.pattern_ideal_s(moved),
         roofline_s=None if moved is None else ideals.roofline_s(moved),
         fabric_bytes=fabric_bytes((moved or traffic).workload),
-        requests=measured.requests,
-        computed_s=measured.computed_s,
-        inside_s=measured.inside_s,
-        storage=measured.storage,
         scale_up=domains,
     )
     networks = network_loads(whole, observation, measured.channels)
-    metrics = compute_metrics(run) | tenant_metrics(run, traffic, ideals, measured.tenants) | network_metrics(networks)
+    metrics = compute_metrics(run) | tenant_metrics(measured, traffic, ideals) | network_metrics(networks)
     return RunResult(
         index=identity.index,
         seed=traffic.seed,
@@ -112,8 +72,8 @@ def assemble_run(
         checks=[],
         complete=identity.complete,
         transfers=measured.transfers,
-        channels=measured.channels,
-        collectives=measured.collectives,
+        channels=list(measured.channels),
+        collectives=list(measured.collectives),
         ports=ports,
         networks=networks,
         scale_up=domains,

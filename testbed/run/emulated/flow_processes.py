@@ -13,14 +13,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from testbed.base.errors import ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import Duration
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.record.samples import Channel
 from testbed.run.placed.lab import LiveLab
 
 WARM_UP_S = 1
@@ -61,19 +60,6 @@ class FlowWatch:
     around: Callable[[], AbstractContextManager[None]]
     on_listening: Callable[[int, int], None]
     on_elapsed: Callable[[float, float], None]
-
-
-@dataclass(slots=True)
-class TimedResult:
-    """This is what the flows of one run measured; it is filled whatever happens to them."""
-
-    channels: list[Channel] = field(default_factory=list)
-    starts_s: list[float] | None = None
-    """When each flow began, where they are to run together; None where they run one after the other."""
-    interrupted: bool = False
-    window_s: float = SAMPLE_S
-    polling_s: float = 0.0
-    """The CPU time of programs that look for work without a pause, and give way to all others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

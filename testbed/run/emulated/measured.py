@@ -1,423 +1,87 @@
-"""Puts together what the workers of a run report: transfers, channels and collectives as records keep them."""
+"""What one run left behind: the one class for it, on either backend, whatever moved its traffic."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import takewhile
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.plan.operations import PortPlan
-from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, Transfers
-from testbed.run.emulated.flow_rates import union_s
-from testbed.run.emulated.inside_flows import inside_flows, payload_bps
-from testbed.run.emulated.requests import RequestsMeasured, measure_requests
-from testbed.run.emulated.storage import computed_s, storage_samples
-from testbed.run.placed.placed_workload import PlacedWorkload, datatype_of
-from testbed.run.placed.placement import flow_end
-from testbed.run.placed.scale_up import ScaleUpDomains
-from testbed.workload.collectives.operation import Kind
-from testbed.workload.metrics.collectives import algbw, busbw
-from testbed.workload.oracles.roofline import LinkLoad
-from testbed.workload.oracles.serialisation import Framing
-from testbed.workload.steps import Collective, Transfer
-from testbed.workload.tenants import part_of_ranks
+from testbed.record.samples import Channel, CollectiveResult, RunEvent, Transfers
+from testbed.run.emulated.observation import Observation
+from testbed.run.machine.cpu import SoftnetCounts
 
-SUMS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE})
-_NS = 1e9
+if TYPE_CHECKING:
+    from testbed.base.errors import TestbedError
+    from testbed.run.emulated.requests import RequestsMeasured
+    from testbed.run.faults.outcome import FaultOutcome
+    from testbed.run.faults.timeline import FaultTimeline
+    from testbed.run.machine.canary import Lateness
+    from testbed.run.probes.ledger import ProbeReport
+    from testbed.run.trust.evidence import PortReading
+
+Span = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ideals:
-    """This is what an idle fabric would do. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes from
-    NIC to NIC, in s, and `goodput_bps(a, b)` what a flow alone gets.
-    """
-
-    framing: Callable[[PortPlan], Framing]
-    goodput_bps: Callable[[PortPlan, PortPlan], float]
-    one_way_s: Callable[[PortPlan, PortPlan, int], float]
-
-
-_OF_ONE_NIC = frozenset({"qp_state_bytes", "token_lateness_p99_us", "token_lateness_max_us"})
-"""Counters of which the largest of all hosts counts, not the sum."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TenantMeasured:
-    """This is what a run measured of one tenant of its workload, beside transfers, channels and collectives."""
-
-    requests: RequestsMeasured | None = None
-    computed_s: tuple[float, float] | None = None
-    inside_s: tuple[float, float] | None = None
-    storage: Sequence[object] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Measured:
-    """This is what a run measured, of all hosts.
+    """What one run, or one tenant's part of it, has left behind; filled while it goes on. Times are s from its begin.
 
-    `counters` are sums over the hosts of what belongs to no single channel, and what a NIC has, of the one that has the
-    most (`qp_state_bytes`); `steps_left` says how many steps each host
-    had not ended.
+    Of a run that ended early there is what there is, and what was not there to be measured is empty or None.
     """
 
-    transfers: Transfers
-    channels: list[Channel]
-    collectives: list[CollectiveResult]
-    counters: dict[str, float]
-    steps_left: dict[str, int]
+    transfers: Transfers = field(default_factory=Transfers)
+    channels: Sequence[Channel] = ()
+    collectives: Sequence[CollectiveResult] = ()
+    counters: dict[str, float] = field(default_factory=dict)
+    """Sums over the hosts of what belongs to no single channel; of what a NIC has (`qp_state_bytes`) and of how late a
+    worker's timer was noticed (`latest_timer_us`), the largest."""
+    steps_left: Mapping[str, int] = field(default_factory=dict)
+    """How many steps each host had not ended."""
     requests: RequestsMeasured | None = None
-    """None where the workload has none."""
-    computed_s: tuple[float, float] | None = None
-    """When the first computing began, and the last ended; None where nothing computes."""
-    inside_s: tuple[float, float] | None = None
-    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
+    computed_s: Span | None = None
+    """When the first computing began, and the last ended."""
+    inside_s: Span | None = None
+    """When the first transfer over scale-up links began, and the last arrived."""
     storage: Sequence[object] = ()
     """Samples for metrics of storage; without any where steps are left."""
     scale_up: Sequence[Mapping[str, Any]] = ()
     """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
-    tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
-    """Those of the workload that can be told apart, by name."""
+    tenants: Mapping[str, Measured] = field(default_factory=dict)
+    """What only one tenant of the workload has of `requests`, `computed_s`, `inside_s` and `storage`, by name."""
 
+    events: list[RunEvent] = field(default_factory=list)
+    observation: Observation = field(default_factory=Observation)
+    probes: ProbeReport | None = None
+    window_s: float = 0.05
+    """Of the curve that faults are judged by."""
+    begin_monotonic_ns: int = 0
+    """CLOCK_MONOTONIC at the begin of the workload; 0 where it never began."""
+    elapsed_s: float = 0.0
+    """The time from the begin of the workload until all was done, or the run was ended."""
+    interrupted: bool = False
+    failure: TestbedError | None = None
 
-def put_together(
-    placement: PlacedWorkload, reports: Mapping[str, Mapping[str, Any]], checked: Sequence[int], ideals: Ideals
-) -> Measured:
-    """Puts the reports of all hosts together. Whatever a host did not report counts as not measured."""
-    started: dict[int, int] = {}
-    arrived: dict[int, int] = {}
-    wrong: dict[int, dict[int, int]] = defaultdict(dict)
-    ends: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    samples: dict[int, Mapping[str, Any]] = {}
-    counters: defaultdict[str, float] = defaultdict(float)
-    for report in reports.values():
-        started |= dict(zip(*report["started"], strict=True))
-        arrived |= dict(zip(*report["arrived"], strict=True))
-        for position, rank, count in report["wrong"]:
-            wrong[checked[position]][rank] = count
-        for end in report["channels"]:
-            ends[end["channel"]].append(end)
-        samples |= {int(channel): columns for channel, columns in report["samples"].items()}
-        for name, value in report["counters"].items():
-            counters[name] = max(counters[name], value) if name in _OF_ONE_NIC else counters[name] + value
-        counters["latest_timer_us"] = max(counters["latest_timer_us"], report["latest_timer_ns"] / 1e3)
-    moved = {number: size for some in ends.values() for end in some for number, size in zip(*end["moved"], strict=True)}
-    inside = inside_flows(placement, started, arrived)
-    transfers = _transfers(placement, started, arrived, moved, ideals) if inside is None else inside[0]
-    requests = measure_requests(placement, reports)
-    if requests is not None:
-        counters |= requests.counters
-    steps_left = {host: report["steps_left"] for host, report in reports.items()}
-    return Measured(
-        transfers=transfers,
-        channels=_channels(placement, transfers, ends, samples, ideals) if inside is None else inside[1],
-        collectives=_collectives(placement, started, arrived, wrong, ideals),
-        counters=dict(counters),
-        steps_left=steps_left,
-        requests=requests,
-        computed_s=computed_s(placement, started),
-        inside_s=_inside_s(placement, (step.number for step in placement.workload.transfers), started, arrived),
-        storage=() if any(steps_left.values()) else tuple(storage_samples(placement, started)),
-        scale_up=[report["scale_up"] for report in reports.values() if report.get("scale_up") is not None],
-        tenants={
-            name: _of_tenant(placement, started, arrived, ranks, requests, complete=not any(steps_left.values()))
-            for name, ranks in placement.workload.tenants_apart.items()
-        },
-    )
+    ports: PortReading | None = None
+    faults: FaultOutcome | None = None
+    flow_starts_s: list[float] | None = None
+    """When each flow of programs began, where they are to run together; None where they run one after the other."""
+    lateness: Lateness | None = None
+    softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
+    unresolved: Sequence[str] | None = None
+    """The neighbours that did not answer before the traffic, and whose they are; None where there is no real lab."""
+    polling_s: float = 0.0
+    """CPU time of programs that look for work without a pause, and give way to all others."""
 
+    @property
+    def complete(self) -> bool:
+        return self.failure is None and not self.interrupted
 
-def _of_tenant(
-    placement: PlacedWorkload,
-    started: Mapping[int, int],
-    arrived: Mapping[int, int],
-    ranks: frozenset[int],
-    requests: RequestsMeasured | None,
-    *,
-    complete: bool,
-) -> TenantMeasured:
-    part = part_of_ranks(placement.workload, ranks)
-    alone = replace(placement, workload=part.workload)
-    own = {place: started[number] for place, number in enumerate(part.steps) if number in started}
-    moves = [part.steps[step.number] for step in part.workload.transfers]
-    return TenantMeasured(
-        requests=None if requests is None else requests.of_clients(ranks),
-        computed_s=computed_s(alone, own),
-        inside_s=_inside_s(placement, moves, started, arrived),
-        storage=tuple(storage_samples(alone, own)) if complete else (),
-    )
+    @property
+    def anything(self) -> bool:
+        """Whether there is something to record."""
+        requests = self.requests and self.requests.table.number
+        return bool(self.channels or self.transfers.number or self.inside_s or requests)
 
-
-def settle_digests(reports: Mapping[str, dict[str, Any]]) -> dict[str, list[tuple[int, int]]]:
-    """Counts the arrays that are right without looking at them: where all ranks should have the same array and one of
-    them was checked, those with the same digest are right too.
-
-    It adds to the reports' `wrong`, and returns what must still be counted: (collective, rank) by host.
-    """
-    counted = {(index, rank): wrong for report in reports.values() for index, rank, wrong in report["wrong"]}
-    right = {
-        (index, digest)
-        for report in reports.values()
-        for index, rank, digest in report["digests"]
-        if counted.get((index, rank)) == 0
-    }
-    questions: dict[str, list[tuple[int, int]]] = {}
-    for host, report in reports.items():
-        for index, rank, digest in report["digests"]:
-            if (index, rank) in counted:
-                continue
-            if (index, digest) in right:
-                report["wrong"].append([index, rank, 0])
-            else:
-                questions.setdefault(host, []).append((index, rank))
-    return questions
-
-
-def _transfers(
-    placement: PlacedWorkload,
-    started: dict[int, int],
-    arrived: dict[int, int],
-    moved: Mapping[int, int],
-    ideals: Ideals,
-) -> Transfers:
-    ranks, of_step = placement.ranks, placement.channels.of_step
-    steps = [step for step in placement.workload.steps if isinstance(step, Transfer) and step.number in of_step]
-    sizes = [moved.get(step.number, step.size_bytes) for step in steps]
-    return Transfers(
-        number=[step.number for step in steps],
-        source=[step.source for step in steps],
-        destination=[step.destination for step in steps],
-        size_bytes=sizes,
-        channel=[of_step[step.number] for step in steps],
-        start_s=[_seconds(started.get(step.number)) for step in steps],
-        end_s=[_seconds(arrived.get(step.number)) for step in steps],
-        ideal_s=[
-            ideals.one_way_s(ranks[step.source], ranks[step.destination], size)
-            for step, size in zip(steps, sizes, strict=True)
-        ],
-    )
-
-
-def _inside_s(
-    placement: PlacedWorkload, transfers: Iterable[int], started: Mapping[int, int], arrived: Mapping[int, int]
-) -> tuple[float, float] | None:
-    """Return when the first of these transfers that took no channel began, and the last of those arrived."""
-    inside = [number for number in transfers if number not in placement.channels.of_step and number in arrived]
-    starts = [started[number] for number in inside if number in started]
-    return (min(starts) / _NS, max(arrived[number] for number in inside) / _NS) if starts else None
-
-
-def _seconds(ns: int | None) -> float | None:
-    return None if ns is None else ns / _NS
-
-
-def _channels(
-    placement: PlacedWorkload,
-    transfers: Transfers,
-    ends: Mapping[int, Sequence[Mapping[str, Any]]],
-    samples: Mapping[int, Mapping[str, Any]],
-    ideals: Ideals,
-) -> list[Channel]:
-    spans: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-    received: defaultdict[int, int] = defaultdict(int)
-    for channel, size, start_s, end_s in zip(
-        transfers.channel, transfers.size_bytes, transfers.start_s, transfers.end_s, strict=True
-    ):
-        if start_s is not None and end_s is not None:
-            spans[channel].append((start_s, end_s))
-            received[channel] += size
-    found = []
-    for plan in placement.channels.channels:
-        a, b = placement.ranks[plan.source], placement.ranks[plan.destination]
-        reported = ends.get(plan.index, ())
-        mine = spans[plan.index]
-        busy_s = union_s(mine)
-        found.append(
-            Channel(
-                source_rank=plan.source,
-                destination_rank=plan.destination,
-                source=flow_end(a),
-                destination=flow_end(b),
-                rail=a.rail,
-                source_port=plan.source_port or None,
-                destination_port=plan.destination_port or None,
-                sent_bytes=_only(reported, "sent_bytes") or 0,
-                received_bytes=received[plan.index],
-                seconds=max(end for _, end in mine) - min(start for start, _ in mine) if mine else 0.0,
-                busy_s=busy_s,
-                ideal_bps=ideals.goodput_bps(a, b),
-                goodput_bps=received[plan.index] * 8 / busy_s if busy_s > 0 else 0.0,
-                retransmits=_only(reported, "retransmits") or 0,
-                packets=_only(reported, "packets"),
-                min_rtt_us=_only(reported, "min_rtt_us"),
-                samples=_samples(samples.get(plan.index)),
-                counters=_sum(end["counters"] for end in reported),
-            )
-        )
-    return found
-
-
-def _only(reported: Iterable[Mapping[str, Any]], name: str) -> Any:
-    return next((end[name] for end in reported if end[name] is not None), None)
-
-
-def _sum(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Adds the counters of both ends. What an end counts of the other's packets has a name of its own, or adds up."""
-    total: Counter[str] = Counter()
-    for counters in counted:
-        total.update(counters)
-    return dict(total)
-
-
-def _samples(columns: Mapping[str, Any] | None) -> ChannelSamples:
-    if columns is None:
-        return ChannelSamples()
-    return ChannelSamples(
-        at_s=[ns / _NS for ns in columns["at_ns"]],
-        acked_bytes=columns["acked_bytes"],
-        cwnd_bytes=columns["cwnd_bytes"],
-        rtt_us=columns["rtt_us"],
-        retransmits=columns["retransmits"],
-    )
-
-
-# --- collectives -----------------------------------------------------------------------------------------
-
-
-def _collectives(
-    placement: PlacedWorkload,
-    started: Mapping[int, int],
-    arrived: Mapping[int, int],
-    wrong: Mapping[int, Mapping[int, int]],
-    ideals: Ideals,
-) -> list[CollectiveResult]:
-    """The collectives of which every transfer has ended."""
-    begun, ended = sorted(started.items()), sorted(arrived.items())
-    begun_numbers, ended_numbers = [number for number, _ in begun], [number for number, _ in ended]
-    found = []
-    for index, collective in enumerate(placement.workload.collectives):
-        span = collective.steps
-        starts = [ns for _, ns in begun[bisect_left(begun_numbers, span.start) : bisect_left(begun_numbers, span.stop)]]
-        ends = [ns for _, ns in ended[bisect_left(ended_numbers, span.start) : bisect_left(ended_numbers, span.stop)]]
-        transfers = [step for number in span if isinstance(step := placement.workload.steps[number], Transfer)]
-        if not transfers or len(ends) < len(transfers) or not starts:
-            continue
-        checks = wrong.get(index, {})
-        found.append(
-            _result(
-                placement,
-                collective,
-                ideals,
-                _Course(
-                    start_ns=min(starts),
-                    end_ns=max(ends),
-                    wrong=sum(checks.values()) if set(checks) == set(collective.ranks) else None,
-                    label=_shared_label(transfers[0].label, transfers[-1].label),
-                    transfers=transfers,
-                ),
-            )
-        )
-    return found
-
-
-def _shared_label(first: str, last: str) -> str:
-    """The words that the labels of a collective's transfers begin with: `all_reduce[0].group1`."""
-    words = takewhile(lambda pair: pair[0] == pair[1], zip(first.split("."), last.split("."), strict=False))
-    return ".".join(word for word, _ in words)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Course:
-    """This tells how one collective went."""
-
-    start_ns: int
-    end_ns: int
-    wrong: int | None
-    label: str
-    transfers: Sequence[Transfer]
-
-
-def _result(placement: PlacedWorkload, collective: Collective, ideals: Ideals, course: _Course) -> CollectiveResult:
-    ranks = len(collective.ranks)
-    seconds = (course.end_ns - course.start_ns) / _NS
-    datatype = datatype_of(collective)
-    line_bps, ideal_bps = _bounds_bps(placement, collective, course.transfers, ideals)
-    return CollectiveResult(
-        kind=collective.kind,
-        algorithm=collective.algorithm,
-        ranks=ranks,
-        size_bytes=collective.size_bytes,
-        elements=collective.size_bytes // datatype.size_bytes,
-        datatype=datatype.value,
-        redop="sum" if collective.kind in SUMS else "none",
-        root=collective.root,
-        start_s=course.start_ns / _NS,
-        seconds=seconds,
-        algbw_bps=8 * (algbw(collective.size_bytes, seconds) or 0.0),
-        busbw_bps=8 * (busbw(collective.kind, ranks, collective.size_bytes, seconds) or 0.0),
-        ideal_busbw_bps=ideal_bps,
-        wrong=course.wrong,
-        label=course.label,
-        line_bps=line_bps,
-    )
-
-
-def _bounds_bps(
-    placement: PlacedWorkload, collective: Collective, transfers: Sequence[Transfer], ideals: Ideals
-) -> tuple[float, float]:
-    """Return the line rate that a collective's bus bandwidth is a share of, and the payload that it carries at best.
-
-    It is that of the slowest NIC, or of a GPU's links where all of it stays inside its domain. Where a part of it stays
-    inside, or a switch adds up, bus bandwidth can be more: as much as keeps the busiest of all NICs and links busy.
-    """
-    ranks, links = placement.ranks, placement.domains.links
-    nics = [ranks[rank] for rank in collective.ranks]
-    inside = {step.number for step in transfers if step.number not in placement.channels.of_step}
-    pairs = {(step.source, step.destination) for step in transfers if step.number not in inside}
-    line_bps, ideal_bps = float(min(nic.nic_bps for nic in nics)), _bound_bps(ranks, nics, pairs, ideals)
-    if not inside or not links.rate_bps:
-        return line_bps, ideal_bps
-    inside_bps = _inside_bound_bps(placement.domains, nics)
-    if not pairs:
-        line_bps, ideal_bps = links.rate_bps, inside_bps
-    framing = ideals.framing(nics[0])
-    unframed = LinkLoad(
-        rate_bps=lambda rank: ranks[rank].nic_bps,
-        scale_up_bps=links.rate_bps,
-        in_switch_bps=links.in_switch_bps or links.rate_bps,
-    )
-    framed = LinkLoad(
-        rate_bps=lambda rank: ranks[rank].nic_bps,
-        scale_up_bps=inside_bps,
-        in_switch_bps=(links.in_switch_bps or links.rate_bps) * inside_bps / links.rate_bps,
-        wire_bytes=framing.wire_bytes,
-    )
-    for step in transfers:
-        for load in (unframed, framed):
-            load.add(replace(step, scale_up=step.number in inside))
-    best_bps, best_payload_bps = (
-        8 * (busbw(collective.kind, len(nics), collective.size_bytes, load.busiest_s) or 0.0)
-        for load in (unframed, framed)
-    )
-    return max(line_bps, best_bps), max(ideal_bps, best_payload_bps)
-
-
-def _inside_bound_bps(domains: ScaleUpDomains, nics: Sequence[PortPlan]) -> float:
-    """Return the payload that the links of a GPU carry, each way: all that they could where transfers take time."""
-    rate_bps = domains.links.rate_bps
-    if domains.packets is None:
-        return rate_bps
-    return min(payload_bps(domains.packets, nic, rate_bps) for nic in nics)
-
-
-def _bound_bps(
-    ranks: Sequence[PortPlan], nics: Sequence[PortPlan], pairs: Iterable[tuple[int, int]], ideals: Ideals
-) -> float:
-    """Return the payload that the slowest NIC of a collective sends: of what is in a tenant, to its best peer."""
-    best: dict[int, float] = {}
-    for source, destination in pairs:
-        if ranks[source].tenant:
-            found = ideals.goodput_bps(ranks[source], ranks[destination])
-            best[source] = max(found, best.get(source, 0.0))
-    return min([nic.nic_bps * ideals.framing(nic).efficiency for nic in nics] + list(best.values()))
+    def keep_faults(self, timeline: FaultTimeline) -> None:
+        """Keep what a timeline that has been left did and saw."""
+        self.events, self.faults = timeline.events(), timeline.outcome()

@@ -12,13 +12,11 @@ from statistics import harmonic_mean
 
 import numpy as np
 
-from testbed.record.samples import Channel, CollectiveResult, PortLoad, RunEvent, ScaleUpLoad, Transfers
+from testbed.record.samples import Channel, PortLoad, RunEvent, ScaleUpLoad
 from testbed.run.emulated.flow_rates import first_done_after, goodput_curve, rates_together
-from testbed.run.emulated.observation import Observation
-from testbed.run.emulated.requests import RequestsMeasured
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.scale_up_loads import carried_samples
 from testbed.run.faults.registry import FAULTS
-from testbed.run.probes.ledger import ProbeReport
 from testbed.workload.metrics import RunSamples, measure_metrics
 from testbed.workload.metrics.run_samples import (
     CheckedElements,
@@ -57,17 +55,13 @@ DISTURBING = frozenset(FAULTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """This is what one run measured.
+    """This is what one run measured, beside what follows from it and from the lab.
 
     `pattern_ideal_s` and `roofline_s` are what it would take at best; None: not known.
     """
 
-    transfers: Transfers
-    channels: Sequence[Channel]
-    collectives: Sequence[CollectiveResult]
-    ports: Sequence[PortLoad]
-    events: Sequence[RunEvent]
-    observation: Observation
+    measured: Measured
+    ports: Sequence[PortLoad] = ()
     nic_bps: float
     """Lab rate of a rank's NIC."""
     pattern_ideal_s: float | None = None
@@ -75,16 +69,6 @@ class RunData:
     roofline_s: float | None = None
     fabric_bytes: int = 0
     """Payload that enters the fabric."""
-    window_s: float = 0.05
-    """Of the curve that faults are judged by."""
-    probes: ProbeReport | None = None
-    requests: RequestsMeasured | None = None
-    computed_s: tuple[float, float] | None = None
-    """When the first computing began, and the last ended; None where nothing computes."""
-    inside_s: tuple[float, float] | None = None
-    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
-    storage: Sequence[object] = ()
-    """Samples for metrics of storage."""
     scale_up: Sequence[ScaleUpLoad] = ()
 
 
@@ -103,22 +87,24 @@ def samples_of(run: RunData) -> RunSamples:
         *_of_queues(run),
         *_of_faults(run),
         *_of_machine(run),
-        *run.storage,
+        *run.measured.storage,
         *carried_samples(run.scale_up),
         *_of_requests(run),
     )
 
 
 def _of_requests(run: RunData) -> Iterator[object]:
-    if run.requests is None:
+    if run.measured.requests is None:
         return
-    yield from run.requests.samples()
-    if not run.channels and run.requests.retransmits is not None:  # with channels, theirs are what the metric is about
-        yield Retransmissions(packets=[run.requests.retransmits])
+    yield from run.measured.requests.samples()
+    if (
+        not run.measured.channels and run.measured.requests.retransmits is not None
+    ):  # with channels, theirs are what the metric is about
+        yield Retransmissions(packets=[run.measured.requests.retransmits])
 
 
 def _of_machine(run: RunData) -> Iterator[object]:
-    cpu = run.observation.cpu
+    cpu = run.measured.observation.cpu
     if cpu is not None:
         yield CpuShares(busy=cpu.busy, steal=cpu.steal)
 
@@ -129,19 +115,19 @@ def first_fault_s(events: Sequence[RunEvent]) -> float | None:
 
 
 def _of_transfers(run: RunData) -> Iterator[object]:
-    table = run.transfers
+    table = run.measured.transfers
     ended = [
         (start, end, ideal)
         for start, end, ideal in zip(table.start_s, table.end_s, table.ideal_s, strict=True)
         if start is not None and end is not None
     ]
-    if not ended and run.inside_s is None:
+    if not ended and run.measured.inside_s is None:
         return
     if ended:
         yield FlowTimes(fct_s=[end - start for start, end, _ in ended], standalone_s=[ideal for _, _, ideal in ended])
     if len(ended) == len(table.start_s):  # a run that was cut short says nothing about how long it takes
         starts, ends = [start for start, _, _ in ended], [end for _, end, _ in ended]
-        for span in (run.inside_s, run.computed_s):
+        for span in (run.measured.inside_s, run.measured.computed_s):
             if span is not None:
                 starts.append(span[0])
                 ends.append(span[1])
@@ -153,7 +139,7 @@ def _of_transfers(run: RunData) -> Iterator[object]:
 
 
 def _of_channels(run: RunData) -> Iterator[object]:
-    channels = run.channels
+    channels = run.measured.channels
     alone = [channel.latency for channel in channels if channel.latency]
     if not alone:
         yield FabricBytes(payload_bytes=run.fabric_bytes)
@@ -173,7 +159,8 @@ def _of_channels(run: RunData) -> Iterator[object]:
         )
         return
     yield FlowRates(
-        goodput_bps=rates_together(channels, run.transfers), ideal_bps=[channel.ideal_bps for channel in channels]
+        goodput_bps=rates_together(channels, run.measured.transfers),
+        ideal_bps=[channel.ideal_bps for channel in channels],
     )
     victims = _victims(channels)
     if victims:
@@ -224,10 +211,10 @@ def _victims(channels: Sequence[Channel]) -> list[Channel]:
 
 
 def _of_collectives(run: RunData) -> Iterator[object]:
-    if not run.collectives:
+    if not run.measured.collectives:
         return
-    size = max(item.size_bytes for item in run.collectives)
-    largest = [item for item in run.collectives if item.size_bytes == size]
+    size = max(item.size_bytes for item in run.measured.collectives)
+    largest = [item for item in run.measured.collectives if item.size_bytes == size]
     seconds = [item.seconds for item in largest]
     yield CollectiveTimes(seconds=seconds)
     one = largest[0]
@@ -239,7 +226,7 @@ def _of_collectives(run: RunData) -> Iterator[object]:
             mean_s=sum(seconds) / len(seconds),
             line_bps=harmonic_mean([item.line_bps or run.nic_bps for item in largest]),
         )
-    checked = [item.wrong for item in run.collectives if item.wrong is not None]
+    checked = [item.wrong for item in run.measured.collectives if item.wrong is not None]
     if checked:
         yield CheckedElements(wrong=checked)
 
@@ -255,7 +242,7 @@ def _of_uplinks(run: RunData) -> Iterator[object]:
 
 
 def _of_queues(run: RunData) -> Iterator[object]:
-    seen = run.observation
+    seen = run.measured.observation
     if seen.growth is None or seen.table is None:
         return
     queues, pauses = seen.growth.queues, seen.growth.pauses
@@ -285,17 +272,21 @@ def _of_queues(run: RunData) -> Iterator[object]:
 
 
 def _of_faults(run: RunData) -> Iterator[object]:
-    faults = [event for event in run.events if event.kind in DISTURBING]
+    faults = [event for event in run.measured.events if event.kind in DISTURBING]
     if not faults:
         return
     event_s = faults[0].at_s
     # A channel that has sent all it had is no dip.
-    times, rates = goodput_curve(run.channels, run.window_s, first_done_after(run.channels, run.transfers, event_s))
+    times, rates = goodput_curve(
+        run.measured.channels,
+        run.measured.window_s,
+        first_done_after(run.measured.channels, run.measured.transfers, event_s),
+    )
     if times and times[0] < event_s:
         yield FaultCurve(event_s=event_s, time_s=times, rate_bps=rates)
-    if run.probes is not None and run.probes.streams:
-        lost = [item.lost_since(event_s) for item in run.probes.streams]
-        yield LostProbes(lost=lost, rate_pps=run.probes.rate_pps)
+    if run.measured.probes is not None and run.measured.probes.streams:
+        lost = [item.lost_since(event_s) for item in run.measured.probes.streams]
+        yield LostProbes(lost=lost, rate_pps=run.measured.probes.rate_pps)
     detected = _detected_s(run, faults[0])
     if detected is not None:
         yield Detection(event_s=event_s, detected_s=[detected])
@@ -304,7 +295,7 @@ def _of_faults(run: RunData) -> Iterator[object]:
 def _detected_s(run: RunData, fault: RunEvent) -> float | None:
     """Return when the last of a failed link's ends knew; of another fault, when the first neighbour did."""
     first: dict[str, float] = {}
-    for event in run.events:
+    for event in run.measured.events:
         if event.kind == "detected" and event.at_s >= fault.at_s:
             first.setdefault(f"{event.target}:{event.detail.partition(' ')[0]}", event.at_s)
     peers = {f"{port.node}:{port.interface}": port.peer for port in run.ports}

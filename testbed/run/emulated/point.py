@@ -13,19 +13,20 @@ from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
+from testbed.lab.core.deploy.watch.next_hops import next_hops, resolve_next_hops
 from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.record.record import PointResult, RunResult
-from testbed.run.emulated.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
-from testbed.run.emulated.flow_processes import FlowFailed, FlowWatch, TimedResult
+from testbed.run.emulated.assembled import RunIdentity, assemble_point, assemble_run
+from testbed.run.emulated.flow_processes import SAMPLE_S, FlowFailed, FlowWatch
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.observation import observe
 from testbed.run.emulated.progress import Phase, Progress, ProgressListener
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
-from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged
+from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.ideals.point_ideals import PointIdeals
-from testbed.run.machine.canary import Canary, Lateness
-from testbed.run.machine.cpu import SoftnetCounts, read_softnet
+from testbed.run.machine.canary import Canary
+from testbed.run.machine.cpu import read_softnet
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic, lab_transports, make_traffic
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
@@ -34,7 +35,7 @@ from testbed.run.schema.model import Scenario
 from testbed.run.sweep.points import Point
 from testbed.run.transports.lab_transport import TCP_PROTOCOL
 from testbed.run.transports.registry import transport_on
-from testbed.run.trust.evidence import Evidence, PortReading, read_ports
+from testbed.run.trust.evidence import Evidence, read_ports
 from testbed.run.trust.machine import check_idle_rtt
 from testbed.run.trust.ordering import channels_in_order
 from testbed.run.trust.pauses import reset_reactions
@@ -43,27 +44,6 @@ from testbed.workload.steps import fabric_pairs
 
 IDLE_PROBES = 10
 """How many probes measure the idle round trip of each path, before and after the runs of a point."""
-
-
-@dataclass(slots=True)
-class _Measured(MeasuredTraffic):
-    """The same with what the machine tells of itself, whether workers or pairs of programs moved it."""
-
-    ports: PortReading | None = None
-    faults: FaultOutcome | None = None
-    flow_starts_s: list[float] | None = None
-    lateness: Lateness | None = None
-    softnet: tuple[SoftnetCounts, SoftnetCounts] = (SoftnetCounts(dropped=0, squeezed=0),) * 2
-    unresolved: list[NextHop] | None = None
-    """The neighbours that did not answer before the traffic; None where there is no real lab."""
-    polling_s: float = 0.0
-    """CPU time of programs that wait for work without sleeping, and give way to all others."""
-    interrupted: bool = False
-    failure: TestbedError | None = None
-
-    def keep_faults(self, timeline: FaultTimeline) -> None:
-        """Keeps what a timeline that has been left did and saw."""
-        self.events, self.faults = timeline.events(), timeline.outcome()
 
 
 @dataclass(slots=True)
@@ -135,7 +115,7 @@ class PointRunner:
         self, index: int, traffic: RunTraffic, ideals: PointIdeals
     ) -> tuple[RunResult | None, TestbedError | None, bool]:
         started = datetime.now(UTC)
-        measured = _Measured()
+        measured = Measured()
         try:
             if self.scenario.by_programs:
                 self._run_timed(index, traffic, ideals, measured)
@@ -145,32 +125,22 @@ class PointRunner:
             measured.failure = error
         if not measured.anything:
             return None, measured.failure, measured.interrupted
-        identity = RunIdentity(
-            index=index, started=stamp(started), complete=measured.failure is None and not measured.interrupted
-        )
+        identity = RunIdentity(index=index, started=stamp(started), complete=measured.complete)
         result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals)
         result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
         return result, measured.failure, measured.interrupted
 
-    def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
-        result = TimedResult()
+    def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: Measured) -> None:
+        measured.window_s = SAMPLE_S
         watch = FlowWatch(
             interrupt=self.interrupt,
             around=lambda: self._watched(measured, traffic, ideals),
             on_listening=lambda count, whole: self._tell(Phase.SERVERS, index, count, whole),
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
-        try:
-            transport = transport_on(self.lab, self.scenario.transport)
-            transport.run_timed(self.scenario.workload, traffic, watch, result)
-        finally:
-            measured.interrupted = result.interrupted
-            measured.window_s = result.window_s
-            measured.channels = result.channels
-            measured.flow_starts_s = result.starts_s
-            measured.polling_s = result.polling_s
+        transport_on(self.lab, self.scenario.transport).run_timed(self.scenario.workload, traffic, watch, measured)
 
-    def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: _Measured) -> None:
+    def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: Measured) -> None:
         options = WorkloadRunOptions(
             seed=traffic.seed,
             limit_s=self.scenario.workload.time_limit.seconds,
@@ -179,25 +149,13 @@ class PointRunner:
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
         )
         runner = self.workload_runners(self.lab, self.scenario)
-        result = runner.run(traffic.workload, traffic.placement.nics, options)
-        if result.begin_monotonic_ns and measured.observation.elapsed_s:
-            end_ns = result.begin_monotonic_ns + round(result.elapsed_s * 1e9)
-            measured.observation.traffic_ns = (result.begin_monotonic_ns, end_ns)
-        measured.transfers = result.transfers
-        measured.channels = list(result.channels)
-        measured.collectives = list(result.collectives)
-        measured.interrupted = result.interrupted
-        measured.failure = result.failure
-        measured.counters = result.counters
-        measured.requests = result.requests
-        measured.computed_s = result.computed_s
-        measured.inside_s = result.inside_s
-        measured.storage = result.storage
-        measured.scale_up = result.scale_up
-        measured.tenants = result.tenants
+        runner.run(traffic.workload, traffic.placement.nics, options, measured)
+        if measured.begin_monotonic_ns and measured.observation.elapsed_s:
+            end_ns = measured.begin_monotonic_ns + round(measured.elapsed_s * 1e9)
+            measured.observation.traffic_ns = (measured.begin_monotonic_ns, end_ns)
 
     @contextlib.contextmanager
-    def _watched(self, measured: _Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
+    def _watched(self, measured: Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
         """Resolves the neighbours of the traffic; then, while it runs, observes the lab, sends probes and does the
         scenario's faults.
 
@@ -206,7 +164,8 @@ class PointRunner:
         if isinstance(self.lab, RunningLab):
             nics = traffic.placement.nics
             pairs = ((nics[a], nics[b]) for a, b in fabric_pairs(traffic.workload))
-            measured.unresolved = resolve_next_hops(self.lab.name, next_hops(self.lab.whole.plan, pairs))
+            silent = resolve_next_hops(self.lab.name, next_hops(self.lab.whole.plan, pairs))
+            measured.unresolved = [f"{hop.place}: {hop.of}" for hop in silent]
         timeline = self._timeline()
         with contextlib.ExitStack() as stack:
             if timeline is not None:
@@ -250,34 +209,18 @@ class PointRunner:
             raise ScenarioError(f"{host} has no worker: the traffic is that of programs such as iperf3")
         self.workload_runners(self.lab, self.scenario).kill(host)
 
-    def _evidence(self, traffic: RunTraffic, measured: _Measured, result: RunResult) -> Evidence:
+    def _evidence(self, traffic: RunTraffic, measured: Measured, result: RunResult) -> Evidence:
         """Return what the trust checks look at; the base round trip is the shortest of transports in user space."""
         transports = lab_transports(self.scenario, self.lab)
         held = [one for one in transports if one.in_user_space]
-        elapsed_s = measured.observation.elapsed_s
+        lost = measured.observation.lost_packets
         return Evidence(
             scenario=self.scenario,
             lab=self.lab,
-            observation=measured.observation,
-            lateness=measured.lateness,
-            softnet=measured.softnet,
-            polling=_share(measured.polling_s, elapsed_s),
-            flow_starts_s=measured.flow_starts_s,
-            flow_lasted_s=[channel.seconds for channel in measured.channels],
-            counters=measured.counters,
+            measured=measured,
             base_rtt_ns=min(one.base_rtt_ns for one in held or transports),
-            ports=measured.ports,
-            probes=measured.probes,
-            in_order=channels_in_order(
-                self.scenario, self.lab, traffic, measured.channels, lost=measured.observation.lost_packets
-            ),
-            events=measured.events,
-            faults=measured.faults,
+            in_order=channels_in_order(self.scenario, self.lab, traffic, measured.channels, lost=lost),
             congestion_controls=self._congestion_controls(traffic),
-            unresolved=None
-            if measured.unresolved is None
-            else [f"{hop.place}: {hop.of}" for hop in measured.unresolved],
-            scale_up=result.scale_up,
             result=result,
         )
 
@@ -319,11 +262,6 @@ class PointRunner:
                 message=self.point.name,
             )
         )
-
-
-def _share(cpu_s: float, elapsed_s: float) -> float:
-    """The share that `cpu_s` is of the time of all CPUs while `elapsed_s` passed."""
-    return cpu_s / (elapsed_s * (os.cpu_count() or 1)) if elapsed_s > 0 else 0.0
 
 
 def stamp(moment: datetime) -> str:

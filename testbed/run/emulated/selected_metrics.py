@@ -6,11 +6,11 @@ Queues, links and the machine are everybody's, and so are ranks that two tenants
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from testbed.record.samples import Channel, NetworkLoad, TenantLoad, Transfers
-from testbed.run.emulated.measured import TenantMeasured
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.measures import DISTURBING, RunData, compute_metrics
 from testbed.run.emulated.observation import Observation
 from testbed.run.ideals.point_ideals import PointIdeals, slowest_bps
@@ -54,33 +54,29 @@ def _carried(load: NetworkLoad | TenantLoad) -> NetworkCarried:
     )
 
 
-def tenant_metrics(
-    run: RunData, traffic: RunTraffic, ideals: PointIdeals, measured: Mapping[str, TenantMeasured]
-) -> Figures:
+def tenant_metrics(measured: Measured, traffic: RunTraffic, ideals: PointIdeals) -> Figures:
     """Return the metrics of every tenant of the workload that shares no rank with another."""
     found: Figures = {}
     starts_ns = dict(zip(traffic.workload.tenant_names, traffic.workload.tenant_starts_ns, strict=True))
     for name, ranks in traffic.workload.tenants_apart.items():
         workload = from_its_start(part_of_ranks(traffic.workload, ranks).workload, starts_ns[name])
         alone = replace(traffic, workload=workload, parts=())
-        own, rest = _ideals_of(ranks, traffic, ideals), measured.get(name, TenantMeasured())
-        transfers, channels = _moved_by(ranks, run.transfers, run.channels)
+        own, rest = _ideals_of(ranks, traffic, ideals), measured.tenants.get(name, Measured())
+        transfers, channels = _moved_by(ranks, measured.transfers, measured.channels)
         data = RunData(
-            transfers=transfers,
-            channels=channels,
-            collectives=[item for item in run.collectives if f"/{name}/" in f"/{item.label}"],
-            ports=(),
-            events=[event for event in run.events if event.kind in DISTURBING],
-            observation=Observation(cpu=None),
+            measured=replace(
+                rest,
+                transfers=transfers,
+                channels=channels,
+                collectives=[item for item in measured.collectives if f"/{name}/" in f"/{item.label}"],
+                events=[event for event in measured.events if event.kind in DISTURBING],
+                observation=Observation(cpu=None),
+                window_s=measured.window_s,
+            ),
             nic_bps=slowest_bps(alone),
             pattern_ideal_s=own.pattern_ideal_s(alone),
             roofline_s=own.roofline_s(alone),
             fabric_bytes=fabric_bytes(alone.workload),
-            window_s=run.window_s,
-            requests=rest.requests,
-            computed_s=rest.computed_s,
-            inside_s=rest.inside_s,
-            storage=rest.storage,
         )
         figures = {metric: value for metric, value in compute_metrics(data).items() if metric in BY_TENANT}
         found |= _named(figures, Selection(tenant=name))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,9 +20,8 @@ from testbed.base.interrupt import Interrupt
 from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.record.samples import Channel, CollectiveResult, Transfers
-from testbed.run.emulated.measured import Ideals, TenantMeasured, put_together, settle_digests
-from testbed.run.emulated.requests import RequestsMeasured
+from testbed.run.emulated.measured import Measured
+from testbed.run.emulated.reports import Ideals, put_together, settle_digests
 from testbed.run.emulated.storage import not_safe_text
 from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.run.placed.channels import ChannelPlan, join_channels
@@ -53,41 +52,6 @@ class TimeLimitReached(ScenarioError):
             hint="a higher workload.time_limit, less traffic, or a smaller time scale",
         )
         self.hosts = tuple(hosts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionResult:
-    """This is what one run measured; of a run that ended early, what there is. Times are in s from its begin.
-
-    `counters` are sums over all hosts: the transport's, and `latest_timer_us`, how late a worker's timer was noticed.
-    """
-
-    transfers: Transfers = field(default_factory=Transfers)
-    channels: list[Channel] = field(default_factory=list)
-    collectives: list[CollectiveResult] = field(default_factory=list)
-    counters: dict[str, float] = field(default_factory=dict)
-    requests: RequestsMeasured | None = None
-    """None where the workload has none."""
-    computed_s: tuple[float, float] | None = None
-    """When the first computing began, and the last ended; None where nothing computes."""
-    inside_s: tuple[float, float] | None = None
-    """When the first transfer over scale-up links began, and the last arrived; None where none has."""
-    storage: Sequence[object] = ()
-    """Samples for metrics of storage."""
-    scale_up: Sequence[Mapping[str, Any]] = ()
-    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
-    tenants: Mapping[str, TenantMeasured] = field(default_factory=dict)
-    """The same of single tenants of the workload, by name."""
-    interrupted: bool = False
-    failure: TestbedError | None = None
-    begin_monotonic_ns: int = 0
-    """CLOCK_MONOTONIC at the begin of the workload; 0 where it never began."""
-    elapsed_s: float = 0.0
-    """The time from the begin until all was done, or the run was ended."""
-
-    @property
-    def complete(self) -> bool:
-        return self.failure is None and not self.interrupted
 
 
 Around = Callable[[], AbstractContextManager[object]]
@@ -220,10 +184,11 @@ class WorkloadRunner:
         workload: Workload,
         ranks: Sequence[PortPlan],
         options: WorkloadRunOptions | None = None,
-    ) -> ExecutionResult:
-        """Runs a workload whose rank i is the NIC `ranks[i]`.
+        measured: Measured | None = None,
+    ) -> Measured:
+        """Runs a workload whose rank i is the NIC `ranks[i]`, and puts what came of it into `measured`, or a new one.
 
-        Whatever happens to the traffic is told by the result; `ScenarioError` is raised for a workload that does not
+        Whatever happens to the traffic is told by it; `ScenarioError` is raised for a workload that does not
         fit the ranks.
         """
         options = options or WorkloadRunOptions()
@@ -251,32 +216,17 @@ class WorkloadRunner:
             options=options,
         )
         run.execute()
-        measured = put_together(placement, run.reports, checked, mixed.ideals())
+        measured = put_together(placement, run.reports, checked, mixed.ideals(), measured)
         for add_observed in observers:
-            measured = add_observed(measured)
-        failure = run.failure
+            add_observed(measured)
+        measured.interrupted, measured.failure = run.interrupted, run.failure
+        measured.begin_monotonic_ns, measured.elapsed_s = run.begin_ns, run.elapsed_s
         if run.out_of_time:
-            failure = TimeLimitReached(
-                options.limit_s, {host: left for host, left in measured.steps_left.items() if left}
-            )
-        if failure is not None and (not_safe := not_safe_text(placement, run.reports)):
-            failure.message += f"; {not_safe}"
-        return ExecutionResult(
-            transfers=measured.transfers,
-            channels=measured.channels,
-            collectives=measured.collectives,
-            counters=measured.counters,
-            requests=measured.requests,
-            computed_s=measured.computed_s,
-            inside_s=measured.inside_s,
-            storage=measured.storage,
-            scale_up=measured.scale_up,
-            tenants=measured.tenants,
-            interrupted=run.interrupted,
-            failure=failure,
-            begin_monotonic_ns=run.begin_ns,
-            elapsed_s=run.elapsed_s,
-        )
+            left = {host: left for host, left in measured.steps_left.items() if left}
+            measured.failure = TimeLimitReached(options.limit_s, left)
+        if measured.failure is not None and (not_safe := not_safe_text(placement, run.reports)):
+            measured.failure.message += f"; {not_safe}"
+        return measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

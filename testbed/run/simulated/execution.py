@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.endpoints.sockets import Marking
@@ -16,10 +16,10 @@ from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import PATIENCE_NS, Reconciliation, reconcile
 from testbed.lab.observe.telemetry import take_snapshot
 from testbed.protocols.simulation.errors import SimulationError
-from testbed.record.samples import RunEvent
 from testbed.run.emulated.marking import marking_curves, read_marks
-from testbed.run.emulated.measured import Measured, put_together, settle_digests
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.observation import Observation
+from testbed.run.emulated.reports import put_together, settle_digests
 from testbed.run.emulated.workers import Event, WorkerFailed
 from testbed.run.emulated.workload_runner import TimeLimitReached
 from testbed.run.placed.lab import LiveLab
@@ -47,12 +47,9 @@ TOLD_EVERY_S = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedRun:
-    """This is what one run has left behind. `interrupted`: whoever watched has ended it."""
+    """This is what one run has left behind, with what the simulator alone knows of it."""
 
     measured: Measured
-    observation: Observation = field(default_factory=Observation)
-    events: list[RunEvent] = field(default_factory=list)
-    """Of faults."""
     balance: Reconciliation | None = None
     """Of the counters of all ports; None without `qos:`."""
     unaccounted: int = 0
@@ -62,8 +59,6 @@ class SimulatedRun:
     """Packets that were put on a line, anywhere."""
     seconds: float = 0.0
     """Of this machine's time, while the clock ran."""
-    interrupted: bool = False
-    failure: TestbedError | None = None
 
 
 def execute(
@@ -135,17 +130,15 @@ class _Execution:
         if failure is None and not self._watch.interrupted:
             self._settle(fabric)
         reports = stopped or self._report()
-        run = SimulatedRun(
-            measured=put_together(self._placement, reports, self._checked, self._transport.ideals()),
-            observation=observation,
-            events=events,
-            interrupted=self._watch.interrupted,
-            failure=failure,
+        measured = Measured(
+            events=events, observation=observation, interrupted=self._watch.interrupted, failure=failure
         )
+        put_together(self._placement, reports, self._checked, self._transport.ideals(), measured)
+        run = SimulatedRun(measured=measured)
         self._observe(fabric, sampler, run)
-        if failure is None and not self._watch.interrupted and self._watch.going:
-            left = {host: count for host, count in run.measured.steps_left.items() if count}
-            run.failure = TimeLimitReached(self._limit_ns / 1e9, left)
+        if measured.complete and self._watch.going:
+            left = {host: count for host, count in measured.steps_left.items() if count}
+            measured.failure = TimeLimitReached(self._limit_ns / 1e9, left)
         return run
 
     # --- setting up --------------------------------------------------------------------------------------
@@ -238,7 +231,7 @@ class _Execution:
 
     def _observe(self, fabric: SimulatedFabric, sampler: QueueSampler | None, run: SimulatedRun) -> None:
         """Read all counters, as they are after the last acknowledgement."""
-        observation, qos = run.observation, self._lab.plan.tables
+        observation, qos = run.measured.observation, self._lab.plan.tables
         observation.sent = count_ports(fabric, with_drops=qos is None)
         network = fabric.network
         run.hops, run.seconds = network.hops, self._seconds

@@ -10,7 +10,7 @@ from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
 from testbed.lab.observe.reconcile import Reconciliation
 from testbed.record.record import Check, PointResult, RunResult
-from testbed.run.emulated.assembled import MeasuredTraffic, RunIdentity, assemble_point, assemble_run
+from testbed.run.emulated.assembled import RunIdentity, assemble_point, assemble_run
 from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.simulated.execution import SimulatedRun, execute
@@ -55,26 +55,14 @@ class SimulatedPoint:
         transport = transport_on(self.lab, scenario.transport)
         limit_s = scenario.workload.time_limit.seconds
         done = execute(self.lab, transport, traffic, limit_s=limit_s, on_progress=on_progress, faults=scenario.faults)
-        measured = MeasuredTraffic(
-            transfers=done.measured.transfers,
-            channels=list(done.measured.channels),
-            collectives=list(done.measured.collectives),
-            events=done.events,
-            observation=done.observation,
-            counters=done.measured.counters,
-            computed_s=done.measured.computed_s,
-            inside_s=done.measured.inside_s,
-            storage=done.measured.storage,
-            tenants=done.measured.tenants,
-        )
+        measured = done.measured
         if not measured.anything:
-            return RunOutcome(result=None, failure=done.failure, interrupted=done.interrupted)
-        complete = done.failure is None and not done.interrupted
-        identity = RunIdentity(index=index, started=EPOCH, complete=complete)
+            return RunOutcome(result=None, failure=measured.failure, interrupted=measured.interrupted)
+        identity = RunIdentity(index=index, started=EPOCH, complete=measured.complete)
         result = assemble_run(identity, traffic, measured, self.lab, self.lab, self.ideals)
-        if complete:
+        if measured.complete:
             result = replace(result, checks=[*self._checks(done), *check_ideals(result)])
-        return RunOutcome(result=result, failure=done.failure, interrupted=done.interrupted)
+        return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
 
     def lost(self, index: int, why: str) -> RunOutcome:
         """Return what is known of a run whose process died: nothing, and that is why the point is invalid."""
@@ -97,7 +85,7 @@ class SimulatedPoint:
     def _checks(self, done: SimulatedRun) -> list[Check]:
         """Return what the trust checks of the data say; those of the machine have nothing to judge here."""
         found = [check_datagrams(done.sent, done.unaccounted)]
-        found += check_lossless(self.lab.plan, done.observation)
+        found += check_lossless(self.lab.plan, done.measured.observation)
         balance: Reconciliation | None = done.balance
         return found if balance is None else [*found, *check_balance(balance)]
 

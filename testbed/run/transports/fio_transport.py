@@ -128,12 +128,11 @@ class FioTransport(StorageTransport):
         )
         return lambda host: settings
 
-    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], Measured]:
+    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], None]:
         """The ports of fio's connections are the kernel's choice, and nobody counts their packets."""
 
-        def add(measured: Measured) -> Measured:
-            channels = [replace(one, source_port=None, packets=None) for one in measured.channels]
-            return replace(measured, channels=channels)
+        def add(measured: Measured) -> None:
+            measured.channels = [replace(one, source_port=None, packets=None) for one in measured.channels]
 
         return add
 

@@ -24,7 +24,8 @@ from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.core.plan.qos.qos_plan import ClassPlan, PortProfile
 from testbed.lab.features.overlay.model import VXLAN_BYTES
-from testbed.run.emulated.measured import Ideals, Measured
+from testbed.run.emulated.measured import Measured
+from testbed.run.emulated.reports import Ideals
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
@@ -34,7 +35,7 @@ from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 
 if TYPE_CHECKING:
-    from testbed.run.emulated.flow_processes import FlowWatch, TimedResult
+    from testbed.run.emulated.flow_processes import FlowWatch
     from testbed.run.placed.traffic import RunTraffic
     from testbed.run.schema.model import Workload as ScenarioWorkload
 
@@ -139,8 +140,8 @@ class LabTransport(ABC):
     def check_ranks(self, nics: Sequence[PortPlan]) -> None:  # noqa: B027 - most can send from any NIC
         """Raise `ScenarioError` for the first of these NICs that it cannot send from."""
 
-    def run_timed(self, workload: ScenarioWorkload, traffic: RunTraffic, watch: FlowWatch, result: TimedResult) -> None:
-        """Have pairs of programs send what the run carries, and put what they measured into `result`.
+    def run_timed(self, workload: ScenarioWorkload, traffic: RunTraffic, watch: FlowWatch, measured: Measured) -> None:
+        """Have pairs of programs send what the run carries, and put what they measured into `measured`.
 
         They send for the workload's duration, or, where latency is measured, so many messages. Raises `FlowFailed`, and
         `ScenarioError` where there is nothing to send or a NIC cannot.
@@ -167,9 +168,9 @@ class LabTransport(ABC):
         """Return how long its endpoints hold what arrives over a path, beside what the kernel delays."""
         return 0
 
-    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], Measured]:
+    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], None]:
         """Begin to count what only the hosts' devices know; the function returned adds it to what was measured."""
-        return lambda measured: measured
+        return lambda measured: None
 
     def message_ideals_s(self, traffic: RunTraffic) -> Sequence[float]:
         """Return what an idle fabric takes for each pair's message that is alone (s), where that is measured."""

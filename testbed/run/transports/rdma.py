@@ -13,7 +13,7 @@ from testbed.endpoints.worker.transports.rdma import RdmaSettings
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.operations import CreateRdma, InstallPort, LabPlan, PortPlan, ShapePort
 from testbed.record.samples import Channel
-from testbed.run.emulated.flow_processes import FlowWatch, TimedResult, require_flows
+from testbed.run.emulated.flow_processes import FlowWatch, require_flows
 from testbed.run.emulated.measured import Measured
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
@@ -62,7 +62,7 @@ class Rdma(LabTransport):
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
         return lambda host: RdmaSettings()
 
-    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], Measured]:
+    def observe_run(self, ranks: Sequence[PortPlan]) -> Callable[[Measured], None]:
         return RdmaDevices(self.lab, ranks, self.tos).add_to
 
     def approximations(self) -> list[str]:
@@ -100,7 +100,7 @@ class Rdma(LabTransport):
     def _all_flows_s(self, flows: Sequence[PerftestFlow], ideal_s: Mapping[int, float]) -> float:
         return all_flows_s(flows, ideal_s, self.transport.options) if flows else 0.0
 
-    def run_timed(self, workload: Workload, traffic: RunTraffic, watch: FlowWatch, result: TimedResult) -> None:
+    def run_timed(self, workload: Workload, traffic: RunTraffic, watch: FlowWatch, measured: Measured) -> None:
         latency, options = self.transport.measures_latency, self.transport.options
         duration = workload.time_limit if latency else workload.duration
         assert duration is not None
@@ -138,10 +138,10 @@ class Rdma(LabTransport):
         try:
             generator.run(flows, found)
         finally:
-            result.interrupted, result.polling_s = found.interrupted, found.polling_s
-            result.channels = [channel(item) for item in found.measurements]
+            measured.interrupted, measured.polling_s = found.interrupted, found.polling_s
+            measured.channels = [channel(item) for item in found.measurements]
             if not latency or options.get("together"):
-                result.starts_s = [item.started_s for item in found.measurements]
+                measured.flow_starts_s = [item.started_s for item in found.measurements]
 
 
 class RdmaDevices:
@@ -156,8 +156,8 @@ class RdmaDevices:
         rdma.mark_connections(self._devices.values(), tos)
         self._before = {device: rdma.counters(device) for device in self._devices.values()}
 
-    def add_to(self, measured: Measured) -> Measured:
-        """Return what was measured, with what the devices counted since.
+    def add_to(self, measured: Measured) -> None:
+        """Add what the devices counted since to what was measured.
 
         They do so for all connections together, so that what was sent again is told at the first channel that begins
         at each. UDP ports are the kernel's secret.
@@ -182,7 +182,7 @@ class RdmaDevices:
                 )
             )
         counters = {name: float(sum(item[name] for item in grown.values())) for name in rdma.RETRANSMISSIONS}
-        return replace(measured, channels=channels, counters=measured.counters | counters)
+        measured.channels, measured.counters = channels, measured.counters | counters
 
 
 def devices_of(plan: LabPlan, nics: Sequence[PortPlan]) -> dict[tuple[str, str], str]:

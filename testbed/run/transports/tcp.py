@@ -8,7 +8,8 @@ from typing import ClassVar
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.run.emulated.flow_processes import WARM_UP_S, FlowWatch, TimedResult, require_flows
+from testbed.run.emulated.flow_processes import WARM_UP_S, FlowWatch, require_flows
+from testbed.run.emulated.measured import Measured
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Workload
@@ -37,7 +38,7 @@ class Tcp(LabTransport):
             " acknowledgements) are not scaled, and it stands in for RDMA, which has other loss recovery."
         ]
 
-    def run_timed(self, workload: Workload, traffic: RunTraffic, watch: FlowWatch, result: TimedResult) -> None:
+    def run_timed(self, workload: Workload, traffic: RunTraffic, watch: FlowWatch, measured: Measured) -> None:
         assert workload.duration is not None
         flows = plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
         require_flows(flows)
@@ -48,8 +49,8 @@ class Tcp(LabTransport):
         try:
             generator.run(flows, found)
         finally:
-            result.interrupted = found.interrupted
-            result.channels = [
+            measured.interrupted = found.interrupted
+            measured.channels = [
                 channel_of(
                     item.flow,
                     item.report,
@@ -58,7 +59,7 @@ class Tcp(LabTransport):
                 )
                 for item in found.measurements
             ]
-            result.starts_s = [item.started_s for item in found.measurements]
+            measured.flow_starts_s = [item.started_s for item in found.measurements]
 
 
 TRANSPORT = Tcp

@@ -26,22 +26,32 @@ from testbed.run.trust.scale_up import check_domains
 TrustCheck = Callable[[Evidence], list[Check]]
 
 TRUST_CHECKS: tuple[TrustCheck, ...] = (
-    lambda run: [] if run.observation.cpu is None else check_machine(run.observation.cpu, run.polling),
-    lambda run: check_lateness(run.lateness),
-    lambda run: check_backlogs(*run.softnet),
-    lambda run: check_request_lateness(run.counters),
-    lambda run: check_delays(run.counters, run.base_rtt_ns),
-    lambda run: [] if run.flow_starts_s is None else check_start_skew(run.flow_starts_s, run.flow_lasted_s),
-    lambda run: check_rates(run.observation, mtus_of(run), disturbed_ports(run)),
-    lambda run: [] if run.ports is None else check_lossless(run.lab.plan, run.observation),
-    lambda run: [] if run.ports is None else check_reaction(run.ports.pausing, run.lab.plan),
-    lambda run: [] if run.ports is None else check_balance(run.ports.balance),
-    lambda run: [] if run.probes is None else check_pace(run.probes),
+    lambda run: (
+        [] if run.measured.observation.cpu is None else check_machine(run.measured.observation.cpu, run.polling)
+    ),
+    lambda run: check_lateness(run.measured.lateness),
+    lambda run: check_backlogs(*run.measured.softnet),
+    lambda run: check_request_lateness(run.measured.counters),
+    lambda run: check_delays(run.measured.counters, run.base_rtt_ns),
+    lambda run: (
+        []
+        if run.measured.flow_starts_s is None
+        else check_start_skew(run.measured.flow_starts_s, [one.seconds for one in run.measured.channels])
+    ),
+    lambda run: check_rates(run.measured.observation, mtus_of(run), disturbed_ports(run)),
+    lambda run: [] if run.measured.ports is None else check_lossless(run.lab.plan, run.measured.observation),
+    lambda run: [] if run.measured.ports is None else check_reaction(run.measured.ports.pausing, run.lab.plan),
+    lambda run: [] if run.measured.ports is None else check_balance(run.measured.ports.balance),
+    lambda run: [] if run.measured.probes is None else check_pace(run.measured.probes),
     lambda run: [] if run.congestion_controls is None else check_congestion_control(run.congestion_controls),
-    lambda run: [] if run.unresolved is None else check_neighbours(run.unresolved),
-    lambda run: check_order(run.probes, run.in_order, run.events) if is_single_path(run.scenario, run.lab) else [],
-    lambda run: [] if run.faults is None else check_faults(run.faults),
-    lambda run: check_domains(run.scale_up),
+    lambda run: [] if run.measured.unresolved is None else check_neighbours(run.measured.unresolved),
+    lambda run: (
+        check_order(run.measured.probes, run.in_order, run.measured.events)
+        if is_single_path(run.scenario, run.lab)
+        else []
+    ),
+    lambda run: [] if run.measured.faults is None else check_faults(run.measured.faults),
+    lambda run: [] if run.result is None else check_domains(run.result.scale_up),
     lambda run: [] if run.result is None else check_ideals(run.result, ahead_bytes(run.lab.plan)),
 )
 

@@ -14,9 +14,10 @@ import pytest
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.requests import RequestsMeasured
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
-from testbed.run.emulated.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
+from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner, WorkloadRunOptions
 from testbed.run.schema.model import Transport
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
@@ -55,7 +56,7 @@ def requests(ranks: int = 4, **changes: Any) -> Workload:
     )
 
 
-def measured(result: ExecutionResult) -> RequestsMeasured:
+def measured(result: Measured) -> RequestsMeasured:
     assert result.requests is not None
     return result.requests
 

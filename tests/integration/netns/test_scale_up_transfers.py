@@ -18,8 +18,9 @@ from testbed.lab.core.model import SCALE_UP_PRESETS, ScaleUpBy
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.features.scale_up.apply import start_domain_switches
 from testbed.lab.features.scale_up.watch_switches import domain_switch
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed, Workers
-from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TransportKind
 from testbed.workload.builder import StepBuilder
@@ -60,7 +61,7 @@ def all_reduce(algorithm: str = "ring") -> Workload:
     return generate_collective(operation, ranks=GPUS, ranks_per_domain=GPUS)
 
 
-def run(lab: RunningLab, shared: SharedWorkers, workload: Workload, **transport: Any) -> ExecutionResult:
+def run(lab: RunningLab, shared: SharedWorkers, workload: Workload, **transport: Any) -> Measured:
     with WorkloadRunner(lab, Transport(kind=TransportKind.UET, **transport), shared=shared) as runner:
         return runner.run(workload, nics(lab), WorkloadRunOptions(seed=3))
 

@@ -20,9 +20,9 @@ from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
 from testbed.endpoints.worker.transports.nbd import NbdEnds, NbdSettings
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.measures import RunData, compute_metrics
-from testbed.run.emulated.observation import Observation
-from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.steps import Workload
@@ -72,24 +72,14 @@ def lab(shared_sandbox: Any) -> RunningLab:
 
 def run(
     lab: RunningLab, workload: Workload, targets: str, *, hosts: int = 3, kind: str = "nbd", **options: Any
-) -> ExecutionResult:
+) -> Measured:
     ranks = place_ranks(lab.model, lab.plan, Ranks(networks=("storage",), targets=(targets,), count=hosts), seed=1).nics
     with WorkloadRunner(lab, Transport(kind=TransportKind(kind), options=options)) as runner:
         return runner.run(workload, ranks, WorkloadRunOptions(seed=1))
 
 
-def metrics_of(result: ExecutionResult) -> dict[str, float | None]:
-    return compute_metrics(
-        RunData(
-            transfers=result.transfers,
-            channels=result.channels,
-            collectives=(),
-            ports=(),
-            events=(),
-            observation=Observation(),
-            nic_bps=PORT_BPS,
-        )
-    )
+def metrics_of(result: Measured) -> dict[str, float | None]:
+    return compute_metrics(RunData(measured=result, nic_bps=PORT_BPS))
 
 
 @pytest.mark.parametrize(

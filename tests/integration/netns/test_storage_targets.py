@@ -13,7 +13,8 @@ from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.emulated.measured import Measured
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.metrics.run_samples import BatchTimes
@@ -57,7 +58,7 @@ def run(
     hosts: int = 3,
     on_progress: Callable[[float], None] = lambda share: None,
     **options: Any,
-) -> ExecutionResult:
+) -> Measured:
     choice = Ranks(networks=(network,), targets=(targets,), count=hosts)
     ranks = place_ranks(lab.model, lab.plan, choice, seed=1).nics
     with WorkloadRunner(lab, Transport(kind=TransportKind.NVME_TCP, options=options)) as runner:

@@ -18,8 +18,9 @@ from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.operations import PortPlan
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.workers import WorkerFailed
-from testbed.run.emulated.workload_runner import ExecutionResult, TimeLimitReached, WorkloadRunner, WorkloadRunOptions
+from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner, WorkloadRunOptions
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.transports.registry import transport_on
 from testbed.workload.collectives.algorithms import generate_collective
@@ -57,7 +58,7 @@ def running(lab: RunningLab, kind: TransportKind = TransportKind.TCP, **options:
         yield found
 
 
-def all_ended(result: ExecutionResult) -> bool:
+def all_ended(result: Measured) -> bool:
     return result.complete and None not in result.transfers.end_s and None not in result.transfers.start_s
 
 
@@ -261,7 +262,7 @@ def test_two_runners_on_one_lab_do_not_meet(lab: RunningLab) -> None:
     """Hosts apart: each runner has its own workers."""
     ranks = nics(lab, 4)
     workload = generate_collective(CollectiveOperation(kind="all_reduce", size_bytes=1 << 18), ranks=2)
-    results: list[ExecutionResult] = []
+    results: list[Measured] = []
 
     def run(some: list[PortPlan]) -> None:
         with running(lab) as runner:

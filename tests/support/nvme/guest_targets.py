@@ -22,8 +22,9 @@ from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab, destroy
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.schema.load import load_topology_text
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.workers import SharedWorkers
-from testbed.run.emulated.workload_runner import ExecutionResult, WorkloadRunner, WorkloadRunOptions
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.storage import Checkpoint, generate_checkpoint
@@ -78,7 +79,7 @@ def run(
     *,
     read_back: bool = False,
     **options: Any,
-) -> ExecutionResult:
+) -> Measured:
     workload = generate_checkpoint(Checkpoint(size_bytes=BYTES, storage=2, stripes=2, read_back=read_back), ranks=3)
     ranks = place_ranks(lab.model, lab.plan, Ranks(networks=("storage",), targets=("*",), count=1), seed=1).nics
     transport = Transport(kind=TransportKind.NVME_TCP, options={"io_bytes": 65536, **options})
@@ -102,7 +103,7 @@ def spoil(_: WorkloadRunner) -> None:
         os.close(fd)
 
 
-def summary(result: ExecutionResult) -> dict[str, Any]:
+def summary(result: Measured) -> dict[str, Any]:
     print(time.strftime("%H:%M:%S"), result.failure, result.elapsed_s, result.counters, file=sys.stderr, flush=True)
     return {
         "failure": str(result.failure or ""),

@@ -8,6 +8,7 @@ import pytest
 
 from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, FlowEnd, PortLoad, RunEvent, Transfers
 from testbed.run.emulated.flow_rates import common_span, first_done_after, goodput_curve, rates_together
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.measures import RunData, compute_metrics
 from testbed.run.emulated.observation import Observation
 from testbed.run.machine.cpu import CpuUse
@@ -56,16 +57,10 @@ BOTH = Transfers(
 
 
 def data(**changes: object) -> RunData:
-    values: dict[str, object] = {
-        "transfers": BOTH,
-        "channels": [FAST, SLOW],
-        "collectives": [],
-        "ports": [],
-        "events": [],
-        "observation": Observation(elapsed_s=1.5, cpu=CpuUse(busy=0.25, steal=0.0, softirq=0.0)),
-        "nic_bps": 8e6,
-    }
-    return RunData(**(values | changes))  # type: ignore[arg-type]
+    observation = Observation(elapsed_s=1.5, cpu=CpuUse(busy=0.25, steal=0.0, softirq=0.0))
+    values = {"transfers": BOTH, "channels": [FAST, SLOW], "observation": observation, "nic_bps": 8e6} | changes
+    of_run = {name: values.pop(name) for name in Measured.__dataclass_fields__.keys() - {"ports"} if name in values}
+    return RunData(measured=Measured(**of_run), **values)  # type: ignore[arg-type]
 
 
 def until(*end_s: float) -> Transfers:

@@ -10,6 +10,7 @@ from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.record.samples import Channel, FlowEnd, RunEvent
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.observation import Observation
 from testbed.run.placed.placement import RankPlacement
 from testbed.run.placed.traffic import RunTraffic
@@ -100,9 +101,8 @@ def test_the_flows_are_named_with_their_counts() -> None:
 
 @pytest.mark.parametrize(("mode", "expected"), [("flow", [False]), ("flowlet", []), ("spray", [])])
 def test_a_run_whose_packets_were_overtaken_is_not_trusted(mode: str, expected: list[bool]) -> None:
-    run = Evidence(
-        scenario=asked(ROCE), lab=planned(mode), observation=Observation(), in_order=[channel(1, out_of_order=7)]
-    )
+    late = [channel(1, out_of_order=7)]
+    run = Evidence(scenario=asked(ROCE), lab=planned(mode), measured=Measured(), in_order=late)
     assert [check.ok for check in judge_run(run) if check.name == "ordering"] == expected
 
 

@@ -13,7 +13,8 @@ from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import Delay, Lab
 from testbed.lab.core.plan import plan_lab
-from testbed.record.samples import RunEvent, Transfers
+from testbed.record.samples import RunEvent
+from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.measures import RunData, compute_metrics
 from testbed.run.emulated.observation import Observation
 from testbed.run.faults.registry import lab_fault
@@ -233,18 +234,8 @@ def reported(*streams: StreamResult) -> ProbeReport:
 
 def metrics(report: ProbeReport | None, *events: RunEvent) -> dict[str, float | None]:
     observation = Observation(elapsed_s=4.0, cpu=CpuUse(busy=0.25, steal=0.0, softirq=0.0))
-    return compute_metrics(
-        RunData(
-            transfers=Transfers(),
-            channels=[],
-            collectives=[],
-            ports=[],
-            events=events,
-            observation=observation,
-            nic_bps=8e6,
-            probes=report,
-        )
-    )
+    measured = Measured(events=list(events), observation=observation, probes=report)
+    return compute_metrics(RunData(measured=measured, nic_bps=8e6))
 
 
 def test_the_worst_stream_tells_the_time_lost() -> None:
@@ -263,9 +254,10 @@ def test_nothing_lost_is_no_time_and_no_probes_are_no_metric() -> None:
 
 def judged(report: ProbeReport, asked: Scenario, *events: RunEvent) -> list[str]:
     """The names of the trust checks that probes add to those of every run."""
-    silent = Evidence(scenario=asked, lab=lab(), observation=Observation(), events=events)
+    silent = Evidence(scenario=asked, lab=lab(), measured=Measured(events=list(events)))
     usual = {check.name for check in judge_run(silent)}
-    return [check.name for check in judge_run(replace(silent, probes=report)) if check.name not in usual]
+    probed = replace(silent, measured=replace(silent.measured, probes=report))
+    return [check.name for check in judge_run(probed) if check.name not in usual]
 
 
 def test_what_the_record_keeps() -> None:

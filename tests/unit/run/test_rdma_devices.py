@@ -53,18 +53,16 @@ def test_counters_of_a_device_are_told_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert marked == [([nic.node for nic in nics], 2)], "ECT(0)"
     counts["p1-s1-h1"]["completer_retry_err"] += 3
     counts["p1-s1-h2"] = {}  # it has gone
-    before = Measured(
+    after = Measured(
         transfers=Transfers(),
         channels=[
             channel("p1-s1-h1", "p1-s1-h2"),
             channel("p1-s1-h1", "p1-s2-h1"),
             channel("p1-s1-h2", "p1-s1-h1"),
         ],
-        collectives=[],
         counters={"latest_timer_us": 7.0},
-        steps_left={},
     )
-    after = add_counted(before)
+    add_counted(after)
     assert [item.retransmits for item in after.channels] == [3, 0, 0]
     assert {(item.source_port, item.packets) for item in after.channels} == {(None, None)}
     assert after.counters["latest_timer_us"] == 7.0

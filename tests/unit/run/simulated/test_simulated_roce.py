@@ -138,14 +138,18 @@ def test_what_a_link_loses_is_sent_again(recovery: str) -> None:
 
 def test_data_and_notifications_ride_in_the_classes_of_their_own_dscps() -> None:
     done, lab = executed(INCAST)
-    assert done.failure is None and done.observation.growth is not None and done.observation.table is not None
-    counters, table = done.measured.counters, done.observation.table
+    assert (
+        done.measured.failure is None
+        and done.measured.observation.growth is not None
+        and done.measured.observation.table is not None
+    )
+    counters, table = done.measured.counters, done.measured.observation.table
     profile = next(item for item in lab.plan.qos.profiles if item.switch)
     transport = transport_on(lab, read_sweep(INCAST).points[0].scenario.transport)
     data, control = (profile.class_of_dscp[dscp] for dscp in (transport.dscp, transport.control_dscp))
     assert data != control == profile.control_class
     at_switches = np.array(table.switch, bool)
-    arrived = done.observation.growth.ingress["in_packets"][~at_switches]
+    arrived = done.measured.observation.growth.ingress["in_packets"][~at_switches]
     by_class = arrived.sum(axis=0)
     assert by_class[control] == counters["cnp_received"] > 0
     assert by_class[data] == done.sent - counters["cnp_sent"]
