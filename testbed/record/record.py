@@ -28,7 +28,7 @@ from testbed.record.samples import (
 )
 
 SCHEMA = 3
-"""Version of the record's shape. A reader refuses a newer one; `record.older` reads older ones."""
+"""Version of the record's shape. A reader refuses any other; nothing was released that wrote an older one."""
 
 
 class Outcome(StrEnum):

@@ -18,7 +18,6 @@ from pydantic import TypeAdapter, ValidationError
 from testbed.base.errors import RecordError
 from testbed.base.files import write_atomically
 from testbed.record.journal import RecordJournal, journal_path, with_journal
-from testbed.record.older import modernise
 from testbed.record.record import SCHEMA, Record
 from testbed.record.session import encode_session, session_path, with_session, without_session
 
@@ -48,8 +47,13 @@ def decode_record(content: bytes, *, name: str = "record") -> Record:
             f"{name} has schema {schema}; this version reads up to {SCHEMA}",
             hint="it was written by a newer testbed: use that one",
         )
+    if schema < SCHEMA:
+        raise RecordError(
+            f"{name} has schema {schema} of a testbed before the first release; this version reads {SCHEMA}",
+            hint="run the scenario again",
+        )
     try:
-        return _adapter().validate_python(modernise(document))
+        return _adapter().validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -25,7 +25,7 @@ from testbed.record.store import decode_record
 RECORDS = Path(__file__).parents[1] / "data" / "records"
 NAMES = [
     *("allreduce-rail", "frontend-mice", "incast-senders", "permutation", "permutation-lb", "silent-failure"),
-    "older/incast-trimming",
+    "incast-trimming",
 ]
 FEW = 3
 """Elements that are kept of a list, so that a mutation meets something that matters."""

@@ -2,7 +2,7 @@
 
 No lab ran for them. They have the shape of real ones of the present schema with figures drawn from a seed, so that
 reports and comparisons have a sweep with an oracle, collectives, a fault, an incast over a number and mice to show.
-`permutation.json` (schema 1) and those in `older/` are none of them: they were measured.
+`permutation.json` and `incast-trimming.json` are none of them: they were measured.
 """
 
 from __future__ import annotations

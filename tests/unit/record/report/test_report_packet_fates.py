@@ -26,7 +26,7 @@ COUNTERS = [
 
 def record_with(totals: dict[str, float]) -> Record:
     """The incast of eight, three of whose channels have counters."""
-    record = load_record(RECORDS / "older" / "incast-trimming.json")
+    record = load_record(RECORDS / "incast-trimming.json")
     (point,) = record.points
     (run,) = point.runs
     counters = COUNTERS + [{}] * (len(run.channels) - len(COUNTERS))
