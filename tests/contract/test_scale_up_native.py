@@ -7,11 +7,14 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
+import native_link as native
 import pytest
+import retry_model
+from native_link import build
 
 from testbed.base.datapath.build import compile_c
-from testbed.protocols.scale_up import credits, ctlos, cyclic, frames, headers, native, retry
-from testbed.protocols.scale_up.build import build
+from testbed.protocols.scale_up import ctlos, cyclic, frames, headers, retry
+from testbed.protocols.scale_up.credits import NEVER
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
     "ctlos": native.NativeCtlos,
@@ -47,13 +50,13 @@ CONSTANTS = {
     "HALF_CYCLE": cyclic.HALF_CYCLE,
     "MOST_OUTSTANDING": retry.MOST_OUTSTANDING,
     "UNLIMITED_REPLAYS": retry.UNLIMITED_REPLAYS,
-    "NEVER": credits.NEVER,
+    "NEVER": NEVER,
     **{item.name: item.value for item in (*ctlos.CtlosType, *headers.HeaderKind)},
     **{f"CHECK_{item.name}": item.value for item in frames.FrameCheck},
     **{f"ACTION_{item.name}": item.value for item in retry.FrameAction},
-    **{f"SENDER_{item.name}": item.value for item in retry.SenderState},
-    **{f"RECEIVER_{item.name}": item.value for item in retry.ReceiverState},
-    **{f"VERDICT_{item.name}": item.value for item in retry.Verdict},
+    **{f"SENDER_{item.name}": item.value for item in retry_model.SenderState},
+    **{f"RECEIVER_{item.name}": item.value for item in retry_model.ReceiverState},
+    **{f"VERDICT_{item.name}": item.value for item in retry_model.Verdict},
 }
 
 

@@ -17,14 +17,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import native_link as native
 import pytest
+from credit_model import CreditConfig
+from link_model import LinkConfig, ScaleUpLink
 from link_samples import LinkSamples
+from native_link import build
 from native_parts import accompany
 
 from testbed.protocols.errors import DecodeError
-from testbed.protocols.scale_up import native
-from testbed.protocols.scale_up.build import build
-from testbed.protocols.scale_up.credits import CreditConfig
 from testbed.protocols.scale_up.ctlos import CTLOS_BYTES, encode_ctlos
 from testbed.protocols.scale_up.frames import (
     CC_UPDATE_BYTES,
@@ -41,7 +42,6 @@ from testbed.protocols.scale_up.frames import (
     seal,
 )
 from testbed.protocols.scale_up.headers import HeaderKind, destination_of, kind_of
-from testbed.protocols.scale_up.link import LinkConfig, ScaleUpLink
 from testbed.protocols.scale_up.retry import RetryConfig
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))

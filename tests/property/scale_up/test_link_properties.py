@@ -10,8 +10,8 @@ import pytest
 from faulty_links import FaultyPair, Weather, hasty_retry, patient_retry
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from native_link import library
 
-from testbed.protocols.scale_up.build import library
 from testbed.protocols.scale_up.frames import FrameCheck
 from testbed.protocols.scale_up.retry import FrameAction
 

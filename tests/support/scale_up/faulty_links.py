@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from credit_model import CreditConfig
+from link_model import LinkConfig
 from native_parts import accompany
+from retry_model import SenderState
 from simulated_links import FIRST, OVERHEAD_BYTES, SECOND, Clock, Fault, LinkEnd, connect, frame_of, number_of
 
-from testbed.protocols.scale_up.credits import CreditConfig, spacing_ns
+from testbed.protocols.scale_up.credits import spacing_ns
 from testbed.protocols.scale_up.frames import FrameCheck, is_control
-from testbed.protocols.scale_up.link import LinkConfig
-from testbed.protocols.scale_up.retry import FrameAction, RetryConfig, SenderState
+from testbed.protocols.scale_up.retry import FrameAction, RetryConfig
 
 RATE = 100_000_000_000
 CC_PERIOD_NS = 20_000

@@ -7,15 +7,16 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.protocols.scale_up.credits import CreditConfig
+from credit_model import CreditConfig
+from link_model import LinkConfig as ModelConfig
+from link_model import Offered, ScaleUpLink
+
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.binding import LinkConfig
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.protocols.scale_up.domain.switch_core import SwitchCore
 from testbed.protocols.scale_up.frames import DataFrame, encode_frame
 from testbed.protocols.scale_up.headers import UaRequest
-from testbed.protocols.scale_up.link import LinkConfig as ModelConfig
-from testbed.protocols.scale_up.link import Offered, ScaleUpLink
 
 RATE_BPS = 1_000_000_000
 PAYLOAD = bytes(4096)

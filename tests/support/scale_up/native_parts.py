@@ -11,23 +11,13 @@ from ctypes import byref, c_uint32
 from dataclasses import fields
 from typing import Any
 
-from testbed.protocols.scale_up import native
-from testbed.protocols.scale_up.credits import (
-    CreditConfig,
-    CreditReceiver,
-    CreditReceiverCounters,
-    CreditSender,
-    CreditSenderCounters,
-)
-from testbed.protocols.scale_up.ctlos import CfUpdate, Ctlos
-from testbed.protocols.scale_up.cyclic import distance
-from testbed.protocols.scale_up.frames import FrameCheck
-from testbed.protocols.scale_up.link import ScaleUpLink
-from testbed.protocols.scale_up.retry import (
+import native_link as native
+from credit_model import CreditConfig, CreditReceiver, CreditReceiverCounters, CreditSender, CreditSenderCounters
+from link_model import ScaleUpLink
+from retry_model import (
     ReceiverState,
     Released,
     Replayed,
-    RetryConfig,
     RetryReceiver,
     RetryReceiverCounters,
     RetrySender,
@@ -35,6 +25,11 @@ from testbed.protocols.scale_up.retry import (
     SenderState,
     Verdict,
 )
+
+from testbed.protocols.scale_up.ctlos import CfUpdate, Ctlos
+from testbed.protocols.scale_up.cyclic import distance
+from testbed.protocols.scale_up.frames import FrameCheck
+from testbed.protocols.scale_up.retry import RetryConfig
 
 
 def counted(kind: type, counters: ctypes.Structure) -> Any:

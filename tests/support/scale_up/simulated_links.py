@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
+from link_model import LinkConfig, Offered, ScaleUpLink
+
 from testbed.protocols.scale_up.credits import NEVER
 from testbed.protocols.scale_up.frames import DataFrame, FrameCheck
 from testbed.protocols.scale_up.headers import SueHeader, SueOperation
-from testbed.protocols.scale_up.link import LinkConfig, Offered, ScaleUpLink
 
 FIRST, SECOND = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 OVERHEAD_BYTES = 14 + 4 + 8 + 4

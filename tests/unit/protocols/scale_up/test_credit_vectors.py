@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from math import ceil
 
 import pytest
+from credit_model import CreditConfig, CreditReceiver, CreditSender
+from link_model import LinkConfig
 from simulated_links import FIRST, SECOND, Backlog, Clock, LinkEnd, connect, damaged, frame_of
 
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.credits import CreditConfig, CreditReceiver, CreditSender, spacing_ns
+from testbed.protocols.scale_up.credits import spacing_ns
 from testbed.protocols.scale_up.ctlos import CfUpdate
 from testbed.protocols.scale_up.frames import DataFrame, decode_prefix, is_control
 from testbed.protocols.scale_up.headers import HeaderKind
-from testbed.protocols.scale_up.link import LinkConfig
 
 RATE = 100_000_000_000
 SIZE = 4096

@@ -10,24 +10,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from native_link import library
 from native_parts import receivers_of_retry, senders_of_retry
+from retry_model import ReceiverState, Released, RetryReceiver, RetrySender, SenderState, Verdict
 
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.build import library
 from testbed.protocols.scale_up.credits import NEVER
 from testbed.protocols.scale_up.ctlos import Ack, Init, InitEcho, Nack
 from testbed.protocols.scale_up.cyclic import CYCLE_MASK
 from testbed.protocols.scale_up.frames import FrameCheck
-from testbed.protocols.scale_up.retry import (
-    FrameAction,
-    ReceiverState,
-    Released,
-    RetryConfig,
-    RetryReceiver,
-    RetrySender,
-    SenderState,
-    Verdict,
-)
+from testbed.protocols.scale_up.retry import FrameAction, RetryConfig
 
 TIMER = 100
 MAKERS: dict[str, Callable[[RetryConfig], Any]] = {}

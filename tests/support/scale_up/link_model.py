@@ -16,8 +16,11 @@ import enum
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from credit_model import CreditConfig, CreditReceiver, CreditSender
+from retry_model import Replayed, RetryReceiver, RetrySender, Verdict
+
 from testbed.protocols.errors import DecodeError
-from testbed.protocols.scale_up.credits import NEVER, CreditConfig, CreditReceiver, CreditSender
+from testbed.protocols.scale_up.credits import NEVER
 from testbed.protocols.scale_up.ctlos import Ack, CfUpdate, Ctlos, Init, InitEcho, Nack
 from testbed.protocols.scale_up.frames import (
     CC_UPDATE_BYTES,
@@ -35,7 +38,7 @@ from testbed.protocols.scale_up.frames import (
     numbered,
 )
 from testbed.protocols.scale_up.headers import Data
-from testbed.protocols.scale_up.retry import Replayed, RetryConfig, RetryReceiver, RetrySender, Verdict
+from testbed.protocols.scale_up.retry import RetryConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
