@@ -34,7 +34,7 @@ from testbed.cli.app import main
 from testbed.cli.output import console, error_console
 console().print("", end=""), error_console().print("", end="")
 from testbed.lab.core.model.codec import encode_lab
-from testbed.lab.core.schema import load_topology
+from testbed.lab.core.schema.load import load_topology
 encode_lab(load_topology(Path(sys.argv[1])))
 os.setgroups([])
 os.setgid(65534)
