@@ -111,9 +111,9 @@ def test_a_file_that_cannot_be_read_and_a_process_that_ends_are_failures(run: Ca
     assert run(tests).failed == 1
 
 
-def test_a_tier_without_tests_passes(run: Callable[..., Row]) -> None:
+def test_a_tier_without_tests_proves_nothing(run: Callable[..., Row]) -> None:
     row = run("")
-    assert (row.passed, row.failed, row.outcome) == (0, 0, "ok")
+    assert (row.passed, row.failed, row.outcome) == (0, 1, "FAILED")
 
 
 def test_a_tier_that_takes_too_long_is_a_warning(run: Callable[..., Row]) -> None:

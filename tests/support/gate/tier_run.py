@@ -41,7 +41,8 @@ class TierRunner:
         before = self._progress.passed_before(tier.name)
         code, outcomes = self._pytest(tier, [*tier.arguments(), *tier.places], passed=before)
         failed = [test for test, outcome in outcomes.items() if outcome == "failed"]
-        broken = _is_broken(code, outcomes)
+        earlier = len(before.read_text().splitlines())
+        broken = _is_broken(code, outcomes) or not (outcomes or earlier)  # a tier that has no tests proves nothing
         again: dict[str, str] = {}
         if tier.repeated and 0 < len(failed) <= MOST_REPEATED and not broken:
             print(f"--- tests: {tier.name}: {len(failed)} that failed once more, alone", file=sys.stderr, flush=True)
@@ -57,7 +58,7 @@ class TierRunner:
             repeated=tuple(repeated),
             took_s=time.monotonic() - began,
             minutes=tier.minutes,
-            earlier=len(before.read_text().splitlines()),
+            earlier=earlier,
         )
 
     def _pytest(self, tier: Tier, told: Sequence[str], passed: Path | None = None) -> tuple[int, dict[str, str]]:

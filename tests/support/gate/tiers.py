@@ -73,7 +73,7 @@ INTERPRETED = Tier(
     marks=f"not (process or {APART} or {KERNEL} or thorough)",
     minutes=1.5,
     places=(
-        "tests/unit/transport",
+        "tests/unit/protocols",
         "tests/unit/endpoints/worker",
         "tests/property/roce",
         "tests/property/uet",
@@ -81,7 +81,7 @@ INTERPRETED = Tier(
     ),
     beside=CPUS,
     repeated=False,
-    options=("--ignore=tests/unit/protocols/simulation",),
+    options=tuple(f"--ignore=tests/unit/protocols/{one}" for one in ("lacp", "scale_up", "simulation")),
     environment={"TESTBED_PURE": "1"},
 )
 LABS = Tier(
