@@ -141,7 +141,8 @@ def test_perftest_that_knew_no_clock_is_run_again(monkeypatch: pytest.MonkeyPatc
     lab = lab_with(client)
     polled: list[float] = []
     monkeypatch.setattr(f"{TRAFFIC}._children_user_s", lambda: float(len(clients_of(lab))))
-    monkeypatch.setattr("testbed.run.emulated.point._share", lambda spent_s, _: polled.append(spent_s) or 0.0)
+    judge = "testbed.run.emulated.point.judge_run"
+    monkeypatch.setattr(judge, lambda evidence: polled.append(evidence.measured.polling_s) or [])
     (measured,) = run(lab, {"iterations": 20}).points[0].runs
     assert len(clients_of(lab)) == 6 and polled == [3.0]
     assert [channel.counters["messages"] for channel in measured.channels] == [19, 19, 19]
