@@ -1,10 +1,7 @@
 """The verb `run`: scenarios in order, each with its record, table and report."""
 
 import shlex
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,31 +10,14 @@ import typer
 from testbed.base.errors import TestbedError
 from testbed.cli.options import ConvergenceTimeout, FormatOption, Quiet, parse_format
 from testbed.cli.panels import SCENARIOS_AND_RESULTS
+from testbed.cli.scenarios.measuring import RunCommand, measure
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
     from testbed.run.sweep.prepared import Sweep
-    from testbed.run.sweep.recorded import RecordOptions, SweepOutcome
+    from testbed.run.sweep.recorded import SweepOutcome
 
 app = typer.Typer()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCommand:
-    """How `run` runs scenarios and shows them.
-
-    `resume` is a directory of results to go on with; `simulated`: on the simulator, without a lab.
-    """
-
-    form: "Format"
-    keep: bool = False
-    resume: Path | None = None
-    prove_scale: bool = False
-    results: Path | None = None
-    report: bool = True
-    timeout_s: float = 120.0
-    quiet: bool = False
-    simulated: bool = False
 
 
 @app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
@@ -193,45 +173,6 @@ def _run_one(sweep: "Sweep", command: RunCommand, told: list[dict[str, str]]) ->
     return outcome
 
 
-def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
-    """Run all points of a scenario, and return what came of it with the directory of its record."""
-    from testbed.cli.progress import StepDisplay
-    from testbed.cli.scenarios.run_progress import SweepSteps
-    from testbed.lab.core.deploy.records.state import StateDirectory
-    from testbed.run.sweep.labs import LabOptions
-    from testbed.run.sweep.recorded import run_on_own_labs
-
-    record_options = _record_options(sweep, command)
-    with StepDisplay(quiet=command.quiet) as display:
-        steps = SweepSteps(runs=sweep.runs, show=display)
-        if command.simulated:
-            from testbed.run.simulated.sweep import run_simulated
-
-            outcome = run_simulated(sweep, record_options, steps)
-        else:
-            lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=_warn)
-            outcome = run_on_own_labs(sweep, StateDirectory(), lab_options, record_options, steps)
-    assert record_options.directory is not None
-    return outcome, record_options.directory
-
-
-def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
-    """Where the record goes: into a new directory, or on with the one that `--resume` names."""
-    from testbed.record.store import load_record, make_results_directory
-    from testbed.run.sweep.recorded import RecordOptions
-    from testbed.vm.remote.recorded_command import asked_command
-
-    resume = command.resume
-    previous = None if resume is None else load_record(resume)
-    if resume is None:
-        directory = make_results_directory(sweep.scenario.name, datetime.now(UTC), parent=command.results)
-    else:
-        directory = resume if resume.is_dir() else resume.parent
-    return RecordOptions(
-        directory=directory, previous=previous, prove_scale=command.prove_scale, command=tuple(asked_command())
-    )
-
-
 def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None:
     """Print the record for people, write the report, and say what is where."""
     from testbed.cli.output import Format, console
@@ -252,7 +193,3 @@ def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None
     if table and outcome.kept:
         kept = outcome.kept
         console().print(f"the lab {kept} is still deployed: testbed destroy -n {shlex.quote(kept)}")
-
-
-def _warn(sentence: str) -> None:
-    print(f"warning: {sentence}", file=sys.stderr)

@@ -11,7 +11,7 @@ from testbed.base.errors import TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
-    from testbed.cli.scenarios.run import RunCommand
+    from testbed.cli.scenarios.measuring import RunCommand
     from testbed.record.record import Backend, Record
     from testbed.record.steady import Steadiness
     from testbed.run.sweep.prepared import Sweep
@@ -104,7 +104,7 @@ class _Series:
     def run_once(self) -> bool:
         """Run the scenario once more and keep what came of it; False where the user interrupted it."""
         from testbed.cli.output import Format, console
-        from testbed.cli.scenarios.run import measure
+        from testbed.cli.scenarios import measuring
         from testbed.record.store import make_results_directory
 
         repeat = self.sweep.scenario.repeat
@@ -114,7 +114,7 @@ class _Series:
             name = f"{self.sweep.scenario.name}-steady"
             self.directory = make_results_directory(name, self.begun, parent=self.command.results)
         again = self.sweep if seed == repeat.seed else self.with_seed(seed)
-        outcome, at = measure(again, replace(self.command, results=self.directory))
+        outcome, at = measuring.measure(again, replace(self.command, results=self.directory))
         record = outcome.record
         if record.incomplete.startswith("interrupted"):
             return False

@@ -1,188 +1,259 @@
-"""An initiator: keeps paths to a subsystem, and moves the requests of volumes over them, in one thread.
+"""The command line of the initiator: writes, reads or verifies a range of a namespace, or lists what a target has.
 
-`Initiator` is the API: `open_volume` waits until a path is live; `submit` begins a read or write, `poll` moves bytes,
-`wait` polls until requests are done; `read`, `write` and `flush` do all of it. `python -m
-testbed.endpoints.storage.initiator` is the tool on top (`testbed.endpoints.storage.tool`).
+    python -m testbed.endpoints.storage.initiator write --path 10.5.0.1:4420 --nqn NQN --size 1G --bs 4M --depth 8
+    --json
+
+`write` writes the contents of a seed (`testbed.endpoints.storage.pattern`), and flushes; `verify` reads them back and
+says which bytes are others; `read` only reads. With several `--path`, each is used, and one that dies is done without.
+The exit status is 0 where all went well, 1 where bytes are not safe or not as expected, 2 where it could not begin.
 """
 
 from __future__ import annotations
 
-import select
+import argparse
+import json
+import re
+import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+import uuid
+from collections.abc import Sequence
+from typing import Any
 
-from testbed.endpoints.storage.path import OpenSocket, Path, open_plain
+from testbed.endpoints.storage.nvme_host import Initiator, StorageError
+from testbed.endpoints.storage.pattern import BLOCK, Pattern, merge_ranges
 from testbed.endpoints.storage.volume import Operation, Volume, VolumeRequest
-from testbed.protocols.errors import TransportError
-from testbed.protocols.nvme.commands import Buffer
+from testbed.protocols.errors import UsageError
+from testbed.protocols.nvme.codes import DISCOVERY_NQN
 from testbed.protocols.nvme.config import HostConfig
-from testbed.protocols.nvme.data_structures import DiscoveryEntry, NamespaceData
 
+_SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?")
+_FACTOR = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_PATH = re.compile(r"(?:\[([0-9a-fA-F:]+)\]|([^:\[\]]+))(?::(\d{1,5}))?")
 _S = 1_000_000_000
 
 
-class StorageError(TransportError):
-    """A volume cannot be had, or a request has failed."""
+def parse_size(text: str) -> int:
+    """Bytes: `4M` is 4 MiB."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 4M")
+    return int(found[1]) * _FACTOR[found[2]]
 
 
-class Initiator:
-    """Paths to one subsystem. Times in ns."""
+def parse_path(text: str) -> tuple[str, int]:
+    """An address, and a port if it is not 4420: `10.5.0.1:4420`, `[2001:db8::1]:4420`."""
+    found = _PATH.fullmatch(text)
+    if found is None or int(found[3] or 4420) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address such as 10.5.0.1:4420")
+    return found[1] or found[2], int(found[3] or 4420)
 
-    def __init__(
-        self,
-        addresses: Sequence[tuple[str, int]],
-        subnqn: str,
-        config: HostConfig,
-        *,
-        give_up_ns: int = 10 * _S,
-        clock: Callable[[], int] = time.monotonic_ns,
-        open_socket: OpenSocket = open_plain,
-    ) -> None:
-        """After `give_up_ns` without a live path, requests fail."""
-        self._clock = clock
-        self._give_up_ns = give_up_ns
-        self._poll = select.epoll()
-        self._live_at = clock()
-        self.paths = [Path(address, subnqn, config, self._poll, clock, open_socket) for address in addresses]
-        self.volumes: list[Volume] = []
 
-    def __enter__(self) -> Self:
-        return self
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.endpoints.storage.initiator", description="An NVMe/TCP initiator."
+    )
+    parser.add_argument("operation", choices=("read", "write", "verify", "discover"))
+    parser.add_argument("--path", type=parse_path, action="append", required=True, metavar="ADDRESS[:PORT]")
+    parser.add_argument("--nqn", default="", help="the subsystem; discover needs none")
+    parser.add_argument("--hostnqn", default=f"nqn.2026-01.testbed:{socket.gethostname()}")
+    parser.add_argument("--nsid", type=int, default=1)
+    parser.add_argument("--offset", type=parse_size, default=0)
+    parser.add_argument("--size", type=parse_size, help="all from the offset on, if it is not given")
+    parser.add_argument("--bs", type=parse_size, default=1 << 20, help="bytes of a request")
+    parser.add_argument("--depth", type=int, default=8, help="requests at once")
+    parser.add_argument("--queues", type=int, default=1, help="I/O queues of each path")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kato", type=int, default=5000, metavar="MS", help="keep-alive time-out; 0: none")
+    parser.add_argument(
+        "--io-timeout",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="of a command, after which its path is reset; 0: none",
+    )
+    parser.add_argument("--give-up", type=float, default=10.0, metavar="S", help="without a path for so long")
+    parser.add_argument("--hdgst", action="store_true", help="header digests")
+    parser.add_argument("--ddgst", action="store_true", help="data digests")
+    parser.add_argument("--json", action="store_true")
+    return parser
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
-    # --- volumes ------------------------------------------------------------------------------------------
+class _Run:
+    """One operation over a range, with so many requests at once, and what became of it."""
 
-    def open_volume(self, nsid: int = 1) -> Volume:
-        """The namespace that has this NSID on the first path that is live. Raises `StorageError`."""
-        self._wait_for_path()
-        for path in self.paths:
-            if path.controller is not None and path.live and nsid in path.controller.namespaces:
-                return self._make_volume(path.controller.namespaces[nsid])
-        raise StorageError(f"there is no namespace {nsid}")
-
-    def discover(self) -> list[DiscoveryEntry]:
-        """What a discovery subsystem lists, on the first path that is live. Raises `StorageError`."""
-        self._wait_for_path()
-        return next(path.controller.discovered for path in self.paths if path.controller is not None and path.live)
-
-    def _make_volume(self, namespace: NamespaceData) -> Volume:
-        volume = Volume(self.paths if any(namespace.nguid) else self.paths[:1], namespace)
-        self.volumes.append(volume)
-        return volume
-
-    def _wait_for_path(self) -> None:
-        """Wait until a path is live, all targets have refused us for good, or `give_up_ns` are over."""
-        until = self._clock() + self._give_up_ns
-        while not any(path.live for path in self.paths):
-            now = self._clock()
-            if now >= until or all(path.refused for path in self.paths):
-                words = "; ".join(f"{path.name}: {path.last_error or 'no answer'}" for path in self.paths)
-                raise StorageError(f"no path is live ({words})")
-            self.poll((until - now) / _S)
-
-    # --- requests -----------------------------------------------------------------------------------------
-
-    def submit(self, volume: Volume, operation: Operation, offset: int, buffer: Buffer) -> VolumeRequest:
-        """Begin a request; bytes move in `poll`. Raises `UsageError`."""
-        return volume.submit(operation, offset, buffer, self._clock())
-
-    def wait(self, requests: Iterable[VolumeRequest]) -> None:
-        """Poll until all of them are done."""
-        for request in requests:
-            while not request.done:
-                self.poll(None)
-
-    def read(self, volume: Volume, offset: int, buffer: Buffer) -> None:
-        """Raises `StorageError`."""
-        self._do(volume, Operation.READ, offset, buffer)
-
-    def write(self, volume: Volume, offset: int, buffer: Buffer) -> None:
-        """Raises `StorageError`."""
-        self._do(volume, Operation.WRITE, offset, buffer)
-
-    def flush(self, volume: Volume) -> None:
-        """Raises `StorageError`."""
-        self._do(volume, Operation.FLUSH, 0, b"")
-
-    def _do(self, volume: Volume, operation: Operation, offset: int, buffer: Buffer) -> None:
-        request = self.submit(volume, operation, offset, buffer)
-        self.wait([request])
-        volume.done.remove(request)
-        if request.error:
-            raise StorageError(f"{operation.value} of {len(request.view)} bytes at {offset}: {request.error}")
-
-    # --- another one's loop -------------------------------------------------------------------------------
-
-    def fileno(self) -> int:
-        """What epoll says is readable when `poll` has something to do; so it is at `next_timer`, too."""
-        return self._poll.fileno()
-
-    def next_timer(self) -> int | None:
-        times = [timer for path in self.paths if (timer := path.next_timer()) is not None]
-        if not any(path.live for path in self.paths):
-            times.append(self._live_at + self._give_up_ns)
-        return min(times, default=None)
+    def __init__(self, options: argparse.Namespace, initiator: Initiator, volume: Volume) -> None:
+        """Raises `UsageError` where the range is not of whole blocks of the namespace."""
+        self.options = options
+        self.initiator = initiator
+        self.volume = volume
+        self.pattern = Pattern(options.seed)
+        self.end = options.offset + (options.size or volume.size_bytes - options.offset)
+        block = volume.namespace.block_bytes
+        if options.offset % block or self.end % block or options.bs % block:
+            raise UsageError(f"--offset, --size and --bs are multiples of the namespace's block, {block} bytes")
+        if not options.offset < self.end <= volume.size_bytes:
+            raise UsageError(f"bytes {options.offset} to {self.end} are not inside of {volume.size_bytes}")
+        self.not_safe: list[tuple[int, int]] = []
+        self.different: list[tuple[int, int]] = []
+        self.latencies_ns: list[int] = []
+        self.bytes_done = 0
+        self.error = ""
+        self.flushed: bool | None = None
+        self.seconds = 0.0
 
     @property
-    def given_up(self) -> bool:
-        """Tell whether no path has been live for so long that requests fail."""
-        return not any(path.live for path in self.paths) and self._clock() - self._live_at >= self._give_up_ns
+    def good(self) -> bool:
+        return not (self.not_safe or self.different or self.error)
 
-    def find_volume(self, nsid: int = 1) -> Volume | None:
-        """`open_volume`, without waiting; None: no path is live yet. Raises `StorageError`."""
-        return self.open_volume(nsid) if any(path.live for path in self.paths) else None
+    def stop(self, number: int, _: object) -> None:
+        """A signal: begin nothing more, and say what became of what has begun."""
+        self.error = self.error or f"ended by {signal.Signals(number).name}"
 
-    # --- the loop -----------------------------------------------------------------------------------------
+    def run(self) -> None:
+        """Read or write all of it, until something fails.
 
-    def poll(self, timeout_s: float | None = 0) -> None:
-        """Move bytes; wait for so long, at most, if there is nothing to do. None: until something happens."""
-        for path in self.paths:
-            path.advance()
-        for fd, events in self._poll.poll(self._shorter(timeout_s)):
-            for path in self.paths:
-                if path.owns(fd):
-                    path.on_event(fd, events)
-        now = self._clock()
-        for path in self.paths:
-            path.advance()
-            for ended in path.take_ended():
-                volume, piece = ended.tag
-                volume.on_ended(ended, piece, now)
-        if any(path.live for path in self.paths):
-            self._live_at = now
-        elif now - self._live_at >= self._give_up_ns:
-            words = "; ".join(f"{path.name}: {path.last_error}" for path in self.paths)
-            for volume in self.volumes:
-                volume.give_up(f"no path is live ({words})", now)
-        for volume in self.volumes:
-            volume.pump(now)
-        for path in self.paths:
-            path.advance()
+        Buffers that hold whole blocks of the pattern are filled once, as those of fio are, before the time begins.
+        """
+        bs, depth = self.options.bs, self.options.depth
+        writes = self.options.operation == "write"
+        operation = Operation.WRITE if writes else Operation.READ
+        free = [memoryview(bytearray(bs)) for _ in range(min(depth, -(-(self.end - self.options.offset) // bs)))]
+        whole = not (self.options.offset % BLOCK or bs % BLOCK)
+        put = self.pattern.move if whole else self.pattern.fill
+        for view in free if writes and whole else ():
+            self.pattern.fill(view, 0)
+        begun = time.monotonic_ns()
+        at, outstanding = self.options.offset, 0
+        while at < self.end or outstanding:
+            while free and at < self.end and not self.error:
+                view = free.pop()[: min(bs, self.end - at)]
+                if writes:
+                    put(view, at)
+                self.initiator.submit(self.volume, operation, at, view)
+                at += len(view)
+                outstanding += 1
+            if self.error and not outstanding:
+                break
+            self.initiator.poll(None)
+            while self.volume.done:
+                request = self.volume.done.popleft()
+                outstanding -= 1
+                self._take(request)
+                free.append(memoryview(request.view.obj))
+        if at < self.end:
+            self.not_safe.append((at, self.end - at))
+        if writes and not self.error:
+            self._flush()
+        self.seconds = (time.monotonic_ns() - begun) / _S
+        self.not_safe = merge_ranges(self.not_safe)
+        self.different = merge_ranges(self.different)
 
-    def _shorter(self, timeout_s: float | None) -> float | None:
-        timer = self.next_timer()
-        if timer is None:
-            return timeout_s
-        left = max(timer - self._clock(), 0) / _S
-        return left if timeout_s is None else min(left, timeout_s)
+    def _take(self, request: VolumeRequest) -> None:
+        if request.error:
+            self.error = self.error or request.error
+            self.not_safe.append((request.offset, len(request.view)))
+            return
+        self.bytes_done += len(request.view)
+        self.latencies_ns.append(request.ended - request.begun)
+        if self.options.operation == "verify":
+            self.different += self.pattern.differences(request.view, request.offset)
 
-    def close(self) -> None:
-        """Leave all controllers in good order, as far as they answer."""
-        for path in self.paths:
-            path.shut_down()
-        until = self._clock() + _S
-        while not all(path.down for path in self.paths) and self._clock() < until:
-            self.poll((until - self._clock()) / _S)
-        for path in self.paths:
-            path.close()
-        self._poll.close()
+    def _flush(self) -> None:
+        try:
+            self.initiator.flush(self.volume)
+            self.flushed = True
+        except StorageError as error:
+            self.flushed = False
+            self.error = str(error)
+
+    def document(self) -> dict[str, Any]:
+        self.latencies_ns.sort()
+        return {
+            "operation": self.options.operation,
+            "bytes": self.bytes_done,
+            "seconds": round(self.seconds, 6),
+            "bytes_per_second": round(self.bytes_done / self.seconds) if self.seconds else 0,
+            "requests": len(self.latencies_ns),
+            "latency_us": {name: self._percentile(share) for name, share in _PERCENTILES.items()},
+            "not_safe": [list(item) for item in self.not_safe],
+            "different": [list(item) for item in self.different],
+            "flushed": self.flushed,
+            "error": self.error,
+            "resent": self.volume.resent,
+            "paths": [
+                {"address": path.name, "live": path.live, "associations": path.associations, "error": path.last_error}
+                for path in self.initiator.paths
+            ],
+        }
+
+    def _percentile(self, share: float) -> float:
+        if not self.latencies_ns:
+            return 0.0
+        return round(self.latencies_ns[min(int(len(self.latencies_ns) * share), len(self.latencies_ns) - 1)] / 1000, 1)
+
+
+_PERCENTILES = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+
+
+def _print(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(document))
+        return
+    rate, latency = document["bytes_per_second"] / 1e6, document["latency_us"]
+    print(f"{document['operation']}: {document['bytes']} bytes in {document['seconds']:.3f} s, {rate:.0f} MB/s")
+    print(f"latency: median {latency['p50']:.0f} us, 99 % {latency['p99']:.0f} us")
+    for key, words in (("not_safe", "not safe"), ("different", "not as written")):
+        for offset, length in document[key]:
+            print(f"{words}: {length} bytes at {offset}")
+    if document["error"]:
+        print(f"error: {document['error']}")
+
+
+def _discover(options: argparse.Namespace, config: HostConfig) -> int:
+    with Initiator(options.path, DISCOVERY_NQN, config, give_up_ns=int(options.give_up * _S)) as initiator:
+        found = initiator.discover()
+    entries = [{"nqn": entry.subnqn, "address": entry.address, "port": entry.port} for entry in found]
+    if options.json:
+        print(json.dumps(entries))
+    for entry in [] if options.json else entries:
+        print(f"{entry['nqn']} at {entry['address']} port {entry['port']}")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.operation != "discover" and not options.nqn:
+        parser.error("--nqn is missing: discover lists what there is")
+    if min(options.bs, options.depth, options.queues) < 1 or options.depth > 1024 or options.kato < 0:
+        parser.error("--bs, --depth and --queues are at least 1, --depth at most 1024")
+    config = HostConfig(
+        hostnqn=options.hostnqn,
+        hostid=uuid.uuid5(uuid.NAMESPACE_URL, options.hostnqn).bytes,
+        io_queues=options.queues,
+        kato_ms=options.kato,
+        io_timeout_ns=round(options.io_timeout * _S),
+        header_digest=options.hdgst,
+        data_digest=options.ddgst,
+    )
+    try:
+        if options.operation == "discover":
+            return _discover(options, config)
+        with Initiator(options.path, options.nqn, config, give_up_ns=int(options.give_up * _S)) as initiator:
+            run = _Run(options, initiator, initiator.open_volume(options.nsid))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, run.stop)
+            run.run()
+            document = run.document()
+    except (StorageError, UsageError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    _print(document, as_json=options.json)
+    return 0 if run.good else 1
 
 
 if __name__ == "__main__":
-    from testbed.endpoints.storage.tool import main
-
     sys.exit(main())

@@ -23,9 +23,9 @@ from typing import Any
 from storage_sides import NQN, run_tool, target
 
 from testbed.endpoints import namespace
-from testbed.endpoints.storage.initiator import Initiator
 from testbed.endpoints.storage.kernel_target import KernelTarget, KernelTargetConfig
 from testbed.endpoints.storage.media import MediaConfig
+from testbed.endpoints.storage.nvme_host import Initiator
 from testbed.endpoints.storage.pattern import Pattern
 from testbed.endpoints.storage.volume import Operation, VolumeRequest
 from testbed.protocols.nvme.commands import Sqe, abort_command

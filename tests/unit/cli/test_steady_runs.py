@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from testbed.base.errors import TestbedError
 from testbed.cli.app import app
-from testbed.cli.scenarios import run as run_module
-from testbed.cli.scenarios.run import RunCommand, measure
+from testbed.cli.scenarios import measuring
+from testbed.cli.scenarios.measuring import RunCommand, measure
 from testbed.record.report.steadiness.page import BEGIN, END
 from testbed.record.steady import find_steadiness, load_steadiness
 from testbed.record.store import load_record
@@ -101,7 +101,7 @@ def test_several_take_turns_and_one_that_cannot_begin_stops_no_other(
             outcome = replace(outcome, failure=TestbedError("no room for a lab"))
         return outcome, directory
 
-    monkeypatch.setattr(run_module, "measure", measured)
+    monkeypatch.setattr(measuring, "measure", measured)
     words = [str(scenario.with_name(f"{name}.yml")) for name in ("stopped", "other")]
     shown = steady(scenario, *words, "--steady", "2", "-f", "csv")
     assert ran == ["small", "stopped", "other", "small", "other"]
@@ -119,7 +119,7 @@ def test_an_interrupt_keeps_what_was_measured(scenario: Path, monkeypatch: pytes
             outcome = replace(outcome, record=replace(outcome.record, incomplete="interrupted after 1 of 2 runs"))
         return outcome, directory
 
-    monkeypatch.setattr(run_module, "measure", interrupted)
+    monkeypatch.setattr(measuring, "measure", interrupted)
     shown = steady(scenario, "--steady", "5", "-f", "csv")
     assert shown.exit_code == 130
     assert [row["n"] for row in csv.DictReader(io.StringIO(shown.stdout))] == ["2", "2"]

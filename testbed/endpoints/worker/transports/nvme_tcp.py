@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints import namespace
 from testbed.endpoints.storage.backends import Backend, MediaError, MemoryBackend
-from testbed.endpoints.storage.initiator import Initiator, StorageError
 from testbed.endpoints.storage.media import MediaConfig
+from testbed.endpoints.storage.nvme_host import Initiator, StorageError
 from testbed.endpoints.storage.pattern import Pattern, merge_ranges
 from testbed.endpoints.storage.target import TargetServer
 from testbed.endpoints.storage.target_config import NamespaceConfig, SubsystemConfig, TargetConfig

@@ -260,7 +260,7 @@ class RunningLab:
     def _gpu_environment(self, node: str) -> dict[str, str]:
         if not self.plan.scale_up_domains:
             return {}
-        from testbed.lab.features.scale_up.host_gpus import gpu_environment
+        from testbed.lab.features.scale_up.gpu_files import gpu_environment
 
         return gpu_environment(self.plan, self._state.run_directory(self.name), node)
 

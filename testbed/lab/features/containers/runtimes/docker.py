@@ -68,7 +68,7 @@ class DeployingContainers:
         with step("containers", notify, f"{len(operations)} containers"):
             mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
             if plan.scale_up_domains:
-                from testbed.lab.features.scale_up.host_gpus import gpu_paths
+                from testbed.lab.features.scale_up.gpu_files import gpu_paths
 
                 mounts |= {
                     item.node: tuple(Mount(source=path, target=path, read_only=True) for path in paths)

@@ -6,8 +6,8 @@ import argparse
 
 import pytest
 
+from testbed.endpoints.storage.initiator import main, parse_path, parse_size
 from testbed.endpoints.storage.path import Backoff
-from testbed.endpoints.storage.tool import main, parse_path, parse_size
 
 
 @pytest.mark.parametrize(("text", "size"), [("0", 0), ("512", 512), ("4K", 4096), ("4MiB", 4 << 20), ("1TB", 1 << 40)])
