@@ -81,10 +81,13 @@ def steady_rows(found: Sequence[Steadiness]) -> list[SteadyRow]:
 
 
 def chance_of_any(rows: Sequence[SteadyRow]) -> Mapping[tuple[str, str], float]:
-    """Return, by scenario and backend, the chance that any expectation fails: at most the sum of their chances."""
+    """Return, by scenario and backend, the chance that any expectation fails: at most the sum of their chances.
+
+    Of a figure that was measured once, or never, nothing is known: its chance counts as 1.
+    """
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
-        sums[row.scenario, row.backend] += row.chance or 0.0
+        sums[row.scenario, row.backend] += 1.0 if row.chance is None else row.chance
     return {key: min(1.0, total) for key, total in sums.items()}
 
 

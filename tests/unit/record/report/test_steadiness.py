@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,7 @@ def test_what_cannot_be_trusted_is_counted_and_has_no_figure() -> None:
     one, two, ratio = steady_rows([found, steadiness(of(1.3, 2.4))])
     assert (one.count, two.count, ratio.count) == (4, 3, 3), "a ratio needs both points"
     assert (two.fails, two.most, one.invalid, one.runs) == (1, 2.6, 1, 4)
+    assert chance_of_any([replace(one, chance=None), two])["s", "emulation"] == 1, "one run says nothing of the next"
     assert chance_of_any([one, two, ratio])["s", "emulation"] == pytest.approx(
         sum(row.chance or 0 for row in (one, two, ratio))
     )
