@@ -22,9 +22,11 @@ _INCLUDE = ("-I", str(_MULTIARCH)) if _MULTIARCH.is_dir() else ()
 BPF_FLAGS = ("-O2", "-g", "-Wall", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86", *_INCLUDE, "-c")
 
 
-def source_texts(package: str, directory: str, names: Sequence[str]) -> dict[str, bytes]:
-    """Source files of a package by name."""
-    return {name: resources.files(package).joinpath(directory, name).read_bytes() for name in names}
+def source_texts(package: str, directory: str, names: Sequence[str] = ()) -> dict[str, bytes]:
+    """Source files of a package by name: these, or all C there is in the directory, in order."""
+    here = resources.files(package).joinpath(directory)
+    names = names or sorted(item.name for item in here.iterdir() if item.name.endswith((".c", ".h")))
+    return {name: here.joinpath(name).read_bytes() for name in names}
 
 
 def program_object(cache: Path | None = None) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
+    from testbed.record.record import Backend
     from testbed.run.sweep.prepared import Sweep
     from testbed.run.sweep.recorded import RecordOptions, SweepOutcome
 
@@ -28,6 +29,12 @@ class RunCommand:
     timeout_s: float = 120.0
     quiet: bool = False
     simulated: bool = False
+
+    @property
+    def backend(self) -> "Backend":
+        from testbed.record.record import Backend
+
+        return Backend.SIMULATION if self.simulated else Backend.EMULATION
 
 
 def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from testbed.base.errors import TestbedError
 if TYPE_CHECKING:
     from testbed.cli.output import Format
     from testbed.cli.scenarios.measuring import RunCommand
-    from testbed.record.record import Backend, Record
+    from testbed.record.record import Record
     from testbed.record.steady import Steadiness
     from testbed.run.sweep.prepared import Sweep
 
@@ -38,7 +39,7 @@ def run_steadily(
     series = [
         _Series(
             sweep=sweep,
-            with_seed=lambda seed, place=place: with_seed(place, seed),  # type: ignore[misc]
+            with_seed=partial(with_seed, place),
             command=command,
             planned=runs,
             before=before[sweep.scenario.name],
@@ -61,23 +62,15 @@ def run_steadily(
 
 def _runs_before(command: "RunCommand") -> Counter[str]:
     """How many runs of each scenario are below the directory of results."""
-    from testbed.record.steady import STEADY_FILE, find_steadiness
+    from testbed.record.steady import STEADY_FILE, load_steadiness
     from testbed.record.store import RESULTS_DIRECTORY
 
     found: Counter[str] = Counter()
-    parent = RESULTS_DIRECTORY if command.results is None else command.results
-    if not any(parent.rglob(STEADY_FILE)):
-        return found
-    for one in find_steadiness([parent]):
-        if one.backend is _backend(command):
+    for path in (command.results or RESULTS_DIRECTORY).rglob(STEADY_FILE):
+        one = load_steadiness(path)
+        if one.backend is command.backend:
             found[one.scenario] += len(one.runs)
     return found
-
-
-def _backend(command: "RunCommand") -> "Backend":
-    from testbed.record.record import Backend
-
-    return Backend.SIMULATION if command.simulated else Backend.EMULATION
 
 
 @dataclass(kw_only=True)
@@ -135,7 +128,7 @@ class _Series:
         assert self.directory is not None
         content = self.found or Steadiness(
             scenario=self.sweep.scenario.name,
-            backend=_backend(self.command),
+            backend=self.command.backend,
             environment=record.environment,
             started=self.begun.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             planned=self.planned,

@@ -11,7 +11,6 @@ import ctypes
 import enum
 import functools
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_int64, c_uint16, c_uint32, c_uint64, c_void_p
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -169,9 +168,7 @@ def build(cache: Path | None = None) -> Path:
 
     Raises `CapabilityError` where clang or the headers are missing.
     """
-    directory = resources.files("testbed.daemons.portd").joinpath("native")
-    names = sorted(item.name for item in directory.iterdir() if item.name.endswith((".c", ".h")))
-    sources = source_texts("testbed.daemons.portd", "native", names)
+    sources = source_texts("testbed.daemons.portd", "native")
     sources |= source_texts("testbed", "native", SHARED_SOURCES)
     sources |= source_texts("testbed.base.datapath", "programs", ("layout.h",))
     return compiled("portd", ".so", sources, _FLAGS, cache, what="the pause agent")

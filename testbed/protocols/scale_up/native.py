@@ -8,15 +8,9 @@ memory is the caller's. The headers say what each function does; the structures 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
 from ctypes import c_uint32, c_uint64
-from importlib import resources
-from typing import Final
 
 from testbed.protocols.scale_up.retry import RetryConfig
-
-FLAGS: Final = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
-"""For a shared library of all that `sources` has."""
 
 
 class NativeRetryConfig(ctypes.Structure):
@@ -86,9 +80,3 @@ class NativeRetryReceiverCounters(ctypes.Structure):
             "rx_replay",
         )
     ]
-
-
-def source_names() -> Iterator[str]:
-    """The names of the sources in `native/`, in order."""
-    directory = resources.files("testbed.protocols.scale_up").joinpath("native")
-    yield from sorted(item.name for item in directory.iterdir() if item.name.endswith((".c", ".h")))

@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunIdentity:
-    """Which run of a point it is, when it began (as records write it), and whether it came to its end."""
+    """Which run of a point it is, and when it began, as records write it."""
 
     index: int
     started: str
-    complete: bool
 
 
 def assemble_run(
@@ -70,7 +69,7 @@ def assemble_run(
         elapsed_s=observation.elapsed_s,
         metrics=metrics,
         checks=[],
-        complete=identity.complete,
+        complete=measured.complete,
         transfers=measured.transfers,
         channels=list(measured.channels),
         collectives=list(measured.collectives),

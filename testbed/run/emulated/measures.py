@@ -97,10 +97,9 @@ def _of_requests(run: RunData) -> Iterator[object]:
     if run.measured.requests is None:
         return
     yield from run.measured.requests.samples()
-    if (
-        not run.measured.channels and run.measured.requests.retransmits is not None
-    ):  # with channels, theirs are what the metric is about
-        yield Retransmissions(packets=[run.measured.requests.retransmits])
+    again = run.measured.requests.retransmits
+    if not run.measured.channels and again is not None:  # with channels, theirs are what the metric is about
+        yield Retransmissions(packets=[again])
 
 
 def _of_machine(run: RunData) -> Iterator[object]:

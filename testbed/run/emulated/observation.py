@@ -87,18 +87,15 @@ class Observation:
         """How long there was traffic."""
         return self.elapsed_s if self.traffic_ns is None else (self.traffic_ns[1] - self.traffic_ns[0]) / 1e9
 
-    def longest_wait_s(self, lab: LiveLab) -> float:
+    def longest_wait_s(self) -> float:
         """Return how long a packet waited in the deepest queue that a switch had, s of the lab, at its port's rate.
 
         What is late by more was not queued: a host that asks for a neighbour's address holds packets as well.
         """
-        numbers = {} if self.table is None else {self.table.place(n): n for n in range(1, self.table.count + 1)}
-        longest = 0.0
-        for port in lab.plan.ports:
-            number = numbers.get(f"{port.node}:{port.name}")
-            if number is not None and self.table is not None and self.table.switch[number] and port.rate_bps:
-                longest = max(longest, 8 * self._queues(number)[2] / port.rate_bps)
-        return longest
+        if self.growth is None or self.table is None:
+            return 0.0
+        deepest = self.growth.queues["max_bytes"].max(axis=1)[self.table.switch]
+        return float((8 * deepest / self.table.rate_bps[self.table.switch]).max(initial=0.0))
 
     def loads(self, lab: LiveLab, tiers: Mapping[str, str]) -> list[PortLoad]:
         """Return what every port of the fabric carried; `tiers` says what its link is to the fabric, by

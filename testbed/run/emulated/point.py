@@ -125,7 +125,7 @@ class PointRunner:
             measured.failure = error
         if not measured.anything:
             return None, measured.failure, measured.interrupted
-        identity = RunIdentity(index=index, started=stamp(started), complete=measured.complete)
+        identity = RunIdentity(index=index, started=stamp(started))
         result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals)
         result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
         return result, measured.failure, measured.interrupted
@@ -190,7 +190,7 @@ class PointRunner:
                     measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
             if probes is not None:
                 unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s)
-                measured.probes = probes.report(unqueued_s + measured.observation.longest_wait_s(self.whole))
+                measured.probes = probes.report(unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)
         if timeline is not None:
             timeline.require_whole()

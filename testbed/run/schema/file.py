@@ -15,8 +15,8 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, parse_path
 from testbed.base.yaml.reader import load_document, read_document
 from testbed.lab.core.model import Lab
+from testbed.lab.core.schema.load import resolve_warned
 from testbed.lab.core.schema.resolve import resolve_lab
-from testbed.lab.core.schema.warnings import find_warnings
 from testbed.run.schema.expectations import ExpectationReader
 from testbed.run.schema.faults import FaultSpec, fault_problems, resolve_fault
 from testbed.run.schema.matrix import (
@@ -100,12 +100,8 @@ class ScenarioFile:
         else:
             topology = Document(file=self.document.file, root=tree)
         written = {key: document.tree(("topology", "set", key)) for key in point.topology.set}
-        topology = topology.with_trees({key: tree for key, tree in written.items() if tree is not None})
-        lab = resolve_lab(topology)
-        if warn is not None:
-            for problem in find_warnings(topology, lab):
-                warn(problem)
-        return lab
+        set_here = {key: tree for key, tree in written.items() if tree is not None}
+        return resolve_warned(topology.with_trees(set_here), warn)
 
 
 def _at_reference(document: Document, problem: Problem) -> Problem:

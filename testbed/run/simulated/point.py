@@ -58,7 +58,7 @@ class SimulatedPoint:
         measured = done.measured
         if not measured.anything:
             return RunOutcome(result=None, failure=measured.failure, interrupted=measured.interrupted)
-        identity = RunIdentity(index=index, started=EPOCH, complete=measured.complete)
+        identity = RunIdentity(index=index, started=EPOCH)
         result = assemble_run(identity, traffic, measured, self.lab, self.lab, self.ideals)
         if measured.complete:
             result = replace(result, checks=[*self._checks(done), *check_ideals(result)])

@@ -34,6 +34,7 @@ from testbed.vm.remote import tethered_command as errand
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 CONNECT_TIMEOUT_S = 60.0
 KEEPALIVE_S = 15
+LOGIN_TRIED_EVERY_S = 0.3
 DISK_FULL = ("No space left on device", "Wrote only")
 """What tools say of a full disk; the second is tar, of the last block that fitted in part."""
 CHUNK = 65536
@@ -231,7 +232,7 @@ def wait_for_login(login: Login, *, timeout_s: float, alive: Callable[[], bool])
         except ConnectionLost:
             if not alive() or time.monotonic() > end:
                 raise
-        time.sleep(0.3)
+        time.sleep(LOGIN_TRIED_EVERY_S)  # a port that nobody listens at tells nothing of when somebody will
 
 
 def _feed(channel: paramiko.Channel, source: BinaryIO | None) -> None:

@@ -12,13 +12,12 @@ from credit_model import CreditConfig
 
 from testbed.base.datapath.build import compiled, source_texts
 from testbed.protocols.scale_up.ctlos import VCS, Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, LinkSignal, Nack
+from testbed.protocols.scale_up.domain.binding import FLAGS
 from testbed.protocols.scale_up.frames import CC_UPDATE_COUNTS, CTLOS_SLOTS
 from testbed.protocols.scale_up.native import (
-    FLAGS,
     NativeRetryConfig,
     NativeRetryReceiverCounters,
     NativeRetrySenderCounters,
-    source_names,
 )
 
 NO_SEQUENCE: Final = (1 << 32) - 1
@@ -313,7 +312,7 @@ def build(cache: Path | None = None, *flags: str) -> Path:
 
     Raises `CapabilityError` where clang or the headers are missing.
     """
-    sources = source_texts("testbed.protocols.scale_up", "native", list(source_names()))
+    sources = source_texts("testbed.protocols.scale_up", "native")
     return compiled("scale-up", ".so", sources, (*FLAGS, *flags), cache, what="the link layer of scale-up links")
 
 

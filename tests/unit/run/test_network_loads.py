@@ -223,8 +223,8 @@ def test_a_series_of_a_queue_is_no_series_of_peaks(lab: LiveLab) -> None:
 def test_the_longest_wait_is_that_in_the_deepest_queue_of_a_switch(lab: LiveLab) -> None:
     """70,000 bytes at 200 Mbit/s; what a host holds back, as while it asks for a neighbour, is no queue of the way."""
     seen = observed(lab)
-    assert seen.longest_wait_s(lab) == 0, "nothing is known without the table of ports"
+    assert seen.longest_wait_s() == 0, "nothing is known without the table of ports"
     seen.table = tabulate_ports(lab.plan)
     assert seen.growth is not None
     seen.growth.queues[lab.plan.port_numbers["p1-s1-h1:st1"]]["max_bytes"] = 9_000_000
-    assert seen.longest_wait_s(lab) == pytest.approx(8 * 70_000 / 200e6)
+    assert seen.longest_wait_s() == pytest.approx(8 * 70_000 / 200e6)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from testbed.base.errors import PlanError, Problem, SpecError
-from testbed.base.yaml.document import OVERRIDE_FILE
+from testbed.base.yaml.document import OVERRIDE_FILE, Document
 from testbed.base.yaml.paths import parse_path, quote
 from testbed.base.yaml.reader import load_document, parse_value, read_text
 from testbed.lab.core.model import Lab
@@ -38,6 +38,11 @@ def load_topology_text(
     document = load_document(text, file)
     if overrides:
         document = document.with_overrides(overrides)
+    return resolve_warned(document, warn)
+
+
+def resolve_warned(document: Document, warn: Callable[[Problem], None] | None) -> Lab:
+    """Return the lab of a document; `warn` as of `load_topology`. Raises `SpecError`."""
     lab = resolve_lab(document)
     if warn is not None:
         for problem in find_warnings(document, lab):

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Iterator
 from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
@@ -264,12 +262,6 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("endpoint_loop_run", None, (c_void_p, c_uint64)),
     ("endpoint_loop_run_known", c_bool, (c_void_p, c_void_p, c_uint64)),
 )
-
-
-def source_names() -> Iterator[str]:
-    """The names of the sources in `native/`, in order."""
-    directory = resources.files("testbed.protocols.scale_up.domain").joinpath("native")
-    yield from sorted(item.name for item in directory.iterdir() if item.name.endswith((".c", ".h")))
 
 
 @functools.cache

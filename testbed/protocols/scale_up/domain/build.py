@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.datapath.build import compiled, source_texts
-from testbed.protocols.scale_up import native as link_layer
-from testbed.protocols.scale_up.domain.binding import FLAGS, load, source_names
+from testbed.protocols.scale_up.domain.binding import FLAGS, load
 
 SHARED_SOURCES = ("types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
 """Of `testbed/native`."""
@@ -21,8 +20,8 @@ def build(cache: Path | None = None, *flags: str) -> Path:
     Raises `CapabilityError` where clang or the headers are missing.
     """
     sources = source_texts("testbed", "native", SHARED_SOURCES)
-    sources |= source_texts("testbed.protocols.scale_up", "native", list(link_layer.source_names()))
-    sources |= source_texts("testbed.protocols.scale_up.domain", "native", list(source_names()))
+    sources |= source_texts("testbed.protocols.scale_up", "native")
+    sources |= source_texts("testbed.protocols.scale_up.domain", "native")
     return compiled("scale-up-domain", ".so", sources, (*FLAGS, *flags), cache, what="the switch of a scale-up domain")
 
 
