@@ -1,8 +1,7 @@
-"""The `testbed` command: the options of all verbs, and the entry point. Each verb's module declares the verb itself.
+"""The `testbed` command: its own options, and the entry point. Each verb's module declares the verb itself.
 
 The module of a verb is imported when the verb is used, and all of them for `testbed --help`. They import what they work
-with inside their functions, and leave out `from __future__ import annotations`, so that Typer has no text of
-annotations to compile: both keep help and shell completion fast.
+with inside their functions, which keeps help and shell completion fast.
 """
 
 import errno
@@ -10,45 +9,73 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
+import click
 
 from testbed.base.errors import TestbedError
 from testbed.base.version import __version__
-from testbed.cli.root_group import WRITTEN_ARGUMENTS, RootGroup
+from testbed.cli.command import option
 from testbed.cli.signals import stand_by_the_outcome
+from testbed.cli.verbs import WRITTEN_ARGUMENTS, Verbs
 
 COLLECT_AT_OBJECTS = 50_000
 """How many more objects than before have the garbage collector look for cycles among them."""
 
-app = typer.Typer(
-    name="testbed",
-    cls=RootGroup,
-    help="A scale model of an AI data-centre fabric on one Linux machine: real FRR, real kernel, real packets.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"auto_envvar_prefix": "TESTBED", "help_option_names": ["-h", "--help"]},
+
+def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(f"testbed {__version__}")
+        context.exit()
+
+
+def _complete(context: click.Context, asked: click.Parameter, wanted: bool) -> None:
+    """Print what the shell needs to complete our command lines, or install it."""
+    if not wanted or context.resilient_parsing:
+        return
+    from testbed.cli.completion import completion_script, current_shell, install_completion
+
+    shell = current_shell()
+    if asked.name == "show_completion":
+        click.echo(completion_script(context.command, shell))
+    else:
+        path = install_completion(context.command, shell, Path.home())
+        click.echo(f"{shell} completion installed in {path}\nCompletion will take effect once you restart the terminal")
+    context.exit()
+
+
+@click.command(
+    "testbed",
+    cls=Verbs,
+    context_settings={
+        "auto_envvar_prefix": "TESTBED",
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+    },
 )
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"testbed {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "warning",
-    on: Annotated[str | None, typer.Option("--on", help="Run the verb there: vm, or ssh://user@host.")] = None,
-    clock: Annotated[str, typer.Option("--clock", help="Of --on vm: wall, or virtual (for run).")] = "wall",
-) -> None:
-    """A scale model of an AI data-centre fabric on one Linux machine."""
+@option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it.")
+@option("--log-level", default="warning", help="debug, info, warning or error.")
+@option("--on", help="Run the verb there: vm, or ssh://user@host.")
+@option("--clock", default="wall", help="Of --on vm: wall, or virtual (for run).")
+@option(
+    "--install-completion",
+    is_flag=True,
+    expose_value=False,
+    callback=_complete,
+    help="Install completion for the current shell.",
+)
+@option(
+    "--show-completion",
+    is_flag=True,
+    expose_value=False,
+    callback=_complete,
+    help="Show completion for the current shell, to copy it or customize the installation.",
+)
+@click.pass_context
+def app(context: click.Context, log_level: str, on: str | None, clock: str) -> None:
+    """A scale model of an AI data-centre fabric on one Linux machine: real FRR, real kernel, real packets."""
     import logging
 
     level = logging.getLevelNamesMapping().get(log_level.upper())
@@ -58,7 +85,7 @@ def root(
     if on is not None and context.invoked_subcommand != "vm":
         from testbed.cli.machine import elsewhere
 
-        raise typer.Exit(elsewhere.run_elsewhere(on, clock, context.meta[WRITTEN_ARGUMENTS]))
+        sys.exit(elsewhere.run_elsewhere(on, clock, context.meta[WRITTEN_ARGUMENTS]))
     if clock != "wall":
         raise TestbedError("--clock virtual: time is virtual in the lab VM only: --on vm")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,16 +33,14 @@ class DeclaredLab:
         return DeclaredLab(model=self.model.of_network(*names), plan=self.plan.of_network(*names))
 
 
-def read_topology(
-    topology: str | None, name: str | None, settings: list[str] | None = None, *, warn: bool = False
-) -> Lab:
+def read_topology(topology: str | None, name: str | None, settings: Sequence[str] = (), *, warn: bool = False) -> Lab:
     """Read the topology of `-t`: a file, `-` for standard input, or the only topology file of this directory.
 
     With `warn`, what is valid and works less well than it looks is said on standard error.
     """
     from testbed.lab.core.schema.load import find_topology, load_topology, load_topology_text
 
-    overrides = parse_settings(settings or [])
+    overrides = parse_settings(settings)
     if name is not None:
         overrides["name"] = name
     tell = tell_warning if warn else None
@@ -58,7 +56,7 @@ def tell_warning(problem: Problem) -> None:
 
 
 @contextmanager
-def placed_plan_errors(topology: str | None, name: str | None, settings: list[str] | None = None) -> Iterator[None]:
+def placed_plan_errors(topology: str | None, name: str | None, settings: Sequence[str] = ()) -> Iterator[None]:
     """Give a `PlanError` of the body its place in the topology file, where it is about a key that is written there."""
     from testbed.lab.core.schema.load import find_topology, place_plan_error
 
@@ -67,14 +65,14 @@ def placed_plan_errors(topology: str | None, name: str | None, settings: list[st
     except PlanError as error:
         if topology == "-":
             raise
-        overrides = parse_settings(settings or [])
+        overrides = parse_settings(settings)
         if name is not None:
             overrides["name"] = name
         path = Path(topology) if topology else find_topology(Path.cwd())
         raise place_plan_error(path, error, overrides=overrides) from error
 
 
-def parse_settings(settings: list[str]) -> dict[str, object]:
+def parse_settings(settings: Sequence[str]) -> dict[str, object]:
     """Read what `--set fabric.hosts=4` says as dotted keys with YAML values. Raises `TestbedError` for other words."""
     from testbed.lab.core.schema.load import parse_assignment
 

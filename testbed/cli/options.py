@@ -1,43 +1,44 @@
 """Options and arguments that several verbs share, each declared once. What only one verb takes stands with the verb."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from __future__ import annotations
 
-import typer
+from enum import StrEnum
+
+import click
 
 from testbed.base.errors import TestbedError
-
-if TYPE_CHECKING:
-    from testbed.cli.output import Format
-
-# --- which lab, and what of it -----------------------------------------------------------------------
-
-Topology = Annotated[
-    str | None,
-    typer.Option("-t", "--topology", help="Topology file, '-' for standard input; default: the only one here."),
-]
-LabName = Annotated[str | None, typer.Option("-n", "--name", help="Lab name; default: the only lab deployed.")]
-NetworkName = Annotated[str | None, typer.Option("--network", help="Only this network: backend, frontend, ...")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set fabric.hosts=4.")]
-ConvergenceTimeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for routing to converge.")]
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node of the lab.")]
-PortArgument = Annotated[str, typer.Argument(metavar="NODE:IF", help="An interface of a node.")]
-PacketCount = Annotated[int | None, typer.Option("-c", "--count", help="Stop after so many packets.")]
-RecordArgument = Annotated[
-    Path, typer.Argument(metavar="DIR|RECORD.json", help="A record, or the directory of its run.")
-]
-
-# --- how the answer is shown -------------------------------------------------------------------------
-
-FormatOption = Annotated[str, typer.Option("-f", "--format", help="table, json or csv.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
+from testbed.cli.command import PATH, argument, option
 
 
-def parse_format(text: str) -> "Format":
+class Format(StrEnum):
+    """How rows are printed: for people, or for programs."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def parse_format(_context: click.Context, _option: click.Parameter, text: str) -> Format:
     """Find the format that `--format` names. Raises `TestbedError` for a word that names none."""
-    from testbed.cli.output import Format
-
     try:
         return Format(text)
     except ValueError as error:
         raise TestbedError(f"--format {text}: expected table, json or csv") from error
+
+
+# --- which lab, and what of it -----------------------------------------------------------------------
+
+topology = option("-t", "--topology", help="Topology file, '-' for standard input; default: the only one here.")
+lab_name = option("-n", "--name", help="Lab name; default: the only lab deployed.")
+network = option("--network", help="Only this network: backend, frontend, ...")
+settings = option("--set", multiple=True, help="Override a key: --set fabric.hosts=4.")
+timeout = option("--timeout", default=120.0, help="Seconds to wait for routing to converge.")
+node = argument("node", metavar="NODE", help="A node of the lab.")
+port = argument("port", metavar="NODE:IF", help="An interface of a node.")
+count = option("-c", "--count", type=int, help="Stop after so many packets.")
+record = argument("record", metavar="DIR|RECORD.json", type=PATH, help="A record, or the directory of its run.")
+
+# --- how the answer is shown -------------------------------------------------------------------------
+
+format_option = option("-f", "--format", default="table", callback=parse_format, help="table, json or csv.")
+quiet = option("-q", "--quiet", is_flag=True, help="No progress.")

@@ -6,8 +6,9 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from testbed.cli.options import Format
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 200
 """Columns of a table that goes into a file or a pipe, where nobody has to wrap it."""
-
-
-class Format(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
 
 
 def console() -> Console:

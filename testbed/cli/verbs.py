@@ -1,87 +1,96 @@
-"""The verbs, and the module that declares each: it is imported when its verb is used, or listed by `testbed --help`."""
+"""The verbs by panel, and the group of them. A verb's module is imported when the verb is used, or listed by help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from typing import Any
 
-import typer
+import click
 
-from testbed.cli.conversion import convert_only_where_needed
-from testbed.cli.repeated_options import refuse_repeated_options
+from testbed.cli.command import Group
 
-MODULES = {
-    "deploy": "labs.deploy",
-    "destroy": "labs.destroy",
-    "list": "labs.list_labs",
-    "inspect": "labs.inspect",
-    "check": "labs.check",
-    "events": "labs.events",
-    "validate": "labs.validate",
-    "generate": "labs.generate",
-    "schema": "labs.schema",
-    "graph": "labs.graph",
-    "exec": "nodes.execute",
-    "shell": "nodes.shell",
-    "logs": "nodes.logs",
-    "capture": "nodes.capture",
-    "decode": "nodes.decode",
-    "roce": "nodes.roce",
-    "uet": "nodes.uet",
-    "link": "nodes.link",
-    "pfc": "counters.pfc",
-    "stats": "counters.stats",
-    "serve": "counters.serve",
-    "service": "nodes.service",
-    "power": "nodes.power",
-    "mininet-cli": "nodes.mininet_cli",
-    "run": "scenarios.run",
-    "job": "scenarios.job",
-    "workloads": "scenarios.workloads",
-    "metrics": "scenarios.metrics",
-    "report": "scenarios.report",
-    "compare": "scenarios.compare",
-    "results": "scenarios.results",
-    "doctor": "machine.doctor",
-    "images": "machine.images",
-    "vm": "machine.vm",
+WRITTEN_ARGUMENTS = "testbed.written_arguments"
+"""Key of a context's `meta`: the words of the command line from the verb on, which `--on` hands to another machine."""
+
+PANELS = {
+    "Labs": {
+        "deploy": "labs.deploy",
+        "destroy": "labs.destroy",
+        "list": "labs.list_labs",
+        "inspect": "labs.inspect",
+        "check": "labs.check",
+        "events": "labs.events",
+        "validate": "labs.validate",
+        "generate": "labs.generate",
+        "schema": "labs.schema",
+        "graph": "labs.graph",
+    },
+    "Nodes and links": {
+        "exec": "nodes.execute",
+        "shell": "nodes.shell",
+        "logs": "nodes.logs",
+        "capture": "nodes.capture",
+        "decode": "nodes.decode",
+        "roce": "nodes.roce",
+        "uet": "nodes.uet",
+        "link": "nodes.link",
+        "pfc": "counters.pfc",
+        "stats": "counters.stats",
+        "serve": "counters.serve",
+        "service": "nodes.service",
+        "power": "nodes.power",
+        "mininet-cli": "nodes.mininet_cli",
+    },
+    "Scenarios and results": {
+        "run": "scenarios.run",
+        "job": "scenarios.job",
+        "workloads": "scenarios.workloads",
+        "metrics": "scenarios.metrics",
+        "report": "scenarios.report",
+        "compare": "scenarios.compare",
+        "results": "scenarios.results",
+    },
+    "Machine": {
+        "doctor": "machine.doctor",
+        "images": "machine.images",
+        "vm": "machine.vm",
+    },
 }
-"""By verb, its module below `testbed.cli`, which has a Typer object `app` with that one verb. Panels list verbs in this
-order."""
+"""By the panel that `--help` shows it in, each verb's module below `testbed.cli`. The command has the module's name."""
+MODULES = {verb: module for verbs in PANELS.values() for verb, module in verbs.items()}
 
 
-class Verbs(MutableMapping[str, Any]):
-    """The commands of all verbs by name. A command is made, and its module imported, when it is first asked for."""
+class Verbs(Group):
+    """The verbs of `testbed`. It keeps the command line as it was written, for `--on`."""
 
-    def __init__(self) -> None:
-        self._commands: dict[str, Any] = dict.fromkeys(MODULES)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = dict.fromkeys(MODULES)  # type: ignore[assignment]  # each is imported when it is asked for
 
-    def __getitem__(self, name: str) -> Any:
-        command = self._commands[name]
-        if command is None:
-            command = self._commands[name] = _declared(name)
-        return command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb. None for a name that no verb has."""
+        if cmd_name in MODULES and self.commands[cmd_name] is None:
+            module = import_module(f"testbed.cli.{MODULES[cmd_name]}")
+            self.commands[cmd_name] = getattr(module, module.__name__.rpartition(".")[2])
+        return self.commands.get(cmd_name)
 
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._commands[name] = command
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Keep what comes after our own options before a verb takes it apart."""
+        ctx.meta[WRITTEN_ARGUMENTS] = list(args)
+        return super().resolve_command(ctx, args)
 
-    def __delitem__(self, name: str) -> None:
-        del self._commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._commands)
-
-    def __len__(self) -> int:
-        return len(self._commands)
-
-
-def _declared(name: str) -> Any:
-    """Import the module of a verb, and return the command that it declares."""
-    verb = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    verb.add_typer(import_module(f"testbed.cli.{MODULES[name]}").app)
-    (command,) = typer.main.get_command(verb).commands.values()  # type: ignore[attr-defined]  # always a group
-    assert command.name == name
-    convert_only_where_needed(command)
-    refuse_repeated_options(command)
-    return command
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print the verbs of each panel under its name, all in one column."""
+        width = max(map(len, MODULES))
+        for panel, verbs in PANELS.items():
+            commands = ((verb, self.get_command(ctx, verb)) for verb in verbs)
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [
+                        (verb.ljust(width), command.get_short_help_str(formatter.width - 6 - width))
+                        for verb, command in commands
+                        if command is not None
+                    ]
+                )

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, get_type_hints
 
-import typer
+import click
 from golden_files import Golden
 
 from testbed.cli.app import app
@@ -18,20 +18,20 @@ from testbed.cli.app import app
 
 def command_line() -> dict[str, dict[str, Any]]:
     """What each command takes, by its name from the program on: "testbed link set"."""
-    root = typer.main.get_command(app)
-    context: Any = typer.Context(root, info_name="testbed", **root.context_settings)  # type: ignore[arg-type]
-    return dict(_commands(root, context))
+    return dict(_commands(app, click.Context(app, info_name="testbed", **app.context_settings)))
 
 
-def _commands(command: Any, context: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _commands(command: click.Command, context: click.Context) -> Iterator[tuple[str, dict[str, Any]]]:
     types = {} if command.callback is None else get_type_hints(inspect.unwrap(command.callback))
     yield (
         context.command_path.split(" [", 1)[0],
         {_name(one): _parameter(one, str(types.get(one.name, "")), context) for one in command.params},
     )
-    for name, child in getattr(command, "commands", {}).items():
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        child = command.get_command(context, name)
+        assert child is not None
         settings = {"parent": context, "info_name": name, **child.context_settings}
-        yield from _commands(child, typer.Context(child, **settings))
+        yield from _commands(child, click.Context(child, **settings))
 
 
 def _name(parameter: Any) -> str:
@@ -40,11 +40,12 @@ def _name(parameter: Any) -> str:
 
 def _parameter(parameter: Any, type_: str, context: Any) -> dict[str, Any]:
     option = parameter.param_type_name == "option"
+    default = parameter.to_info_dict()["default"]
     taken = {
         "kind": parameter.param_type_name,
         "type": type_,
         "required": parameter.required,
-        "default": None if parameter.default is None else str(parameter.default),
+        "default": None if default is None else str(default),
         "nargs": parameter.nargs,
     }
     if option:

@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from testbed.cli.app import app
-
-
-def root() -> Any:
-    """The command of the whole program: a group of click's (or of what Typer has in its place)."""
-    return typer.main.get_command(app)
 
 
 def output_of(*arguments: str) -> str:

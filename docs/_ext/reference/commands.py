@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reference.command_line import root
 from reference.markdown import code, plain, sentence, table
+from testbed.cli.app import app
 
 _INTRODUCTION = """\
 # Commands
@@ -18,14 +18,13 @@ environment variable as well: `TESTBED_`, the verb and the option's name, such a
 
 
 def page() -> str:
-    program = root()
-    context = program.make_context("testbed", [], resilient_parsing=True)
-    text = _INTRODUCTION + "## Before the verb\n\n" + _parameters(program, context)
+    context = app.make_context("testbed", [], resilient_parsing=True)
+    text = _INTRODUCTION + "## Before the verb\n\n" + _parameters(app, context)
     text += "## All verbs\n\n" + table(
         ("Verb", "What it does"),
-        ((f"[{code(name)}](#{anchor(name)})", plain(_help(command))) for name, command, _ in _verbs(program, context)),
+        ((f"[{code(name)}](#{anchor(name)})", plain(_help(command))) for name, command, _ in _verbs(app, context)),
     )
-    for name, command, own in _verbs(program, context):
+    for name, command, own in _verbs(app, context):
         text += f"({anchor(name)})=\n## {code(name)}\n\n{plain(sentence(_help(command)))}\n\n"
         usage = " ".join((f"./lab {name}", *command.collect_usage_pieces(own)))
         text += f"```text\n{usage}\n```\n\n" + _parameters(command, own)
@@ -68,7 +67,7 @@ def _parameters(command: Any, context: Any) -> str:
         names = ", ".join(code(name) for name in one.opts)
         if one.secondary_opts:
             names += f" / {', '.join(code(name) for name in one.secondary_opts)}"
-        options.append((names, _value(one), _default(one), help_text))
+        options.append((names, _value(one), _default(one, context), help_text))
     text = table(("Argument", "What it is"), arguments) if arguments else ""
     return text + (table(("Option", "Value", "Default", "What it does"), options) if options else "")
 
@@ -76,15 +75,13 @@ def _parameters(command: Any, context: Any) -> str:
 def _value(option: Any) -> str:
     if option.is_flag:
         return "flag"
-    descriptor = getattr(option, "type_descriptor", None)  # Typer 0.29; before it, options are click's
-    name = descriptor.annotation.__name__ if descriptor is not None else str(option.type.name)
-    names = {"float": "number", "int": "whole number", "integer": "whole number", "Path": "file or folder"}
-    value = names.get(name, "file or folder" if name in ("path", "file", "directory") else "text")
+    names = {"float": "number", "integer": "whole number", "path": "file or folder"}
+    value = names.get(option.type.name, "text")
     return f"{value}, repeatable" if option.multiple else value
 
 
-def _default(option: Any) -> str:
-    default = option.default
-    if default is None or callable(default) or default is False or default == []:
+def _default(option: Any, context: Any) -> str:
+    default = option.get_default(context, call=False)
+    if default is None or callable(default) or default is False or default in ([], ()):
         return ""
     return "yes" if default is True else code(f"{default:g}" if isinstance(default, float) else default)

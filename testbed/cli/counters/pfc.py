@@ -3,31 +3,26 @@
 import dataclasses
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import FormatOption, LabName, PortArgument, parse_format
-from testbed.cli.panels import NODES_AND_LINKS, verb_group
+from testbed.cli import options
+from testbed.cli.command import Group, argument, option
 
 if TYPE_CHECKING:
     from testbed.daemons.portd.client import AgentStatus, LabStatus
 
-app = verb_group("pfc", NODES_AND_LINKS, "Show pausing, and provoke it.")
+pfc = Group("pfc", help="Show pausing, and provoke it.")
 LATENCIES = ("reaction", "event_to_frame", "frame_to_gate")
 """What the pause agent measures of its own speed."""
 
 
-@app.command()
-def show(
-    patterns: Annotated[
-        list[str] | None, typer.Argument(metavar="[NODE|NODE:IF...]", help="Only these nodes or ports.")
-    ] = None,
-    name: LabName = None,
-    all: Annotated[bool, typer.Option("--all", "-a", help="Lossless queues that never paused, too.")] = False,
-    format: FormatOption = "table",
-) -> None:
+@pfc.command("show")
+@argument("patterns", nargs=-1, metavar="[NODE|NODE:IF...]", help="Only these nodes or ports.")
+@options.lab_name
+@option("--all", "-a", is_flag=True, help="Lossless queues that never paused, too.")
+@options.format_option
+def show(patterns: tuple[str, ...], name: str | None, all: bool, format: options.Format) -> None:
     """Show each lossless queue: paused or not, pause frames each way, paused time, how fast it was paused."""
     from testbed.cli.counters.pause_rows import COLUMNS, pause_rows
     from testbed.cli.lab_choice import open_lab
@@ -35,7 +30,6 @@ def show(
     from testbed.daemons.portd.errors import PauseAgentError
     from testbed.lab.observe.port_table import tabulate_ports
 
-    form = parse_format(format)
     lab = open_lab(name)
     maps = lab.maps()
     status: AgentStatus | None = None
@@ -46,26 +40,25 @@ def show(
         missing = error.message
     served = status.labs.get(lab.name) if status else None
     table = tabulate_ports(lab.plan)
-    rows = pause_rows(table, maps, served, patterns or [], every=all, now_ns=time.monotonic_ns())
+    rows = pause_rows(table, maps, served, patterns, every=all, now_ns=time.monotonic_ns())
     agent = dataclasses.asdict(status) if status else {}
     agent.pop("labs", None)
     latencies = {key: dataclasses.asdict(getattr(served, key)) for key in LATENCIES} if served else {}
     document = {"lab": lab.name, "agent": agent or None, **latencies, "queues": rows}
-    emit_rows(rows, COLUMNS, form, title=_title(lab.name, served), json_document=document)
+    emit_rows(rows, COLUMNS, format, title=_title(lab.name, served), json_document=document)
     if served is None:
         print(f"warning: nobody serves the pause frames of {lab.name}: {missing or 'not attached'}", file=sys.stderr)
     for weakness in status.weaknesses if status else ():
         print(f"warning: pause agent: {weakness}", file=sys.stderr)
 
 
-@app.command()
-def storm(
-    port: PortArgument,
-    duration: Annotated[str, typer.Option("--for", help="How long, in lab time: 2s, 500ms.")],
-    traffic_class: Annotated[str | None, typer.Option("--class", help="Its name; default: the only one.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Or its priority, 0 to 7.")] = None,
-    name: LabName = None,
-) -> None:
+@pfc.command("storm")
+@options.port
+@option("duration", "--for", required=True, help="How long, in lab time: 2s, 500ms.")
+@option("traffic_class", "--class", help="Its name; default: the only one.")
+@option("--priority", type=int, help="Or its priority, 0 to 7.")
+@options.lab_name
+def storm(port: str, duration: str, traffic_class: str | None, priority: int | None, name: str | None) -> None:
     """Have NODE:IF pause a lossless class of its peer without a reason, as a broken NIC does."""
     from testbed.base.units import Duration, QuantityError
     from testbed.cli.counters.pause_rows import storm_priority

@@ -16,7 +16,8 @@ from testbed.base.errors import LabNotFound, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import TIME, QuantityError
 from testbed.cli.counters.sources import Frame, Source, open_source
-from testbed.cli.output import Format, console, emit_json
+from testbed.cli.options import Format
+from testbed.cli.output import console, emit_json
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 

@@ -1,31 +1,26 @@
 """The verb `check`."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING
 
-import typer
-
-from testbed.cli.options import FormatOption, LabName, NetworkName, Topology, parse_format
-from testbed.cli.panels import LABS
+from testbed.cli import options
+from testbed.cli.command import command, option
 
 if TYPE_CHECKING:
-    from testbed.cli.output import Format
     from testbed.lab.core.deploy.watch.check import CheckReport
     from testbed.lab.core.deploy.watch.rtt import RttReport
 
-app = typer.Typer()
 
-
-@app.command(rich_help_panel=LABS)
+@command("check")
+@options.lab_name
+@options.topology
+@option("--rtt", is_flag=True, help="Compare modelled and achieved base RTT instead.")
+@option("--isolation", is_flag=True, help="Test who reaches whom and attack every access port instead.")
+@options.network
+@options.format_option
 def check(
-    name: LabName = None,
-    topology: Topology = None,
-    rtt: Annotated[bool, typer.Option("--rtt", help="Compare modelled and achieved base RTT instead.")] = False,
-    isolation: Annotated[
-        bool, typer.Option("--isolation", help="Test who reaches whom and attack every access port instead.")
-    ] = False,
-    network: NetworkName = None,
-    format: FormatOption = "table",
+    name: str | None, topology: str | None, rtt: bool, isolation: bool, network: str | None, format: options.Format
 ) -> None:
     """Test a live lab: sessions, ECMP width, rails, path MTU, black holes. Exit 0, 1, or 2 for 'cannot say'."""
     from testbed.base.errors import TestbedError
@@ -35,25 +30,23 @@ def check(
 
     if rtt and isolation:
         raise TestbedError("--rtt and --isolation are two checks", hint="one after the other")
-    form = parse_format(format)
     lab = open_lab(name, topology)
     check_network(lab.model, network)
     if isolation:
-        from testbed.cli.output import Format
         from testbed.lab.checks.isolation.check import check_isolation, untried_lines
 
         attacked = check_isolation(lab, network)
-        code = _print_tests(attacked, form)
-        for line in untried_lines(attacked.attacks) if form is Format.TABLE else ():
+        code = _print_tests(attacked, format)
+        for line in untried_lines(attacked.attacks) if format is options.Format.TABLE else ():
             print(f"  {line}")
-        raise typer.Exit(code)
+        sys.exit(code)
     lab = lab if network is None else lab.of_network(network)
-    raise typer.Exit(_print_rtt(measure_rtt(lab), form) if rtt else _print_tests(check_lab(lab), form))
+    sys.exit(_print_rtt(measure_rtt(lab), format) if rtt else _print_tests(check_lab(lab), format))
 
 
-def _print_tests(report: "CheckReport", form: "Format") -> int:
+def _print_tests(report: "CheckReport", form: options.Format) -> int:
     """Print what each live test found; returns the exit code."""
-    from testbed.cli.output import Format, emit_rows
+    from testbed.cli.output import emit_rows
 
     rows = [{"test": result.name, "status": result.status.value, "detail": result.detail} for result in report.results]
     document = {"lab": report.lab, "exit_code": report.exit_code, "tests": dataclasses.asdict(report)["results"]}
@@ -61,7 +54,7 @@ def _print_tests(report: "CheckReport", form: "Format") -> int:
     if attacks := dataclasses.asdict(report).get("attacks"):
         document["attacks"] = attacks
     emit_rows(rows, ["test", "status", "detail"], form, json_document=document)
-    if form is Format.TABLE:
+    if form is options.Format.TABLE:
         for result in report.results:
             for line in result.failures:
                 print(f"  {result.name}: {line}")
@@ -70,10 +63,10 @@ def _print_tests(report: "CheckReport", form: "Format") -> int:
     return report.exit_code
 
 
-def _print_rtt(report: "RttReport", form: "Format") -> int:
+def _print_rtt(report: "RttReport", form: options.Format) -> int:
     """Print modelled and achieved base RTT of each class of paths; returns the exit code."""
     from testbed.base.units import Duration
-    from testbed.cli.output import Format, emit_rows
+    from testbed.cli.output import emit_rows
 
     rows = [
         {
@@ -98,7 +91,7 @@ def _print_rtt(report: "RttReport", form: "Format") -> int:
     emit_rows(
         rows, columns, form, json_document=document, title=f"{report.lab}: base RTT in lab time (k = {report.k:g})"
     )
-    if form is Format.TABLE:
+    if form is options.Format.TABLE:
         for path in report.paths:
             if path.detail:
                 print(f"  {path.a} to {path.b}: {path.detail}")

@@ -2,40 +2,47 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import ConvergenceTimeout, FormatOption, LabName, Quiet, Settings, Topology, parse_format
-from testbed.cli.panels import LABS
+from testbed.cli import options
+from testbed.cli.command import command, option
 from testbed.cli.signals import stand_by_the_outcome
 
 if TYPE_CHECKING:
-    from testbed.cli.output import Format
     from testbed.lab.core.deploy.lifecycle import DeployOptions, DeployOutcome
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.scale import ScaleResolution
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.model import Lab
 
-app = typer.Typer()
 RUNTIMES = ("netns", "mininet")
 
 
-@app.command(rich_help_panel=LABS)
+@command("deploy")
+@options.topology
+@options.lab_name
+@options.settings
+@option("--dry-run", is_flag=True, help="Print the operations and touch nothing.")
+@option("--reconfigure", is_flag=True, help="Replace a lab of that name.")
+@option("--keep-failed", is_flag=True, help="Do not undo a deploy that failed.")
+@option("--wait/--no-wait", default=True, help="Wait until routing has converged.")
+@options.timeout
+@option("--runtime", default="netns", help="netns, or mininet: Mininet's objects, too.")
+@options.format_option
+@options.quiet
 def deploy(
-    topology: Topology = None,
-    name: LabName = None,
-    set: Settings = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the operations and touch nothing.")] = False,
-    reconfigure: Annotated[bool, typer.Option("--reconfigure", help="Replace a lab of that name.")] = False,
-    keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Do not undo a deploy that failed.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until routing has converged.")] = True,
-    timeout: ConvergenceTimeout = 120.0,
-    runtime: Annotated[str, typer.Option("--runtime", help="netns, or mininet: Mininet's objects, too.")] = "netns",
-    format: FormatOption = "table",
-    quiet: Quiet = False,
+    topology: str | None,
+    name: str | None,
+    set: tuple[str, ...],
+    dry_run: bool,
+    reconfigure: bool,
+    keep_failed: bool,
+    wait: bool,
+    timeout: float,
+    runtime: str,
+    format: options.Format,
+    quiet: bool,
 ) -> None:
     """Bring a lab up and wait until its routing has converged. Deploying it twice changes nothing."""
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
@@ -45,16 +52,15 @@ def deploy(
     from testbed.lab.core.deploy.scale import resolve_scale
     from testbed.lab.features.mininet.package import load_mininet
 
-    form = parse_format(format)
     started = time.monotonic()
     if runtime not in RUNTIMES:
         raise TestbedError(f"--runtime {runtime}: expected {' or '.join(RUNTIMES)}")
-    lab = read_topology(topology, name, set or [], warn=not dry_run)
+    lab = read_topology(topology, name, set, warn=not dry_run)
     state = StateDirectory()
     scale = resolve_scale(lab, state)
     if dry_run:
         with placed_plan_errors(topology, name, set):
-            _print_operations(lab, state, scale.k, form)
+            _print_operations(lab, state, scale.k, format)
         return
     if runtime == "mininet":
         load_mininet()
@@ -64,17 +70,17 @@ def deploy(
     with placed_plan_errors(topology, name, set), StepDisplay(quiet=quiet) as display:
         outcome = _deploy(lab, state, options, display, runtime)
         stand_by_the_outcome()  # an interrupted deploy leaves nothing, so one that left a lab was not interrupted
-    _print_outcome(outcome, scale, time.monotonic() - started, form, waited=wait)
+    _print_outcome(outcome, scale, time.monotonic() - started, format, waited=wait)
 
 
-def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: "Format") -> None:
+def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: options.Format) -> None:
     """Print what a deploy would do, one operation a line."""
-    from testbed.cli.output import Format, emit_json
+    from testbed.cli.output import emit_json
     from testbed.lab.core.deploy.lifecycle import preview
     from testbed.lab.core.plan import describe_operation, summarize_plan
 
     plan = preview(lab, state, k)
-    if form is Format.JSON:
+    if form is options.Format.JSON:
         emit_json([{"operation": describe_operation(operation)} for operation in plan.operations])
         return
     sys.stdout.write("".join(describe_operation(operation) + "\n" for operation in plan.operations))
@@ -94,16 +100,16 @@ def _deploy(
 
 
 def _print_outcome(
-    outcome: "DeployOutcome", scale: "ScaleResolution", elapsed_s: float, form: "Format", *, waited: bool
+    outcome: "DeployOutcome", scale: "ScaleResolution", elapsed_s: float, form: options.Format, *, waited: bool
 ) -> None:
     """Say what is deployed now, at which time scale, and by which mechanisms."""
-    from testbed.cli.output import Format, console, emit_json
+    from testbed.cli.output import console, emit_json
     from testbed.lab.core.plan.link_delays import mechanism_text
     from testbed.lab.features.mlag.plan.mechanism import lag_text
     from testbed.lab.features.overlay.plan.devices import vrf_text
 
     lab, plan = outcome.lab.model, outcome.lab.plan
-    if form is Format.JSON:
+    if form is options.Format.JSON:
         emit_json(
             {
                 "lab": lab.name,

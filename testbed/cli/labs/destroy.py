@@ -2,25 +2,19 @@
 
 import sys
 import time
-from typing import Annotated
-
-import typer
 
 from testbed.base.errors import LabNotFound, TestbedError
-from testbed.cli.options import LabName, Quiet, Topology
-from testbed.cli.panels import LABS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import command, option
 
 
-@app.command(rich_help_panel=LABS)
-def destroy(
-    name: LabName = None,
-    topology: Topology = None,
-    all: Annotated[bool, typer.Option("--all", "-a", help="All labs of this machine.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (with --all).")] = False,
-    quiet: Quiet = False,
-) -> None:
+@command("destroy")
+@options.lab_name
+@options.topology
+@option("--all", "-a", is_flag=True, help="All labs of this machine.")
+@option("--yes", "-y", is_flag=True, help="Do not ask (with --all).")
+@options.quiet
+def destroy(name: str | None, topology: str | None, all: bool, yes: bool, quiet: bool) -> None:
     """Remove exactly what a lab created; needs its name alone, and works after a crash."""
     from testbed.cli.lab_choice import lab_name
     from testbed.lab.core.deploy.lifecycle import destroy_lab

@@ -4,21 +4,15 @@ import dataclasses
 import json
 import sys
 from contextlib import closing
-from typing import Annotated
 
-import typer
-
-from testbed.cli.options import LabName
-from testbed.cli.panels import LABS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import command, option
 
 
-@app.command(rich_help_panel=LABS)
-def events(
-    name: LabName = None,
-    count: Annotated[int | None, typer.Option("-c", "--count", help="Stop after so many events.")] = None,
-) -> None:
+@command("events")
+@options.lab_name
+@option("-c", "--count", type=int, help="Stop after so many events.")
+def events(name: str | None, count: int | None) -> None:
     """Print what happens in a lab as JSON lines: daemons that die, links, BGP sessions, pause storms."""
     from testbed.cli.lab_choice import open_lab
     from testbed.lab.core.deploy.watch.events import EventStream

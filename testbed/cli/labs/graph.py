@@ -3,29 +3,26 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import LabName, NetworkName, Settings, Topology
-from testbed.cli.panels import LABS
+from testbed.cli import options
+from testbed.cli.command import PATH, command, option
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.model.link_condition import LinkCondition
 
-app = typer.Typer()
 
-
-@app.command(rich_help_panel=LABS)
+@command("graph")
+@options.topology
+@options.lab_name
+@options.settings
+@options.network
+@option("--kind", "-k", default="html", help="html, dot or mermaid.")
+@option("-o", "--output", type=PATH, help="File; default NAME.html, or print.")
 def graph(
-    topology: Topology = None,
-    name: LabName = None,
-    set: Settings = None,
-    network: NetworkName = None,
-    kind: Annotated[str, typer.Option("--kind", "-k", help="html, dot or mermaid.")] = "html",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="File; default NAME.html, or print.")] = None,
+    topology: str | None, name: str | None, set: tuple[str, ...], network: str | None, kind: str, output: Path | None
 ) -> None:
     """Draw a lab: a self-contained HTML page, dot or mermaid. Of a lab that runs (-n) nodes and links are shown as they
     are."""
@@ -37,7 +34,7 @@ def graph(
     if kind not in kinds:
         raise TestbedError(f"cannot draw {kind!r}", hint=f"one of {', '.join(kinds)}")
     running = open_lab(name) if topology is None and name is not None else None
-    lab = read_topology(topology, name, set or []) if running is None else running.model
+    lab = read_topology(topology, name, set) if running is None else running.model
     check_network(lab, network)
     if network is not None:
         lab = replace(lab.of_network(network), scale_up=UNSTATED_SCALE_UP)

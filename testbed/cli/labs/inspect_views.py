@@ -14,7 +14,8 @@ from testbed.cli.labs.sizing import emit_sizing
 from testbed.cli.labs.tenants_view import show_tenants, show_vteps
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
 from testbed.cli.nodes.link_conditions import read_conditions
-from testbed.cli.output import Format, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import emit_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.packet_costs import PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory

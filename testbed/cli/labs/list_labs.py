@@ -1,24 +1,21 @@
 """The verb `list`."""
 
-import typer
-
 from testbed.base.errors import TestbedError
-from testbed.cli.options import FormatOption, parse_format
-from testbed.cli.panels import LABS
+from testbed.cli import options
+from testbed.cli.command import command
 
-app = typer.Typer()
 COLUMNS = ("name", "state", "design", "hosts", "switches", "links", "k", "created", "topology")
 
 
-@app.command(name="list", rich_help_panel=LABS)
-def list_labs(format: FormatOption = "table") -> None:
+@command("list")
+@options.format_option
+def list_labs(format: options.Format) -> None:
     """List the labs of this machine."""
     from testbed.cli.output import emit_rows
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.features.scale_up.watch_switches import dead_domains
 
-    form = parse_format(format)
     state = StateDirectory()
     rows = []
     for name in state.names():
@@ -43,4 +40,4 @@ def list_labs(format: FormatOption = "table") -> None:
             )
         except TestbedError:  # gone meanwhile, never completed, or another version's: `destroy` knows it
             rows.append({"name": name, "state": "unknown"})
-    emit_rows(rows, COLUMNS, form)
+    emit_rows(rows, COLUMNS, format)

@@ -13,7 +13,8 @@ from testbed.base.errors import DriverError, LabNotFound, TestbedError
 from testbed.base.linux.port_counters import PlainQueue
 from testbed.cli.counters.view import short
 from testbed.cli.labs.scale_up_view import domains_text
-from testbed.cli.output import Format, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import emit_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
 from testbed.lab.core.model import Lab, NodeKind

@@ -12,7 +12,8 @@ from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import TestbedError
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.cli.lab_choice import open_or_declare
-from testbed.cli.output import Format, console, emit_json, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import console, emit_json, emit_rows
 from testbed.lab.core.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan

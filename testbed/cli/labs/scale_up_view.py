@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.cli.lab_choice import open_lab, read_topology
-from testbed.cli.output import Format, emit_json, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import emit_json, emit_rows
 from testbed.lab.core.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
 from testbed.lab.features.scale_up.plan.time_scale import (
     CARRIED_FRAMES_PER_S,

@@ -1,19 +1,12 @@
 """The verb `schema`."""
 
-from typing import Annotated
-
-import typer
-
 from testbed.base.errors import TestbedError
-from testbed.cli.panels import LABS
-
-app = typer.Typer()
+from testbed.cli.command import argument, command
 
 
-@app.command(rich_help_panel=LABS)
-def schema(
-    kind: Annotated[str, typer.Argument(metavar="[topology|scenario]", help="Whose keys.")] = "topology",
-) -> None:
+@command("schema")
+@argument("kind", metavar="[topology|scenario]", default="topology", help="Whose keys.")
+def schema(kind: str) -> None:
     """Print the JSON Schema of a file, for editors."""
     from testbed.api.json_schema import scenario_schema, topology_schema
     from testbed.cli.output import emit_json

@@ -8,7 +8,8 @@ from typing import Any
 
 from testbed.base.units import Rate
 from testbed.cli.labs.scale_up_view import scale_up_document, validated_rows
-from testbed.cli.output import Format, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import emit_rows
 from testbed.lab.core.fabric import Sizing, measure_sizing
 from testbed.lab.core.fabric.sizing import seen_for_sizing
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Network, Role

@@ -8,7 +8,8 @@ from testbed.base.errors import TestbedError
 from testbed.base.names import namespace_name
 from testbed.cli.lab_choice import DeclaredLab
 from testbed.cli.labs.node_filter import NodeFilter
-from testbed.cli.output import Format, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import emit_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import Lab, Overlay, Tenant, VrfBy
 from testbed.lab.features.overlay.watch import count_missing

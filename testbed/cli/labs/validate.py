@@ -1,68 +1,60 @@
 """The verb `validate`."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import FormatOption, Settings, Topology, parse_format
-from testbed.cli.panels import LABS
+from testbed.cli import options
+from testbed.cli.command import PATH, argument, command
 
 if TYPE_CHECKING:
-    from testbed.cli.output import Format
     from testbed.lab.core.model import Lab
 
-app = typer.Typer()
 
-
-@app.command(rich_help_panel=LABS)
-def validate(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE...]", help="Topologies and scenarios.")] = None,
-    topology: Topology = None,
-    set: Settings = None,
-    format: FormatOption = "table",
-) -> None:
+@command("validate")
+@argument("files", nargs=-1, metavar="[FILE...]", type=PATH, help="Topologies and scenarios.")
+@options.topology
+@options.settings
+@options.format_option
+def validate(files: tuple[Path, ...], topology: str | None, set: tuple[str, ...], format: options.Format) -> None:
     """Check topology files and report their sizing, or scenario files. Touches nothing, needs no root."""
     from testbed.cli.labs.sizing import emit_sizings, sizing_documents
-    from testbed.cli.output import Format
     from testbed.cli.scenarios.named_files import is_scenario
 
-    form, settings, named = parse_format(format), set or [], files or []
-    scenarios = [path for path in named if is_scenario(path)]
-    topologies: list[str | None] = [str(path) for path in named if path not in scenarios]
-    if topology is not None or not named:
+    scenarios = [path for path in files if is_scenario(path)]
+    topologies: list[str | None] = [str(path) for path in files if path not in scenarios]
+    if topology is not None or not files:
         topologies.append(topology)
-    if scenarios and topologies and form is Format.CSV:
+    if scenarios and topologies and format is options.Format.CSV:
         raise TestbedError(
             "--format csv: topologies and scenarios have rows of different kinds",
             hint="validate the topologies by themselves, and the scenarios by themselves, or take --format json",
         )
-    if form is Format.TABLE:
+    if format is options.Format.TABLE:
         for one in topologies:
-            _print_topology(one, settings)
-    labs = [] if form is Format.TABLE else [_read_valid(one, settings) for one in topologies]
+            _print_topology(one, set)
+    labs = [] if format is options.Format.TABLE else [_read_valid(one, set) for one in topologies]
     if scenarios:
-        _validate_scenarios(scenarios, settings, form, sizing_documents(labs))
+        _validate_scenarios(scenarios, set, format, sizing_documents(labs))
     elif labs:
-        emit_sizings(labs, form)
+        emit_sizings(labs, format)
 
 
-def _print_topology(topology: str | None, settings: list[str]) -> None:
+def _print_topology(topology: str | None, settings: Sequence[str]) -> None:
     """Print what the file describes, and its sizing."""
     from testbed.cli.labs.sizing import emit_sizing
-    from testbed.cli.output import Format
 
     lab = _read_valid(topology, settings)
     print(
         f"{lab.source or lab.name}: valid: {lab.design or 'hand-written'},"
         f" {len(lab.hosts)} hosts, {len(lab.switches)} switches, {len(lab.links)} links"
     )
-    emit_sizing(lab, Format.TABLE)
+    emit_sizing(lab, options.Format.TABLE)
 
 
-def _read_valid(topology: str | None, settings: list[str]) -> "Lab":
+def _read_valid(topology: str | None, settings: Sequence[str]) -> "Lab":
     """Read a topology file. Raises `SpecError` or `PlanError` for what is wrong with it."""
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
     from testbed.lab.core.plan import check_addresses, check_as_numbers
@@ -76,16 +68,15 @@ def _read_valid(topology: str | None, settings: list[str]) -> "Lab":
 
 
 def _validate_scenarios(
-    files: list[Path], settings: list[str], form: "Format", topologies: list[dict[str, Any]]
+    files: list[Path], settings: Sequence[str], form: options.Format, topologies: list[dict[str, Any]]
 ) -> None:
     """Print a line for each scenario, or in another format than the table what `run --dry-run` prints; JSON has the
     documents of `topologies` first."""
-    from testbed.cli.output import Format
     from testbed.cli.scenarios.dry_run import describe_sweep, foresee, print_dry_run, scales_to_foresee, warnings_of
     from testbed.cli.scenarios.named_files import read_sweeps
 
     sweeps = read_sweeps(files, settings, warn=True)
-    if form is not Format.TABLE:
+    if form is not options.Format.TABLE:
         print_dry_run(sweeps, form, topologies)
         return
     for sweep, scales in zip(sweeps, scales_to_foresee(sweeps), strict=True):

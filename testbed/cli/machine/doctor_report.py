@@ -7,7 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from testbed.cli.output import Format, console, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import console, emit_rows
 from testbed.lab.core.deploy.packet_costs import PacketCost
 from testbed.lab.core.drivers.probing.doctor import MachineReport
 from testbed.lab.core.drivers.probing.status import Status

@@ -2,31 +2,25 @@
 
 import sys
 import time
-from typing import Annotated
-
-import typer
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import FormatOption, Quiet, parse_format
-from testbed.cli.panels import MACHINE, verb_group
+from testbed.cli import options
+from testbed.cli.command import Group, argument, option
 
-app = verb_group("images", MACHINE, "Build the images that containers are made from.")
+images = Group("images", help="Build the images that containers are made from.")
 
 
-@app.command()
-def build(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[host|switch...]", help="Default: all.")] = None,
-    base: Annotated[
-        str, typer.Option("--base", help="registry, mmdebstrap (needs no registry of images), or auto.")
-    ] = "auto",
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Also what is up to date.")] = False,
-    quiet: Quiet = False,
-) -> None:
+@images.command("build")
+@argument("names", nargs=-1, metavar="[host|switch...]", help="Default: all.")
+@option("--base", default="auto", help="registry, mmdebstrap (needs no registry of images), or auto.")
+@option("--rebuild", is_flag=True, help="Also what is up to date.")
+@options.quiet
+def build(names: tuple[str, ...], base: str, rebuild: bool, quiet: bool) -> None:
     """Build testbed/host and testbed/switch in the Docker engine, from images/."""
     from testbed.lab.features.containers.engine import ContainerEngine
     from testbed.lab.features.containers.images.container_images import IMAGES, Base, build_image, known_names
 
-    wanted = known_names(names or [])
+    wanted = known_names(names)
     try:
         below = Base(base)
     except ValueError as error:
@@ -47,15 +41,15 @@ def build(
         engine.close()
 
 
-@app.command("list")
-def list_images(format: FormatOption = "table") -> None:
+@images.command("list")
+@options.format_option
+def list_images(format: options.Format) -> None:
     """List our images: whether the engine has them, and as they would be built now."""
     from testbed.base.units import ByteCount
     from testbed.cli.output import emit_rows
     from testbed.lab.features.containers.engine import ContainerEngine
     from testbed.lab.features.containers.images.container_images import IMAGES, image_status
 
-    form = parse_format(format)
     engine = ContainerEngine.connect()
     try:
         found = [image_status(engine, name) for name in IMAGES]
@@ -71,4 +65,4 @@ def list_images(format: FormatOption = "table") -> None:
         }
         for item in found
     ]
-    emit_rows(rows, ["image", "state", "id", "size", "created"], form)
+    emit_rows(rows, ["image", "state", "id", "size", "created"], format)

@@ -5,26 +5,22 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import FormatOption, parse_format
-from testbed.cli.panels import MACHINE, verb_group
+from testbed.cli import options
+from testbed.cli.command import PATH, Group, argument, option
 
-app = verb_group("vm", MACHINE, "The lab VM: Debian with a whole kernel, in QEMU.")
+vm = Group("vm", help="The lab VM: Debian with a whole kernel, in QEMU.")
 DEFAULT_NAME = "vm"
-Name = Annotated[str, typer.Option("-n", "--name", help="Which one, where there are several.")]
+machine_name = option("-n", "--name", default=DEFAULT_NAME, help="Which one, where there are several.")
 SHELL_DIRECTORY = "/srv/testbed"
 ERRAND = f"{SHELL_DIRECTORY}/testbed/vm/remote/tethered_command.py"
 
 
-@app.command()
-def build(
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Even if the cache has it.")] = False,
-    box: Annotated[Path | None, typer.Option("--box", help="Write a Vagrant box (libvirt) of it, too.")] = None,
-) -> None:
+@vm.command("build")
+@option("--rebuild", is_flag=True, help="Even if the cache has it.")
+@option("--box", type=PATH, help="Write a Vagrant box (libvirt) of it, too.")
+def build(rebuild: bool, box: Path | None) -> None:
     """Build the image from Debian's registry, if the cache does not have it: about four minutes."""
     from testbed.vm.emulator import build_emulator
     from testbed.vm.image.build import build_image
@@ -43,15 +39,14 @@ def build(
         print(f"Vagrant box: {box}")
 
 
-@app.command()
-def up(
-    name: Name = DEFAULT_NAME,
-    cpus: Annotated[int | None, typer.Option("--cpus", help="Default: those of this machine, up to 4.")] = None,
-    memory: Annotated[int, typer.Option("--memory", help="MiB.")] = 3072,
-    port: Annotated[int | None, typer.Option("--port", help="Of 127.0.0.1, for SSH; default: a free one.")] = None,
-    kvm: Annotated[bool | None, typer.Option("--kvm/--no-kvm", help="Default: if it works.")] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds to wait for SSH.")] = 180.0,
-) -> None:
+@vm.command("up")
+@machine_name
+@option("--cpus", type=int, help="Default: those of this machine, up to 4.")
+@option("--memory", type=int, default=3072, help="MiB.")
+@option("--port", type=int, help="Of 127.0.0.1, for SSH; default: a free one.")
+@option("--kvm/--no-kvm", default=None, help="Default: if it works.")
+@option("--timeout", type=float, default=180.0, help="Seconds to wait for SSH.")
+def up(name: str, cpus: int | None, memory: int, port: int | None, kvm: bool | None, timeout: float) -> None:
     """Start the lab VM, building its image if need be, and wait until it answers."""
     from testbed.vm.emulator import build_emulator, kvm_lacks
     from testbed.vm.image.build import build_image
@@ -82,16 +77,18 @@ def up(
     print(f"{name}: up in {answered:.0f} s by {how}; Linux {image.kernel_version}; testbed vm exec -- ls")
 
 
-@app.command()
-def down(name: Name = DEFAULT_NAME) -> None:
+@vm.command("down")
+@machine_name
+def down(name: str) -> None:
     """End the lab VM. What it changed is gone: `vm cp` first."""
     from testbed.vm.machine import Machine
 
     print(f"{name}: {'down' if Machine(name).down() else 'was not up'}")
 
 
-@app.command()
-def status(format: FormatOption = "table") -> None:
+@vm.command("status")
+@options.format_option
+def status(format: options.Format) -> None:
     """Show the lab VMs, how they run, and the image. Exit 1 if none runs."""
     from testbed.cli.output import emit_rows
     from testbed.vm.errors import ImageError
@@ -109,41 +106,40 @@ def status(format: FormatOption = "table") -> None:
         facts = dataclasses.asdict(found.record) if found.record is not None else {}
         rows.append({"name": name, "state": found.state, "detail": found.detail, "image": image, **facts})
     columns = ["name", "state", "detail", "accelerator", "cpus", "memory_mib", "port", "kernel", "image"]
-    emit_rows(rows, columns, parse_format(format))
-    raise typer.Exit(0 if any(row["state"] == "running" for row in rows) else 1)
+    emit_rows(rows, columns, format)
+    sys.exit(0 if any(row["state"] == "running" for row in rows) else 1)
 
 
-@app.command()
-def ssh(name: Name = DEFAULT_NAME) -> None:
+@vm.command("ssh")
+@machine_name
+def ssh(name: str) -> None:
     """Open a shell in the lab VM."""
     from testbed.vm.machine import Machine
 
     with Machine(name).connect() as session:
         if not sys.stdin.isatty():
             raise TestbedError("vm ssh needs a terminal", hint="testbed vm exec -- COMMAND needs none")
-        raise typer.Exit(session.interact([]))
+        sys.exit(session.interact([]))
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
-def exec(
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
-    name: Name = DEFAULT_NAME,
-    directory: Annotated[str, typer.Option("-C", "--directory", help="Where in it.")] = SHELL_DIRECTORY,
-) -> None:
+@vm.command("exec", context_settings={"ignore_unknown_options": True})
+@argument("command", nargs=-1, required=True, metavar="-- CMD...", help="The command and its arguments.")
+@machine_name
+@option("-C", "--directory", default=SHELL_DIRECTORY, help="Where in it.")
+def exec(command: tuple[str, ...], name: str, directory: str) -> None:
     """Run a command in the lab VM; its exit code is ours."""
     from testbed.vm.machine import Machine
 
     with Machine(name).connect() as session:
         source = None if sys.stdin.isatty() else sys.stdin.buffer
-        raise typer.Exit(session.run(command, errand_path=ERRAND, directory=directory, stdin=source))
+        sys.exit(session.run(command, errand_path=ERRAND, directory=directory, stdin=source))
 
 
-@app.command()
-def cp(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A path here, or vm:PATH in the lab VM.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="A path here, or vm:PATH in the lab VM.")],
-    name: Name = DEFAULT_NAME,
-) -> None:
+@vm.command("cp")
+@argument("source", metavar="SOURCE", help="A path here, or vm:PATH in the lab VM.")
+@argument("target", metavar="TARGET", help="A path here, or vm:PATH in the lab VM.")
+@machine_name
+def cp(source: str, target: str, name: str) -> None:
     """Copy a file or a directory; what begins with `vm:` is a path in the lab VM."""
     from testbed.vm.machine import Machine
 

@@ -1,30 +1,20 @@
 """The verb `capture`."""
 
 import shutil
-from typing import Annotated
-
-import typer
+import sys
 
 from testbed.base.errors import CapabilityError
-from testbed.cli.options import LabName, PacketCount
-from testbed.cli.panels import NODES_AND_LINKS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import argument, command, option
 
 
-@app.command(rich_help_panel=NODES_AND_LINKS)
-def capture(
-    port: Annotated[
-        str,
-        typer.Argument(metavar="NODE:IF", help="An interface of a node, or a GPU's link to a plane: HOST.gpu1:plane2."),
-    ],
-    write: Annotated[str | None, typer.Option("-w", "--write", help="Write a pcap file ('-': stdout).")] = None,
-    count: PacketCount = None,
-    expression: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILTER...]", help="Only packets that this filter of tcpdump passes.")
-    ] = None,
-    name: LabName = None,
-) -> None:
+@command("capture")
+@argument("port", metavar="NODE:IF", help="An interface of a node, or a GPU's link to a plane: HOST.gpu1:plane2.")
+@option("-w", "--write", help="Write a pcap file ('-': stdout).")
+@options.count
+@argument("expression", nargs=-1, metavar="[FILTER...]", help="Only packets that this filter of tcpdump passes.")
+@options.lab_name
+def capture(port: str, write: str | None, count: int | None, expression: tuple[str, ...], name: str | None) -> None:
     """Capture packets of an interface with tcpdump."""
     from testbed.cli.lab_choice import open_lab, split_port
     from testbed.cli.nodes.terminal import terminal_handed_over
@@ -46,7 +36,7 @@ def capture(
         argv += ["-U", "-w", write, "-Z", "root"]
     if count is not None:
         argv += ["-c", str(count)]
-    argv += expression or []
+    argv += expression
     process = lab.spawn_tool(node, argv) if place is None else lab.spawn_at(place, argv)
     with terminal_handed_over():
-        raise typer.Exit(process.wait())
+        sys.exit(process.wait())

@@ -1,39 +1,35 @@
 """The verb `decode`. What it prints is made in `packets`."""
 
-from typing import Annotated
-
-import typer
-
-from testbed.cli.options import PacketCount, parse_format
-from testbed.cli.panels import NODES_AND_LINKS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import argument, command, option
 
 
-@app.command(rich_help_panel=NODES_AND_LINKS)
+@command("decode")
+@argument("file", metavar="FILE", help="pcap or pcapng; '-': standard input.")
+@option("--filter", multiple=True, help="Only packets with FIELD=VALUE or FIELD!=VALUE: opcode=CNP.")
+@option("--pdc", help="Only UET packets of PDCID, or of PDCID@ADDRESS, both ways.")
+@option("--summary", is_flag=True, help="Instead of packets what each queue pair or PDC had: bytes, marks, CNPs.")
+@options.count
+@option("-v", "--verbose", is_flag=True, help="Every field.")
+@option("as_json", "--json", is_flag=True, help="JSON with every field: --format json.")
+@option(
+    "-f", "--format", default="table", callback=options.parse_format, help="table or json; with --summary csv, too."
+)
 def decode(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="pcap or pcapng; '-': standard input.")],
-    filter: Annotated[
-        list[str] | None,
-        typer.Option("--filter", help="Only packets with FIELD=VALUE or FIELD!=VALUE: opcode=CNP."),
-    ] = None,
-    pdc: Annotated[
-        str | None, typer.Option("--pdc", help="Only UET packets of PDCID, or of PDCID@ADDRESS, both ways.")
-    ] = None,
-    summary: Annotated[
-        bool, typer.Option("--summary", help="Instead of packets what each queue pair or PDC had: bytes, marks, CNPs.")
-    ] = False,
-    count: PacketCount = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Every field.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON with every field: --format json.")] = False,
-    format: Annotated[str, typer.Option("-f", "--format", help="table or json; with --summary csv, too.")] = "table",
+    file: str,
+    filter: tuple[str, ...],
+    pdc: str | None,
+    summary: bool,
+    count: int | None,
+    verbose: bool,
+    as_json: bool,
+    format: options.Format,
 ) -> None:
     """Show the RoCE and UET packets of a capture file, and the frames of scale-up links."""
     from testbed.cli.nodes.packets import print_flows, print_packets
-    from testbed.cli.output import Format
 
-    form = Format.JSON if as_json else parse_format(format)
+    form = options.Format.JSON if as_json else format
     if summary:
-        print_flows(file, form, count=count, filters=filter or [], pdc=pdc)
+        print_flows(file, form, count=count, filters=filter, pdc=pdc)
     else:
-        print_packets(file, form, count=count, filters=filter or [], pdc=pdc, verbose=verbose)
+        print_packets(file, form, count=count, filters=filter, pdc=pdc, verbose=verbose)

@@ -1,24 +1,18 @@
 """The verb `exec`."""
 
-from typing import Annotated, Any
-
-import typer
+import sys
+from typing import Any
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import LabName, NodeArgument
-from testbed.cli.panels import NODES_AND_LINKS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import argument, command
 
 
-@app.command(
-    rich_help_panel=NODES_AND_LINKS, context_settings={"allow_extra_args": False, "ignore_unknown_options": True}
-)
-def exec(
-    node: NodeArgument,
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
-    name: LabName = None,
-) -> None:
+@command("exec", context_settings={"allow_extra_args": False, "ignore_unknown_options": True})
+@options.node
+@argument("command", nargs=-1, required=True, metavar="-- CMD...", help="The command and its arguments.")
+@options.lab_name
+def execute(node: str, command: tuple[str, ...], name: str | None) -> None:
     """Run a command in a node; its exit code is ours."""
     from testbed.base.linux.processes import clean_environment
     from testbed.cli.lab_choice import open_lab
@@ -35,4 +29,4 @@ def exec(
         raise TestbedError(f"{command[0]}: command not found") from error
     with terminal_handed_over():
         status = process.wait()
-    raise typer.Exit(status if status >= 0 else 128 - status)  # 128 + n for signal n, as shells say it
+    sys.exit(status if status >= 0 else 128 - status)  # 128 + n for signal n, as shells say it

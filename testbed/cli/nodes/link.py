@@ -1,41 +1,45 @@
 """The verbs `link set`, `show`, `reset`, `down` and `up`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from testbed.cli.options import FormatOption, LabName, parse_format
-from testbed.cli.panels import NODES_AND_LINKS, verb_group
+from testbed.cli import options
+from testbed.cli.command import Group, argument, option
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.links.changes import LinkControl
 
-app = verb_group("link", NODES_AND_LINKS, "Change links of a live lab, and undo it.")
+link = Group("link", help="Change links of a live lab, and undo it.")
 LINK_HELP = "One end of a link; or links of scale-up domains: HOST.gpu1:plane2, DOMAIN:plane3, HOST:planes."
-LinkArgument = Annotated[str, typer.Argument(metavar="NODE:IF", help=LINK_HELP)]
-OptionalLink = Annotated[str | None, typer.Argument(metavar="[NODE:IF]", help=LINK_HELP)]
+link_argument = argument("port", metavar="NODE:IF", help=LINK_HELP)
+optional_link = argument("port", required=False, metavar="[NODE:IF]", help=LINK_HELP)
 
 
-@app.command("set")
+@link.command("set")
+@link_argument
+@option("--rate", help="50% of the declared rate, or a rate of the fabric such as 100G.")
+@option("--lab-rate", is_flag=True, help="--rate is meant in the lab: 5M are 5 Mbit/s.")
+@option("--delay", help="One way, in fabric time: 5us.")
+@option("--jitter", help="How much the delay varies: 1us.")
+@option("--loss", help="Share of packets lost: 1%.")
+@option("--loss-every", type=int, help="Lose one packet in so many.")
+@option("--burst", type=float, help="Mean frames lost one after the other, of scale-up links.")
+@option("--corruption", help="Share of packets with a bad byte.")
+@option("--silent/--no-silent", default=None, help="Carrier stays up, every packet is lost.")
+@option("--both", is_flag=True, help="In both directions.")
+@options.lab_name
 def set_link(
-    port: LinkArgument,
-    rate: Annotated[
-        str | None, typer.Option("--rate", help="50% of the declared rate, or a rate of the fabric such as 100G.")
-    ] = None,
-    lab_rate: Annotated[bool, typer.Option("--lab-rate", help="--rate is meant in the lab: 5M are 5 Mbit/s.")] = False,
-    delay: Annotated[str | None, typer.Option("--delay", help="One way, in fabric time: 5us.")] = None,
-    jitter: Annotated[str | None, typer.Option("--jitter", help="How much the delay varies: 1us.")] = None,
-    loss: Annotated[str | None, typer.Option("--loss", help="Share of packets lost: 1%.")] = None,
-    loss_every: Annotated[int | None, typer.Option("--loss-every", help="Lose one packet in so many.")] = None,
-    burst: Annotated[
-        float | None, typer.Option("--burst", help="Mean frames lost one after the other, of scale-up links.")
-    ] = None,
-    corruption: Annotated[str | None, typer.Option("--corruption", help="Share of packets with a bad byte.")] = None,
-    silent: Annotated[
-        bool | None, typer.Option("--silent/--no-silent", help="Carrier stays up, every packet is lost.")
-    ] = None,
-    both: Annotated[bool, typer.Option("--both", help="In both directions.")] = False,
-    name: LabName = None,
+    port: str,
+    rate: str | None,
+    lab_rate: bool,
+    delay: str | None,
+    jitter: str | None,
+    loss: str | None,
+    loss_every: int | None,
+    burst: float | None,
+    corruption: str | None,
+    silent: bool | None,
+    both: bool,
+    name: str | None,
 ) -> None:
     """Change what NODE:IF sends, or links of a scale-up domain: rate, delay, loss. `link reset` undoes it."""
     from testbed.cli.lab_choice import open_lab
@@ -63,16 +67,18 @@ def set_link(
             print(direction_sentence(control.show(end)))
 
 
-@app.command()
-def show(port: OptionalLink = None, name: LabName = None, format: FormatOption = "table") -> None:
+@link.command("show")
+@optional_link
+@options.lab_name
+@options.format_option
+def show(port: str | None, name: str | None, format: options.Format) -> None:
     """Show declared and changed values of a link, or of all that were changed."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.link_changes import direction_document, direction_rows
     from testbed.cli.nodes.plane_changes import plane_document, plane_rows
-    from testbed.cli.output import Format, emit_rows
+    from testbed.cli.output import emit_rows
     from testbed.lab.core.deploy.links.changes import LinkControl
 
-    form = parse_format(format)
     with LinkControl(open_lab(name)) as control:
         if port is not None and control.is_of_planes(port):
             ends, links = [], control.planes.show(port)
@@ -82,21 +88,20 @@ def show(port: OptionalLink = None, name: LabName = None, format: FormatOption =
             ends = control.changed()
             links = [item for link in control.planes.changed() for item in control.planes.show(link)]
         directions = [control.show(end) for end in ends]
-    if port is None and not directions and not links and form is Format.TABLE:
+    if port is None and not directions and not links and format is options.Format.TABLE:
         print("every link is as declared; `testbed link show NODE:IF` shows one")
         return
     rows = [row for item in directions for row in direction_rows(item, everything=port is not None)]
     rows += [row for item in links for row in plane_rows(item, everything=port is not None)]
     document = [*map(direction_document, directions), *map(plane_document, links)]
-    emit_rows(rows, ["port", "to", "what", "declared", "set", "actual"], form, json_document=document)
+    emit_rows(rows, ["port", "to", "what", "declared", "set", "actual"], format, json_document=document)
 
 
-@app.command()
-def reset(
-    port: OptionalLink = None,
-    all: Annotated[bool, typer.Option("--all", "-a", help="Every link of the lab.")] = False,
-    name: LabName = None,
-) -> None:
+@link.command("reset")
+@optional_link
+@option("--all", "-a", is_flag=True, help="Every link of the lab.")
+@options.lab_name
+def reset(port: str | None, all: bool, name: str | None) -> None:
     """Bring a link back to what the topology declares."""
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.link_changes import wrong
@@ -119,14 +124,18 @@ def reset(
         print(f"{port} and {control.show(port).peer} are as declared")
 
 
-@app.command()
-def down(port: LinkArgument, name: LabName = None) -> None:
+@link.command("down")
+@link_argument
+@options.lab_name
+def down(port: str, name: str | None) -> None:
     """Take the link at NODE:IF down, or links of a scale-up domain; the other end loses its carrier, or its signal."""
     _set_up(name, port, up=False)
 
 
-@app.command()
-def up(port: LinkArgument, name: LabName = None) -> None:
+@link.command("up")
+@link_argument
+@options.lab_name
+def up(port: str, name: str | None) -> None:
     """Bring the link at NODE:IF up again, or links of a scale-up domain; a dead switch of one is started."""
     _set_up(name, port, up=True)
 

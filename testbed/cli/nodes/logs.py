@@ -3,25 +3,17 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from testbed.cli.options import LabName, NodeArgument
-from testbed.cli.panels import NODES_AND_LINKS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import command, option
 
 
-@app.command(rich_help_panel=NODES_AND_LINKS)
-def logs(
-    node: NodeArgument,
-    daemon: Annotated[
-        str | None, typer.Option("-d", "--daemon", help="Only zebra, bgpd or bfdd, or a service: ssh, dns, ...")
-    ] = None,
-    follow: Annotated[bool, typer.Option("-F", "--follow", help="Keep printing what is added.")] = False,
-    name: LabName = None,
-) -> None:
+@command("logs")
+@options.node
+@option("-d", "--daemon", help="Only zebra, bgpd or bfdd, or a service: ssh, dns, ...")
+@option("-F", "--follow", is_flag=True, help="Keep printing what is added.")
+@options.lab_name
+def logs(node: str, daemon: str | None, follow: bool, name: str | None) -> None:
     """Print the logs of a switch's daemons, or of a service that a node runs."""
     from testbed.cli.lab_choice import open_lab
     from testbed.lab.core.deploy.live import NoSuchNode

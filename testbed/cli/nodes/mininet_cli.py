@@ -2,22 +2,16 @@
 
 import signal
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import LabName
-from testbed.cli.panels import NODES_AND_LINKS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import PATH, command, option
 
 
-@app.command(name="mininet-cli", rich_help_panel=NODES_AND_LINKS)
-def mininet_cli(
-    name: LabName = None,
-    script: Annotated[Path | None, typer.Option("--script", help="Commands to run; default: a prompt.")] = None,
-) -> None:
+@command("mininet-cli")
+@options.lab_name
+@option("--script", type=PATH, help="Commands to run; default: a prompt.")
+def mininet_cli(name: str | None, script: Path | None) -> None:
     """Open Mininet's prompt on a deployed lab, of whatever runtime: nodes, net, pingall, NODE COMMAND."""
     from testbed.cli.lab_choice import lab_name
     from testbed.mininet import CLI, attach

@@ -14,7 +14,8 @@ from typing import BinaryIO
 
 from testbed.base.errors import TestbedError
 from testbed.base.names import nearest
-from testbed.cli.output import Format, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import emit_rows
 from testbed.protocols.uet.packets.packet import Packet
 from testbed.protocols.uet.packets.pds import Ack, ControlPacket, Nack, Request
 from testbed.record.captures.decoders.flows import COLUMNS, FlowAccounts

@@ -1,13 +1,15 @@
 """The verbs `power off`, `power on` and `power reset`."""
 
-from testbed.cli.options import LabName, NodeArgument
-from testbed.cli.panels import NODES_AND_LINKS, verb_group
+from testbed.cli import options
+from testbed.cli.command import Group
 
-app = verb_group("power", NODES_AND_LINKS, "Take the power of a node, and give it back.")
+power = Group("power", help="Take the power of a node, and give it back.")
 
 
-@app.command()
-def off(node: NodeArgument, name: LabName = None) -> None:
+@power.command("off")
+@options.node
+@options.lab_name
+def off(node: str, name: str | None) -> None:
     """Silence a node at once: its links go down, its processes are killed."""
     from testbed.cli.lab_choice import open_lab
     from testbed.lab.core.deploy.power import power_off
@@ -15,8 +17,10 @@ def off(node: NodeArgument, name: LabName = None) -> None:
     print(f"{node} is off" if power_off(open_lab(name), node) else f"{node} was off already")
 
 
-@app.command()
-def on(node: NodeArgument, name: LabName = None) -> None:
+@power.command("on")
+@options.node
+@options.lab_name
+def on(node: str, name: str | None) -> None:
     """Bring a node up again, with its routing and its services."""
     from testbed.cli.lab_choice import open_lab
     from testbed.lab.core.deploy.power import power_on
@@ -24,8 +28,10 @@ def on(node: NodeArgument, name: LabName = None) -> None:
     print(f"{node} is on" if power_on(open_lab(name), node) else f"{node} was on already")
 
 
-@app.command()
-def reset(node: NodeArgument, name: LabName = None) -> None:
+@power.command("reset")
+@options.node
+@options.lab_name
+def reset(node: str, name: str | None) -> None:
     """Take the power of a node, and give it back at once."""
     from testbed.cli.lab_choice import open_lab
     from testbed.lab.core.deploy.power import power_off, power_on

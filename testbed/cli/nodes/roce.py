@@ -1,16 +1,11 @@
 """The verb `roce states`: the states of a queue pair. The packets of RoCE are shown by `decode`."""
 
-from testbed.cli.panels import NODES_AND_LINKS, verb_group
+from testbed.cli.command import Group
 
-app = verb_group("roce", NODES_AND_LINKS, "Look at the RoCE transport.")
-
-
-@app.callback()
-def roce() -> None:
-    """Look at the RoCE transport."""
+roce = Group("roce", help="Look at the RoCE transport.")
 
 
-@app.command()
+@roce.command("states")
 def states() -> None:
     """Print the states of a queue pair as a Mermaid diagram."""
     from testbed.protocols.roce.states import state_diagram

@@ -1,17 +1,16 @@
 """The verb `shell`."""
 
 import os
+import sys
 
-import typer
-
-from testbed.cli.options import LabName, NodeArgument
-from testbed.cli.panels import NODES_AND_LINKS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import command
 
 
-@app.command(rich_help_panel=NODES_AND_LINKS)
-def shell(node: NodeArgument, name: LabName = None) -> None:
+@command("shell")
+@options.node
+@options.lab_name
+def shell(node: str, name: str | None) -> None:
     """Open a shell in a node."""
     from testbed.base.linux.processes import search_path
     from testbed.cli.lab_choice import open_lab
@@ -23,11 +22,11 @@ def shell(node: NodeArgument, name: LabName = None) -> None:
     if lab.runtime(node) is not None:
         # Of a container it is only known that it has a shell, if it has any.
         with terminal_handed_over():
-            raise typer.Exit(lab.spawn(node, ["/bin/sh"], env=prompt).wait())
+            sys.exit(lab.spawn(node, ["/bin/sh"], env=prompt).wait())
     program = os.environ.get("SHELL") or "/bin/sh"
     own = {**lab.environment(node), **service_environment(lab, node)}
     environment = {**os.environ, "PATH": search_path(), **own, **prompt}
     argv = [program, "--norc"] if program.endswith("bash") else [program]
     process = lab.spawn(node, argv, own_sysfs=True, env=environment)
     with terminal_handed_over():
-        raise typer.Exit(process.wait())
+        sys.exit(process.wait())

@@ -2,23 +2,17 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from testbed.cli.command import PATH, Group, argument, option
 
-from testbed.cli.panels import NODES_AND_LINKS, verb_group
-
-app = verb_group("uet", NODES_AND_LINKS, "Look at the UET transport.")
+uet = Group("uet", help="Look at the UET transport.")
 
 
-@app.command()
-def plot(
-    trace: Annotated[Path, typer.Argument(metavar="TRACE", help="Events of an endpoint, one JSON object a line.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Picture to write: .svg, .png or .pdf.")] = Path(
-        "trace.svg"
-    ),
-    pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
-) -> None:
+@uet.command("plot")
+@argument("trace", metavar="TRACE", type=PATH, help="Events of an endpoint, one JSON object a line.")
+@option("-o", "--output", type=PATH, default=Path("trace.svg"), help="Picture to write: .svg, .png or .pdf.")
+@option("--pdc", type=int, help="PDCID; default: the one that sent most.")
+def plot(trace: Path, output: Path, pdc: int | None) -> None:
     """Draw window, round trips, paths and losses of a PDC over time."""
     from testbed.record.report.chart.picture import write_picture
     from testbed.record.report.transport_trace import busiest_pdc, draw_trace, gather, load_trace
@@ -31,7 +25,7 @@ def plot(
     print(f"PDC {chosen}: {len(gathered.paths)} packets sent, {lost or 'nothing lost'}: {output}", file=sys.stderr)
 
 
-@app.command()
+@uet.command("states")
 def states() -> None:
     """Print the states of a packet delivery context as a Mermaid diagram."""
     from testbed.protocols.uet.delivery.states import state_diagram

@@ -1,33 +1,40 @@
 """The verb `compare`."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from testbed.base.errors import RecordError
-from testbed.cli.options import FormatOption, parse_format
-from testbed.cli.panels import SCENARIOS_AND_RESULTS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import PATH, argument, command, option
 
 
-@app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
+@command("compare")
+@argument(
+    "records",
+    nargs=-1,
+    required=True,
+    metavar="BASE OTHER...",
+    type=PATH,
+    help="Records: others are compared with the first.",
+)
+@option("--metric", multiple=True, help="Judge this one (or all); default: what is expected of.")
+@option("--alpha", type=float, default=0.05, help="Probability of seeing a difference where none is.")
+@option("--min-change", type=float, default=0.01, help="Relative change that is worth a word.")
+@option("--force", is_flag=True, help="Compare what is not comparable, or invalid.")
+@option("--html", type=PATH, help="Write a page, too.")
+@options.format_option
 def compare(
-    records: Annotated[
-        list[Path], typer.Argument(metavar="BASE OTHER...", help="Records: others are compared with the first.")
-    ],
-    metric: Annotated[
-        list[str] | None, typer.Option("--metric", help="Judge this one (or all); default: what is expected of.")
-    ] = None,
-    alpha: Annotated[float, typer.Option("--alpha", help="Probability of seeing a difference where none is.")] = 0.05,
-    min_change: Annotated[float, typer.Option("--min-change", help="Relative change that is worth a word.")] = 0.01,
-    force: Annotated[bool, typer.Option("--force", help="Compare what is not comparable, or invalid.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a page, too.")] = None,
-    format: FormatOption = "table",
+    records: tuple[Path, ...],
+    metric: tuple[str, ...],
+    alpha: float,
+    min_change: float,
+    force: bool,
+    html: Path | None,
+    format: options.Format,
 ) -> None:
     """Compare records metric by metric. Exit 0 same or better, 1 significantly worse, 2 cannot say."""
-    from testbed.cli.output import Format, console, emit_json, emit_rows
+    from testbed.cli.output import console, emit_json, emit_rows
     from testbed.record.report.comparison import (
         COLUMNS,
         compare_records,
@@ -38,7 +45,6 @@ def compare(
     )
     from testbed.record.store import load_record, write_result
 
-    form = parse_format(format)
     if len(records) < 2:
         raise RecordError("compare takes two records or more", hint="testbed compare BASE OTHER")
     if not 0 < alpha < 1 or not min_change >= 0:
@@ -50,30 +56,30 @@ def compare(
             base,
             other,
             names=(base_name, name),
-            metrics=metric or [],
+            metrics=metric,
             alpha=alpha,
             min_change=min_change,
             force=force,
         )
         for name, other in others
     ]
-    match form:
-        case Format.TABLE:
+    match format:
+        case options.Format.TABLE:
             for comparison in comparisons:
                 print_comparison(comparison, console())
-        case Format.JSON:
+        case options.Format.JSON:
             emit_json([comparison_json(comparison) for comparison in comparisons])
-        case Format.CSV:
-            emit_rows([row for comparison in comparisons for row in comparison_rows(comparison)], COLUMNS, form)
+        case options.Format.CSV:
+            emit_rows([row for comparison in comparisons for row in comparison_rows(comparison)], COLUMNS, format)
     if html is not None:
         write_result(render_comparison(comparisons).encode(errors="replace"), html)
-        if form is Format.TABLE:
+        if format is options.Format.TABLE:
             console().print(f"report {html}", highlight=False, soft_wrap=True)
     codes = {comparison.exit_code for comparison in comparisons}
-    raise typer.Exit(next((code for code in (1, 2) if code in codes), 0))
+    sys.exit(next((code for code in (1, 2) if code in codes), 0))
 
 
-def _names(paths: list[Path]) -> list[str]:
+def _names(paths: Sequence[Path]) -> list[str]:
     """Name the records: by the directory's name, or as much of the path as tells them apart."""
     from testbed.record.store import RECORD_FILE
 

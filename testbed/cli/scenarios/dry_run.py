@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from testbed.base.units import ByteCount
-from testbed.cli.output import Format, console, emit_rows
+from testbed.cli.options import Format
+from testbed.cli.output import console, emit_rows
 from testbed.cli.scenarios.durations import duration
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import ScaleResolution

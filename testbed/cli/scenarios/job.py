@@ -1,31 +1,26 @@
 """The verb `job`: a workload on the hosts of a Slurm job."""
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+import sys
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import ScenarioError
-from testbed.cli.options import FormatOption, LabName, parse_format
-from testbed.cli.panels import SCENARIOS_AND_RESULTS
+from testbed.cli import options
+from testbed.cli.command import argument, command, option
 
 if TYPE_CHECKING:
     from testbed.record.samples import CollectiveResult
 
-app = typer.Typer()
 COLUMNS = ("kind", "algorithm", "ranks", "bytes", "seconds", "algbw bit/s", "busbw bit/s", "wrong")
 
 
-@app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
-def job(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of workload: `testbed workloads` lists them.")],
-    parameters: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its parameters: bytes=16MiB.")
-    ] = None,
-    transport: Annotated[str, typer.Option("--transport", help="tcp, roce or uet.")] = "tcp",
-    name: LabName = None,
-    format: FormatOption = "table",
-) -> None:
+@command("job")
+@argument("kind", metavar="KIND", help="A kind of workload: `testbed workloads` lists them.")
+@argument("parameters", nargs=-1, metavar="[KEY=VALUE]...", help="Its parameters: bytes=16MiB.")
+@option("--transport", default="tcp", help="tcp, roce or uet.")
+@options.lab_name
+@options.format_option
+def job(kind: str, parameters: tuple[str, ...], transport: str, name: str | None, format: options.Format) -> None:
     """Run a workload on the hosts of the Slurm job in whose batch script this is; exit 1 where data was wrong."""
     from testbed.base.interrupt import Interrupt
     from testbed.cli.lab_choice import open_lab, parse_settings
@@ -35,9 +30,8 @@ def job(
     from testbed.run.placed.traffic import make_traffic
     from testbed.run.schema.file import load_scenario_text
 
-    form = parse_format(format)
     hosts = hosts_of_job()
-    written = parse_settings(parameters or [])
+    written = parse_settings(parameters)
     overrides = {
         "workload.kind": kind,
         "workload.ranks.hosts": list(hosts),
@@ -56,15 +50,15 @@ def job(
     if result.failure is not None:
         raise result.failure
     if result.interrupted:
-        raise typer.Exit(130)
+        sys.exit(130)
     if result.collectives:
-        emit_rows([_row(one) for one in result.collectives], COLUMNS, form)
+        emit_rows([_row(one) for one in result.collectives], COLUMNS, format)
     else:
         size = sum(step.size_bytes for step in traffic.workload.transfers)
         row = {"kind": kind, "ranks": traffic.workload.ranks, "bytes": size, "seconds": round(result.elapsed_s, 6)}
-        emit_rows([row], tuple(row), form)
+        emit_rows([row], tuple(row), format)
     if any(one.wrong for one in result.collectives):
-        raise typer.Exit(1)
+        sys.exit(1)
 
 
 def _row(result: "CollectiveResult") -> dict[str, Any]:

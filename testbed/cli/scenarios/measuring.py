@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from testbed.cli.output import Format
+    from testbed.cli.options import Format
     from testbed.record.record import Backend
     from testbed.run.sweep.prepared import Sweep
     from testbed.run.sweep.recorded import RecordOptions, SweepOutcome

@@ -28,12 +28,12 @@ def read_sweeps(
     from testbed.api.sweeps import read_sweep
     from testbed.cli.lab_choice import parse_settings, tell_warning
 
-    overrides = parse_settings(list(settings))
+    overrides = parse_settings(settings)
     if seed is not None:
         overrides["repeat.seed"] = seed
     if repeat is not None:
         overrides["repeat.runs"] = repeat
-    wanted = parse_settings(list(only))
+    wanted = parse_settings(only)
     sweeps: list[Sweep] = []
     problems: list[Problem] = []
     warnings: list[Problem] = []

@@ -1,22 +1,16 @@
 """The verb `report`."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from testbed.base.errors import RecordError
-from testbed.cli.options import RecordArgument
-from testbed.cli.panels import SCENARIOS_AND_RESULTS
-
-app = typer.Typer()
+from testbed.cli import options
+from testbed.cli.command import PATH, command, option
 
 
-@app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
-def report(
-    record: RecordArgument,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Directory to write into.")] = None,
-) -> None:
+@command("report")
+@options.record
+@option("-o", "--output", type=PATH, help="Directory to write into.")
+def report(record: Path, output: Path | None) -> None:
     """Write the report of a record anew: one HTML page, and JSON, CSV and JUnit beside it."""
     from testbed.record.report import write_report_files
     from testbed.record.store import load_record

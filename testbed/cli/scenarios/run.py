@@ -1,71 +1,67 @@
 """The verb `run`: scenarios in order, each with its record, table and report."""
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
-from testbed.cli.options import ConvergenceTimeout, FormatOption, Quiet, parse_format
-from testbed.cli.panels import SCENARIOS_AND_RESULTS
+from testbed.cli import options
+from testbed.cli.command import PATH, argument, command, option
 from testbed.cli.scenarios.measuring import RunCommand, measure
 
 if TYPE_CHECKING:
-    from testbed.cli.output import Format
     from testbed.run.sweep.prepared import Sweep
     from testbed.run.sweep.recorded import SweepOutcome
 
-app = typer.Typer()
 
-
-@app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
+@command("run")
+@argument(
+    "files", nargs=-1, required=True, metavar="SCENARIO.yml...", type=PATH, help="Scenarios, run one after the other."
+)
+@option("--set", multiple=True, help="Set a key of the scenario or its topology: workload.bytes=1MB, fabric.hosts=4.")
+@option("--only", metavar="KEY=VALUE", multiple=True, help="Only points of the matrix with this value.")
+@option("--seed", type=int, help="Seed of the first repeat.")
+@option("--repeat", type=int, help="How many repeats.")
+@option("--keep", is_flag=True, help="Leave the lab deployed.")
+@option("--dry-run", is_flag=True, help="Check everything, print points, bytes and times, touch nothing.")
+@option("--resume", metavar="DIR", type=PATH, help="Go on with an interrupted sweep's results.")
+@option("--prove-scale", is_flag=True, help="Repeat at twice the time scale: shares and ratios must agree.")
+@option(
+    "--steady", metavar="N", type=int, help="Run each scenario N times, and show how its figures lie in their bands."
+)
+@option(
+    "--backend", default="emulation", help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."
+)
+@option("-o", "--results", type=PATH, help="Directory of results; default results/.")
+@option("--report/--no-report", default=True, help="Write the HTML page and its files.")
+@options.timeout
+@options.format_option
+@options.quiet
 def run(
-    files: Annotated[list[Path], typer.Argument(metavar="SCENARIO.yml...", help="Scenarios, run one after the other.")],
-    set: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Set a key of the scenario or its topology: workload.bytes=1MB, fabric.hosts=4."),
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="KEY=VALUE", help="Only points of the matrix with this value.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the first repeat.")] = None,
-    repeat: Annotated[int | None, typer.Option("--repeat", help="How many repeats.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the lab deployed.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print points, bytes and times, touch nothing.")
-    ] = False,
-    resume: Annotated[
-        Path | None, typer.Option("--resume", metavar="DIR", help="Go on with an interrupted sweep's results.")
-    ] = None,
-    prove_scale: Annotated[
-        bool, typer.Option("--prove-scale", help="Repeat at twice the time scale: shares and ratios must agree.")
-    ] = False,
-    steady: Annotated[
-        int | None,
-        typer.Option(
-            "--steady", metavar="N", help="Run each scenario N times, and show how its figures lie in their bands."
-        ),
-    ] = None,
-    backend: Annotated[
-        str,
-        typer.Option("--backend", help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."),
-    ] = "emulation",
-    results: Annotated[
-        Path | None, typer.Option("-o", "--results", help="Directory of results; default results/.")
-    ] = None,
-    report: Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML page and its files.")] = True,
-    timeout: ConvergenceTimeout = 120.0,
-    format: FormatOption = "table",
-    quiet: Quiet = False,
+    files: tuple[Path, ...],
+    set: tuple[str, ...],
+    only: tuple[str, ...],
+    seed: int | None,
+    repeat: int | None,
+    keep: bool,
+    dry_run: bool,
+    resume: Path | None,
+    prove_scale: bool,
+    steady: int | None,
+    backend: str,
+    results: Path | None,
+    report: bool,
+    timeout: float,
+    format: options.Format,
+    quiet: bool,
 ) -> None:
     """Run scenarios: deploy, drive traffic, measure, judge, report. Exit 0 pass, 1 fail, 2 invalid."""
     from testbed.cli.scenarios.named_files import read_sweeps
 
-    form = parse_format(format)
     simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
-    sweeps = read_sweeps(files, set or [], seed=seed, repeat=repeat, only=only or [], warn=True)
+    sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
     if simulated:
         from testbed.run.simulated.support import check_supported
 
@@ -76,7 +72,7 @@ def run(
             raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
         from testbed.cli.scenarios.dry_run import print_dry_run
 
-        print_dry_run(sweeps, form)
+        print_dry_run(sweeps, format)
         return
     command = RunCommand(
         keep=keep,
@@ -85,28 +81,28 @@ def run(
         results=results,
         report=report,
         timeout_s=timeout,
-        form=form,
+        form=format,
         quiet=quiet,
         simulated=simulated,
     )
     if steady is None:
-        raise typer.Exit(run_all(sweeps, command))
+        sys.exit(run_all(sweeps, command))
     from testbed.cli.scenarios.steady import run_steadily
 
     _check_steady(command)
 
     def with_seed(place: int, seed: int) -> "Sweep":
-        return read_sweeps([files[place]], set or [], seed=seed, repeat=repeat, only=only or [])[0]
+        return read_sweeps([files[place]], set, seed=seed, repeat=repeat, only=only)[0]
 
-    raise typer.Exit(run_steadily(sweeps, with_seed, command, steady))
+    sys.exit(run_steadily(sweeps, with_seed, command, steady))
 
 
 def _check_steady(command: RunCommand) -> None:
     """Refuse what is about a single run of a scenario. Raises `TestbedError`."""
     asked = {"--resume": command.resume, "--keep": command.keep, "--prove-scale": command.prove_scale}
-    for option, wanted in asked.items():
+    for name, wanted in asked.items():
         if wanted:
-            raise TestbedError(f"{option}: --steady runs each scenario anew, several times", hint="leave one out")
+            raise TestbedError(f"{name}: --steady runs each scenario anew, several times", hint="leave one out")
 
 
 def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool) -> bool:
@@ -151,11 +147,11 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     return worst
 
 
-def _tell(told: list[dict[str, str]], form: "Format", *, several: bool) -> None:
+def _tell(told: list[dict[str, str]], form: options.Format, *, several: bool) -> None:
     """Print for programs what became of each scenario: where its record is, and its verdict."""
-    from testbed.cli.output import Format, emit_rows
+    from testbed.cli.output import emit_rows
 
-    if told and form is not Format.TABLE:
+    if told and form is not options.Format.TABLE:
         emit_rows(told, tuple(told[0]), form, json_document=told if several else told[0])
 
 
@@ -175,10 +171,10 @@ def _run_one(sweep: "Sweep", command: RunCommand, told: list[dict[str, str]]) ->
 
 def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None:
     """Print the record for people, write the report, and say what is where."""
-    from testbed.cli.output import Format, console
+    from testbed.cli.output import console
     from testbed.record.store import RECORD_FILE
 
-    table = command.form is Format.TABLE
+    table = command.form is options.Format.TABLE
     if table:
         from testbed.record.report import print_record
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import TestbedError
 
 if TYPE_CHECKING:
-    from testbed.cli.output import Format
+    from testbed.cli.options import Format
     from testbed.cli.scenarios.measuring import RunCommand
     from testbed.record.record import Record
     from testbed.record.steady import Steadiness
@@ -96,7 +96,8 @@ class _Series:
 
     def run_once(self) -> bool:
         """Run the scenario once more and keep what came of it; False where the user interrupted it."""
-        from testbed.cli.output import Format, console
+        from testbed.cli.options import Format
+        from testbed.cli.output import console
         from testbed.cli.scenarios import measuring
         from testbed.record.store import make_results_directory
 
@@ -140,7 +141,8 @@ class _Series:
 
 def show_steadiness(found: "Sequence[Steadiness]", form: "Format") -> None:
     """Print a row for each expectation; in a table, what that means for each scenario below it."""
-    from testbed.cli.output import Format, console, emit_rows
+    from testbed.cli.options import Format
+    from testbed.cli.output import console, emit_rows
     from testbed.record.report.steadiness.rows import COLUMNS, chance_of_any, steady_rows
 
     rows = steady_rows(found)

@@ -1,31 +1,26 @@
 """The verb `workloads`: the kinds of workload, and the parameters of each."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from testbed.cli.options import FormatOption, parse_format
-from testbed.cli.panels import SCENARIOS_AND_RESULTS
+from testbed.cli import options
+from testbed.cli.command import argument, command
 
 if TYPE_CHECKING:
     from testbed.workload.kinds.kind import WorkloadKind
     from testbed.workload.parameters import Parameter
 
-app = typer.Typer()
 KIND_COLUMNS = ("kind", "description", "parameters")
 PARAMETER_COLUMNS = ("parameter", "type", "default", "values", "description")
 
 
-@app.command(rich_help_panel=SCENARIOS_AND_RESULTS)
-def workloads(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="One kind; default: all.")] = None,
-    format: FormatOption = "table",
-) -> None:
+@command("workloads")
+@argument("kind", required=False, metavar="[KIND]", help="One kind; default: all.")
+@options.format_option
+def workloads(kind: str | None, format: options.Format) -> None:
     """List the kinds of workload, or the parameters of one: name, type, default, range."""
-    from testbed.cli.output import Format, emit_json, emit_rows
+    from testbed.cli.output import emit_json, emit_rows
     from testbed.workload.registry import KINDS, workload_kind
 
-    form = parse_format(format)
     if kind is None:
         rows = [
             {
@@ -35,15 +30,15 @@ def workloads(
             }
             for known in KINDS.values()
         ]
-        emit_rows(rows, KIND_COLUMNS, form, json_document=[known.as_json() for known in KINDS.values()])
+        emit_rows(rows, KIND_COLUMNS, format, json_document=[known.as_json() for known in KINDS.values()])
         return
     found = workload_kind(kind)
-    if form is Format.JSON:
+    if format is options.Format.JSON:
         emit_json(found.as_json())
         return
-    if form is Format.TABLE:
+    if format is options.Format.TABLE:
         print(_head(found))
-    emit_rows([row for one in found.parameters for row in _rows(one)], PARAMETER_COLUMNS, form)
+    emit_rows([row for one in found.parameters for row in _rows(one)], PARAMETER_COLUMNS, format)
 
 
 def _head(kind: "WorkloadKind") -> str:

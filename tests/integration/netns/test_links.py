@@ -18,7 +18,7 @@ from testbed.cli.labs.graph import graph as draw_graph
 from testbed.cli.labs.inspect_views import show_view
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.nodes.link_conditions import read_conditions
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus
@@ -172,7 +172,7 @@ def test_views_of_links_show_them_as_they_are(
     assert (rows[NIC]["state"], rows[OTHER]["state"], rows[OTHER]["changes"]) == ("up", "down", [])
     show_view("links", lab.name, None, None, NodeFilter.parse(None), Format.TABLE)
     assert f"(declared {declared})" in " ".join(capsys.readouterr().out.split())
-    draw_graph(None, lab.name, None, None, "dot", None)
+    draw_graph.main(["-n", lab.name, "--kind", "dot"], standalone_mode=False)
     drawn = [line for line in capsys.readouterr().out.splitlines() if " -- " in line]
     assert sum('label="down"' in line for line in drawn) == 1
     assert sum(f'label="{Rate(declared.bps // 4)}"' in line for line in drawn) == 1

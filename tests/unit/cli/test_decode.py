@@ -14,7 +14,7 @@ from packet_samples import PacketSamples
 
 from testbed.base.errors import TestbedError
 from testbed.cli.nodes.packets import FieldFilter, PdcFilter, print_packets
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.protocols.uet.packets.packet import decode_packet, describe, summary
 from testbed.protocols.uet.security.tss_header import TssHeader
 from testbed.record.captures.pcap import CaptureError

@@ -17,7 +17,7 @@ from pfc_frames import encode_pfc
 from roce_samples import RoceSamples, roce_frame
 
 from testbed.cli.nodes.packets import print_flows, print_packets
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.protocols.roce.packets.headers import Bth, Reth
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe

@@ -12,7 +12,7 @@ import pytest
 from roce_samples import FIRST, FIRST_V6, SECOND, SECOND_V6, RoceSamples, roce_frame
 
 from testbed.cli.nodes.packets import print_flows, print_packets
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.protocols.roce.packets.headers import Aeth, Bth, Reth
 from testbed.protocols.roce.packets.opcodes import UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, describe

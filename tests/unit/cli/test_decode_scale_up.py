@@ -10,7 +10,7 @@ import pytest
 from simulated_links import FIRST, SECOND, damaged, frame_of
 
 from testbed.cli.nodes.packets import print_flows, print_packets
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.protocols.scale_up.ctlos import Ack, CfUpdate, Init, Nack
 from testbed.protocols.scale_up.frames import CcUpdateFrame, ControlFrame, FrameCheck, encode_frame
 

@@ -8,13 +8,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.cli.app import app
 from testbed.cli.labs.inspect_views import show_view
 from testbed.cli.labs.node_filter import NodeFilter
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.cli.scenarios.run import RunCommand, run_all
 
 ROOT = Path(__file__).parents[3]

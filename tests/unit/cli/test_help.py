@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import testbed.cli
 from testbed.cli.app import app
-from testbed.cli.panels import PANELS
-from testbed.cli.verbs import MODULES, Verbs
+from testbed.cli.verbs import MODULES, PANELS
 
 pytestmark = pytest.mark.process
 
@@ -55,16 +55,22 @@ def test_every_verb_stands_in_a_panel() -> None:
 
 
 def test_every_verb_is_declared_where_the_table_of_verbs_says() -> None:
-    for name, command in Verbs().items():
-        assert command.name == name
-    in_package = {path.parent.name + "." + path.stem for path in CLI.glob("*/*.py") if "\napp = " in path.read_text()}
+    context = click.Context(app)
+    for name in app.list_commands(context):
+        command = app.get_command(context, name)
+        assert command is not None and command.name == name
+    in_package = {
+        path.parent.name + "." + path.stem
+        for path in CLI.glob("*/*.py")
+        if "from testbed.cli.command import" in path.read_text()
+    }
     assert set(MODULES.values()) == in_package
 
 
 def test_a_verb_that_is_not_there_is_answered_with_its_like() -> None:
     answer = CliRunner().invoke(app, ["inspct"])
     assert answer.exit_code == 2
-    assert "No such command 'inspct'. Did you mean 'inspect'" in answer.stderr
+    assert "No such command 'inspct'. (Did you mean one of: 'inspect'" in answer.stderr
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -153,12 +159,13 @@ def completed(words: str) -> list[str]:
     """What bash would offer for the last of these words."""
     environment = {
         **os.environ,
-        "_TESTBED_COMPLETE": "complete_bash",
+        "_TESTBED_COMPLETE": "bash_complete",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
     }
     argv = [sys.executable, "-m", "testbed"]
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
+    return [line.removeprefix("plain,") for line in done.stdout.splitlines()]
 
 
 def test_shell_completion_knows_verbs_and_options() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from typing import Any
 
@@ -16,7 +15,7 @@ from testbed.cli.labs.inspect_views import node_columns, show_view
 from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.fabric.sizing import measure_sizing
 from testbed.lab.core.schema.load import load_topology_text
@@ -82,9 +81,9 @@ def test_a_network_without_sessions_has_no_words_about_bfd() -> None:
 def test_help_names_every_view() -> None:
     with pytest.raises(TestbedError) as refused:
         show_view("nosuch", None, None, None, NodeFilter.parse(None), Format.TABLE)
-    what = inspect.signature(show).parameters["what"].annotation.__metadata__[0]
-    assert refused.value.hint is not None and what.metavar is not None
-    assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.metavar.strip("[]").split("|"))
+    what = show.params[0].metavar
+    assert refused.value.hint is not None and what is not None
+    assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.strip("[]").split("|"))
 
 
 def test_nodes_show_daemons_that_are_missing() -> None:

@@ -42,11 +42,11 @@ def test_validate_finds_an_as_number_that_the_plan_gives_to_a_neighbour(tmp_path
     file = tmp_path / "x.yml"
     file.write_text(WRITTEN)
     with pytest.raises(SpecError) as caught:
-        validate(topology=str(file))
+        validate.main(["-t", str(file)], standalone_mode=False)
     (problem,) = caught.value.problems
     assert str(problem).startswith(f"{file}:6:38: same-asn: networks.storage.switches.l1.asn")
     file.write_text(WRITTEN.replace("4200001024", "4200001025"))
-    validate(topology=str(file))
+    validate.main(["-t", str(file)], standalone_mode=False)
 
 
 @pytest.mark.parametrize(("text", "place"), [(TENANT, "4:31"), (BESIDE, "5:31")])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from testbed.base.errors import TestbedError
 from testbed.cli.app import app
@@ -17,10 +17,10 @@ def options(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
     """Every option of a command and of those in it, with the words that lead to it."""
     yield from ((words, one) for one in command.params if one.param_type_name == "option")
     for name in getattr(command, "commands", {}):
-        yield from options(command.commands[name], (*words, name))
+        yield from options(command.get_command(click.Context(command), name), (*words, name))
 
 
-EVERY = list(options(typer.main.get_command(app)))
+EVERY = list(options(app))
 SINGLE = [
     (words, one)
     for words, one in EVERY

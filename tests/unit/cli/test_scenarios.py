@@ -11,7 +11,7 @@ import pytest
 
 from testbed.base.errors import SpecError, TestbedError, WorkloadError
 from testbed.cli.labs.validate import validate
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.cli.scenarios.dry_run import foresee, print_dry_run
 from testbed.cli.scenarios.durations import duration
 from testbed.cli.scenarios.named_files import read_sweeps
@@ -101,7 +101,7 @@ def test_what_is_allowed_and_hardly_meant_is_warned_of(tmp_path: Path, capsys: p
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("lossy: warning: ")]
     assert sum("of the class bulk, which is lossy" in line for line in told) == 1, "for four points once"
     assert sum("those of NICs beside PFC" in line for line in told) == 1
-    validate([path])
+    validate.main([str(path)], standalone_mode=False)
     assert "warning: RoCE's packets are of the class bulk" in capsys.readouterr().err
     print_dry_run(read_sweeps([path]), Format.JSON)
     [document] = json.loads(capsys.readouterr().out)
@@ -143,34 +143,34 @@ def test_every_shipped_scenario_fits_its_labs(path: Path) -> None:
 
 
 def test_validate_tells_topologies_from_scenarios(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    validate([sweep, ROOT / "topologies" / "rail-qos.yml"])
+    validate.main([str(sweep), str(ROOT / "topologies" / "rail-qos.yml")], standalone_mode=False)
     said = capsys.readouterr().out
     assert "rail-qos.yml: valid: rail-optimized, 8 hosts, 6 switches" in said
     assert f"{sweep}: valid: all-reduce over uet, 4 points on 2 labs, 8 runs, 1 expectation" in said
 
 
 def test_workloads_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    workloads(None, Format.JSON)
+    workloads.main(["-f", "json"], standalone_mode=False)
     assert [kind["kind"] for kind in json.loads(capsys.readouterr().out)] == list(KINDS)
-    workloads(None, Format.TABLE)
+    workloads.main(["-f", "table"], standalone_mode=False)
     assert "Every rank sends to one other" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_parameter_of_a_workload_is_printed(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    workloads(kind, Format.CSV)
+    workloads.main([kind, "-f", "csv"], standalone_mode=False)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {one.name for one in KINDS[kind].parameters} <= {row["parameter"] for row in rows}
     assert all(row["description"] for row in rows)
-    workloads(kind, Format.TABLE)
+    workloads.main([kind, "-f", "table"], standalone_mode=False)
     assert capsys.readouterr().out.startswith(f"{kind}: ")
-    workloads(kind, Format.JSON)
+    workloads.main([kind, "-f", "json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["kind"] == kind
 
 
 def test_a_workload_that_there_is_not() -> None:
     with pytest.raises(WorkloadError, match="did you mean all-reduce"):
-        workloads("allreduce", Format.TABLE)
+        workloads.main(["allreduce", "-f", "table"], standalone_mode=False)
 
 
 def test_results_to_go_on_with_are_those_of_one_scenario(sweep: Path) -> None:
@@ -220,15 +220,15 @@ def test_a_simulation_leaves_a_record_and_a_report_without_any_lab(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backend": "simulatoin"}, "did you mean simulation"),
-        ({"backend": "simulation", "keep": True}, "--keep: a simulation has no lab"),
-        ({"backend": "simulation", "prove_scale": True}, "--prove-scale: a simulation has no time scale"),
-        ({"backend": "simulation", "dry_run": True}, "--dry-run: a simulation touches nothing"),
+        ("--backend simulatoin", "did you mean simulation"),
+        ("--backend simulation --keep", "--keep: a simulation has no lab"),
+        ("--backend simulation --prove-scale", "--prove-scale: a simulation has no time scale"),
+        ("--backend simulation --dry-run", "--dry-run: a simulation touches nothing"),
     ],
 )
-def test_what_a_simulation_has_no_use_for_is_refused(sweep: Path, options: dict[str, object], message: str) -> None:
+def test_what_a_simulation_has_no_use_for_is_refused(sweep: Path, options: str, message: str) -> None:
     with pytest.raises(TestbedError) as caught:
-        run([sweep], **options)  # type: ignore[arg-type]
+        run.main([str(sweep), *options.split()], standalone_mode=False)
     assert message in f"{caught.value.message} {caught.value.hint}"
 
 
@@ -238,5 +238,6 @@ def test_all_scenarios_are_looked_at_before_the_first_is_simulated(
     other = tmp_path / "other.yml"
     other.write_text(SWEEP.replace("kind: uet", "kind: tcp"))
     with pytest.raises(TestbedError, match="carries roce and uet, and not tcp"):
-        run([sweep, other], backend="simulation", results=tmp_path / "results")
+        words = [str(sweep), str(other), "--backend", "simulation", "--results", str(tmp_path / "results")]
+        run.main(words, standalone_mode=False)
     assert not (tmp_path / "results").exists() and not capsys.readouterr().out

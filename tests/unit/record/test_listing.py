@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from testbed.base.errors import RecordError, TestbedError
 from testbed.cli.app import app

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.output import Format
+from testbed.cli.options import Format
 from testbed.cli.scenarios.dry_run import print_dry_run
 from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.lab.core.deploy import scale

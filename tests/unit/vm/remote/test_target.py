@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from testbed.base.errors import TestbedError
 from testbed.cli import app as command_line

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from testbed.base.errors import TestbedError
-from testbed.cli.output import Format
 from testbed.cli.scenarios.metrics import metrics
 from testbed.workload.metrics import (
     BY_TENANT,
@@ -316,15 +315,15 @@ def test_its_definition_is_whole(name: str) -> None:
 
 
 def test_the_verb_prints_all_and_one(capsys: pytest.CaptureFixture[str]) -> None:
-    metrics(None, Format.JSON)
+    metrics.main(["-f", "json"], standalone_mode=False)
     document = json.loads(capsys.readouterr().out)
     assert [entry["name"] for entry in document] == list(CATALOGUE)
-    metrics("busbw", Format.TABLE)
+    metrics.main(["busbw", "-f", "table"], standalone_mode=False)
     shown = capsys.readouterr().out
     assert "2(n-1)/n" in shown and "byte/s" in shown and "nccl-tests" in shown
-    metrics("jct", Format.JSON)
+    metrics.main(["jct", "-f", "json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["samples"] == ["start_s", "end_s"]
-    metrics("jct", Format.CSV)
+    metrics.main(["jct", "-f", "csv"], standalone_mode=False)
     assert capsys.readouterr().out.splitlines()[0] == "name,unit,better,formula,source"
 
 
@@ -345,5 +344,5 @@ def test_what_all_share_is_of_no_tenant() -> None:
 
 def test_an_unknown_metric_is_an_error_with_those_meant() -> None:
     with pytest.raises(TestbedError) as caught:
-        metrics("tail_ratio", Format.TABLE)
+        metrics.main(["tail_ratio", "-f", "table"], standalone_mode=False)
     assert "tail_fct_ratio" in (caught.value.hint or "")

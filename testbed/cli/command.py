@@ -1,0 +1,80 @@
+"""What all commands have in common beyond click's own: how their help looks, and that an option is said once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from testbed.base.errors import TestbedError
+
+PATH = click.Path(path_type=Path)
+_TYPE_NAMES = {"text": "str", "integer": "int"}
+
+
+class Option(click.Option):
+    """An option whose help names its environment variable."""
+
+    def __init__(self, *declarations: Any, **settings: Any) -> None:
+        super().__init__(*declarations, **{"show_envvar": True, **settings})
+
+    def make_metavar(self, ctx: click.Context) -> str:
+        """Name the kind of value: `<int>`."""
+        return self.metavar or f"<{_TYPE_NAMES.get(self.type.name, self.type.name)}>"
+
+
+class Command(click.Command):
+    """A verb. An option that takes one value is refused where it is given twice: click takes the last one silently."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the command line apart. Raises `TestbedError` for an option that is given twice."""
+        if not ctx.resilient_parsing:
+            _refuse_repeated_options(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+    def format_arguments(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print what the arguments mean, with their defaults."""
+        arguments = [one for one in self.params if isinstance(one, click.Argument)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(one.make_metavar(ctx), _explained(one, ctx)) for one in arguments])
+
+
+class Group(Command, click.Group):
+    """A verb that has verbs of its own, such as `link`."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of its verbs as they are declared."""
+        return list(self.commands)
+
+
+command: Callable[..., Callable[[Callable[..., None]], Command]] = partial(click.command, cls=Command)
+option = partial(click.option, cls=Option)
+argument = click.argument
+
+
+def _explained(argument: click.Argument, context: click.Context) -> str:
+    default = argument.get_default(context, call=False)
+    if argument.required:
+        return f"{argument.help}  [required]"
+    return f"{argument.help}  [default: {default}]" if isinstance(default, str) else argument.help or ""
+
+
+def _refuse_repeated_options(command: click.Command, context: click.Context, args: list[str]) -> None:
+    """Refuse an option of one value that is given twice; a flag says no more the second time."""
+    _, _, given = command.make_parser(context).parse_args(args=list(args))
+    for parameter, times in Counter(given).items():
+        if times < 2 or not isinstance(parameter, click.Option) or parameter.multiple or parameter.count:
+            continue
+        if parameter.is_flag and not parameter.secondary_opts:
+            continue
+        names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+        error = TestbedError(f"{names}: given {times} times, and it takes one value", hint="say it once")
+        error.exit_code = 2
+        raise error
