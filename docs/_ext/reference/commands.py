@@ -57,7 +57,7 @@ def _parameters(command: Any, context: Any) -> str:
     """Tables of the arguments that say something of themselves, and of the options."""
     arguments, options = [], []
     for one in command.get_params(context):
-        if getattr(one, "hidden", False) or one.name == "help":
+        if getattr(one, "hidden", False) or "--help" in one.opts:
             continue
         help_text = plain(sentence(getattr(one, "help", None) or ""))
         if one.param_type_name == "argument":
@@ -67,7 +67,7 @@ def _parameters(command: Any, context: Any) -> str:
         names = ", ".join(code(name) for name in one.opts)
         if one.secondary_opts:
             names += f" / {', '.join(code(name) for name in one.secondary_opts)}"
-        options.append((names, _value(one), _default(one, context), help_text))
+        options.append((names, _value(one), _default(one), help_text))
     text = table(("Argument", "What it is"), arguments) if arguments else ""
     return text + (table(("Option", "Value", "Default", "What it does"), options) if options else "")
 
@@ -80,8 +80,8 @@ def _value(option: Any) -> str:
     return f"{value}, repeatable" if option.multiple else value
 
 
-def _default(option: Any, context: Any) -> str:
-    default = option.get_default(context, call=False)
+def _default(option: Any) -> str:
+    default = option.to_info_dict()["default"]
     if default is None or callable(default) or default is False or default in ([], ()):
         return ""
     return "yes" if default is True else code(f"{default:g}" if isinstance(default, float) else default)
