@@ -102,7 +102,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], Exception]] = {
     "frr": (("testbed.lab.core.deploy.lifecycle.find_frr",), missing("frr")),
     "soft RDMA": (("testbed.lab.core.deploy.lifecycle.require_rdma",), missing("rdma_rxe")),
     "the kernel's RED": (("testbed.lab.core.deploy.lifecycle.require_marker",), missing("sch_red")),
-    "nf_tables": (("testbed.lab.core.deploy.lifecycle.require_guards",), missing("nf_tables")),
+    "nf_tables": (("testbed.lab.features.guards.feature.GuardsFeature.require",), missing("nf_tables")),
     "TCP MD5": (("testbed.lab.core.deploy.lifecycle.require_password",), missing("TCP MD5 signatures")),
     "kernel's targets": (("testbed.lab.core.deploy.lifecycle.require_kernel_targets",), missing("nvmet_tcp")),
     "images": (("testbed.lab.core.deploy.lifecycle._prepare_runtimes",), missing("image")),
