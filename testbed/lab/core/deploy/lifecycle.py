@@ -33,7 +33,7 @@ from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
-from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab
 from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.lab.core.deploy.records.password import bgp_password
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -46,7 +46,6 @@ from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, 
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab
-from testbed.lab.core.model.codec import encode_lab
 from testbed.lab.core.plan import slot_for
 from testbed.lab.core.plan.operations import (
     CreateNode,

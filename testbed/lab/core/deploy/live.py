@@ -23,11 +23,10 @@ from testbed.base.names import namespace_name, nearest
 from testbed.daemons.lag.configuration import PROCESS_NAME
 from testbed.lab.core.deploy.links.recorded import read_link_state
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.lab.core.model import DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
-from testbed.lab.core.model.codec import decode_lab
 from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, daemons_of

@@ -16,12 +16,11 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy import lifecycle, mechanisms, preparation
 from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.lab_record import SCHEMA, LabRecord
+from testbed.lab.core.deploy.records.lab_record import SCHEMA, LabRecord, encode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab, Scale
-from testbed.lab.core.model.codec import encode_lab
 from testbed.lab.core.plan import slot_for
 
 
