@@ -1,1 +1,9 @@
 """A lab: from a topology file over a plan to nodes, links and routing that are really there, and back to nothing."""
+
+from testbed.lab.core.feature import register
+
+register(
+    "testbed.lab.features.guards.feature",
+    "testbed.lab.features.management.feature",
+    "testbed.lab.features.overlay.feature",
+)

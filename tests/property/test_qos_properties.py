@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.base.errors import PlanError
 from testbed.base.units import Duration, Rate
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
 from testbed.lab.core.fabric.queue_depths import depth_bytes
 from testbed.lab.core.model import (
@@ -31,7 +32,6 @@ from testbed.lab.core.model import (
     TrafficClass,
     Watchdog,
 )
-from testbed.lab.core.model.codec import decode_lab, encode_lab
 from testbed.lab.core.plan import InstallPort, QosPlan, plan_lab
 
 CHECKED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

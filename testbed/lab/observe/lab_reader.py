@@ -11,9 +11,11 @@ from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.features.guards.apply import GuardCounter
+from testbed.lab.features.guards.watch import guard_counters
 from testbed.lab.features.management.apply import ApartCounter
 from testbed.lab.features.management.watch import read_kept_apart
 from testbed.lab.features.overlay.policies_nft import DeniedCounter
+from testbed.lab.features.overlay.watch_tenants import denied_counters
 from testbed.lab.features.scale_up.counters.reading import DomainReading, read_domains
 from testbed.lab.observe.port_table import PortTable, tabulate_ports
 from testbed.lab.observe.telemetry import Snapshot, take_snapshot
@@ -105,8 +107,8 @@ class LabReader:
             lab=lab.name,
             k=lab.record.k,
             ports={place: counted for place, counted in counters.items() if place in known.plain},
-            guards=lab.guard_counters(),
-            denied=lab.denied_counters(),
+            guards=guard_counters(lab),
+            denied=denied_counters(lab),
             apart=read_kept_apart(lab),
             networks=known.networks,
             rates=known.plain,

@@ -44,6 +44,7 @@ from testbed.lab.core.model import NO_GUARDS, Guard
 from testbed.lab.core.plan.operations import GuardSwitch, SetNeighbour
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards import apply as guards
+from testbed.lab.features.guards.watch import guard_counters
 from testbed.lab.features.mlag.apply import missing_members, read_link_groups
 from testbed.lab.features.overlay.watch import read_missing
 from testbed.lab.features.overlay.watch_tenants import probe_isolation, probe_tenants
@@ -295,7 +296,7 @@ def _without_guards(lab: Any, leaves: set[str]) -> Iterator[None]:
 def _dropped(lab: Any) -> Counter[tuple[str, str]]:
     """What the guards of each switch have dropped, by switch and guard."""
     counts: Counter[tuple[str, str]] = Counter()
-    for node, counters in lab.guard_counters().items():
+    for node, counters in guard_counters(lab).items():
         for counter in counters:
             counts[node, counter.guard] += counter.packets
     return +counts

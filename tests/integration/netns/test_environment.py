@@ -33,7 +33,7 @@ from pathlib import Path
 from testbed.cli.app import main
 from testbed.cli.output import console, error_console
 console().print("", end=""), error_console().print("", end="")
-from testbed.lab.core.model.codec import encode_lab
+from testbed.lab.core.deploy.records.lab_record import encode_lab
 from testbed.lab.core.schema.load import load_topology
 encode_lab(load_topology(Path(sys.argv[1])))
 os.setgroups([])

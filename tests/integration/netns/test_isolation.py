@@ -23,7 +23,7 @@ from testbed.lab.core.model import Guard, Guards, Service, ServiceProtocol
 from testbed.lab.core.plan.operations import AddRule, GuardedPort, GuardSwitch
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards.apply import GuardCounter, guard_messages, read_guards
-from testbed.lab.features.guards.watch import read_dropped
+from testbed.lab.features.guards.watch import guard_counters, read_dropped
 from testbed.lab.features.overlay.plan.policy_operations import SetPolicy
 from testbed.lab.features.overlay.policies_nft import TABLE, DeniedCounter, policy_messages, read_denied
 from testbed.lab.observe.lab_reader import LabReader
@@ -190,7 +190,7 @@ def test_guards_go_with_the_lab(sandbox: Any) -> None:
     model = load_topology_text(text[: text.index("  a:")], file="guards.yml")
     for _ in range(2):
         lab = sandbox.deploy(model, routing=False).lab
-        counters = lab.guard_counters()
+        counters = guard_counters(lab)
         assert set(counters) == {"guarded-leaf1", "guarded-leaf2"}
         assert all(not counter.packets for counts in counters.values() for counter in counts)
         sandbox.destroy()

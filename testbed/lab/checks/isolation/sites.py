@@ -14,7 +14,6 @@ from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.lab.core.drivers.nodes.raw_ports import Place
 from testbed.lab.core.model import Guard, Guards, Lab
 from testbed.lab.core.plan.operations import CreateBridge, CreateVeth, LabPlan, PortPlan
-from testbed.lab.features.guards.plan import guards_by_port
 
 MOST_SITES = 64
 """In a network: more of its ports are not attacked from."""
@@ -137,7 +136,7 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
     masters, bridges = find_bridges(plan)
     loopbacks = {switch.node: switch.loopback.ip for switch in plan.switches}
     secured = {switch.node for switch in plan.switches if switch.password}
-    guards = guards_by_port(plan.operations)
+    guards = plan.guards
     ports = {f"{port.node}:{port.name}": port for port in plan.ports}
     members = _members(plan, ports)
     tunnels = _tunnels(plan, members)

@@ -23,7 +23,6 @@ from testbed.lab.core.deploy.links.changes import declare_wires
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import (
     choose_mechanisms,
-    require_guards,
     require_kernel_targets,
     require_management,
     require_marker,
@@ -34,7 +33,7 @@ from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
-from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab
 from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.lab.core.deploy.records.password import bgp_password
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -45,8 +44,8 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
+from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab
-from testbed.lab.core.model.codec import encode_lab
 from testbed.lab.core.plan import slot_for
 from testbed.lab.core.plan.operations import (
     CreateNode,
@@ -127,18 +126,24 @@ class DestroyOutcome:
 
 def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     """The plan that `deploy` would carry out now. Touches nothing."""
-    require_marker(lab, state)
-    require_guards(lab, state)
-    require_management(lab, state)
-    require_password(lab, state)
-    require_kernel_targets(lab, state)
-    require_services(lab)
+    _require(lab, state)
     try:
         slot = state.read(lab.name).slot
     except LabNotFound:
         slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
     reaction_ns = planned_reaction_ns(lab, state, measure=False)
     return plan_at(lab, slot, k=k, by=choose_mechanisms(lab, state), reaction_ns=reaction_ns)
+
+
+def _require(lab: Lab, state: StateDirectory) -> None:
+    """Raise `CapabilityError` or `PlanError` where this machine cannot give a lab what it asks for."""
+    require_marker(lab, state)
+    require_management(lab, state)
+    require_password(lab, state)
+    require_kernel_targets(lab, state)
+    require_services(lab)
+    for feature in features():
+        feature.require(lab, state)
 
 
 def deploy_lab(
@@ -154,12 +159,7 @@ def deploy_lab(
     require_root()
     frr = find_frr() if any(node.container is None for node in lab.speakers) else None
     require_rdma(lab)
-    require_marker(lab, state)
-    require_guards(lab, state)
-    require_management(lab, state)
-    require_password(lab, state)
-    require_kernel_targets(lab, state)
-    require_services(lab)
+    _require(lab, state)
     with state.lock_lab(lab.name):
         if state.exists(lab.name):
             running = _existing(lab, state, options)

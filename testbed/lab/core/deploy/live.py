@@ -16,7 +16,6 @@ from testbed.base.errors import TestbedError
 from testbed.base.linux import namespaces, processes, syscalls
 from testbed.base.linux.counters import read_counters, read_queues
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
-from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.base.linux.routes import KernelRoute, RouteKey, all_routes, bgp_routes
 from testbed.base.linux.rtnetlink import RouteSocket, set_link_state
@@ -24,20 +23,16 @@ from testbed.base.names import namespace_name, nearest
 from testbed.daemons.lag.configuration import PROCESS_NAME
 from testbed.lab.core.deploy.links.recorded import read_link_state
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.lab.core.model import DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
-from testbed.lab.core.model.codec import decode_lab
 from testbed.lab.core.plan import plan_lab
-from testbed.lab.core.plan.operations import GuardSwitch, LabPlan, PortPlan, SwitchPlan
+from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
 from testbed.lab.features.containers.model import NETNS
 from testbed.lab.features.containers.runtimes.registry import RUNTIMES
 from testbed.lab.features.containers.runtimes.runtime import LiveNodes, not_started
-from testbed.lab.features.guards.apply import GuardCounter, read_guards
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
-from testbed.lab.features.overlay.policies_nft import DeniedCounter, read_denied
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
@@ -344,49 +339,6 @@ class RunningLab:
             return found
 
         return syscalls.in_thread(read) if plain else {}
-
-    def guard_counters(self) -> Mapping[str, list[GuardCounter]]:
-        """What the guards of each switch have dropped since the deploy; switches without guards are left out."""
-        guarded = {(item.node, item.vrf): None for item in self.plan.operations if isinstance(item, GuardSwitch)}
-
-        def read() -> dict[str, list[GuardCounter]]:
-            found: dict[str, list[GuardCounter]] = {}
-            for node, vrf in guarded:  # tenants whose VRFs are devices have their ports in one namespace
-                enter_namespace(namespace_name(self.name, vrf or node))
-                with closing(NetfilterSocket()) as socket:
-                    found.setdefault(node, []).extend(read_guards(socket))
-            return found
-
-        return syscalls.in_thread(read)
-
-    def denied_counters(self) -> Mapping[tuple[str, str], list[DeniedCounter]]:
-        """What policies and borders have not let into VRFs since the deploy, by switch and tenant.
-
-        Seen in some networks, those of the tenants that have NICs there.
-        """
-        tenants = {nic.tenant for host in self.plan.hosts for nic in host.nics}
-        overlay = self.plan.overlay
-        switches = {
-            (vrf.place, vrf.tenant): vrf.switch
-            for vrf in (() if overlay is None else overlay.vrfs)
-            if vrf.tenant in tenants
-        }
-        filters = [
-            item
-            for item in self.plan.operations
-            if isinstance(item, SetPolicy | SetBorder) and (item.node, item.tenant) in switches
-        ]
-
-        def read() -> dict[tuple[str, str], list[DeniedCounter]]:
-            found: dict[tuple[str, str], list[DeniedCounter]] = {}
-            for item in filters:
-                enter_namespace(namespace_name(self.name, item.node))
-                with closing(NetfilterSocket()) as socket:
-                    denied = read_denied(socket, item.tenant if item.shared else "")
-                found[switches[item.node, item.tenant], item.tenant] = denied
-            return found
-
-        return syscalls.in_thread(read)
 
     def link_states(self, only: str | None = None) -> Mapping[tuple[str, str], bool]:
         """Tell whether each planned port, or each of the node `only`, is up and has carrier, by (node, interface)."""

@@ -53,17 +53,6 @@ def require_marker(lab: Lab, state: StateDirectory) -> None:
         check_kernel_markers(lab, machine_capabilities(state).answers)
 
 
-def require_guards(lab: Lab, state: StateDirectory) -> None:
-    """Raise `CapabilityError` where switches are to guard their ports and this machine's kernel has no nf_tables."""
-    asked = [name for name in lab.network_names if lab.of_network(name).guards]
-    if asked and (why := machine_capabilities(state).why("filter.guards")):
-        raise CapabilityError(
-            f"the guards of {', '.join(asked)} need nf_tables, which this kernel lacks: {why}",
-            missing="nf_tables",
-            hint="guards: off deploys it without; `testbed doctor` says what the kernel has",
-        )
-
-
 def require_management(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` where nodes have management ports and this machine's kernel cannot keep them apart."""
     network = lab.management

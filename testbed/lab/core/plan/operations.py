@@ -547,6 +547,12 @@ class LabPlan:
         )
 
     @property
+    def guards(self) -> dict[tuple[str, str], Guards]:
+        """The guards that are in force at each port of the lab that has any, by node and interface."""
+        guarded = (item for item in self.operations if isinstance(item, GuardSwitch))
+        return {(item.node, port.name): item.guards for item in guarded for port in item.ports}
+
+    @property
     def port_numbers(self) -> dict[str, int]:
         """The numbers of all ports of the lab that have QoS, by "node:interface"."""
         return {f"{item.node}:{item.name}": item.port for item in self.operations if isinstance(item, InstallPort)}

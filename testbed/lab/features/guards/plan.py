@@ -158,13 +158,3 @@ def _guard(
         stations=tuple(sorted({mac for end in access for mac in (end.port.mac, end.nic.mac)}.union(stations))),
         routers=routers,
     )
-
-
-def guards_by_port(operations: Iterable[object]) -> Mapping[tuple[str, str], Guards]:
-    """The guards that are in force at each port that has any, by node and interface."""
-    return {
-        (item.node, port.name): item.guards
-        for item in operations
-        if isinstance(item, GuardSwitch)
-        for port in item.ports
-    }

@@ -1,14 +1,21 @@
-"""Packets between NICs of tenants: within a tenant all must arrive, between tenants none may."""
+"""Packets between NICs of tenants: within a tenant all must arrive, between tenants none may; and which were denied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.nftables import NetfilterSocket
+from testbed.base.names import namespace_name
 from testbed.daemons.keeper.vrfs import OverlayPlan
+from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.lab.core.model import Service
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+from testbed.lab.features.overlay.policies_nft import DeniedCounter, read_denied
 
 Group = tuple[str, str]
 """A tenant ("": none) in a network: networks share hosts and nothing else, a tenant in two of them has two parts."""
@@ -22,6 +29,36 @@ def grouped_nics(plan: LabPlan) -> dict[Group, list[PortPlan]]:
             if nic.address is not None:
                 found.setdefault((nic.tenant, nic.network), []).append(nic)
     return found
+
+
+def denied_counters(lab: RunningLab) -> Mapping[tuple[str, str], list[DeniedCounter]]:
+    """What policies and borders have not let into VRFs since the deploy, by switch and tenant.
+
+    Seen in some networks, those of the tenants that have NICs there.
+    """
+    tenants = {nic.tenant for host in lab.plan.hosts for nic in host.nics}
+    overlay = lab.plan.overlay
+    switches = {
+        (vrf.place, vrf.tenant): vrf.switch
+        for vrf in (() if overlay is None else overlay.vrfs)
+        if vrf.tenant in tenants
+    }
+    filters = [
+        item
+        for item in lab.plan.operations
+        if isinstance(item, SetPolicy | SetBorder) and (item.node, item.tenant) in switches
+    ]
+
+    def read() -> dict[tuple[str, str], list[DeniedCounter]]:
+        found: dict[tuple[str, str], list[DeniedCounter]] = {}
+        for item in filters:
+            enter_namespace(namespace_name(lab.name, item.node))
+            with closing(NetfilterSocket()) as socket:
+                denied = read_denied(socket, item.tenant if item.shared else "")
+            found[switches[item.node, item.tenant], item.tenant] = denied
+        return found
+
+    return syscalls.in_thread(read)
 
 
 def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:

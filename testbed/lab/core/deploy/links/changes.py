@@ -30,7 +30,6 @@ from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.model import DelayBy
 from testbed.lab.core.plan.link_delays import WirePaths, delay_operation
 from testbed.lab.core.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
-from testbed.lab.features.guards.plan import guards_by_port
 from testbed.lab.features.scale_up.links import ScaleUpPlace, resembles_link
 from testbed.lab.features.scale_up.planes import PlaneControl
 
@@ -181,7 +180,7 @@ class LinkControl:
         self._maps: LabMaps | None = None
         self._auto: DelayBy | None = None
         self.planes = PlaneControl(lab)
-        self._guarded = {f"{node}:{name}" for node, name in guards_by_port(lab.plan.operations)}
+        self._guarded = {f"{node}:{name}" for node, name in lab.plan.guards}
         groups = lab.plan.link_groups
         self._grouped = frozenset[str]() if groups is None else groups.programmed
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from testbed.base.errors import LabNotFound
-from testbed.lab.core.model import DelayBy, LagBy, VrfBy
+from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.plan import SLOTS
 from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS
 
@@ -46,22 +46,52 @@ class LabRecord:
     reaction_ns: int = DEFAULT_REACTION_NS
     runtime: str = "netns"
 
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for what no version of this schema writes."""
+        if not 0 <= self.slot < SLOTS:
+            raise ValueError(f"slot is {self.slot}")
+        if not self.k > 0:
+            raise ValueError(f"k is {self.k}")
+        for word, known in ((self.delay_by, DelayBy), (self.vrf_by, VrfBy), (self.lag_by, LagBy)):
+            if word:
+                known(word)
+
     def to_json(self) -> dict[str, Any]:
         return {"schema": SCHEMA} | {item.name: getattr(self, item.name) for item in fields(self)}
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "slot": (int,),
-    "k": (int, float),
-    "reaction_ns": (int,),
-    "model": (dict,),
-}
-"""Types of the fields that are not text."""
+def encode_lab(lab: Lab) -> dict[str, Any]:
+    """JSON-ready data from which `decode_lab` rebuilds an equal `Lab`."""
+    import msgspec
+
+    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(lab, enc_hook=str))
+    return data
+
+
+def decode_lab(data: Mapping[str, Any]) -> Lab:
+    """The lab that `encode_lab` wrote; fields of another version are passed over. Raises `ValueError` for others."""
+    import msgspec
+
+    return msgspec.convert(data, Lab, dec_hook=_read_network)
+
+
+def _read_network(kind: type, text: Any) -> Any:
+    """The prefix of IP, or whatever else that JSON has no type of, from its text."""
+    if not isinstance(text, str):
+        raise ValueError(f"Expected `str`, got `{type(text).__name__}`")
+    return kind(text)
 
 
 def parse_record(content: str, lab: str) -> LabRecord:
     """The record of the lab `lab` from its file's content. Raises `LabUnreadable`."""
-    document = _parse(content, lab)
+    import msgspec
+
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(lab, str(error)) from error
+    if not isinstance(document, dict):
+        raise _damaged(lab, "it is no record of a lab")
     schema = document.get("schema")
     if type(schema) is not int or schema < 1:
         raise _damaged(lab, "it has no schema number")
@@ -71,13 +101,13 @@ def parse_record(content: str, lab: str) -> LabRecord:
             f"this version reads up to {SCHEMA}",
             hint=f"use that version, or: testbed destroy -n {lab}",
         )
-    values = {}
-    for item in fields(LabRecord):
-        if item.name in document:
-            values[item.name] = _checked(lab, item.name, document[item.name])
-        elif item.default is MISSING:
-            raise _damaged(lab, f"{item.name} is missing")
-    return LabRecord(**values)
+    try:
+        record = msgspec.convert(document, LabRecord)
+    except msgspec.ValidationError as error:
+        raise _damaged(lab, str(error)) from error
+    if record.name != lab:
+        raise _damaged(lab, f"name is {record.name[:60]!r}")
+    return record
 
 
 def salvage_slot(content: str) -> int | None:
@@ -99,39 +129,6 @@ def _salvage(content: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def _parse(content: str, lab: str) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(lab, str(error)) from error
-    if not isinstance(document, dict):
-        raise _damaged(lab, "it is no record of a lab")
-    return document
-
-
-def _checked(lab: str, name: str, value: Any) -> Any:
-    """A field's value if it is what this version understands."""
-    good = type(value) in _KINDS.get(name, (str,))
-    match name:
-        case "name":
-            good = value == lab
-        case "slot":
-            good = good and 0 <= value < SLOTS
-        case "k":
-            good = good and value > 0
-        case "delay_by":
-            good = good and (not value or value in set(DelayBy))
-        case "vrf_by":
-            good = good and (not value or value in set(VrfBy))
-        case "lag_by":
-            good = good and (not value or value in set(LagBy))
-        case _:
-            pass
-    if not good:
-        raise _damaged(lab, f"{name} is {str(value)[:60]!r}")
-    return value
 
 
 def _damaged(lab: str, why: str) -> LabUnreadable:

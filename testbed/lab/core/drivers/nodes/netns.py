@@ -25,6 +25,7 @@ from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
+from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
@@ -48,14 +49,10 @@ from testbed.lab.core.plan.operations import (
     VethEnd,
     place_of,
 )
-from testbed.lab.features.guards.apply import guard_messages
-from testbed.lab.features.management.apply import management_messages
-from testbed.lab.features.management.community import community_messages
 from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
 from testbed.lab.features.management.plan.service_operations import StartService
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
 from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
-from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 
 
 class NetnsKernel:
@@ -104,14 +101,8 @@ class NetnsKernel:
                 case "rdma":
                     descriptors = {node: namespace.fd for node, namespace in self._open().items()}
                     rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
-                case "guards":
-                    self._guard([item for item in group if isinstance(item, GuardSwitch)])
-                case "policy":
-                    self._police([item for item in group if isinstance(item, SetPolicy | SetBorder)])
-                case "management":
-                    self._guard_management([item for item in group if isinstance(item, GuardManagement)])
-                case "community":
-                    self._form_communities([item for item in group if isinstance(item, FormCommunity)])
+                case "filter":
+                    self._filter(list(group))
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
@@ -185,31 +176,15 @@ class NetnsKernel:
             batch = [offload.features_off(family, index) for index in indexes]
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
 
-    def _guard(self, operations: Sequence[GuardSwitch]) -> None:
-        self._filter([(item.vrf or item.node, item, guard_messages(item)) for item in operations])
-
-    def _police(self, operations: Sequence[SetPolicy | SetBorder]) -> None:
-        self._filter(
-            [
-                (item.node, item, policy_messages(item) if isinstance(item, SetPolicy) else border_messages(item))
-                for item in operations
-            ]
-        )
-
-    def _guard_management(self, operations: Sequence[GuardManagement]) -> None:
-        self._filter([(item.node, item, management_messages(item)) for item in operations])
-
-    def _form_communities(self, operations: Sequence[FormCommunity]) -> None:
-        self._filter([(item.node, item, community_messages(item)) for item in operations])
-
-    def _filter(self, transactions: Sequence[tuple[str, Operation, list[bytes]]]) -> None:
+    def _filter(self, operations: Sequence[Operation]) -> None:
         opened = self._open()
+        transactions = [(operation, filters()[type(operation)](operation)) for operation in operations]
 
         def put_in_force() -> None:
-            for node, operation, batch in transactions:
-                syscalls.setns(opened[node].fd, syscalls.CLONE_NEWNET)
+            for operation, made in transactions:
+                syscalls.setns(opened[made.place].fd, syscalls.CLONE_NEWNET)
                 with closing(NetfilterSocket()) as socket:
-                    socket.commit(batch, _Descriptions([operation])[0])
+                    socket.commit(made.messages, _Descriptions([operation])[0])
 
         syscalls.in_thread(put_in_force)
 
@@ -339,14 +314,8 @@ def _stage(operation: Operation) -> str:
             return "vxlan"
         case CreateRdma():
             return "rdma"
-        case GuardSwitch():
-            return "guards"
-        case SetPolicy() | SetBorder():
-            return "policy"
-        case GuardManagement():
-            return "management"
-        case FormCommunity():
-            return "community"
+        case GuardSwitch() | SetPolicy() | SetBorder() | GuardManagement() | FormCommunity():
+            return "filter"
         case (
             CreateVrfDevice()
             | PreferVrfs()

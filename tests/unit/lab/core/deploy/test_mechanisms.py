@@ -10,13 +10,13 @@ import pytest
 from testbed.base.errors import CapabilityError, PlanError
 from testbed.lab.core.deploy import mechanisms
 from testbed.lab.core.deploy.mechanisms import (
-    require_guards,
     require_kernel_targets,
     require_management,
     require_password,
 )
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.guards.feature import FEATURE
 
 
 def lab(fabric: str = "off", frontend: str = "off", password: str = "false") -> Lab:
@@ -52,14 +52,14 @@ def test_guards_that_the_kernel_cannot_do_are_refused_with_a_way_out(
 ) -> None:
     words = f"the guards of {named} need nf_tables.*Protocol not supported"
     with pytest.raises(CapabilityError, match=words) as caught:
-        require_guards(lab(fabric, frontend), None)  # type: ignore[arg-type]
+        FEATURE.require(lab(fabric, frontend), None)  # type: ignore[arg-type]
     assert caught.value.missing == "nf_tables" and caught.value.exit_code == 2
     assert "guards: off" in (caught.value.hint or "")
     assert asked == ["filter.guards"]
 
 
 def test_a_lab_without_guards_and_password_asks_for_nothing(asked: list[str]) -> None:
-    require_guards(lab(), None)  # type: ignore[arg-type]
+    FEATURE.require(lab(), None)  # type: ignore[arg-type]
     require_password(lab(), None)  # type: ignore[arg-type]
     require_management(lab(), None)  # type: ignore[arg-type]
     assert asked == []

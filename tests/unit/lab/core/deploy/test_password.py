@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from testbed.lab.core.deploy.records.journal import StateError
+from testbed.lab.core.deploy.records.lab_record import encode_lab
 from testbed.lab.core.deploy.records.labdir import ansible_inventory, topology_data
 from testbed.lab.core.deploy.records.password import FILE_NAME, bgp_password
 from testbed.lab.core.fabric import FabricParams, RoutingParams, generate_fabric
 from testbed.lab.core.model import Lab
-from testbed.lab.core.model.codec import encode_lab
 from testbed.lab.core.plan import LabPlan, plan_lab
 from testbed.lab.core.render import FrrVersion, render_switch
 

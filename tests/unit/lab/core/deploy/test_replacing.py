@@ -16,12 +16,11 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy import lifecycle, mechanisms, preparation
 from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.lab_record import SCHEMA, LabRecord
+from testbed.lab.core.deploy.records.lab_record import SCHEMA, LabRecord, encode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab, Scale
-from testbed.lab.core.model.codec import encode_lab
 from testbed.lab.core.plan import slot_for
 
 
@@ -102,7 +101,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], Exception]] = {
     "frr": (("testbed.lab.core.deploy.lifecycle.find_frr",), missing("frr")),
     "soft RDMA": (("testbed.lab.core.deploy.lifecycle.require_rdma",), missing("rdma_rxe")),
     "the kernel's RED": (("testbed.lab.core.deploy.lifecycle.require_marker",), missing("sch_red")),
-    "nf_tables": (("testbed.lab.core.deploy.lifecycle.require_guards",), missing("nf_tables")),
+    "nf_tables": (("testbed.lab.features.guards.feature.GuardsFeature.require",), missing("nf_tables")),
     "TCP MD5": (("testbed.lab.core.deploy.lifecycle.require_password",), missing("TCP MD5 signatures")),
     "kernel's targets": (("testbed.lab.core.deploy.lifecycle.require_kernel_targets",), missing("nvmet_tcp")),
     "images": (("testbed.lab.core.deploy.lifecycle._prepare_runtimes",), missing("image")),

@@ -7,10 +7,10 @@ from ipaddress import IPv4Network
 import pytest
 
 from testbed.base.errors import SpecError
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.fabric import check_sizing, measure_sizing
 from testbed.lab.core.fabric.sizing import seen_for_sizing
 from testbed.lab.core.model import BACKEND, Lab, LinkKind
-from testbed.lab.core.model.codec import decode_lab, encode_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.schema.model import NO_TENANT, Ranks
 

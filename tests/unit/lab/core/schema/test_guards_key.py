@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from testbed.base.errors import SpecError
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.model import NO_GUARDS, Guard, Guards, Lab
-from testbed.lab.core.model.codec import decode_lab, encode_lab
 from testbed.lab.core.schema.load import load_topology_text
 
 BASE = "name: dc\nfabric: {design: rail-optimized, hosts: 2, gpus: 1, segments: 1, spines: 1}\n"

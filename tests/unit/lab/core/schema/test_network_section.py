@@ -6,8 +6,8 @@ import pytest
 
 from testbed.base.errors import SpecError
 from testbed.base.units import Duration
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.model import BACKEND, Lab
-from testbed.lab.core.model.codec import decode_lab, encode_lab
 from testbed.lab.core.schema.load import load_topology_text
 
 BASE = """name: dc

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.base.errors import SpecError
 from testbed.base.units import ByteCount, Duration, Rate
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.model import (
     SCALE_UP_PRESETS,
     UNSTATED_SCALE_UP,
@@ -24,7 +25,6 @@ from testbed.lab.core.model import (
     ScaleUpBy,
     ScaleUpFlowControl,
 )
-from testbed.lab.core.model.codec import decode_lab, encode_lab
 from testbed.lab.core.schema.load import load_topology_text
 
 

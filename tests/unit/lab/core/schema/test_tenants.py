@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from testbed.base.errors import SpecError
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.model import BACKEND, End, Lab, LinkKind
-from testbed.lab.core.model.codec import decode_lab, encode_lab
 from testbed.lab.core.schema.load import load_topology_text
 
 HEAD = """

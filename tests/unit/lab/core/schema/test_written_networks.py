@@ -12,9 +12,9 @@ import pytest
 
 from testbed.base.errors import PlanError, SpecError
 from testbed.base.units import Rate
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.fabric import measure_sizing
 from testbed.lab.core.model import BACKEND, Lab, LinkKind
-from testbed.lab.core.model.codec import decode_lab, encode_lab
 from testbed.lab.core.plan import check_as_numbers, plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 

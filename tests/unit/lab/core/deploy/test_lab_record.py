@@ -1,25 +1,41 @@
-"""A lab survives the way into the state directory and back, whatever is in it."""
+"""A lab survives the way into the state directory and back, and so does one of an earlier version."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 
 from testbed.base.units import Duration, Rate
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab, parse_record
 from testbed.lab.core.model import Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Role
-from testbed.lab.core.model.codec import decode_lab, encode_lab
+from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.schema.load import load_topology
 
-TOPOLOGIES = sorted((Path(__file__).parents[5] / "topologies").glob("*.yml"))
+ROOT = Path(__file__).parents[5]
+TOPOLOGIES = sorted((ROOT / "topologies").glob("*.yml"))
+RECORDS = sorted((ROOT / "tests/data/lab_records").glob("*.json"))
+"""As a version wrote them that read them by itself, without msgspec."""
 
 
 @pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
 def test_every_shipped_topology(path: Path) -> None:
     lab = load_topology(path)
-    assert decode_lab(json.loads(json.dumps(encode_lab(lab)))) == lab
+    data = json.loads(json.dumps(encode_lab(lab)))
+    assert data == encode_lab(lab)
+    assert decode_lab(data) == lab
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_record_of_an_earlier_version_says_the_same(path: Path) -> None:
+    content = path.read_text()
+    record = parse_record(content, json.loads(content)["name"])
+    lab = decode_lab(record.model)
+    assert replace(record, model=encode_lab(lab)).to_json() == json.loads(content)
+    assert plan_lab(lab, slot=record.slot, k=record.k).ports
 
 
 def test_what_only_hand_written_labs_have() -> None:
@@ -52,14 +68,14 @@ def test_something_else_is_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("name", 3, "expected str, got 3"),
-        ("nodes", {}, "expected a list"),
+        ("name", 3, "Expected `str`, got `int`"),
+        ("nodes", {}, "Expected `array`, got `object`"),
         ("nodes", [{"name": "h", "kind": "toaster"}], "toaster"),
-        ("nodes", [{"name": "h"}], "Node: no kind"),
-        ("nodes", ["h"], "Node: expected a mapping, got 'h'"),
-        ("nodes", [{"name": "h", "kind": "host", "asn": "65001"}], "expected int"),
-        ("nodes", [{"name": "h", "kind": "host", "asn": True}], "expected int"),
-        ("nodes", [{"name": "h", "kind": "host", "labels": []}], "expected a mapping"),
+        ("nodes", [{"name": "h"}], "missing required field `kind`"),
+        ("nodes", ["h"], "Expected `object`, got `str`"),
+        ("nodes", [{"name": "h", "kind": "host", "asn": "65001"}], r"Expected `int \| null`, got `str`"),
+        ("nodes", [{"name": "h", "kind": "host", "asn": True}], r"Expected `int \| null`, got `bool`"),
+        ("nodes", [{"name": "h", "kind": "host", "labels": []}], "Expected `object`, got `array`"),
     ],
 )
 def test_a_value_of_another_type_is_refused(key: str, value: object, message: str) -> None:

@@ -1,0 +1,134 @@
+"""A feature of a lab: something that it may have beside nodes, links, addresses, routing and QoS.
+
+The core knows no feature. It asks all of them at the same places: what speaks against a deploy, what is started beside
+routing, what a check looks at, what goes with a node's power and with the lab. `testbed.lab` names the features; the
+module of one is imported when features are asked for the first time, and imports what it works with when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.deploy.records.journal import Journal
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.steps import StepCallback
+    from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.operations import LabPlan
+
+_modules: list[str] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """A lab that is being deployed, once its ports are up. `directory` is its lab directory."""
+
+    lab: Lab
+    plan: LabPlan
+    state: StateDirectory
+    journal: Journal
+    directory: Path
+    await_directory: Callable[[], object]
+    """Returns when the lab directory has been written."""
+
+    @property
+    def run(self) -> Path:
+        """The lab's run directory."""
+        return self.state.run_directory(self.lab.name)
+
+
+class Started:
+    """Processes that a feature has started during a deploy."""
+
+    def wait(self, timeout_s: float, notify: StepCallback) -> None:
+        """Return when they are ready. Raises `DriverError`."""
+
+    def release(self) -> None:
+        """Let them live on without this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A part of a deployed lab that is not there any more, in words, and what brings it back."""
+
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """A transaction of nftables: its messages, and the node in whose namespace they are sent."""
+
+    place: str
+    messages: list[bytes]
+
+
+class Feature:
+    """Where the core asks a feature. Every method does nothing by itself, and is called for labs without it, too."""
+
+    def require(self, lab: Lab, state: StateDirectory) -> None:
+        """Raise `CapabilityError` or `PlanError` for a lab that asks for what this machine cannot do."""
+
+    def namespaces(self, lab: Lab) -> Iterable[str]:
+        """The nodes beside those of the topology that it makes namespaces for."""
+        return ()
+
+    def prepare(self, lab: Lab, plan: LabPlan) -> None:
+        """Load modules of the kernel and compile programs, which stay. Raises `CapabilityError`, `DriverError`."""
+
+    def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
+        """How operations that are transactions of nftables are carried out, by their class."""
+        return {}
+
+    def start(self, deployment: Deployment) -> Started | None:
+        """Start what runs beside routing. Called in a thread of its own."""
+        return None
+
+    def before_routing(self, plan: LabPlan, run: Path, node: str) -> None:
+        """Start what must run on a node before its routing daemons do, where it does not run."""
+
+    def after_routing(self, plan: LabPlan, state: StateDirectory, node: str | None = None) -> None:
+        """Start what works on routes, where it does not run: after the daemons of all nodes, or after those of one."""
+
+    def set_links(self, lab: RunningLab, node: str, *, up: bool) -> None:
+        """Bring links that a node has beside the topology's up or down, as its power does."""
+
+    def start_node(self, lab: RunningLab, node: str) -> None:
+        """Start what runs on a node beside routing, after it got its power back."""
+
+    def broken(self, plan: LabPlan, run: Path) -> Iterable[Broken]:
+        """What of the lab does not run any more, beside its nodes."""
+        return ()
+
+    def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
+        """The tests that `check` runs of a lab that has the feature, with their names."""
+        return ()
+
+    def remove(self, lab: str) -> None:
+        """Remove what is left of a lab by this name outside of its namespaces. Raises `DriverError`."""
+
+
+def register(*modules: str) -> None:
+    """Make features known, in the order in which they are asked. Each module has its one as `FEATURE`."""
+    _modules.extend(modules)
+    features.cache_clear()
+    filters.cache_clear()
+
+
+@cache
+def filters() -> Mapping[type, Callable[[Any], Filter]]:
+    """How operations of all features that are transactions of nftables are carried out, by their class."""
+    return {kind: make for feature in features() for kind, make in feature.filters().items()}
+
+
+@cache
+def features() -> tuple[Feature, ...]:
+    """All features, in the order of their registration."""
+    return tuple(cast(Feature, import_module(module).FEATURE) for module in _modules)
