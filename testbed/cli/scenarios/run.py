@@ -14,8 +14,8 @@ from testbed.cli.scenarios.measuring import RunCommand, measure
 
 if TYPE_CHECKING:
     from testbed.cli.output import Format
-    from testbed.run.sweep.prepared import Sweep
-    from testbed.run.sweep.recorded import SweepOutcome
+    from testbed.run.sweep.points import Sweep
+    from testbed.run.sweep.runner import SweepOutcome
 
 app = typer.Typer()
 
