@@ -15,7 +15,7 @@ from testbed.workload.metrics.sources import DRAFT, PAUSE
 NETWORKS = MetricFamily()
 
 
-def _declare(  # what a metric has
+def _declare(  # noqa: PLR0913  # what a metric has
     name: str,
     title: str,
     unit: MetricUnit,
