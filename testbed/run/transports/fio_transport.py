@@ -17,7 +17,7 @@ from testbed.endpoints.worker.program import Settings
 from testbed.lab.core.drivers.probing.tools import Program, missing_programs
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.features.targets.model import ServedBy
-from testbed.run.emulated.measured import Measured
+from testbed.run.measuring.measured import Measured
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.schema.model import Transport
