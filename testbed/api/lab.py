@@ -22,7 +22,7 @@ from testbed.lab.core.model import Node as NodeModel
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.lab.features.scale_up.planes import PlaneLink
-from testbed.run.emulated.progress import ProgressListener, ignore_progress
+from testbed.run.sweep.progress import ProgressListener, ignore_progress
 
 if TYPE_CHECKING:
     from testbed.api.scenarios import ScenarioResult

@@ -14,13 +14,13 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.record import Backend, MetricSummary, Outcome, Record
 from testbed.record.store import load_record, make_results_directory
-from testbed.run.emulated.progress import ProgressListener, ignore_progress
+from testbed.run.emulated.sweep import run_on_own_labs, run_recorded
 from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.labs import LabOptions
-from testbed.run.sweep.prepared import Sweep
-from testbed.run.sweep.recorded import RecordOptions, run_on_own_labs, run_recorded
-from testbed.run.sweep.runner import ScenarioStopped
+from testbed.run.sweep.points import Sweep
+from testbed.run.sweep.progress import ProgressListener, ignore_progress
+from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
 from testbed.run.sweep.scale_proof import check_provable
 
 

@@ -13,8 +13,7 @@ from testbed.run.faults.registry import fault_findings
 from testbed.run.schema.against_lab import check_against, workload_problem
 from testbed.run.schema.file import ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
 from testbed.run.schema.model import Scenario, TopologyRef
-from testbed.run.sweep.points import Point, judgeable, plan_points, select_points, topology_key
-from testbed.run.sweep.prepared import Sweep, Unfit
+from testbed.run.sweep.points import Point, Sweep, Unfit, judgeable, plan_points, select_points, topology_key
 
 NOTHING: Mapping[str, object] = {}
 

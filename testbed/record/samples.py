@@ -291,7 +291,7 @@ class NetworkLoad:
     """This is what one network of the lab carried while traffic ran, whether or not the workload was in it.
 
     Bytes are those of frames, control traffic included. Utilisations are shares of the lab's rates over the run; peaks
-    are those of the busiest window of `testbed.run.emulated.observation.PORT_INTERVAL_NS`, and None where ports are not
+    are those of the busiest window of `run.measuring.observation.PORT_INTERVAL_NS`, and None where ports are not
     sampled, since they have no QoS. What queues of the data path alone can tell is None there, too.
     """
 

@@ -17,8 +17,8 @@ from testbed.api import Lab
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.workload_runner import WorkloadRunner
+from testbed.run.measuring.measured import Measured
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation

@@ -244,7 +244,7 @@ RUN_BIG = """
 import json, resource, sys, time
 from testbed.api.sweeps import read_sweep
 from testbed.run.simulated.sweep import run_simulated
-from testbed.run.sweep.recorded import RecordOptions
+from testbed.run.sweep.runner import RecordOptions
 begin = time.monotonic()
 record = run_simulated(read_sweep(sys.argv[1]), RecordOptions()).record
 run = record.points[0].runs[0]

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.rtnetlink import RouteSocket
@@ -45,18 +45,16 @@ def bgp_routes(route: RouteSocket) -> dict[RouteKey, tuple[int, ...]]:
     return found
 
 
-def all_routes(route: RouteSocket) -> list[KernelRoute]:
-    """The whole main table, in order of prefix."""
+def main_routes(route: Any) -> list[KernelRoute]:
+    """The unicast routes of the main table in order of prefix, read from a `pyroute2.IPRoute`."""
     found = []
-    for body in route.dump(rtnetlink.RTM_GETROUTE, _REQUEST):
-        if body[4] != rtnetlink.RT_TABLE_MAIN or body[7] != rtnetlink.RTN_UNICAST:
-            continue
-        destination, interfaces = _parse(body)
+    for item in route.get_routes(family=socket.AF_INET, table=rtnetlink.RT_TABLE_MAIN, type=rtnetlink.RTN_UNICAST):
+        hops = item.get("multipath") or [item]
         found.append(
             KernelRoute(
-                prefix=IPv4Network((destination, body[1])),
-                protocol=PROTOCOL_NAMES.get(body[5], str(body[5])),
-                interfaces=interfaces,
+                prefix=IPv4Network((item.get("dst", "0.0.0.0"), item["dst_len"])),
+                protocol=PROTOCOL_NAMES.get(item["proto"], str(item["proto"])),
+                interfaces=tuple(sorted(hop.get("oif") for hop in hops if hop.get("oif"))),
             )
         )
     return sorted(found, key=lambda item: item.prefix)

@@ -1,7 +1,8 @@
 """Rtnetlink messages as bytes, and a socket that sends them in batches.
 
-Building 5,000 links through a general netlink library costs milliseconds a message; a message packed
-here costs microseconds. Formats: rtnetlink(7), linux/if_link.h, linux/pkt_sched.h.
+It is our own for what is said in bulk: for 500 veth pairs pyroute2 takes 4 to 8 times the CPU, and 14 to 20 times for
+reading them back (`tests/bench/test_netlink.py`); single conversations are had by it (`iproute`). Formats:
+rtnetlink(7), linux/if_link.h, linux/pkt_sched.h.
 
 Only the last message of a batch asks for an acknowledgement: the kernel handles messages in order and
 reports an error for any of them, so one answer closes a batch.

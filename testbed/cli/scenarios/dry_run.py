@@ -12,11 +12,8 @@ from testbed.cli.scenarios.durations import duration
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import ScaleResolution
 from testbed.run.schema.model import Scenario
-from testbed.run.sweep.foresight import estimate_s, foresee_sweep
-from testbed.run.sweep.likelihood import expect_busy
-from testbed.run.sweep.outlook import PointOutlook, deploy_estimate_s
-from testbed.run.sweep.points import topology_key
-from testbed.run.sweep.prepared import Sweep
+from testbed.run.sweep.outlook import PointOutlook, deploy_estimate_s, estimate_s, expect_busy, foresee_sweep
+from testbed.run.sweep.points import Sweep, topology_key
 from testbed.run.sweep.scales import MachineWatch, ScenarioScales
 
 COLUMNS = (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from testbed.cli.options import Format
     from testbed.record.record import Backend
-    from testbed.run.sweep.prepared import Sweep
-    from testbed.run.sweep.recorded import RecordOptions, SweepOutcome
+    from testbed.run.sweep.points import Sweep
+    from testbed.run.sweep.runner import RecordOptions, SweepOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
     from testbed.cli.progress import StepDisplay
     from testbed.cli.scenarios.run_progress import SweepSteps
     from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.run.emulated.sweep import run_on_own_labs
     from testbed.run.sweep.labs import LabOptions
-    from testbed.run.sweep.recorded import run_on_own_labs
 
     record_options = _record_options(sweep, command)
     with StepDisplay(quiet=command.quiet) as display:
@@ -62,7 +62,7 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
 def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
     """Where the record goes: into a new directory, or on with the one that `--resume` names."""
     from testbed.record.store import load_record, make_results_directory
-    from testbed.run.sweep.recorded import RecordOptions
+    from testbed.run.sweep.runner import RecordOptions
     from testbed.vm.remote.recorded_command import asked_command
 
     resume = command.resume

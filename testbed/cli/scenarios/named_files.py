@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from testbed.base.errors import Problem, SpecError
 
 if TYPE_CHECKING:
-    from testbed.run.sweep.prepared import Sweep
+    from testbed.run.sweep.points import Sweep
 
 
 def read_sweeps(

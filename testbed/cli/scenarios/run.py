@@ -12,8 +12,8 @@ from testbed.cli.command import PATH, argument, command, option
 from testbed.cli.scenarios.measuring import RunCommand, measure
 
 if TYPE_CHECKING:
-    from testbed.run.sweep.prepared import Sweep
-    from testbed.run.sweep.recorded import SweepOutcome
+    from testbed.run.sweep.points import Sweep
+    from testbed.run.sweep.runner import SweepOutcome
 
 
 @command("run")

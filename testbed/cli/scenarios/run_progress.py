@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from testbed.cli.scenarios.durations import duration
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent
-from testbed.run.emulated.progress import Phase, Progress
+from testbed.run.sweep.progress import Phase, Progress
 
 
 class SweepSteps:

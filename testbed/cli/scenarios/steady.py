@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from testbed.cli.scenarios.measuring import RunCommand
     from testbed.record.record import Record
     from testbed.record.steady import Steadiness
-    from testbed.run.sweep.prepared import Sweep
+    from testbed.run.sweep.points import Sweep
 
 LEAST_RUNS = 2
 INTERRUPTED = 130

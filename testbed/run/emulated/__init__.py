@@ -1,1 +1,1 @@
-"""One run of one point: its traffic, the workers that move it, and what they measured."""
+"""Runs on labs of this machine: the workers and programs that move their traffic, and the points and sweeps of them."""

@@ -1,38 +1,38 @@
-"""All runs of one point: make its traffic, run it, and put together what was measured."""
+"""The runs of one point on a lab that is up: its traffic is watched, probed and faulted, and its runs are judged."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from testbed.base.errors import DriverError, ScenarioError, TestbedError
+from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.next_hops import next_hops, resolve_next_hops
 from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
-from testbed.record.record import PointResult, RunResult
-from testbed.run.emulated.assembled import RunIdentity, assemble_point, assemble_run
+from testbed.record.record import RunResult
 from testbed.run.emulated.flow_processes import SAMPLE_S, FlowFailed, FlowWatch
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.observation import observe
-from testbed.run.emulated.progress import Phase, Progress, ProgressListener
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
-from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.machine.canary import Canary
 from testbed.run.machine.cpu import read_softnet
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.observation import observe
 from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.traffic import RunTraffic, lab_transports, make_traffic
+from testbed.run.placed.traffic import RunTraffic, lab_transports
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.run.probes.traffic import THRESHOLD_S, ProbeTraffic
 from testbed.run.schema.model import Scenario
+from testbed.run.sweep.approximations import approximations
+from testbed.run.sweep.point_runs import PointOutcome, PointRuns, RunOutcome, stamp
 from testbed.run.sweep.points import Point
+from testbed.run.sweep.progress import Phase, Progress, ProgressListener
 from testbed.run.transports.lab_transport import TCP_PROTOCOL
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.evidence import Evidence, read_ports
@@ -46,64 +46,47 @@ IDLE_PROBES = 10
 """How many probes measure the idle round trip of each path, before and after the runs of a point."""
 
 
-@dataclass(slots=True)
-class PointOutcome:
-    """This is what came of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
-
-    result: PointResult
-    failure: TestbedError | None = None
-    interrupted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointRunner:
+class EmulatedPoint(PointRuns):
     """Does the runs of one point on a lab that is up.
 
-    `lab` is seen in the network of the workload's ranks, `whole` is all of it, which faults may happen to.
     `workload_runners` gives the runner of a lab and a transport, whose workers move the data.
     """
 
-    point: Point
-    lab: LiveLab
-    whole: LiveLab
-    interrupt: Interrupt
-    workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner]
-    canary: Canary
-    on_progress: ProgressListener
-
-    @property
-    def scenario(self) -> Scenario:
-        return self.point.scenario
+    def __init__(
+        self,
+        point: Point,
+        whole: LiveLab,
+        *,
+        interrupt: Interrupt,
+        workload_runners: Callable[[LiveLab, Scenario], WorkloadRunner],
+        canary: Canary,
+        on_progress: ProgressListener,
+    ) -> None:
+        super().__init__(point, whole)
+        self.interrupt = interrupt
+        self.workload_runners = workload_runners
+        self.canary = canary
+        self.on_progress = on_progress
+        # now, since ideals that are computed first while traffic runs would take CPU time of it
+        self._unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * self.ideals.base_rtt_s)
 
     def run(self) -> PointOutcome:
         """Every repeat, until one fails or somebody interrupts. Raises `ScenarioError` where the lab cannot."""
-        traffic = [make_traffic(self.scenario, self.lab, seed=seed) for seed in self.scenario.repeat.seeds]
-        ideals = PointIdeals.of(self.scenario, self.lab, traffic)
-        runs: list[RunResult] = []
-        failure: TestbedError | None = None
-        interrupted = False
+        runs: list[RunOutcome] = []
         idle = self._idle_rtt()
         with contextlib.ExitStack() as stack:
             if isinstance(self.lab, RunningLab):
                 stack.callback(set_hash_seeds, self.lab, DEPLOYED)
-            for index, one in enumerate(traffic, start=1):
+            for index, one in enumerate(self.traffic, start=1):
                 if isinstance(self.lab, RunningLab):
                     set_hash_seeds(self.lab, one.seed)
-                result, failure, interrupted = self._measure(index, one, ideals)
-                if result is not None:
-                    runs.append(result)
-                self._tell(Phase.RUN, index, index, len(traffic))
-                if failure is not None or interrupted:
+                runs.append(self._measure(index, one))
+                self._tell(Phase.RUN, index, index, len(self.traffic))
+                if not runs[-1].goes_on:
                     break
-        if idle is not None and runs and failure is None and not interrupted:
-            after = self._idle_rtt()
-            assert after is not None
-            runs[-1] = replace(runs[-1], checks=[*runs[-1].checks, *check_idle_rtt(idle, after)])
-        return PointOutcome(
-            result=assemble_point(self.point, self.lab, traffic, runs, ideals),
-            failure=failure,
-            interrupted=interrupted,
-        )
+        if idle is not None and runs[-1].goes_on:
+            self._judge_idle_rtt(idle, runs)
+        return self.outcome(runs, approximations(self.whole, self.scenario))
 
     def _idle_rtt(self) -> RttReport | None:
         """Measures the round trip of every class of paths; None for a lab without wires to probe."""
@@ -111,41 +94,44 @@ class PointRunner:
             return None
         return measure_rtt(self.lab, probes=IDLE_PROBES)
 
-    def _measure(
-        self, index: int, traffic: RunTraffic, ideals: PointIdeals
-    ) -> tuple[RunResult | None, TestbedError | None, bool]:
+    def _judge_idle_rtt(self, before: RttReport, runs: Sequence[RunOutcome]) -> None:
+        """Measure it again, and add what it says of the machine to the last run that measured anything."""
+        last = next((one for one in reversed(runs) if one.result is not None), None)
+        if last is not None and last.result is not None and (after := self._idle_rtt()) is not None:
+            last.result = replace(last.result, checks=[*last.result.checks, *check_idle_rtt(before, after)])
+
+    def _measure(self, index: int, traffic: RunTraffic) -> RunOutcome:
         started = datetime.now(UTC)
         measured = Measured()
         try:
             if self.scenario.by_programs:
-                self._run_timed(index, traffic, ideals, measured)
+                self._run_timed(index, traffic, measured)
             else:
-                self._run_workers(index, traffic, ideals, measured)
+                self._run_workers(index, traffic, measured)
         except (FlowFailed, DriverError, LabLeftChanged) as error:
             measured.failure = error
-        if not measured.anything:
-            return None, measured.failure, measured.interrupted
-        identity = RunIdentity(index=index, started=stamp(started))
-        result = assemble_run(identity, traffic, measured, self.lab, self.whole, ideals)
-        result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
-        return result, measured.failure, measured.interrupted
+        result = None
+        if measured.anything:
+            result = self.run_result(index, stamp(started), measured)
+            result = replace(result, checks=judge_run(self._evidence(traffic, measured, result)))
+        return RunOutcome(result=result, failure=measured.failure, interrupted=measured.interrupted)
 
-    def _run_timed(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: Measured) -> None:
+    def _run_timed(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         measured.window_s = SAMPLE_S
         watch = FlowWatch(
             interrupt=self.interrupt,
-            around=lambda: self._watched(measured, traffic, ideals),
+            around=lambda: self._watched(measured, traffic),
             on_listening=lambda count, whole: self._tell(Phase.SERVERS, index, count, whole),
             on_elapsed=lambda elapsed_s, whole_s: self._tell(Phase.TRAFFIC, index, elapsed_s, whole_s),
         )
         transport_on(self.lab, self.scenario.transport).run_timed(self.scenario.workload, traffic, watch, measured)
 
-    def _run_workers(self, index: int, traffic: RunTraffic, ideals: PointIdeals, measured: Measured) -> None:
+    def _run_workers(self, index: int, traffic: RunTraffic, measured: Measured) -> None:
         options = WorkloadRunOptions(
             seed=traffic.seed,
             limit_s=self.scenario.workload.time_limit.seconds,
             interrupt=self.interrupt,
-            around=lambda: self._watched(measured, traffic, ideals),
+            around=lambda: self._watched(measured, traffic),
             on_progress=lambda share: self._tell(Phase.TRAFFIC, index, share, 1.0),
         )
         runner = self.workload_runners(self.lab, self.scenario)
@@ -155,7 +141,7 @@ class PointRunner:
             measured.observation.traffic_ns = (measured.begin_monotonic_ns, end_ns)
 
     @contextlib.contextmanager
-    def _watched(self, measured: Measured, traffic: RunTraffic, ideals: PointIdeals) -> Iterator[None]:
+    def _watched(self, measured: Measured, traffic: RunTraffic) -> Iterator[None]:
         """Resolves the neighbours of the traffic; then, while it runs, observes the lab, sends probes and does the
         scenario's faults.
 
@@ -171,7 +157,7 @@ class PointRunner:
             if timeline is not None:
                 stack.callback(measured.keep_faults, timeline)  # once the timeline has been left
                 stack.enter_context(timeline)
-            probes = self._probes(stack, traffic, ideals)
+            probes = self._probes(stack, traffic)
             reset_reactions(self.lab)
             with observe(self.lab, self.whole) as measured.observation:
                 if timeline is not None:
@@ -189,8 +175,7 @@ class PointRunner:
                         probes.halt()
                     measured.lateness, measured.softnet = self.canary.read(), (softnet, read_softnet())
             if probes is not None:
-                unqueued_s = max(THRESHOLD_S, QUEUED_RTTS * ideals.base_rtt_s)
-                measured.probes = probes.report(unqueued_s + measured.observation.longest_wait_s())
+                measured.probes = probes.report(self._unqueued_s + measured.observation.longest_wait_s())
             measured.ports = read_ports(self.lab, measured.observation)
         if timeline is not None:
             timeline.require_whole()
@@ -234,7 +219,7 @@ class PointRunner:
             return None
         return read_congestion_controls(self.lab, dict.fromkeys(nic.node for nic in traffic.placement.nics))
 
-    def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic, ideals: PointIdeals) -> ProbeTraffic | None:
+    def _probes(self, stack: contextlib.ExitStack, traffic: RunTraffic) -> ProbeTraffic | None:
         """The probes of a run, in the traffic's own class; None where the run has none or the lab no wires."""
         if not isinstance(self.lab, RunningLab):
             return None
@@ -244,7 +229,7 @@ class PointRunner:
         return stack.enter_context(
             ProbeTraffic(
                 self.lab.name,
-                [replace(flow, tos=ideals.dscp_at(flow.source, traffic) << 2) for flow in plan.flows],
+                [replace(flow, tos=self.ideals.dscp_at(flow.source, traffic) << 2) for flow in plan.flows],
                 rate_pps=plan.rate_pps,
                 train=plan.train,
             )
@@ -262,8 +247,3 @@ class PointRunner:
                 message=self.point.name,
             )
         )
-
-
-def stamp(moment: datetime) -> str:
-    """A moment as records write it: UTC, as in ISO 8601, to the millisecond."""
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -20,10 +20,10 @@ from testbed.base.interrupt import Interrupt
 from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.reports import Ideals, put_together, settle_digests
-from testbed.run.emulated.storage import not_safe_text
 from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.reports import Ideals, put_together, settle_digests
+from testbed.run.measuring.storage import not_safe_text
 from testbed.run.placed.channels import ChannelPlan, join_channels
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs

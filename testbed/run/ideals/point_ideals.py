@@ -24,7 +24,7 @@ from testbed.workload.oracles.ecmp import UPLINKS
 from testbed.workload.oracles.fabric_graph import DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.oracles.serialisation import UNFRAMED, Framing, pattern_ideal_s
-from testbed.workload.steps import fabric_pairs
+from testbed.workload.steps import fabric_pairs, requests_last_ns
 
 _FRAME_BYTES = 78
 _WayClass = tuple[str, str, str, int, int, int, int]
@@ -316,3 +316,14 @@ def _latency_ideals(transport: LabTransport, traffic: RunTraffic) -> dict[str, f
 def _even(flows: int, uplinks: int) -> list[float]:
     base, more = divmod(flows, uplinks)
     return [float(base + (index < more)) for index in range(uplinks)]
+
+
+def ideal_s(scenario: Scenario, lab: LiveLab, traffic: RunTraffic) -> float | None:
+    """An ideal fabric's time for this traffic, or the last start where that is later, in lab time."""
+    if not traffic.workload.steps and not traffic.workload.requests:
+        return None
+    ideals = PointIdeals.of(scenario, lab, [traffic])
+    found = [ideals.pattern_ideal_s(traffic), ideals.roofline_s(traffic)]
+    last_start_ns = max((one.start_ns for one in traffic.workload.transfers), default=0)
+    answered_ns = requests_last_ns(traffic.workload)
+    return max([one for one in found if one is not None] + [max(last_start_ns, answered_ns) * lab.plan.k / 1e9]) or None

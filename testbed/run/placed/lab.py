@@ -1,11 +1,12 @@
-"""What a scenario needs of a running lab, and nothing more. `deploy` provides it; tests fake it."""
+"""What a scenario needs of a lab, and nothing more. `deploy` provides one that runs; tests fake it."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.model import Lab
@@ -66,3 +67,52 @@ class LiveLab(Protocol):
     def pause_agent(self) -> PauseAgent:
         """The agent that pauses the lab's lossless classes."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLab:
+    """A lab as far as it is without being there: what a `LiveLab` says of itself, and nothing that it does."""
+
+    model: Lab
+    plan: LabPlan
+    seen_of: PlannedLab | None = None
+    """The whole lab, of which this is what is seen in some networks; None: this is the whole."""
+
+    @property
+    def whole(self) -> PlannedLab:
+        return self.seen_of or self
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    def of_network(self, *names: str) -> PlannedLab:
+        """The lab as it is seen in some networks."""
+        return PlannedLab(model=self.model.of_network(*names), plan=self.plan.of_network(*names), seen_of=self.whole)
+
+    def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
+        _refuse()
+
+    def namespace_file(self, node: str) -> str | None:
+        _refuse()
+
+    @property
+    def processes_directory(self) -> Path | None:
+        return None
+
+    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
+        _refuse()
+
+    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
+        _refuse()
+
+    def maps(self, *, writable: bool = False) -> LabMaps:
+        _refuse()
+
+    @property
+    def pause_agent(self) -> PauseAgent:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise RuntimeError("this lab is only planned")

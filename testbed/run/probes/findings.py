@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from testbed.record.samples import Distribution, RunEvent, Series
-from testbed.run.emulated.measures import first_fault_s
+from testbed.run.measuring.measures import first_fault_s
 from testbed.run.probes.ledger import ProbeReport
 
 MOST_SERIES = 4

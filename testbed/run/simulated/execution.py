@@ -16,12 +16,12 @@ from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.reconcile import PATIENCE_NS, Reconciliation, reconcile
 from testbed.lab.observe.telemetry import take_snapshot
 from testbed.protocols.simulation.errors import SimulationError
-from testbed.run.emulated.marking import marking_curves, read_marks
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.observation import Observation
-from testbed.run.emulated.reports import put_together, settle_digests
 from testbed.run.emulated.workers import Event, WorkerFailed
 from testbed.run.emulated.workload_runner import TimeLimitReached
+from testbed.run.measuring.marking import marking_curves, read_marks
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.observation import Observation
+from testbed.run.measuring.reports import put_together, settle_digests
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload, choose_checked, compile_programs
 from testbed.run.placed.scale_up import scale_up_domains
@@ -29,9 +29,8 @@ from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.counters import count_fabric, count_ports, empty_maps
 from testbed.run.simulated.endpoints import SimulatedProgram, Watch
-from testbed.run.simulated.fabric import Hosts, SimulatedFabric, build_fabric
+from testbed.run.simulated.fabric import TIME_SCALE, Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.faults import do_faults
-from testbed.run.simulated.lab import TIME_SCALE
 from testbed.run.simulated.sampling import QueueSampler
 from testbed.run.simulated.site import Site
 from testbed.run.simulated.transport_registry import simulated_transport

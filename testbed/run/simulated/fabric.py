@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.endpoints.sockets import Marking
-from testbed.lab.core.model import BalancingMode, MarkAt
+from testbed.lab.core.model import BalancingMode, DelayBy, Lab, MarkAt
+from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile
 from testbed.lab.core.plan.sysctls import hash_seed
@@ -24,10 +25,15 @@ from testbed.protocols.simulation.faults import Impairments
 from testbed.protocols.simulation.host import Endpoint
 from testbed.protocols.simulation.link import LinkSettings
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.placed.lab import LiveLab
-from testbed.run.simulated.lab import PAUSE_REACTION_NS
+from testbed.run.placed.lab import LiveLab, PlannedLab
 from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 
+TIME_SCALE = 1.0
+"""Simulated time is that of the real fabric."""
+PAUSE_REACTION_NS = 0
+"""From the arrival of a pause frame until the port sends no more but what it has begun: as in HPCC's simulator, and as
+good as in an emulated lab, whose hundreds of microseconds are some ten nanoseconds of the fabric at a time scale of
+20,000. A MAC may take longer: 905 pause quanta of 512 bit times at 400 Gbit/s, 1.2 us (IEEE 802.3, 31B.3.7)."""
 OVERHEAD_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 """What a datagram costs a port beside its payload, as the ports of an emulated lab count it: no preamble and no gap."""
 NIC_JITTER_PACKETS = 0.1
@@ -60,6 +66,12 @@ class Hosts:
     port: int
     """The UDP port of their transport."""
     marking: Marking
+
+
+def planned_lab(model: Lab) -> PlannedLab:
+    """Plan a lab for the simulator, at the real fabric's rates. Raises `PlanError` where there can be no such lab."""
+    plan = plan_lab(model, k=TIME_SCALE, auto_delay=DelayBy.KERNEL, reaction_ns=PAUSE_REACTION_NS)
+    return PlannedLab(model=model, plan=plan)
 
 
 def build_fabric(

@@ -20,7 +20,8 @@ from multiprocessing.process import BaseProcess
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
-from testbed.run.simulated.point import RunOutcome, SimulatedPoint
+from testbed.run.simulated.point import SimulatedPoint
+from testbed.run.sweep.point_runs import RunOutcome
 
 LOOK_S = 0.2
 """How often it is seen whether somebody has asked for an end."""
@@ -35,8 +36,6 @@ class Job:
 
 
 OnShare = Callable[[Job, float], None]
-OnDone = Callable[[Job, RunOutcome], bool]
-"""Gets what came of a job, and returns whether to go on with those that have not begun."""
 TRIES = 2
 """How often a run is tried whose process dies."""
 
@@ -48,23 +47,24 @@ def run_jobs(
     *,
     processes: int,
     on_share: OnShare,
-    on_done: OnDone,
-) -> None:
-    """Do all jobs, in their order as far as there are processes for them; `points` gives a point by its number.
+) -> Iterator[tuple[Job, RunOutcome]]:
+    """Do all jobs, in their order as far as there are processes for them, and yield what came of each.
 
-    An interrupt ends those that run: what they had measured so far is theirs to tell where they run in this process,
-    and is lost where they run in others. Raises what a job raises.
+    `points` gives a point by its number. After a run that failed or was interrupted no other begins. An interrupt ends
+    those that run: what they had measured so far is theirs to tell where they run in this process, and is lost where
+    they run in others. Raises what a job raises.
     """
     if processes <= 1 or len(jobs) <= 1:
         for job in jobs:
             if interrupt.requested:
                 return
             outcome = points(job.point).run(job.run, _Watch(job, interrupt, on_share))
-            if not on_done(job, outcome):
+            yield job, outcome
+            if not outcome.goes_on:
                 return
         return
     with _children() as children:
-        _spread(list(jobs), points, interrupt, children, processes, on_share, on_done)
+        yield from _spread(list(jobs), points, interrupt, children, processes, on_share)
 
 
 class _Watch:
@@ -90,8 +90,7 @@ def _spread(
     children: Children,
     processes: int,
     on_share: OnShare,
-    on_done: OnDone,
-) -> None:
+) -> Iterator[tuple[Job, RunOutcome]]:
     died: Counter[Job] = Counter()
     goes_on = True
     while (waiting or children) and not interrupt.requested:
@@ -116,7 +115,8 @@ def _spread(
                     waiting += [job] if goes_on else []
                     continue
                 message = points(job.point).lost(job.run, _how_it_died(process.exitcode))
-            if not on_done(job, message):
+            yield job, message
+            if not message.goes_on:
                 goes_on = False
                 waiting.clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from testbed.base.datapath.markers import KERNEL_MARKERS
 from testbed.lab.core.model import DelayBy, HashEngine
-from testbed.run.emulated.scale_up_loads import NOT_EMULATED
+from testbed.run.measuring.scale_up_loads import NOT_EMULATED
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import goes_by_packets
 from testbed.run.placed.traffic import lab_transports

@@ -16,8 +16,7 @@ from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.run.machine.load import keep_reading
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import TopologyRef
-from testbed.run.sweep.points import topology_key
-from testbed.run.sweep.prepared import Sweep
+from testbed.run.sweep.points import Sweep, topology_key
 from testbed.run.sweep.scales import ScenarioScales
 from testbed.run.transports.registry import transport_class
 

@@ -1,26 +1,30 @@
-"""What a point of a scenario is going to be, before anything is deployed: its lab, ranks, transfers, bytes and time."""
+"""What a sweep is going to be, before anything is deployed: each point's lab, ranks, transfers, bytes and time, and how
+likely its runs are to be valid on this machine.
+
+The CPU decides about that: the traffic's share of it as the time scale plans it, what the runner itself takes,
+and what others use now, against what the trust checks allow.
+"""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from enum import StrEnum
+from typing import Any
 
-from testbed.base.linux.port_counters import PlainQueue, PortCounters
+from testbed.lab.core.deploy.scale import ScaleResolution
 from testbed.lab.core.model import Lab
+from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import LabPlan
-from testbed.run.ideals.point_ideals import PointIdeals
-from testbed.run.placed.traffic import RunTraffic, lab_transports, make_traffic
-from testbed.run.schema.model import Scenario
-from testbed.run.sweep.points import Point
+from testbed.run.ideals.point_ideals import ideal_s
+from testbed.run.placed.lab import PlannedLab
+from testbed.run.placed.traffic import lab_transports, make_traffic
+from testbed.run.sweep.points import Point, Sweep, topology_key
+from testbed.run.sweep.scales import ScenarioScales
 from testbed.run.transports.registry import transport_on
-from testbed.workload.steps import Compute, fabric_bytes, payload_bytes, requests_last_ns
-
-if TYPE_CHECKING:
-    from testbed.base.datapath.maps import LabMaps
-    from testbed.daemons.portd.client import PauseAgent
+from testbed.run.trust.machine import MAX_CPU_BUSY
+from testbed.workload.steps import Compute, fabric_bytes, payload_bytes
 
 DEPLOY_S = 1.5
 DEPLOY_S_PER_NODE = 0.03
@@ -31,6 +35,10 @@ RUN_OVERHEAD_S = 1.0
 """Starting the traffic's processes once for all, and reading all counters before and after a run."""
 IPERF_OVERHEAD_S = 2.5
 """Servers, and the warm-up of every flow."""
+RUNNER_CPUS = 0.3
+"""What the runner takes of one CPU to read counters and workers' answers: 29 % were measured with 16 workers."""
+COMFORTABLE_BUSY = 0.75
+"""Up to here what is not foreseen, such as another program that starts, has room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,51 +73,6 @@ class PointOutlook:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedLab:
-    """A lab as far as it is without being there: what a `LiveLab` says of itself, and nothing that it does."""
-
-    model: Lab
-    plan: LabPlan
-    seen_of: PlannedLab | None = None
-    """The whole lab, of which this is what is seen in some networks; None: this is the whole."""
-
-    @property
-    def whole(self) -> PlannedLab:
-        return self.seen_of or self
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    def of_network(self, *names: str) -> PlannedLab:
-        """The lab as it is seen in some networks."""
-        return PlannedLab(model=self.model.of_network(*names), plan=self.plan.of_network(*names), seen_of=self.whole)
-
-    def spawn(self, node: str, argv: Sequence[str], **popen_kwargs: Any) -> subprocess.Popen[bytes]:
-        _refuse()
-
-    def namespace_file(self, node: str) -> str | None:
-        _refuse()
-
-    @property
-    def processes_directory(self) -> Path | None:
-        return None
-
-    def counters(self) -> Mapping[tuple[str, str], PortCounters]:
-        _refuse()
-
-    def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
-        _refuse()
-
-    def maps(self, *, writable: bool = False) -> LabMaps:
-        _refuse()
-
-    @property
-    def pause_agent(self) -> PauseAgent:
-        _refuse()
 
 
 def foresee_point(point: Point, lab: Lab, plan: LabPlan) -> PointOutlook:
@@ -151,16 +114,80 @@ def deploy_estimate_s(lab: Lab) -> float:
     return DEPLOY_S + DEPLOY_S_PER_NODE * len(lab.nodes) + DEPLOY_S_PER_SWITCH * len(lab.speakers)
 
 
-def ideal_s(scenario: Scenario, lab: PlannedLab, traffic: RunTraffic) -> float | None:
-    """An ideal fabric's time for this traffic, or the last start where that is later, in lab time."""
-    if not traffic.workload.steps and not traffic.workload.requests:
-        return None
-    ideals = PointIdeals.of(scenario, lab, [traffic])
-    found = [ideals.pattern_ideal_s(traffic), ideals.roofline_s(traffic)]
-    last_start_ns = max((one.start_ns for one in traffic.workload.transfers), default=0)
-    answered_ns = requests_last_ns(traffic.workload)
-    return max([one for one in found if one is not None] + [max(last_start_ns, answered_ns) * lab.plan.k / 1e9]) or None
+def foresee_sweep(sweep: Sweep, scales: ScenarioScales) -> list[PointOutlook]:
+    """Plan the lab of every point and make its traffic once, as `foresee_point` does.
+
+    Raises `SpecError` with the problems of all points whose lab cannot be planned or cannot carry the workload.
+    """
+    plans: dict[str, LabPlan] = {}
+
+    def foresee(point: Point) -> PointOutlook:
+        lab, key = sweep.lab_of(point), topology_key(point.topology)
+        if key not in plans:
+            plans[key] = plan_lab(lab, k=scales(point.topology, lab).k)
+        return foresee_point(point, lab, plans[key])
+
+    return sweep.prepare(sweep.points, foresee)
 
 
-def _refuse() -> NoReturn:
-    raise RuntimeError("this lab is only planned")
+def estimate_s(sweep: Sweep, points: Sequence[PointOutlook]) -> float:
+    """Wall-clock seconds that the whole sweep takes, bringing its labs up and removing them included."""
+    return sum(one.estimated_s for one in points) + sum(deploy_estimate_s(lab) for lab in sweep.labs.values())
+
+
+class Likelihood(StrEnum):
+    """How likely a run is to be valid."""
+
+    LIKELY = "likely"
+    UNCERTAIN = "uncertain"
+    UNLIKELY = "unlikely"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectancy:
+    """The share of all CPUs that a run is expected to keep busy, what it is made of, and what follows.
+
+    `traffic` is an upper bound where `bound`: that of all NICs sending at once, which the workload may not do.
+    """
+
+    valid: Likelihood
+    busy: float
+    traffic: float
+    runner: float
+    others: float
+    limit: float
+    bound: bool
+
+    @property
+    def sentence(self) -> str:
+        """Say it in a sentence."""
+        most = "at most " if self.bound else ""
+        parts = f"{self.traffic:.0%} the traffic, {self.runner:.0%} the runner, {self.others:.0%} others now"
+        verdict = {
+            Likelihood.LIKELY: "so a run is likely to be valid",
+            Likelihood.UNCERTAIN: "so a run may be invalid",
+            Likelihood.UNLIKELY: "so a run is unlikely to be valid",
+        }[self.valid]
+        return (
+            f"{most}{self.busy:.0%} of the CPUs are expected to be busy ({parts}), and {self.limit:.0%} are allowed,"
+            f" {verdict}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"sentence": self.sentence}
+
+
+def expect_busy(scale: ScaleResolution, cores: int | None = None) -> Expectancy:
+    """Return what is expected of runs at this time scale; `cores` are those of this machine by default."""
+    runner = RUNNER_CPUS / (cores or len(os.sched_getaffinity(0)))
+    others = scale.others.busy + scale.others.steal
+    busy = min(1.0, scale.load + runner + others)
+    if busy <= COMFORTABLE_BUSY:
+        valid = Likelihood.LIKELY
+    elif busy <= MAX_CPU_BUSY or scale.bound:
+        valid = Likelihood.UNCERTAIN
+    else:
+        valid = Likelihood.UNLIKELY
+    return Expectancy(
+        valid=valid, busy=busy, traffic=scale.load, runner=runner, others=others, limit=MAX_CPU_BUSY, bound=scale.bound
+    )

@@ -1,12 +1,17 @@
-"""From a scenario with a matrix to its points, in the order in which they are run. Pure."""
+"""A scenario that was read and checked: its points in the order in which they are run, and the labs that they run on.
+
+Runs read no files themselves. Whoever prepares a sweep hands over a `ScenarioReader`, which still knows the file.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from testbed.base.errors import ScenarioError
+from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
+from testbed.lab.core.model import Lab
 from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef
 
 
@@ -32,6 +37,62 @@ class Point:
     def overrides(self) -> Mapping[str, Scalar]:
         """Return what this point sets of the topology, by dotted key."""
         return self.scenario.topology.set
+
+
+Prepared = TypeVar("Prepared")
+Unfit = tuple[Scenario, WorkloadError | PlanError]
+"""A point's scenario, and why its lab cannot be planned or cannot carry its workload."""
+
+
+class ScenarioReader(Protocol):
+    """The file that a scenario was read from, as far as running it needs the file once more."""
+
+    def load_topology(self, topology: TopologyRef) -> Lab:
+        """Load the topology of a point; its keys may have been set after the file was read. Raises `SpecError`."""
+        ...
+
+    def explain(self, unfit: Sequence[Unfit]) -> SpecError:
+        """Say where in the file these faults stand, in the order of the file."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """A scenario with the points of it that are to be run; `labs` are their resolved topologies by `topology_key`."""
+
+    scenario: Scenario
+    points: tuple[Point, ...]
+    labs: Mapping[str, Lab]
+    reader: ScenarioReader
+
+    def lab_of(self, point: Point) -> Lab:
+        """The resolved topology of one of the points."""
+        return self.labs[topology_key(point.topology)]
+
+    @property
+    def runs(self) -> int:
+        """How many runs all points together have."""
+        return sum(point.scenario.repeat.runs for point in self.points)
+
+    def prepare(self, points: Iterable[Point], prepare: Callable[[Point], Prepared]) -> list[Prepared]:
+        """Return what `prepare` makes of each point.
+
+        Raises `SpecError` with the problems of all points whose lab cannot be planned or cannot carry the workload.
+        """
+        found: list[Prepared] = []
+        unfit: list[Unfit] = []
+        for point in points:
+            try:
+                found.append(prepare(point))
+            except PlanError as error:
+                unfit.append((point.scenario, error))
+            except ScenarioError as error:
+                if not isinstance(error.__cause__, WorkloadError):
+                    raise
+                unfit.append((point.scenario, error.__cause__))
+        if unfit:
+            raise self.reader.explain(unfit)
+        return found
 
 
 def plan_points(scenario: Scenario) -> tuple[Point, ...]:

@@ -1,37 +1,31 @@
-"""Running a scenario: every point of its matrix on a lab of its own or one that is there already, one record.
+"""A sweep: every point of a scenario's matrix is run on a backend, and judged in one record.
 
-Labs come from the caller, who also removes them and writes the record. What ends a scenario early (Ctrl-C, a flow that
-fails, a lab that goes away) still leaves a record of what was measured, marked incomplete; `previous` takes up such a
-record where it ended.
+What ends a scenario early (Ctrl-C, a flow that fails, a lab that goes away) still leaves a record of what was measured,
+marked incomplete; `previous` takes up such a record where it ended.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Container, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.record.journal import RecordJournal
 from testbed.record.record import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
-from testbed.run.emulated.point import PointOutcome, PointRunner, stamp
-from testbed.run.emulated.progress import Phase, Progress, ProgressListener, ignore_progress
-from testbed.run.emulated.workers import SharedWorkers
-from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner
-from testbed.run.faults.agent_kill import AgentKill
-from testbed.run.machine.canary import Canary
+from testbed.record.store import RECORD_FILE, keep_record
+from testbed.run.emulated.workload_runner import TimeLimitReached
 from testbed.run.machine.environment import collect_environment
-from testbed.run.placed.lab import LiveLab
-from testbed.run.schema.model import Scenario, TopologyRef
-from testbed.run.sweep.approximations import approximations
-from testbed.run.sweep.as_run import scenario_as_run
+from testbed.run.schema.model import Scenario
+from testbed.run.schema.written import scenario_as_run
+from testbed.run.sweep.point_runs import PointOutcome, stamp
 from testbed.run.sweep.points import Point
-from testbed.run.sweep.retries import Retry, plan_retries, reasons_of, taking_over, tries_told
+from testbed.run.sweep.retries import LargerK, Retry, plan_retries, reasons_of, taking_over, tries_told
 from testbed.run.sweep.verdict import decide_verdict, evaluate_expectations
 
 
@@ -45,93 +39,96 @@ class ScenarioStopped(ScenarioError):
         self.record = record
 
 
-class LabFactory(Protocol):
-    """Whoever brings labs up."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """What is recorded, and where.
 
-    def __call__(self, topology: TopologyRef) -> LiveLab:
-        """The lab of a topology, up and converged; the one asked for before may go, unless it is the same."""
-        ...
-
-
-@runtime_checkable
-class RescalableLabs(Protocol):
-    """Labs that can be brought up once more at another time scale."""
-
-    def larger_k(self, topology: TopologyRef, k: float) -> float | None:
-        """Return the k that the lab may have where one of `k` is wanted; None where its k stays as it is."""
-        ...
-
-
-def run_sweep(
-    scenario: Scenario,
-    points: Sequence[Point],
-    labs: LabFactory,
-    *,
-    previous: Record | None = None,
-    on_progress: ProgressListener = ignore_progress,
-    journal: RecordJournal | None = None,
-    command: Sequence[str] = (),
-) -> Record:
-    """Run every point and judge the whole. `command` is what repeats it, for the report.
-
-    Points that came out invalid are run once more where the scenario's `repeat.retries` say so, after all others: at a
-    larger time scale where that was chosen and `labs` are `RescalableLabs`.
-
-    `previous`: points that it has whole are taken over instead of run. `journal` gets every point but the last as it is
-    done. An interrupt returns a record whose `incomplete` says so. Raises `ScenarioStopped` (with the record)
-    when a run fails or a lab breaks, and `ScenarioError` when a lab cannot carry its workload at all.
+    `directory` is where `record.json` goes; None writes nothing. `previous` is a record to go on with: points that it
+    has whole are not run again. `prove_scale` runs everything once more at twice the time scale, which needs labs that
+    can be brought up anew. `command` is what repeats the run, for the report.
     """
-    sweep = SweepSoFar(scenario, points, previous, command)
-    with Interrupt() as interrupt, Canary() as canary, _Runners() as runners:
-        runners.warm_up(points)
 
-        def run_point(point: Point, number: int, message: str) -> None:
-            on_progress(_lab_step(message, number, len(points)))
-            lab = labs(point.scenario.topology)
-            runner = PointRunner(
-                point=point,
-                lab=lab.of_network(*point.scenario.workload.ranks.networks_in(lab.model)),
-                whole=lab,
-                interrupt=interrupt,
-                workload_runners=runners,
-                canary=canary,
-                on_progress=lambda event: on_progress(replace(event, point=number, points=len(points))),
-            )
-            sweep.add(point, runner.run(), number, approximations(lab, point.scenario))
+    directory: Path | None = None
+    previous: Record | None = None
+    prove_scale: bool = False
+    command: tuple[str, ...] = ()
 
-        for number, point in enumerate(points, start=1):
-            if sweep.has(point):
-                continue
-            run_point(point, number, point.name)
-            if sweep.incomplete:
+    def journal(self) -> RecordJournal | None:
+        """Return what keeps the record on disk; None where nothing is written."""
+        return None if self.directory is None else keep_record(self.directory / RECORD_FILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOutcome:
+    """What a sweep left: its record, the name of the lab that is still deployed ("" for none), and why it stopped."""
+
+    record: Record
+    kept: str = ""
+    failure: ScenarioStopped | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A point that is to be run, and what whoever watches is told of it."""
+
+    point: Point
+    message: str
+
+
+class PointsRunner(Protocol):
+    """A backend, as far as a sweep needs it."""
+
+    @property
+    def cut_short(self) -> str:
+        """Return why points were left out after an interrupt; "" where none were."""
+        ...
+
+    @property
+    def larger_k(self) -> LargerK | None:
+        """Return what tells the larger k of a further try; None where points are not run again."""
+        ...
+
+    def outcomes(self, tries: Sequence[Try], interrupt: Interrupt) -> Iterator[PointOutcome]:
+        """Run these points, and yield what came of each.
+
+        The next ones are left out after one that failed or was interrupted, once its outcome was taken in.
+        """
+        ...
+
+
+def run_points(so_far: SweepSoFar, runner: PointsRunner, interrupt: Interrupt, journal: RecordJournal | None) -> Record:
+    """Run every point that is left, and those that came out invalid once more where `repeat.retries` say so.
+
+    `journal` gets every point but the last as it is done. An interrupt returns a record whose `incomplete` says so.
+    Raises `ScenarioStopped` (with the record) when a run fails or a lab breaks.
+    """
+    for outcome in runner.outcomes([Try(point, point.name) for point in so_far.left], interrupt):
+        so_far.add(outcome)
+        so_far.keep(outcome.point, journal)
+    so_far.incomplete = so_far.incomplete or runner.cut_short
+    larger_k = runner.larger_k
+    while larger_k is not None and not so_far.incomplete and (again := so_far.to_retry(larger_k)):
+        if journal is not None:
+            journal.write(so_far.record("points of it are run again"))
+        for retry in again:
+            so_far.retry = retry
+            try:
+                for outcome in runner.outcomes([Try(retry.again, retry.announcement)], interrupt):
+                    so_far.add(outcome)
+            except TestbedError as error:  # the lab could not be brought up once more
+                so_far.failure, so_far.incomplete = error, error.message
+            if interrupt.requested and not so_far.incomplete:
+                so_far.incomplete = "interrupted before all invalid points were run again"
+            if so_far.incomplete:
                 break
-            if number < len(points):
-                sweep.keep(point, journal)
-            if interrupt.requested and number < len(points):
-                sweep.incomplete = f"interrupted after point {number} of {len(points)}"
-                break
-        while not sweep.incomplete and (again := sweep.to_retry(labs)):
-            if journal is not None:
-                journal.write(sweep.record("points of it are run again"))
-            for retry in again:
-                sweep.retry = retry
-                number = retry.point.index
-                try:
-                    run_point(retry.again, number, retry.announcement)
-                except TestbedError as error:  # the lab could not be brought up once more
-                    sweep.failure, sweep.incomplete = error, error.message
-                if interrupt.requested and not sweep.incomplete:
-                    sweep.incomplete = "interrupted before all invalid points were run again"
-                if sweep.incomplete:
-                    break
-    record = sweep.record(sweep.incomplete)
-    if sweep.failure is not None:
-        raise ScenarioStopped(sweep.failure, record) from sweep.failure
+    record = so_far.record(so_far.incomplete)
+    if so_far.failure is not None:
+        raise ScenarioStopped(so_far.failure, record) from so_far.failure
     return record
 
 
 class SweepSoFar:
-    """This is what has been measured so far. `command` and `previous` as of `run_sweep`.
+    """What has been measured so far. `command` repeats the sweep, and points that `previous` has whole are taken over.
 
     A record of the simulator has the time of its own clock, which begins in 1970: `started` and `finished` are the
     machine's all the same, and are written beside it (`record.session`).
@@ -189,8 +186,10 @@ class SweepSoFar:
         self._earlier = _sessions_of(previous, self._done)
         self._approximations = list(previous.environment.approximations)
 
-    def has(self, point: Point) -> bool:
-        return point.name in self._done
+    @property
+    def left(self) -> list[Point]:
+        """Return the points of which there is nothing."""
+        return [point for point in self._points if point.name not in self._done]
 
     def _collect(self) -> Environment:
         environment = collect_environment([])
@@ -198,23 +197,23 @@ class SweepSoFar:
             return environment
         return replace(environment, backend=self._backend, clock=SIMULATED_CLOCK)
 
-    def to_retry(self, labs: LabFactory) -> list[Retry]:
+    def to_retry(self, larger_k: LargerK) -> list[Retry]:
         """Return the points that are to be run again, after all have been run.
 
         Where time is counted in instructions, a point that has no other k would do the very same again.
         """
-        larger_k = labs.larger_k if isinstance(labs, RescalableLabs) else _keep_k
         open_points = [point for point in self._points if point.name not in self._given_up]
         found = plan_retries(open_points, self._done, self.scenario.expect, larger_k)
         return [retry for retry in found if retry.k is not None] if clock() == "virtual" else found
 
-    def add(self, point: Point, outcome: PointOutcome, number: int, approximations: Sequence[str]) -> None:
-        """Take in what came of a point, and what it does not reproduce of the fabric it models."""
+    def add(self, outcome: PointOutcome) -> None:
+        """Take in what came of a point."""
+        point = outcome.point
         ended = outcome.failure is None and not outcome.interrupted
         if self.retry is None:
             if outcome.result.runs:
                 self._done[point.name] = outcome.result
-            if _may_run_again(point, outcome):
+            if _may_run_again(outcome):
                 outcome.failure = None
         elif isinstance(outcome.failure, TimeLimitReached):
             outcome.failure = None
@@ -224,10 +223,10 @@ class SweepSoFar:
                 self.incomplete = said  # it was run again for the comparison, which needs both at one k
         elif ended:  # of a try that did not end the one before it is kept
             self._done[point.name] = taking_over(outcome.result, self._done[point.name], self.retry.why)
-        for sentence in approximations:
+        for sentence in outcome.approximations:
             if sentence not in self._approximations:
                 self._approximations.append(sentence)
-        at = f" of point {number} ({point.name})" if point.name else ""
+        at = f" of point {point.index} ({point.name})" if point.name else ""
         if outcome.failure is not None:
             self.failure, self.incomplete = outcome.failure, outcome.failure.message
         elif outcome.interrupted:
@@ -235,7 +234,7 @@ class SweepSoFar:
 
     def keep(self, point: Point, journal: RecordJournal | None) -> None:
         """Have a point on disk that has been run, while others are."""
-        if journal is not None and point.name in self._done:
+        if journal is not None and point.name in self._done and self.left and not self.incomplete:
             journal.add(self._done[point.name], lambda: self.record("it is still running"))
 
     def record(self, incomplete: str) -> Record:
@@ -288,16 +287,11 @@ def _sessions_of(previous: Record, kept: Container[str]) -> list[EarlierSession]
     return [session for session in sessions if session.points]
 
 
-def _keep_k(topology: TopologyRef, k: float) -> float | None:
-    """The answer of labs whose time scale stays as it is."""
-    return None
-
-
-def _may_run_again(point: Point, outcome: PointOutcome) -> bool:
+def _may_run_again(outcome: PointOutcome) -> bool:
     """Tell whether a run that reached its time limit did so on a machine that did not keep up, and may be repeated."""
     runs = outcome.result.runs
     overrun = any(not check.ok for run in runs for check in run.checks)
-    return isinstance(outcome.failure, TimeLimitReached) and overrun and point.scenario.repeat.retries > 0
+    return isinstance(outcome.failure, TimeLimitReached) and overrun and outcome.point.scenario.repeat.retries > 0
 
 
 def _identity(scenario: Any) -> tuple[Any, ...]:
@@ -327,41 +321,3 @@ def comparability(scenario: Scenario, points: Sequence[PointResult], environment
         "nic_real_bps": sorted({point.lab.nic_real_bps for point in points}),
         "mtu_bytes": sorted({point.lab.mtu_bytes for point in points}),
     }
-
-
-def _lab_step(message: str, number: int, points: int) -> Progress:
-    return Progress(phase=Phase.LAB, run=0, runs=0, done=0, total=0, point=number, points=points, message=message)
-
-
-class _Runners(contextlib.AbstractContextManager["_Runners"]):
-    """The processes that move data: those of one lab and its transports at a time, kept from run to run."""
-
-    def __init__(self) -> None:
-        self._shared = SharedWorkers()
-        self._stack = contextlib.ExitStack()
-        self._key: tuple[str, int, Any, tuple[str, ...]] | None = None
-        self._current: WorkloadRunner | None = None
-
-    def warm_up(self, points: Sequence[Point]) -> None:
-        """Start the processes that many hosts share, where a point needs them: they import while the lab comes up."""
-        if any(not point.scenario.by_programs for point in points):
-            self._shared.start()
-
-    def __call__(self, lab: LiveLab, scenario: Scenario) -> WorkloadRunner:
-        # To be killed alone, a worker needs a process of its own.
-        alone = tuple(sorted(fault.target for fault in scenario.faults if fault.kind == AgentKill.kind))
-        key = (lab.name, id(lab), (scenario.transport, scenario.tenant_transports), alone)
-        if self._current is None or key != self._key:
-            self._stack.close()
-            runner = WorkloadRunner(
-                lab, scenario.transport, shared=self._shared, alone=alone, of_tenants=scenario.tenant_transports
-            )
-            self._current = self._stack.enter_context(runner)
-            self._key = key
-        return self._current
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self._stack.close()
-        finally:
-            self._shared.close()

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import ClassVar
 
 from testbed.base.errors import CapabilityError, ScenarioError
+from testbed.base.installation.packages import Program, missing_programs
 from testbed.base.linux.processes import search_path
 from testbed.base.units import ByteCount
 from testbed.endpoints.storage.fio import blocks_of
 from testbed.endpoints.worker.fio.settings import FioSettings, JobSettings
 from testbed.endpoints.worker.program import Settings
-from testbed.lab.core.drivers.probing.tools import Program, missing_programs
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.features.targets.model import ServedBy
-from testbed.run.emulated.measured import Measured
+from testbed.run.measuring.measured import Measured
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.schema.model import Transport
@@ -35,7 +35,7 @@ class FioTransport(StorageTransport):
 
     server_port: ClassVar[int]
     programs: ClassVar[tuple[str, ...]]
-    """Those that it needs (`lab.core.drivers.probing.tools`)."""
+    """Those that it needs (`testbed.base.installation.packages`)."""
     defaults: ClassVar[FioSettings]
 
     @abstractmethod

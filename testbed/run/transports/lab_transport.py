@@ -24,8 +24,8 @@ from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.core.plan.qos.qos_plan import ClassPlan, PortProfile
 from testbed.lab.features.overlay.model import VXLAN_BYTES
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.reports import Ideals
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.reports import Ideals
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload

@@ -14,7 +14,7 @@ from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.operations import CreateRdma, InstallPort, LabPlan, PortPlan, ShapePort
 from testbed.record.samples import Channel
 from testbed.run.emulated.flow_processes import FlowWatch, require_flows
-from testbed.run.emulated.measured import Measured
+from testbed.run.measuring.measured import Measured
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.traffic import RunTraffic

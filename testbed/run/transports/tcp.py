@@ -9,7 +9,7 @@ from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.run.emulated.flow_processes import WARM_UP_S, FlowWatch, require_flows
-from testbed.run.emulated.measured import Measured
+from testbed.run.measuring.measured import Measured
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Workload

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from testbed.record.record import RunResult
 from testbed.record.samples import Channel
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.observation import Observation
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.observation import Observation
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.model import Scenario
 from testbed.run.trust.pauses import lossless_priorities

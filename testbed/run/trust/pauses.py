@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from testbed.lab.core.plan.operations import LabPlan
 from testbed.record.record import Check
-from testbed.run.emulated.observation import Observation
+from testbed.run.measuring.observation import Observation
 from testbed.run.placed.lab import LiveLab
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.record.record import Check
-from testbed.run.emulated.observation import Observation
+from testbed.run.measuring.observation import Observation
 
 if TYPE_CHECKING:
     from testbed.lab.observe.reconcile import Reconciliation

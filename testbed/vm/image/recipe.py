@@ -1,4 +1,4 @@
-"""What an image is made from: `images/versions.toml`, the files beside it, and pyproject.toml."""
+"""What an image is made from: Debian packages, `images/versions.toml`, the files beside it, and pyproject.toml."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from testbed.base.errors import CapabilityError
 from testbed.base.files import CHECKOUT
+from testbed.base.installation.environment import requirements
+from testbed.base.installation.packages import Image, packages_of
 from testbed.lab.features.containers.images.debian_mirror import mirror, security_mirror
 
 HOOK = "before-packages"
@@ -66,11 +68,10 @@ def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
     versions = tomllib.loads(versions_file.read_text())
     project_text = (checkout / "pyproject.toml").read_text()
     project = tomllib.loads(project_text)
-    requirements = (*project["project"]["dependencies"], *project["build-system"]["requires"])
-    qemu = versions["qemu"]["packages"]
+    packages, qemu = packages_of(Image.VM), packages_of(Image.QEMU)
     hook = (directory / HOOK).read_bytes()
-    base = (FORMAT, versions["debian"], versions["linux"], versions["vm"]["packages"], hook)
-    digest = hashlib.sha256(repr((base, versions["python"], versions["vm"], _without_tools(project_text))).encode())
+    base = (FORMAT, versions["debian"], versions["linux"], packages, hook)
+    digest = hashlib.sha256(repr((base, versions["python"], versions["vm"], requirements(project_text))).encode())
     for path, content in _files(directory):
         digest.update(repr((path, content)).encode())
     return Recipe(
@@ -79,25 +80,18 @@ def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
         base_fingerprint=hashlib.sha256(repr(base).encode()).hexdigest()[:16],
         suite=versions["debian"]["suite"],
         components=tuple(versions["debian"]["components"]),
-        packages=tuple(versions["vm"]["packages"]),
+        packages=packages,
         kernel_package=versions["linux"]["package"],
         kernel_suite=versions["linux"]["suite"],
         oldest_kernel=version_numbers(versions["linux"]["oldest"]),
         python=versions["python"]["version"],
         platforms=tuple(versions["python"]["platforms"]),
-        requirements=tuple(requirements),
-        qemu_packages=tuple(qemu),
+        requirements=(*project["project"]["dependencies"], *project["build-system"]["requires"]),
+        qemu_packages=qemu,
         oldest_qemu=version_numbers(versions["qemu"]["oldest"]),
         qemu_fingerprint=hashlib.sha256(repr((FORMAT, versions["debian"], qemu)).encode()).hexdigest()[:16],
         size=versions["vm"]["size"],
     )
-
-
-def _without_tools(pyproject: str) -> str:
-    """Return what `./lab` makes an environment anew for, and so the image depends on: `./lab` takes the one in it for
-    made.
-    """
-    return re.split(r"^\[tool\.", pyproject, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def _files(directory: Path) -> Iterator[tuple[str, bytes]]:

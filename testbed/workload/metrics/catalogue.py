@@ -35,7 +35,17 @@ FAMILIES = (
     TIMELINE,
     EMULATION,
 )
-CATALOGUE: Mapping[str, Metric] = MappingProxyType({metric.name: metric for family in FAMILIES for metric in family})
+
+
+def _by_name() -> dict[str, Metric]:
+    found: dict[str, Metric] = {}
+    for metric in (metric for family in FAMILIES for metric in family):
+        if found.setdefault(metric.name, metric) is not metric:
+            raise ValueError(f"there are two metrics {metric.name}")
+    return found
+
+
+CATALOGUE: Mapping[str, Metric] = MappingProxyType(_by_name())
 """Every metric by name."""
 BY_TENANT = frozenset(
     metric.name for family in FAMILIES if family not in (LINKS, NETWORKS, SCALE_UP, EMULATION) for metric in family
@@ -51,8 +61,6 @@ def measure_metrics(run: RunSamples) -> dict[str, float | None]:
     """
     found: dict[str, float | None] = {}
     for metric in CATALOGUE.values():
-        if metric.measure is None:
-            continue
         try:
             value = metric.measure(run)
         except NotMeasured:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import (
     FlowRates,
     FlowTimes,
@@ -24,6 +24,18 @@ from testbed.workload.metrics.statistics import jain_index, percentile
 FLOWS = MetricFamily()
 
 
+@FLOWS.metric(
+    title="Aggregate share of ideal",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    headline=True,
+    formula="sum of flows' goodputs / sum of their ideals; a flow's ideal is the slower of its two NICs' rates"
+    " times the payload efficiency and does not know of shared uplinks",
+    source="Handley et al., NDP, SIGCOMM 2017, figure 14",
+    ideal=1.0,
+    proves_scale=True,
+    takes=lambda run: (run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
+)
 def aggregate_share(goodput_bps: Sequence[float], ideal_bps: Sequence[float]) -> float | None:
     """Sum of goodputs over the sum of ideals."""
     _same_length(goodput_bps, ideal_bps)
@@ -31,105 +43,67 @@ def aggregate_share(goodput_bps: Sequence[float], ideal_bps: Sequence[float]) ->
     return math.fsum(goodput_bps) / ideal if ideal > 0 else None
 
 
-FLOWS.add(
-    Metric(
-        compute=aggregate_share,
-        title="Aggregate share of ideal",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        headline=True,
-        formula="sum of flows' goodputs / sum of their ideals; a flow's ideal is the slower of its two NICs' rates"
-        " times the payload efficiency and does not know of shared uplinks",
-        source="Handley et al., NDP, SIGCOMM 2017, figure 14",
-        ideal=1.0,
-        proves_scale=True,
-        measure=lambda run: aggregate_share(run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
-    )
+@FLOWS.metric(
+    title="Slowest flow, share of ideal",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    headline=True,
+    formula="min over flows of goodput / ideal",
+    source="Handley et al., NDP, SIGCOMM 2017, figure 14",
+    ideal=1.0,
+    proves_scale=True,
+    takes=lambda run: (run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
 )
-
-
 def slowest_share(goodput_bps: Sequence[float], ideal_bps: Sequence[float]) -> float | None:
     """The smallest goodput over ideal of any flow."""
     _same_length(goodput_bps, ideal_bps)
     return min((got / ideal for got, ideal in zip(goodput_bps, ideal_bps, strict=True) if ideal > 0), default=None)
 
 
-FLOWS.add(
-    Metric(
-        compute=slowest_share,
-        title="Slowest flow, share of ideal",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        headline=True,
-        formula="min over flows of goodput / ideal",
-        source="Handley et al., NDP, SIGCOMM 2017, figure 14",
-        ideal=1.0,
-        proves_scale=True,
-        measure=lambda run: slowest_share(run[FlowRates].goodput_bps, run[FlowRates].ideal_bps),
-    )
+@FLOWS.metric(
+    title="Goodput share",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    formula="8 * application bytes / (t * bottleneck payload rate); payload rate = line rate * payload / (payload +"
+    " headers)",
+    source="RFC 2647 section 3.17 for goodput; " + DRAFT,
+    ideal=1.0,
+    proves_scale=True,
+    takes=lambda run: (run[PatternBound].ideal_s, run[JobTime].seconds),
 )
+def goodput_share(ideal_s: float, time_s: float) -> float | None:
+    """The bottleneck's time for the bytes over the time they took, which is bytes over capacity as well."""
+    return ideal_s / time_s if time_s > 0 else None
 
 
-def goodput_share(received_bytes: float, time_s: float, payload_rate_bps: float) -> float | None:
-    """Application bytes over what the bottleneck carries of payload in that time."""
-    capacity = time_s * payload_rate_bps
-    return 8 * received_bytes / capacity if capacity > 0 else None
-
-
-FLOWS.add(
-    Metric(
-        compute=goodput_share,
-        title="Goodput share",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        formula="8 * application bytes / (t * bottleneck payload rate); payload rate = line rate * payload / (payload +"
-        " headers)",
-        source="RFC 2647 section 3.17 for goodput; " + DRAFT,
-        ideal=1.0,
-        proves_scale=True,
-        measure=lambda run: _measure_goodput_share(run[JobTime], run[PatternBound]),
-    )
+@FLOWS.metric(
+    title="Aggregate goodput",
+    unit=MetricUnit.BITS_PER_S,
+    better=Better.MORE,
+    headline=True,
+    formula="sum over flows of payload bits received / the receiver's own measured time",
+    source="RFC 2647 section 3.17 for goodput",
+    takes=lambda run: (run[FlowRates].goodput_bps,),
 )
-
-
 def aggregate_goodput(goodput_bps: Sequence[float]) -> float | None:
     """Sum of the flows' goodputs, bit/s."""
     return math.fsum(goodput_bps) if goodput_bps else None
 
 
-FLOWS.add(
-    Metric(
-        compute=aggregate_goodput,
-        title="Aggregate goodput",
-        unit=MetricUnit.BITS_PER_S,
-        better=Better.MORE,
-        headline=True,
-        formula="sum over flows of payload bits received / the receiver's own measured time",
-        source="RFC 2647 section 3.17 for goodput",
-        measure=lambda run: aggregate_goodput(run[FlowRates].goodput_bps),
-    )
+@FLOWS.metric(
+    title="Jain's index over flows",
+    unit=MetricUnit.RATIO,
+    better=Better.MORE,
+    headline=True,
+    formula="(sum x)^2 / (n * sum x^2), x: goodput while all flows have data to send; 1 all equal, 1/n one has all",
+    source=JAIN,
+    ideal=1.0,
+    proves_scale=True,
+    takes=lambda run: (run[FlowRates].goodput_bps,),
 )
-
-
 def jain_flows(goodput_bps: Sequence[float]) -> float | None:
     """Over an interval in which all flows have data to send."""
     return jain_index(goodput_bps)
-
-
-FLOWS.add(
-    Metric(
-        compute=jain_flows,
-        title="Jain's index over flows",
-        unit=MetricUnit.RATIO,
-        better=Better.MORE,
-        headline=True,
-        formula="(sum x)^2 / (n * sum x^2), x: goodput while all flows have data to send; 1 all equal, 1/n one has all",
-        source=JAIN,
-        ideal=1.0,
-        proves_scale=True,
-        measure=lambda run: jain_flows(run[FlowRates].goodput_bps),
-    )
-)
 
 
 def fct_slowdowns(fct_s: Sequence[float], standalone_s: Sequence[float]) -> list[float]:
@@ -145,51 +119,20 @@ def fct_slowdown(fct_s: Sequence[float], standalone_s: Sequence[float], share: f
     return percentile(fct_slowdowns(fct_s, standalone_s), share)
 
 
-FLOWS.add(
-    Metric(
-        compute=partial(fct_slowdown, share=0.50),
-        name="fct_slowdown_p50",
-        title="FCT slowdown P50",
+_ALONE = "; alone = base RTT + 8 * bytes with headers / rate"
+_BY_SIZE = "; by size: bands of 5 % of the flows, sorted by size"
+for _percent, _headline, _more in ((50, True, _ALONE), (95, False, ""), (99, True, _BY_SIZE)):
+    FLOWS.metric(
+        name=f"fct_slowdown_p{_percent}",
+        title=f"FCT slowdown P{_percent}",
         unit=MetricUnit.RATIO,
         better=Better.LESS,
-        headline=True,
-        formula="0.50 percentile of max(1, FCT / alone); alone = base RTT + 8 * bytes with headers / rate",
+        headline=_headline,
+        formula=f"{_percent / 100:.2f} percentile of max(1, FCT / alone){_more}",
         source=HPCC + "; " + PERCENTILE_RULE,
         ideal=1.0,
-        measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.50),
-    )
-)
-
-
-FLOWS.add(
-    Metric(
-        compute=partial(fct_slowdown, share=0.95),
-        name="fct_slowdown_p95",
-        title="FCT slowdown P95",
-        unit=MetricUnit.RATIO,
-        better=Better.LESS,
-        formula="0.95 percentile of max(1, FCT / alone)",
-        source=HPCC + "; " + PERCENTILE_RULE,
-        ideal=1.0,
-        measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.95),
-    )
-)
-
-
-FLOWS.add(
-    Metric(
-        compute=partial(fct_slowdown, share=0.99),
-        name="fct_slowdown_p99",
-        title="FCT slowdown P99",
-        unit=MetricUnit.RATIO,
-        better=Better.LESS,
-        headline=True,
-        formula="0.99 percentile of max(1, FCT / alone); by size: bands of 5 % of the flows, sorted by size",
-        source=HPCC + "; " + PERCENTILE_RULE,
-        ideal=1.0,
-        measure=lambda run: fct_slowdown(run[FlowTimes].fct_s, run[FlowTimes].standalone_s, share=0.99),
-    )
-)
+        takes=lambda run: (run[FlowTimes].fct_s, run[FlowTimes].standalone_s),
+    )(partial(fct_slowdown, share=_percent / 100))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,66 +184,60 @@ def slowdown_by_size(
     return found
 
 
+@FLOWS.metric(
+    title="Tail FCT",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="max over flows of the completion time",
+    source=HTSIM,
+    takes=lambda run: (run[FlowTimes].fct_s,),
+)
 def tail_fct(fct_s: Sequence[float]) -> float | None:
     """The longest completion time, s."""
     return max(fct_s, default=None)
 
 
-FLOWS.add(
-    Metric(
-        compute=tail_fct,
-        title="Tail FCT",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        headline=True,
-        formula="max over flows of the completion time",
-        source=HTSIM,
-        measure=lambda run: tail_fct(run[FlowTimes].fct_s),
-    )
+@FLOWS.metric(
+    title="Tail FCT over ideal",
+    unit=MetricUnit.RATIO,
+    better=Better.LESS,
+    headline=True,
+    formula="max FCT / ideal; ideal = most bytes (with headers) that any one NIC sends or receives * 8 / its rate"
+    " + base RTT: N * S * 8 / B + base RTT for an incast",
+    source=HTSIM,
+    ideal=1.0,
+    proves_scale=True,
+    takes=lambda run: ([run[JobTime].seconds], run[PatternBound].ideal_s),
 )
-
-
 def tail_fct_ratio(fct_s: Sequence[float], ideal_s: float) -> float | None:
     """The longest completion time over the ideal of the whole pattern (`oracles.serialisation`)."""
     return max(fct_s) / ideal_s if fct_s and ideal_s > 0 else None
 
 
-FLOWS.add(
-    Metric(
-        compute=tail_fct_ratio,
-        title="Tail FCT over ideal",
-        unit=MetricUnit.RATIO,
-        better=Better.LESS,
-        headline=True,
-        formula="max FCT / ideal; ideal = most bytes (with headers) that any one NIC sends or receives * 8 / its rate"
-        " + base RTT: N * S * 8 / B + base RTT for an incast",
-        source=HTSIM,
-        ideal=1.0,
-        proves_scale=True,
-        measure=lambda run: tail_fct_ratio([run[JobTime].seconds], run[PatternBound].ideal_s),
-    )
+@FLOWS.metric(
+    title="FCT max / min",
+    unit=MetricUnit.RATIO,
+    better=Better.LESS,
+    formula="max FCT / min FCT",
+    source=HTSIM,
+    proves_scale=True,
+    takes=lambda run: (run[FlowTimes].fct_s,),
 )
-
-
 def fct_spread(fct_s: Sequence[float]) -> float | None:
     """Longest over shortest completion time."""
     return max(fct_s) / min(fct_s) if fct_s and min(fct_s) > 0 else None
 
 
-FLOWS.add(
-    Metric(
-        compute=fct_spread,
-        title="FCT max / min",
-        unit=MetricUnit.RATIO,
-        better=Better.LESS,
-        formula="max FCT / min FCT",
-        source=HTSIM,
-        proves_scale=True,
-        measure=lambda run: fct_spread(run[FlowTimes].fct_s),
-    )
+@FLOWS.metric(
+    name="rdma_message_rate",
+    title="RDMA messages per second",
+    unit=MetricUnit.COUNT,
+    better=Better.MORE,
+    formula="sum over flows of messages (or atomics) whose completion was seen / the flow's measured time",
+    source="perftest (MsgRate)",
+    takes=lambda run: (run[Messages].completed, run[Messages].time_s),
 )
-
-
 def message_rate(messages: Sequence[float], time_s: Sequence[float]) -> float | None:
     """Messages of all flows together, per second: of each, over its own time."""
     _same_length(messages, time_s)
@@ -308,119 +245,75 @@ def message_rate(messages: Sequence[float], time_s: Sequence[float]) -> float | 
     return math.fsum(rates) if rates else None
 
 
-FLOWS.add(
-    Metric(
-        compute=message_rate,
-        name="rdma_message_rate",
-        title="RDMA messages per second",
-        unit=MetricUnit.COUNT,
-        better=Better.MORE,
-        formula="sum over flows of messages (or atomics) whose completion was seen / the flow's measured time",
-        source="perftest (MsgRate)",
-        measure=lambda run: message_rate(run[Messages].completed, run[Messages].time_s),
-    )
+@FLOWS.metric(
+    title="Retransmitted packets",
+    unit=MetricUnit.COUNT,
+    better=Better.LESS,
+    formula="packets (TCP: segments) sent again by all flows in the measured time",
+    source=HTSIM + " (Rtx)",
+    ideal=0.0,
+    takes=lambda run: (run[Retransmissions].packets,),
 )
-
-
 def retransmits(retransmitted_packets: Sequence[float]) -> float | None:
     """Packets sent again by all flows."""
     return math.fsum(retransmitted_packets) if retransmitted_packets else None
 
 
-FLOWS.add(
-    Metric(
-        compute=retransmits,
-        title="Retransmitted packets",
-        unit=MetricUnit.COUNT,
-        better=Better.LESS,
-        formula="packets (TCP: segments) sent again by all flows in the measured time",
-        source=HTSIM + " (Rtx)",
-        ideal=0.0,
-        measure=lambda run: retransmits(run[Retransmissions].packets),
-    )
+@FLOWS.metric(
+    title="Retransmission ratio",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    headline=True,
+    formula="packets sent again / packets sent for the first time",
+    source=HTSIM + " (Rtx / New)",
+    ideal=0.0,
+    takes=lambda run: (run[PacketsSent].again, run[PacketsSent].new),
 )
-
-
 def retransmit_ratio(retransmitted_packets: float, new_packets: float) -> float | None:
     """Packets sent again over packets sent for the first time."""
     return retransmitted_packets / new_packets if new_packets > 0 else None
 
 
-FLOWS.add(
-    Metric(
-        compute=retransmit_ratio,
-        title="Retransmission ratio",
-        unit=MetricUnit.SHARE,
-        better=Better.LESS,
-        headline=True,
-        formula="packets sent again / packets sent for the first time",
-        source=HTSIM + " (Rtx / New)",
-        ideal=0.0,
-        measure=lambda run: retransmit_ratio(run[PacketsSent].again, run[PacketsSent].new),
-    )
+@FLOWS.metric(
+    title="Spurious retransmissions",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="packets sent again whose original arrived / packets sent again",
+    source="RFC 3522 section 1 for the term",
 )
-
-
 def spurious_retransmit_share(spurious_packets: float, retransmitted_packets: float) -> float | None:
     """Return which share of the packets sent again had an original that arrived."""
     return spurious_packets / retransmitted_packets if retransmitted_packets > 0 else None
 
 
-FLOWS.add(
-    Metric(
-        compute=spurious_retransmit_share,
-        title="Spurious retransmissions",
-        unit=MetricUnit.SHARE,
-        better=Better.LESS,
-        formula="packets sent again whose original arrived / packets sent again",
-        source="RFC 3522 section 1 for the term",
-    )
+@FLOWS.metric(
+    title="Victim ratio",
+    unit=MetricUnit.RATIO,
+    better=Better.MORE,
+    formula="goodput of a flow that is not part of the incast: with the incast / without",
+    source="Zhu et al., DCQCN, SIGCOMM 2015, figure 4; NDP, SIGCOMM 2017",
 )
-
-
 def victim_ratio(victim_bps: float, alone_bps: float) -> float | None:
     """Goodput of a flow that shares no bottleneck with the incast, with it over without it."""
     return victim_bps / alone_bps if alone_bps > 0 else None
 
 
-FLOWS.add(
-    Metric(
-        compute=victim_ratio,
-        title="Victim ratio",
-        unit=MetricUnit.RATIO,
-        better=Better.MORE,
-        formula="goodput of a flow that is not part of the incast: with the incast / without",
-        source="Zhu et al., DCQCN, SIGCOMM 2015, figure 4; NDP, SIGCOMM 2017",
-    )
+@FLOWS.metric(
+    title="Victim, share of ideal",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    formula="min of goodput / ideal over flows whose two NICs no other flow uses, where others share a receiver",
+    source="Zhu et al., DCQCN, SIGCOMM 2015, section 2.2",
+    ideal=1.0,
+    headline=True,
+    takes=lambda run: (run[VictimRates].goodput_bps, run[VictimRates].ideal_bps),
 )
-
-
 def victim_share(goodputs_bps: Sequence[float], ideals_bps: Sequence[float]) -> float | None:
     """The least share of its ideal that a flow gets whose two NICs no other flow uses, beside an incast."""
     _same_length(goodputs_bps, ideals_bps)
     return min((got / ideal for got, ideal in zip(goodputs_bps, ideals_bps, strict=True) if ideal > 0), default=None)
 
 
-FLOWS.add(
-    Metric(
-        compute=victim_share,
-        title="Victim, share of ideal",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        formula="min of goodput / ideal over flows whose two NICs no other flow uses, where others share a receiver",
-        source="Zhu et al., DCQCN, SIGCOMM 2015, section 2.2",
-        ideal=1.0,
-        headline=True,
-        measure=lambda run: victim_share(run[VictimRates].goodput_bps, run[VictimRates].ideal_bps),
-    )
-)
-
-
 def _same_length(a: Sequence[float], b: Sequence[float]) -> None:
     if len(a) != len(b):
         raise ValueError(f"{len(a)} values against {len(b)}")
-
-
-def _measure_goodput_share(job: JobTime, bound: PatternBound) -> float | None:
-    """The bottleneck's time for the bytes over the time they took, which is bytes over capacity as well."""
-    return bound.ideal_s / job.seconds if job.seconds > 0 else None

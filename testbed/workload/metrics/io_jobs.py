@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import IoJobs, JobTime
 from testbed.workload.metrics.statistics import percentile
 
@@ -14,11 +14,29 @@ _SOURCE = "fio's JSON output (fio(1), total_ios, io_bytes, clat_ns); MLPerf Stor
 _WHOLE = " / (end of the last transfer - begin of the first)"
 
 
+@IO.metric(
+    title="I/Os per second",
+    unit=MetricUnit.COUNT,
+    better=Better.MORE,
+    headline=True,
+    formula="sum over jobs of I/Os" + _WHOLE,
+    source=_SOURCE,
+    takes=lambda run: (run[IoJobs].ios, run[JobTime].seconds),
+)
 def iops(ios: Sequence[float], elapsed_s: float) -> float | None:
     """Returns the I/Os of all jobs per second."""
     return _rate(ios, elapsed_s)
 
 
+@IO.metric(
+    title="I/O bandwidth",
+    unit=MetricUnit.BYTES_PER_S,
+    better=Better.MORE,
+    headline=True,
+    formula="sum over jobs of bytes read or written" + _WHOLE,
+    source=_SOURCE,
+    takes=lambda run: (run[IoJobs].io_bytes, run[JobTime].seconds),
+)
 def io_bandwidth(io_bytes: Sequence[float], elapsed_s: float) -> float | None:
     """Returns the bytes of all jobs per second."""
     return _rate(io_bytes, elapsed_s)
@@ -30,6 +48,14 @@ def _rate(counts: Sequence[float], elapsed_s: float) -> float | None:
     return sum(counts) / elapsed_s if counts and elapsed_s else None
 
 
+@IO.metric(
+    title="I/O bandwidth, slowest job",
+    unit=MetricUnit.BYTES_PER_S,
+    better=Better.MORE,
+    formula="min over jobs of bytes / time that the job ran",
+    source=_SOURCE,
+    takes=lambda run: (run[IoJobs].bytes_per_s,),
+)
 def io_bandwidth_min(job_bytes_per_s: Sequence[float]) -> float | None:
     """Returns the bandwidth of the slowest job while it ran, in bytes/s."""
     return min(job_bytes_per_s, default=None)
@@ -42,64 +68,23 @@ def io_latency(job_latency_s: Sequence[float], share: float) -> float | None:
     return percentile(job_latency_s, share)
 
 
-IO.add(
-    Metric(
-        compute=iops,
-        title="I/Os per second",
-        unit=MetricUnit.COUNT,
-        better=Better.MORE,
-        headline=True,
-        formula="sum over jobs of I/Os" + _WHOLE,
-        source=_SOURCE,
-        measure=lambda run: iops(run[IoJobs].ios, run[JobTime].seconds),
-    )
-)
-IO.add(
-    Metric(
-        compute=io_bandwidth,
-        title="I/O bandwidth",
-        unit=MetricUnit.BYTES_PER_S,
-        better=Better.MORE,
-        headline=True,
-        formula="sum over jobs of bytes read or written" + _WHOLE,
-        source=_SOURCE,
-        measure=lambda run: io_bandwidth(run[IoJobs].io_bytes, run[JobTime].seconds),
-    )
-)
-IO.add(
-    Metric(
-        compute=io_bandwidth_min,
-        title="I/O bandwidth, slowest job",
-        unit=MetricUnit.BYTES_PER_S,
-        better=Better.MORE,
-        formula="min over jobs of bytes / time that the job ran",
-        source=_SOURCE,
-        measure=lambda run: io_bandwidth_min(run[IoJobs].bytes_per_s),
-    )
-)
-IO.add(
-    Metric(
-        compute=partial(io_latency, share=0.5),
-        name="io_latency_p50",
-        title="I/O latency P50",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        headline=True,
-        formula="median over jobs of a job's 0.50 percentile of completion latency",
-        source=_SOURCE,
-        measure=lambda run: io_latency(run[IoJobs].p50_s, 0.5),
-    )
-)
-IO.add(
-    Metric(
-        compute=partial(io_latency, share=1.0),
-        name="io_latency_p99",
-        title="I/O latency P99, worst job",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        headline=True,
-        formula="max over jobs of a job's 0.99 percentile of completion latency",
-        source=_SOURCE,
-        measure=lambda run: io_latency(run[IoJobs].p99_s, 1.0),
-    )
-)
+IO.metric(
+    name="io_latency_p50",
+    title="I/O latency P50",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="median over jobs of a job's 0.50 percentile of completion latency",
+    source=_SOURCE,
+    takes=lambda run: (run[IoJobs].p50_s,),
+)(partial(io_latency, share=0.5))
+IO.metric(
+    name="io_latency_p99",
+    title="I/O latency P99, worst job",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="max over jobs of a job's 0.99 percentile of completion latency",
+    source=_SOURCE,
+    takes=lambda run: (run[IoJobs].p99_s,),
+)(partial(io_latency, share=1.0))

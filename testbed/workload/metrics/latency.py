@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import Latencies
 from testbed.workload.metrics.statistics import percentile
 
@@ -36,19 +36,16 @@ _LEFT_OUT = "; perftest itself leaves the two longest of each pair out, this doe
 
 
 def _declare_percentile(name: str, title: str, share: float, formula: str, *, headline: bool) -> None:
-    LATENCY.add(
-        Metric(
-            compute=partial(latency, share=share),
-            name=f"rdma_latency_{name}",
-            title=f"RDMA latency {title}",
-            unit=MetricUnit.SECONDS,
-            better=Better.LESS,
-            headline=headline,
-            formula=formula,
-            source=_SOURCE,
-            measure=lambda run: latency(run[Latencies].latency_s, share),
-        )
-    )
+    LATENCY.metric(
+        name=f"rdma_latency_{name}",
+        title=f"RDMA latency {title}",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        headline=headline,
+        formula=formula,
+        source=_SOURCE,
+        takes=lambda run: (run[Latencies].latency_s,),
+    )(partial(latency, share=share))
 
 
 _declare_percentile("min", "minimum", 0.0, f"least latency, {_WHAT}", headline=False)
@@ -58,26 +55,21 @@ _declare_percentile("p99_9", "P99.9", 0.999, f"0.999 percentile {_WHAT}{_LEFT_OU
 _declare_percentile("max", "maximum", 1.0, f"greatest latency, {_WHAT}{_LEFT_OUT}", headline=False)
 
 
+@LATENCY.metric(
+    name="rdma_latency_ratio",
+    title="RDMA latency P50 over ideal",
+    unit=MetricUnit.RATIO,
+    better=Better.LESS,
+    headline=True,
+    formula="0.50 percentile over messages of latency / ideal; ideal = delays of the links on the way + 8 * bytes"
+    " with headers / rate at every port that sends (store and forward), both ways where a whole round trip counts",
+    source="RFC 1242 section 3.8 for store and forward; InfiniBand chapter 9 and annex A17 for the headers",
+    ideal=1.0,
+    takes=lambda run: (run[Latencies].latency_s, run[Latencies].ideal_s),
+)
 def latency_ratio(latency_s: Sequence[float], ideal_s: Sequence[float]) -> float | None:
     """The median over messages of latency / ideal."""
     _check(latency_s)
     if len(latency_s) != len(ideal_s):
         raise ValueError(f"{len(latency_s)} latencies against {len(ideal_s)} ideals")
     return percentile((took / ideal for took, ideal in zip(latency_s, ideal_s, strict=True) if ideal > 0), 0.5)
-
-
-LATENCY.add(
-    Metric(
-        compute=latency_ratio,
-        name="rdma_latency_ratio",
-        title="RDMA latency P50 over ideal",
-        unit=MetricUnit.RATIO,
-        better=Better.LESS,
-        headline=True,
-        formula="0.50 percentile over messages of latency / ideal; ideal = delays of the links on the way + 8 * bytes"
-        " with headers / rate at every port that sends (store and forward), both ways where a whole round trip counts",
-        source="RFC 1242 section 3.8 for store and forward; InfiniBand chapter 9 and annex A17 for the headers",
-        ideal=1.0,
-        measure=lambda run: latency_ratio(run[Latencies].latency_s, run[Latencies].ideal_s),
-    )
-)

@@ -1,24 +1,20 @@
 """What a metric is: one object that holds its name, unit, formula, source, direction and functions.
 
-A module of this package holds one family of metrics. It creates a `MetricFamily` and declares each metric below the
+A module of this package holds one family of metrics. It creates a `MetricFamily` and declares each metric above the
 function that computes it, so that the words and the arithmetic of a metric stand together and nowhere else:
 
     FLOWS = MetricFamily()
 
+    @FLOWS.metric(
+        title="Tail FCT",
+        unit=MetricUnit.SECONDS,
+        better=Better.LESS,
+        formula="max over flows of the completion time",
+        source="uet-htsim, validate.py",
+        takes=lambda run: (run[FlowTimes].fct_s,),
+    )
     def tail_fct(fct_s: Sequence[float]) -> float | None:
         return max(fct_s, default=None)
-
-    FLOWS.add(
-        Metric(
-            compute=tail_fct,
-            title="Tail FCT",
-            unit=MetricUnit.SECONDS,
-            better=Better.LESS,
-            formula="max over flows of the completion time",
-            source="uet-htsim, validate.py",
-            measure=lambda run: tail_fct(run[FlowTimes].fct_s),
-        )
-    )
 
 `catalogue` lists the families. The command `metrics`, the keys of `expect:`, records and reports take it from there.
 """
@@ -29,12 +25,14 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NotRequired, TypedDict, TypeVar, Unpack
 
-from testbed.workload.metrics.run_samples import RunSamples
+from testbed.workload.metrics.run_samples import NotMeasured, RunSamples
 
 Compute = Callable[..., float | None]
-Measure = Callable[[RunSamples], float | None]
+ComputeT = TypeVar("ComputeT", bound=Compute)
+Takes = Callable[[RunSamples], tuple[Any, ...]]
+"""From what a run has measured to the arguments of `compute`. Raises `NotMeasured` where the run lacks the samples."""
 
 
 class MetricUnit(StrEnum):
@@ -65,21 +63,19 @@ class Better(StrEnum):
 class Metric:
     """One metric. `formula` and `source` are text that one can print beside the number.
 
-    It has the name of the function `compute` unless `name` is another one.
     `compute` is a pure function over plain samples. It returns None where the metric has no meaning (no flow ended,
     nothing was sent) and raises `ValueError` for samples that cannot be (a negative time).
     """
 
-    name: str = ""
+    name: str
     title: str
     unit: MetricUnit
     formula: str
     source: str
     better: Better
     compute: Compute
-    measure: Measure | None = None
-    """The metric of one run, from what the run has measured. It raises `NotMeasured` where the run lacks the samples;
-    a metric without this function is never measured by a run."""
+    takes: Takes | None = None
+    """What a run gives to `compute`; a metric without this function is never measured by a run."""
     ideal: float | None = None
     """The best value, where that is the same for every fabric and workload."""
     headline: bool = False
@@ -92,9 +88,11 @@ class Metric:
     """`run --prove-scale` compares it wherever it was measured: a share or ratio that carries over to the real fabric
     and is steady from run to run."""
 
-    def __post_init__(self) -> None:
-        if not self.name:
-            object.__setattr__(self, "name", str(getattr(self.compute, "__name__", "")))
+    def measure(self, run: RunSamples) -> float | None:
+        """Return the metric of one run. Raises `NotMeasured` where the run lacks the samples."""
+        if self.takes is None:
+            raise NotMeasured(self.name)
+        return self.compute(*self.takes(run))
 
     @property
     def samples(self) -> tuple[str, ...]:
@@ -115,15 +113,47 @@ class Metric:
         }
 
 
+class MetricWords(TypedDict):
+    """What is said of a metric beside its name and its function; fields as of `Metric`."""
+
+    title: str
+    unit: MetricUnit
+    formula: str
+    source: str
+    better: Better
+    takes: NotRequired[Takes]
+    ideal: NotRequired[float | None]
+    headline: NotRequired[bool]
+    emulation: NotRequired[bool]
+    by_network: NotRequired[bool]
+    proves_scale: NotRequired[bool]
+
+
 class MetricFamily:
     """The metrics of one module, in the order in which they are declared and printed."""
 
     def __init__(self) -> None:
-        self._metrics: list[Metric] = []
+        self._metrics: dict[str, Metric] = {}
 
     def __iter__(self) -> Iterator[Metric]:
-        return iter(self._metrics)
+        return iter(self._metrics.values())
 
-    def add(self, metric: Metric) -> None:
-        """Declare a metric of the family."""
-        self._metrics.append(metric)
+    def metric(self, name: str = "", **words: Unpack[MetricWords]) -> Callable[[ComputeT], ComputeT]:
+        """Declare a metric of the family, of the name of its function unless `name` is another one.
+
+        Raises `ValueError` where the family has one of that name.
+        """
+
+        def declare(compute: ComputeT) -> ComputeT:
+            found = Metric(name=name or compute.__name__, compute=compute, **words)
+            if found.name in self._metrics:
+                raise ValueError(f"there are two metrics {found.name}")
+            self._metrics[found.name] = found
+            return compute
+
+        return declare
+
+
+def as_measured(value: float) -> float:
+    """Return a value that the run has measured as it is."""
+    return value

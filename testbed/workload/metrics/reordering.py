@@ -9,37 +9,32 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import LateArrivals
 
 REORDERING = MetricFamily()
 
 
-def reordered_ratio(sequence: Sequence[int]) -> float | None:
-    """Reordered over received packets: reordered is one whose number is below the highest seen (RFC 4737 4.1)."""
-    highest, reordered, received = None, 0, 0
-    for number in _without_duplicates(sequence):
-        received += 1
-        if highest is not None and number < highest:
-            reordered += 1
-        else:
-            highest = number
-    return reordered / received if received else None
-
-
-REORDERING.add(
-    Metric(
-        compute=reordered_ratio,
-        title="Out-of-order degree",
-        unit=MetricUnit.SHARE,
-        better=Better.LESS,
-        formula="packets whose number is below the highest seen / packets received, duplicates left out",
-        source="RFC 4737 section 4.1",
-        measure=lambda run: run[LateArrivals].late / run[LateArrivals].packets,
-    )
+@REORDERING.metric(
+    title="Out-of-order degree",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="packets whose number is below the highest seen / packets received, duplicates left out",
+    source="RFC 4737 section 4.1",
+    takes=lambda run: (run[LateArrivals].late, run[LateArrivals].packets),
 )
+def reordered_ratio(late: int, packets: int) -> float | None:
+    """Reordered over received packets: reordered is one whose number is below the highest seen (RFC 4737 4.1)."""
+    return late / packets if packets else None
 
 
+@REORDERING.metric(
+    title="Reordering extent",
+    unit=MetricUnit.PACKETS,
+    better=Better.LESS,
+    formula="max over late packets i of i - j, j the earliest arrival with a higher number",
+    source="RFC 4737 section 4.2",
+)
 def reordering_extent(sequence: Sequence[int]) -> float | None:
     """The largest extent of a reordered packet: how many arrivals ago the first that should have followed it came.
 
@@ -57,18 +52,13 @@ def reordering_extent(sequence: Sequence[int]) -> float | None:
     return float(largest) if position >= 0 else None
 
 
-REORDERING.add(
-    Metric(
-        compute=reordering_extent,
-        title="Reordering extent",
-        unit=MetricUnit.PACKETS,
-        better=Better.LESS,
-        formula="max over late packets i of i - j, j the earliest arrival with a higher number",
-        source="RFC 4737 section 4.2",
-    )
+@REORDERING.metric(
+    title="Reordering distance",
+    unit=MetricUnit.PACKETS,
+    better=Better.LESS,
+    formula="max over packets of highest number seen - its number",
+    source="REPS, EuroSys 2026, for the out-of-order distance",
 )
-
-
 def reordering_distance(sequence: Sequence[int]) -> float | None:
     """max(highest number seen - number of a late packet): what a window of sequence numbers must span. 0 in order."""
     highest, largest = None, 0
@@ -79,18 +69,13 @@ def reordering_distance(sequence: Sequence[int]) -> float | None:
     return None if highest is None else float(largest)
 
 
-REORDERING.add(
-    Metric(
-        compute=reordering_distance,
-        title="Reordering distance",
-        unit=MetricUnit.PACKETS,
-        better=Better.LESS,
-        formula="max over packets of highest number seen - its number",
-        source="REPS, EuroSys 2026, for the out-of-order distance",
-    )
+@REORDERING.metric(
+    title="Reorder buffer",
+    unit=MetricUnit.BYTES,
+    better=Better.LESS,
+    formula="most bytes held at once to deliver in order; numbers that never arrive are not waited for",
+    source="RFC 5236 (reorder buffer-occupancy)",
 )
-
-
 def reorder_buffer(sequence: Sequence[int], sizes_bytes: Sequence[int]) -> float | None:
     """Bytes a receiver must hold at most to deliver in order: the buffer occupancy of RFC 5236, in bytes.
 
@@ -114,18 +99,6 @@ def reorder_buffer(sequence: Sequence[int], sizes_bytes: Sequence[int]) -> float
             due = next(expected, None)
         largest = max(largest, occupied)
     return float(largest) if sequence else None
-
-
-REORDERING.add(
-    Metric(
-        compute=reorder_buffer,
-        title="Reorder buffer",
-        unit=MetricUnit.BYTES,
-        better=Better.LESS,
-        formula="most bytes held at once to deliver in order; numbers that never arrive are not waited for",
-        source="RFC 5236 (reorder buffer-occupancy)",
-    )
-)
 
 
 def _without_duplicates(sequence: Sequence[int]) -> Iterator[int]:

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes, RunSamples
 from testbed.workload.metrics.sources import PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
@@ -75,41 +75,43 @@ def _measured(run: RunSamples, time: str) -> tuple[Sequence[float], Sequence[flo
 
 def _declare(time: str, title: str, what: str) -> None:
     for word, of_title, statistic, formula in _STATISTICS:
-        name = f"{word}_{time}"
-        REQUESTS.add(
-            Metric(
-                compute=partial(request_time, statistic=statistic),
-                name=name,
-                title=f"{title} {of_title}",
-                unit=MetricUnit.SECONDS,
-                better=Better.LESS,
-                headline=name in _HEADLINES,
-                formula=f"{formula} {what}",
-                source=f"{_SOURCE}; {PERCENTILE_RULE}",
-                measure=lambda run, statistic=statistic: request_time(_measured(run, time)[0], statistic),  # type: ignore[misc]
-            )
-        )
+        REQUESTS.metric(
+            name=f"{word}_{time}",
+            title=f"{title} {of_title}",
+            unit=MetricUnit.SECONDS,
+            better=Better.LESS,
+            headline=f"{word}_{time}" in _HEADLINES,
+            formula=f"{formula} {what}",
+            source=f"{_SOURCE}; {PERCENTILE_RULE}",
+            takes=lambda run: _measured(run, time)[:1],
+        )(partial(request_time, statistic=statistic))
     for word, of_title, statistic, formula in _STATISTICS:
-        name = f"{word}_{time}_network"
-        REQUESTS.add(
-            Metric(
-                compute=partial(network_time, statistic=statistic),
-                name=name,
-                title=f"{title} {of_title}, network's share",
-                unit=MetricUnit.SECONDS,
-                better=Better.LESS,
-                headline=name in _HEADLINES,
-                formula=f"{formula} {what}, less what the server was to compute in it",
-                source=f"{_SOURCE}; {PERCENTILE_RULE}",
-                measure=lambda run, statistic=statistic: network_time(*_measured(run, time), statistic),  # type: ignore[misc]
-            )
-        )
+        REQUESTS.metric(
+            name=f"{word}_{time}_network",
+            title=f"{title} {of_title}, network's share",
+            unit=MetricUnit.SECONDS,
+            better=Better.LESS,
+            headline=f"{word}_{time}_network" in _HEADLINES,
+            formula=f"{formula} {what}, less what the server was to compute in it",
+            source=f"{_SOURCE}; {PERCENTILE_RULE}",
+            takes=lambda run: _measured(run, time),
+        )(partial(network_time, statistic=statistic))
 
 
 for _time in _TIMES:
     _declare(*_time)
 
 
+@REQUESTS.metric(
+    name="request_throughput",
+    title="Requests per second",
+    unit=MetricUnit.COUNT,
+    better=Better.MORE,
+    headline=True,
+    formula="requests that were answered / time from the first request's due time to the last token",
+    source=_SOURCE,
+    takes=lambda run: (run[RequestCounts].answered, run[RequestCounts].elapsed_s),
+)
 def per_second(count: int, elapsed_s: float) -> float | None:
     """How many there were in each second; None for no time."""
     if count < 0:
@@ -117,50 +119,39 @@ def per_second(count: int, elapsed_s: float) -> float | None:
     return count / elapsed_s if elapsed_s > 0 else None
 
 
-REQUESTS.add(
-    Metric(
-        compute=per_second,
-        name="request_throughput",
-        title="Requests per second",
-        unit=MetricUnit.COUNT,
-        better=Better.MORE,
-        headline=True,
-        formula="requests that were answered / time from the first request's due time to the last token",
-        source=_SOURCE,
-        measure=lambda run: per_second(run[RequestCounts].answered, run[RequestCounts].elapsed_s),
-    )
+REQUESTS.metric(
+    name="output_throughput",
+    title="Output tokens per second",
+    unit=MetricUnit.COUNT,
+    better=Better.MORE,
+    headline=True,
+    formula="tokens of answered requests / time from the first request's due time to the last token",
+    source=_SOURCE,
+    takes=lambda run: (run[RequestCounts].output_tokens, run[RequestCounts].elapsed_s),
+)(per_second)
+REQUESTS.metric(
+    name="request_goodput",
+    title="Requests per second within TTFT and TPOT limits",
+    unit=MetricUnit.COUNT,
+    better=Better.MORE,
+    headline=True,
+    formula="requests whose TTFT and TPOT were within the workload's ttft_limit and tpot_limit / time from the"
+    " first request's due time to the last token",
+    source=f"{_SOURCE} (--goodput); Zhong et al., DistServe, OSDI 2024",
+    takes=lambda run: (run[RequestCounts].within_limits, run[RequestCounts].elapsed_s),
+)(per_second)
+
+
+@REQUESTS.metric(
+    name="request_goodput_share",
+    title="Requests within TTFT and TPOT limits",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    ideal=1.0,
+    formula="requests whose TTFT and TPOT were within the workload's limits / requests answered or failed",
+    source="MLPerf Inference rules, which bound both at P99",
+    takes=lambda run: (run[RequestCounts].within_limits, run[RequestCounts].answered + run[RequestCounts].failed),
 )
-
-REQUESTS.add(
-    Metric(
-        compute=per_second,
-        name="output_throughput",
-        title="Output tokens per second",
-        unit=MetricUnit.COUNT,
-        better=Better.MORE,
-        headline=True,
-        formula="tokens of answered requests / time from the first request's due time to the last token",
-        source=_SOURCE,
-        measure=lambda run: per_second(run[RequestCounts].output_tokens, run[RequestCounts].elapsed_s),
-    )
-)
-
-REQUESTS.add(
-    Metric(
-        compute=per_second,
-        name="request_goodput",
-        title="Requests per second within TTFT and TPOT limits",
-        unit=MetricUnit.COUNT,
-        better=Better.MORE,
-        headline=True,
-        formula="requests whose TTFT and TPOT were within the workload's ttft_limit and tpot_limit / time from the"
-        " first request's due time to the last token",
-        source=f"{_SOURCE} (--goodput); Zhong et al., DistServe, OSDI 2024",
-        measure=lambda run: per_second(run[RequestCounts].within_limits, run[RequestCounts].elapsed_s),
-    )
-)
-
-
 def goodput_ratio(within_limits: int, requests: int) -> float | None:
     """The share of requests that kept their limits; None without any."""
     if not 0 <= within_limits <= requests:
@@ -168,40 +159,18 @@ def goodput_ratio(within_limits: int, requests: int) -> float | None:
     return within_limits / requests if requests else None
 
 
-REQUESTS.add(
-    Metric(
-        compute=goodput_ratio,
-        name="request_goodput_share",
-        title="Requests within TTFT and TPOT limits",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        ideal=1.0,
-        formula="requests whose TTFT and TPOT were within the workload's limits / requests answered or failed",
-        source="MLPerf Inference rules, which bound both at P99",
-        measure=lambda run: goodput_ratio(
-            run[RequestCounts].within_limits, run[RequestCounts].answered + run[RequestCounts].failed
-        ),
-    )
+@REQUESTS.metric(
+    title="Failed requests",
+    unit=MetricUnit.COUNT,
+    better=Better.LESS,
+    headline=True,
+    ideal=0.0,
+    formula="requests that could not connect, whose connection broke, or whose answer was not what it should be",
+    source=_SOURCE,
+    takes=lambda run: (run[RequestCounts].failed,),
 )
-
-
 def failed_requests(failed: int) -> float:
     """How many requests failed."""
     if failed < 0:
         raise ValueError("a count is negative")
     return float(failed)
-
-
-REQUESTS.add(
-    Metric(
-        compute=failed_requests,
-        title="Failed requests",
-        unit=MetricUnit.COUNT,
-        better=Better.LESS,
-        headline=True,
-        ideal=0.0,
-        formula="requests that could not connect, whose connection broke, or whose answer was not what it should be",
-        source=_SOURCE,
-        measure=lambda run: failed_requests(run[RequestCounts].failed),
-    )
-)

@@ -1,8 +1,8 @@
 """What one run has measured, as plain numbers that metrics are computed from.
 
 `RunSamples` holds at most one value of each kind of sample below. A run that did not measure a kind (no probes were
-sent, the lab has no queues to look into) lacks it, and with it the metrics that need it. `scenario.run.measures` fills
-it; a metric's `measure` function asks for what it needs: `run[FlowTimes].fct_s`.
+sent, the lab has no queues to look into) lacks it, and with it the metrics that need it. `run.measuring.measures` fills
+it; a metric takes what it needs: `run[FlowTimes].fct_s`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ Kind = TypeVar("Kind")
 
 class NotMeasured(LookupError):
     """The run has no samples of this kind."""
+
+
+def known(value: Kind | None) -> Kind:
+    """Return a value that may not be known of a run. Raises `NotMeasured` where it is not."""
+    if value is None:
+        raise NotMeasured
+    return value
 
 
 class RunSamples:
@@ -201,6 +208,11 @@ class CollectiveSpeed:
     line_bps: float
     """What their bus bandwidth is a share of, as `CollectiveResult` has it; of several the harmonic mean, whose times
     add up."""
+
+    @property
+    def of_one(self) -> tuple[str, int, int, float]:
+        """Return what bandwidths are computed from: the kind, ranks, size in bytes and time in s of an operation."""
+        return self.kind, self.ranks, self.size_bytes, self.mean_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
-from testbed.workload.metrics.run_samples import NotMeasured, RunSamples, ScaleUpCarried
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit, as_measured
+from testbed.workload.metrics.run_samples import ScaleUpCarried, known
 
 SCALE_UP = MetricFamily()
 
@@ -17,63 +17,27 @@ _LLR = "Ultra Ethernet 1.0 section 5.1 (LLR); OCP SAI, SAI-Link_Layer_Retry.md"
 _RTTS = "in round trips of a smallest transaction as the topology has it (fabric.scale_up.rtt)"
 
 
-def _known(read: Callable[[ScaleUpCarried], float | None]) -> Callable[[RunSamples], float]:
-    """Raises `NotMeasured` for what is not known of a run."""
-
-    def measure(run: RunSamples) -> float:
-        value = read(run[ScaleUpCarried])
-        if value is None:
-            raise NotMeasured(ScaleUpCarried.__name__)
-        return value
-
-    return measure
-
-
-def scale_up_count(by_link: Sequence[float]) -> float | None:
-    """Over all links, at both ends."""
-    return math.fsum(by_link)
-
-
 def scale_up_share(part: float, whole: float) -> float | None:
     """A part of frames or transfers; None where there were none."""
     return part / whole if whole > 0 else None
 
 
-def scale_up_value(value: float) -> float | None:
-    """A value that the run has measured as it is."""
-    return value
-
-
 def _count(name: str, title: str, formula: str, source: str, read: Callable[[ScaleUpCarried], float]) -> None:
-    SCALE_UP.add(
-        Metric(
-            compute=scale_up_count,
-            name=f"scale_up_{name}",
-            title=title,
-            unit=MetricUnit.COUNT,
-            better=Better.LESS,
-            formula=formula,
-            source=source,
-            measure=_known(read),
-        )
-    )
+    _value(name, title, MetricUnit.COUNT, formula, source, read)
 
 
 def _share(
     name: str, title: str, formula: str, source: str, read: Callable[[ScaleUpCarried], tuple[float, float]]
 ) -> None:
-    SCALE_UP.add(
-        Metric(
-            compute=scale_up_share,
-            name=f"scale_up_{name}",
-            title=title,
-            unit=MetricUnit.SHARE,
-            better=Better.LESS,
-            formula=formula,
-            source=source,
-            measure=lambda run: scale_up_share(*read(run[ScaleUpCarried])),
-        )
-    )
+    SCALE_UP.metric(
+        name=f"scale_up_{name}",
+        title=title,
+        unit=MetricUnit.SHARE,
+        better=Better.LESS,
+        formula=formula,
+        source=source,
+        takes=lambda run: read(run[ScaleUpCarried]),
+    )(scale_up_share)
 
 
 def _value(  # noqa: PLR0913  # what a metric has
@@ -87,19 +51,16 @@ def _value(  # noqa: PLR0913  # what a metric has
     *,
     emulation: bool = False,
 ) -> None:
-    SCALE_UP.add(
-        Metric(
-            compute=scale_up_value,
-            name=f"scale_up_{name}",
-            title=title,
-            unit=unit,
-            better=better,
-            formula=formula,
-            source=source,
-            emulation=emulation,
-            measure=_known(read),
-        )
-    )
+    SCALE_UP.metric(
+        name=f"scale_up_{name}",
+        title=title,
+        unit=unit,
+        better=better,
+        formula=formula,
+        source=source,
+        emulation=emulation,
+        takes=lambda run: (known(read(run[ScaleUpCarried])),),
+    )(as_measured)
 
 
 _count(
@@ -123,19 +84,16 @@ _count(
     _LLR,
     lambda run: run.wire_losses,
 )
-SCALE_UP.add(
-    Metric(
-        compute=scale_up_share,
-        name="scale_up_payload_share",
-        title="Payload of scale-up writes, over bytes of the line",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        formula="bytes that have arrived in memories of GPUs / bytes that frames of channel 0 (requests) took of the"
-        " GPUs' links, with the headers of fabric.scale_up.headers",
-        source="UALink_200 Rev 1.0 sections 5 and 6; Scale-Up Ethernet 1.0.0 (OCP) for the headers",
-        measure=lambda run: scale_up_share(run[ScaleUpCarried].payload_bytes, run[ScaleUpCarried].request_line_bytes),
-    )
-)
+SCALE_UP.metric(
+    name="scale_up_payload_share",
+    title="Payload of scale-up writes, over bytes of the line",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    formula="bytes that have arrived in memories of GPUs / bytes that frames of channel 0 (requests) took of the"
+    " GPUs' links, with the headers of fabric.scale_up.headers",
+    source="UALink_200 Rev 1.0 sections 5 and 6; Scale-Up Ethernet 1.0.0 (OCP) for the headers",
+    takes=lambda run: (run[ScaleUpCarried].payload_bytes, run[ScaleUpCarried].request_line_bytes),
+)(scale_up_share)
 _count(
     "retries",
     "Scale-up frames sent again",
@@ -246,18 +204,16 @@ def scale_up_plane_share(plane_bytes: Sequence[float], *, of: Callable[[Sequence
 
 
 for _name, _title, _of in (("min", "idlest", min), ("max", "busiest", max)):
-    SCALE_UP.add(
-        Metric(
-            compute=partial(scale_up_plane_share, of=_of),
-            name=f"scale_up_plane_{_name}",
-            title=f"Bytes of the {_title} scale-up plane, over the mean",
-            unit=MetricUnit.RATIO,
-            better=Better.NEITHER,
-            formula=f"bytes of data frames by the {_title} plane / mean over the planes",
-            source="own: 1 where copies are spread evenly",
-            measure=lambda run, of=_of: scale_up_plane_share(run[ScaleUpCarried].plane_bytes, of=of),  # type: ignore[misc]
-        )
-    )
+    SCALE_UP.metric(
+        name=f"scale_up_plane_{_name}",
+        title=f"Bytes of the {_title} scale-up plane, over the mean",
+        unit=MetricUnit.RATIO,
+        better=Better.NEITHER,
+        formula=f"bytes of data frames by the {_title} plane / mean over the planes",
+        source="own: 1 where copies are spread evenly",
+        takes=lambda run: (run[ScaleUpCarried].plane_bytes,),
+    )(partial(scale_up_plane_share, of=_of))
+
 
 _value(
     "floor_share",

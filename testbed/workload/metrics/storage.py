@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import BatchTimes
 
 STORAGE = MetricFamily()
@@ -34,6 +34,17 @@ def utilisations(batch_start_s: Sequence[Sequence[float]], batch_end_s: Sequence
     return found
 
 
+@STORAGE.metric(
+    title="Accelerator utilisation",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    headline=True,
+    ideal=1.0,
+    proves_scale=True,
+    formula=f"mean over hosts of {_FORMULA}",
+    source=_SOURCE,
+    takes=lambda run: (run[BatchTimes].start_s, run[BatchTimes].end_s),
+)
 def accelerator_utilisation(
     batch_start_s: Sequence[Sequence[float]], batch_end_s: Sequence[Sequence[float]]
 ) -> float | None:
@@ -42,39 +53,18 @@ def accelerator_utilisation(
     return statistics.fmean(found) if found else None
 
 
-STORAGE.add(
-    Metric(
-        compute=accelerator_utilisation,
-        title="Accelerator utilisation",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        headline=True,
-        ideal=1.0,
-        proves_scale=True,
-        formula=f"mean over hosts of {_FORMULA}",
-        source=_SOURCE,
-        measure=lambda run: accelerator_utilisation(run[BatchTimes].start_s, run[BatchTimes].end_s),
-    )
+@STORAGE.metric(
+    title="Accelerator utilisation, worst host",
+    unit=MetricUnit.SHARE,
+    better=Better.MORE,
+    headline=True,
+    ideal=1.0,
+    formula=f"min over hosts of {_FORMULA}",
+    source=_SOURCE,
+    takes=lambda run: (run[BatchTimes].start_s, run[BatchTimes].end_s),
 )
-
-
 def min_accelerator_utilisation(
     batch_start_s: Sequence[Sequence[float]], batch_end_s: Sequence[Sequence[float]]
 ) -> float | None:
     """The same of the host that waits most."""
     return min(utilisations(batch_start_s, batch_end_s), default=None)
-
-
-STORAGE.add(
-    Metric(
-        compute=min_accelerator_utilisation,
-        title="Accelerator utilisation, worst host",
-        unit=MetricUnit.SHARE,
-        better=Better.MORE,
-        headline=True,
-        ideal=1.0,
-        formula=f"min over hosts of {_FORMULA}",
-        source=_SOURCE,
-        measure=lambda run: min_accelerator_utilisation(run[BatchTimes].start_s, run[BatchTimes].end_s),
-    )
-)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from testbed.workload.metrics.metric import Better, Metric, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import Detection, FaultCurve, LostProbes
 from testbed.workload.metrics.sources import DRAFT, FAILURE
 from testbed.workload.metrics.statistics import percentile
@@ -21,6 +21,14 @@ WINDOWS = 3
 TOLERANCE = 0.1
 
 
+@TIMELINE.metric(
+    title="Convergence time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    formula="from the event to the end of the first of 3 windows in a row with every flow within 10 % of its fair"
+    " share",
+    source=DRAFT,
+)
 def convergence_time(
     time_s: Sequence[float],
     flow_bps: Sequence[Sequence[float]],
@@ -44,25 +52,21 @@ def convergence_time(
     return _reached(time_s, near, event_s, windows)
 
 
-TIMELINE.add(
-    Metric(
-        compute=convergence_time,
-        title="Convergence time",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        formula="from the event to the end of the first of 3 windows in a row with every flow within 10 % of its fair"
-        " share",
-        source=DRAFT,
-    )
-)
-
-
 def rate_before(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float) -> float | None:
     """The median rate of the windows that ended before the event."""
     _check(time_s, rate_bps)
     return percentile((rate for time, rate in zip(time_s, rate_bps, strict=True) if time <= event_s), 0.5)
 
 
+@TIMELINE.metric(
+    title="Blackhole time from rate",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="time after the event in windows with less than 90 % of the median rate before it",
+    source=FAILURE + " (rate-derived)",
+    takes=lambda run: (run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
+)
 def blackhole_time_rate(
     time_s: Sequence[float], rate_bps: Sequence[float], event_s: float, tolerance: float = TOLERANCE
 ) -> float | None:
@@ -80,41 +84,28 @@ def blackhole_time_rate(
     return low
 
 
-TIMELINE.add(
-    Metric(
-        compute=blackhole_time_rate,
-        title="Blackhole time from rate",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        headline=True,
-        formula="time after the event in windows with less than 90 % of the median rate before it",
-        source=FAILURE + " (rate-derived)",
-        measure=lambda run: blackhole_time_rate(
-            run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s
-        ),
-    )
+@TIMELINE.metric(
+    title="Blackhole time from loss",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="probes lost after the first fault / probes sent per second, of the stream that lost most",
+    source=FAILURE + " (loss-derived)",
+    takes=lambda run: (max(run[LostProbes].lost), run[LostProbes].rate_pps),
 )
-
-
 def blackhole_time_loss(lost_packets: float, offered_packets_per_s: float) -> float | None:
     """Lost packets over the offered rate, s (RFC 6412: the loss-derived method)."""
     return lost_packets / offered_packets_per_s if offered_packets_per_s > 0 else None
 
 
-TIMELINE.add(
-    Metric(
-        compute=blackhole_time_loss,
-        title="Blackhole time from loss",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        headline=True,
-        formula="probes lost after the first fault / probes sent per second, of the stream that lost most",
-        source=FAILURE + " (loss-derived)",
-        measure=lambda run: blackhole_time_loss(max(run[LostProbes].lost), run[LostProbes].rate_pps),
-    )
+@TIMELINE.metric(
+    title="Streams that the fault hit",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="streams of probes that lost at least half as many after the first fault as the worst / all streams",
+    source=FAILURE + " (loss-derived)",
+    takes=lambda run: (run[LostProbes].lost,),
 )
-
-
 def streams_hit(lost_packets: Sequence[float]) -> float | None:
     """Share of the streams, each with its lost packets, that lost at least half of what the worst one did.
 
@@ -126,19 +117,16 @@ def streams_hit(lost_packets: Sequence[float]) -> float | None:
     return sum(2 * lost >= worst for lost in lost_packets) / len(lost_packets)
 
 
-TIMELINE.add(
-    Metric(
-        compute=streams_hit,
-        title="Streams that the fault hit",
-        unit=MetricUnit.SHARE,
-        better=Better.LESS,
-        formula="streams of probes that lost at least half as many after the first fault as the worst / all streams",
-        source=FAILURE + " (loss-derived)",
-        measure=lambda run: streams_hit(run[LostProbes].lost),
-    )
+@TIMELINE.metric(
+    title="Recovery time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="from the event to the end of the first of 3 windows in a row with 90 % of the median rate before it;"
+    " 0 where it never fell below",
+    source=FAILURE,
+    takes=lambda run: (run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
 )
-
-
 def recovery_time(
     time_s: Sequence[float],
     rate_bps: Sequence[float],
@@ -161,21 +149,14 @@ def recovery_time(
     return _reached(time_s, [ok and w > first_low for w, ok in enumerate(back)], event_s, windows)
 
 
-TIMELINE.add(
-    Metric(
-        compute=recovery_time,
-        title="Recovery time",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        headline=True,
-        formula="from the event to the end of the first of 3 windows in a row with 90 % of the median rate before it;"
-        " 0 where it never fell below",
-        source=FAILURE,
-        measure=lambda run: recovery_time(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
-    )
+@TIMELINE.metric(
+    title="Dip",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="1 - lowest rate after the event / median rate before it",
+    source=FAILURE,
+    takes=lambda run: (run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
 )
-
-
 def dip_depth(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float) -> float | None:
     """1 - the lowest rate after the event over the rate before it."""
     before = rate_before(time_s, rate_bps, event_s)
@@ -183,38 +164,20 @@ def dip_depth(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float
     return max(0.0, 1 - min(after) / before) if before and after else None
 
 
-TIMELINE.add(
-    Metric(
-        compute=dip_depth,
-        title="Dip",
-        unit=MetricUnit.SHARE,
-        better=Better.LESS,
-        formula="1 - lowest rate after the event / median rate before it",
-        source=FAILURE,
-        measure=lambda run: dip_depth(run[FaultCurve].time_s, run[FaultCurve].rate_bps, run[FaultCurve].event_s),
-    )
+@TIMELINE.metric(
+    title="Redistribution time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    formula="from the event to the end of the first of 3 windows in a row with MMR <= 1.1 * its ideal after the"
+    " failure",
+    source=DRAFT,
 )
-
-
 def redistribution_time(
     time_s: Sequence[float], mmr: Sequence[float], event_s: float, ideal: float, windows: int = WINDOWS
 ) -> float | None:
     """Return the time from the event until the links' max / mean is at most 1.1 times the ideal one, s."""
     _check(time_s, mmr)
     return _reached(time_s, [ratio <= 1.1 * ideal for ratio in mmr], event_s, windows)
-
-
-TIMELINE.add(
-    Metric(
-        compute=redistribution_time,
-        title="Redistribution time",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        formula="from the event to the end of the first of 3 windows in a row with MMR <= 1.1 * its ideal after the"
-        " failure",
-        source=DRAFT,
-    )
-)
 
 
 def _reached(time_s: Sequence[float], holds: Sequence[bool], event_s: float, windows: int) -> float | None:
@@ -235,20 +198,15 @@ def _check(time_s: Sequence[float], *series: Sequence[float]) -> None:
         raise ValueError("a series has not as many values as there are times")
 
 
+@TIMELINE.metric(
+    title="Failure detection time",
+    unit=MetricUnit.SECONDS,
+    better=Better.LESS,
+    headline=True,
+    formula="from the fault until a routing daemon or BFD says that the neighbour is lost",
+    source="RFC 5880 section 6.8.4; RFC 4271 section 6.5",
+    takes=lambda run: (run[Detection].event_s, run[Detection].detected_s),
+)
 def detection_time(event_s: float, detected_s: Sequence[float]) -> float | None:
     """Return the time from the event to the first notice of it, s; None where nobody noticed."""
     return min((at - event_s for at in detected_s if at >= event_s), default=None)
-
-
-TIMELINE.add(
-    Metric(
-        compute=detection_time,
-        title="Failure detection time",
-        unit=MetricUnit.SECONDS,
-        better=Better.LESS,
-        headline=True,
-        formula="from the fault until a routing daemon or BFD says that the neighbour is lost",
-        source="RFC 5880 section 6.8.4; RFC 4271 section 6.5",
-        measure=lambda run: detection_time(run[Detection].event_s, run[Detection].detected_s),
-    )
-)

@@ -11,7 +11,6 @@ import numpy as np
 
 from testbed.workload.metrics.flows import aggregate_share, jain_flows, slowest_share, tail_fct_ratio
 from testbed.workload.metrics.links import effective_paths, jain_links, mmr_uplinks, mmr_worst_switch
-from testbed.workload.metrics.statistics import mean_of_known
 from testbed.workload.oracles.fabric_graph import FabricGraph
 from testbed.workload.oracles.max_min import Floats, Usage
 from testbed.workload.oracles.serialisation import UNFRAMED, pattern_ideal_s
@@ -114,5 +113,5 @@ def link_metrics(graph: FabricGraph, usage: Usage, amounts: Floats, tier: str) -
         "mmr_uplinks": mmr_uplinks(every),
         "mmr_worst_switch": mmr_worst_switch(by_switch),
         "jain_links": jain_links(every),
-        "effective_paths": mean_of_known(effective_paths(loads) for loads in by_switch.values() if sum(loads)),
+        "effective_paths": effective_paths([loads for loads in by_switch.values() if sum(loads)]),
     }

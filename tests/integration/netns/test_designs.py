@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from observed import observe
 
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.deploy.watch.probe import Probe, Prober
@@ -112,15 +113,9 @@ def test_a_host_sends_through_the_rail_whose_address_it_uses(sandbox: Any) -> No
 
 def test_deployed_labs_are_what_the_plan_says(sandbox: Any) -> None:
     """Every interface, address, MAC, MTU and shaped rate read back from the kernel."""
-    from testbed.lab.core.drivers.nodes.netns import NetnsKernel
-
     lab = sandbox.deploy(sandbox.model(), wait=False).lab
     assert plan_lab(lab.model, slot=lab.record.slot, k=lab.record.k) == lab.plan
-    kernel = NetnsKernel(lab.name, [node.name for node in lab.model.nodes])
-    try:
-        observed = kernel.observe()
-    finally:
-        kernel.close()
+    observed = observe(lab.name, [node.name for node in lab.model.nodes])
     for port in lab.plan.ports:
         interface = observed[port.node].interfaces[port.name]
         assert (interface.ifindex, interface.mac, interface.mtu_bytes) == (port.ifindex, port.mac, port.mtu_bytes)

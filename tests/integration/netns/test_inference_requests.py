@@ -14,10 +14,10 @@ import pytest
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.requests import RequestsMeasured
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
 from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner, WorkloadRunOptions
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.requests import RequestsMeasured
 from testbed.run.schema.model import Transport
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation

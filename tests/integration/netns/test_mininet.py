@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import mininet_script
 import pytest
+from observed import observe
 
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux.processes import processes_in
@@ -23,8 +23,6 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.steps import ignore_steps
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
-from testbed.lab.core.drivers.nodes.kernel import ObservedNode
-from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.features.mininet.package import DEBIAN_PACKAGE, find_mininet
 from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.schema.model import Transport
@@ -104,14 +102,6 @@ def test_a_script(sandbox: Any, source: str) -> None:
     assert sandbox.leftovers() == [], "net.stop() removes the lab"
 
 
-def observed(lab: RunningLab) -> Mapping[str, ObservedNode]:
-    kernel = NetnsKernel(lab.name, [node.name for node in lab.model.nodes])
-    try:
-        return kernel.observe()
-    finally:
-        kernel.close()
-
-
 def test_the_kernel_has_the_same_objects_as_without(sandbox: Any) -> None:
     """Same addresses, indexes, rates and rules; MACs differ by the lab's slot alone."""
     found = {}
@@ -122,8 +112,9 @@ def test_the_kernel_has_the_same_objects_as_without(sandbox: Any) -> None:
         lab = RunningLab.open(sandbox.name(suffix), sandbox.state)
         assert lab.record.runtime == runtime
         assert check_lab(lab).exit_code == 0
+        kernel = observe(lab.name, [node.name for node in lab.model.nodes])
         described = json.dumps(
-            {node: repr(sorted(item.interfaces.items())) + str(item.rules) for node, item in observed(lab).items()}
+            {node: repr(sorted(item.interfaces.items())) + str(item.rules) for node, item in kernel.items()}
         )
         found[runtime] = re.sub("mac='[0-9a-f:]+'", "mac", described)
     assert found["netns"] == found["mininet"]

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.base.errors import DriverError
 from testbed.base.linux import namespaces, syscalls
+from testbed.base.linux.iproute import converse_here
+from testbed.base.linux.rtnetlink import IFF_UP
 
 pytestmark = pytest.mark.netns
 
@@ -53,3 +56,18 @@ def test_where_one_fails_none_stays_open(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(OSError, match="No space left"):
         namespaces.create_namespaces(NAMES, MASKS)
     assert descriptors() == before
+
+
+def test_a_conversation_by_pyroute2_leaves_no_thread_and_no_descriptor() -> None:
+    def talk() -> None:
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        converse_here(lambda route: route.link("set", index=1, state="up"))
+        assert converse_here(lambda route: [bool(link["flags"] & IFF_UP) for link in route.get_links()]) == [True]
+        with pytest.raises(DriverError, match=r"^link of nobody: No such device$") as caught:
+            converse_here(lambda route: route.link("set", index=99, state="up"), "link of nobody")
+        assert (caught.value.operation, caught.value.errno) == ("link of nobody", errno.ENODEV)
+
+    syscalls.in_thread(talk)
+    before = descriptors(), threading.active_count()
+    syscalls.in_thread(talk)
+    assert (descriptors(), threading.active_count()) == before

@@ -18,9 +18,9 @@ from testbed.lab.core.model import SCALE_UP_PRESETS, ScaleUpBy
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.features.scale_up.apply import start_domain_switches
 from testbed.lab.features.scale_up.watch_switches import domain_switch
-from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed, Workers
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.measuring.measured import Measured
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TransportKind
 from testbed.workload.builder import StepBuilder

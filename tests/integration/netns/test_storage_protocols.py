@@ -20,9 +20,9 @@ from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
 from testbed.endpoints.worker.transports.nbd import NbdEnds, NbdSettings
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.measures import RunData, compute_metrics
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.measures import RunData, compute_metrics
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.steps import Workload

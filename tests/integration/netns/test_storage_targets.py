@@ -13,8 +13,8 @@ from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.measuring.measured import Measured
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.metrics.run_samples import BatchTimes

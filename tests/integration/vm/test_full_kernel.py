@@ -44,7 +44,7 @@ FREED_WITHIN_S = 30
 FRAME_BYTES = 4514
 _CURVE = """
 import json, sys
-from testbed.run.emulated.marking import marking_curves, read_marks
+from testbed.run.measuring.marking import marking_curves, read_marks
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory

@@ -23,8 +23,8 @@ from testbed.endpoints.worker.http.messages import ANSWER_HEAD, LAST_CHUNK, SERV
 from testbed.endpoints.worker.http.request_traffic import RequestTraffic
 from testbed.endpoints.worker.program import Endpoint, Program, Request, Step
 from testbed.endpoints.worker.transports.tcp import TcpSettings
-from testbed.run.emulated.reports import Ideals, put_together
-from testbed.run.emulated.requests import RequestsMeasured
+from testbed.run.measuring.reports import Ideals, put_together
+from testbed.run.measuring.requests import RequestsMeasured
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.workload.kinds.kind import Fabric

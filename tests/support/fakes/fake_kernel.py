@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_interface
 from typing import TypeVar
 
+from observed import ObservedInterface, ObservedNode
+
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
+from testbed.lab.core.drivers.nodes.kernel import Removal
 from testbed.lab.core.plan.describe import describe_operation
 from testbed.lab.core.plan.operations import (
     AddAddress,

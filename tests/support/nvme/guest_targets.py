@@ -22,9 +22,9 @@ from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab, destroy
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.run.emulated.measured import Measured
 from testbed.run.emulated.workers import SharedWorkers
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.measuring.measured import Measured
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.storage import Checkpoint, generate_checkpoint

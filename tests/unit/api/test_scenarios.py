@@ -21,8 +21,8 @@ from testbed.lab.core.plan import MachineLoad, plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.record.record import Backend, Outcome
 from testbed.record.store import RECORD_FILE, REPORT_FILE, load_record
-from testbed.run.emulated.progress import Phase, Progress
 from testbed.run.sweep.labs import LabOptions
+from testbed.run.sweep.progress import Phase, Progress
 from testbed.run.sweep.runner import ScenarioStopped
 
 pytestmark = pytest.mark.process

@@ -19,7 +19,7 @@ from testbed.cli.scenarios.run import RunCommand, run, run_all
 from testbed.cli.scenarios.run_progress import SweepSteps
 from testbed.cli.scenarios.workloads import workloads
 from testbed.lab.core.deploy.steps import StepEvent
-from testbed.run.emulated.progress import Phase, Progress
+from testbed.run.sweep.progress import Phase, Progress
 from testbed.workload.registry import KINDS
 
 ROOT = Path(__file__).parents[3]

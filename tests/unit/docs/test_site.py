@@ -10,17 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from testbed.base.installation.__main__ import SPHINX
+
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 
 pytest.importorskip("sphinx", reason="the documentation's packages are not installed: pip install testbed[docs]")
-
-
-def strictly() -> list[str]:
-    """The options that `./lab docs` gives to Sphinx."""
-    found = re.search(r"-m sphinx (.+?) \"\$ROOT/docs\"", (ROOT / "lab").read_text())
-    assert found is not None
-    return found[1].split()
 
 
 @pytest.mark.process
@@ -34,7 +29,7 @@ def test_mistakes_of_every_kind_are_told_and_nothing_is_loaded_from_elsewhere(tm
         index.write("\n```{toctree}\nstart/no-such-entry\n```\n")
     (pages / "start/orphan.md").write_text("# In no list\n")
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *strictly(), "-c", str(DOCS), str(pages), str(built)],
+        [sys.executable, "-m", "sphinx", *SPHINX, "-c", str(DOCS), str(pages), str(built)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

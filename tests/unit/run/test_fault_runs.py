@@ -13,11 +13,12 @@ from testbed.base.units import Duration
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.record.record import Check, Outcome, Record, RunResult
+from testbed.run.emulated.sweep import run_sweep
 from testbed.run.faults import lab_watch
 from testbed.run.faults import timeline as timeline_module
 from testbed.run.schema.model import Fault, Probes, Repeat, Scenario, TopologyRef, Transport, Workload
 from testbed.run.sweep.points import plan_points
-from testbed.run.sweep.runner import ScenarioStopped, run_sweep
+from testbed.run.sweep.runner import ScenarioStopped
 
 pytestmark = pytest.mark.process
 

@@ -23,6 +23,7 @@ from testbed.record.report.scenario.latencies import latency_distribution, laten
 from testbed.record.report.scenario.tables import channels_csv
 from testbed.record.store import decode_record, encode_record
 from testbed.run.emulated.flow_processes import Sender, wait_for_senders
+from testbed.run.emulated.sweep import run_sweep
 from testbed.run.machine.cpu import CpuTimes
 from testbed.run.programs.perftest import PerftestTest
 from testbed.run.schema.model import (
@@ -36,7 +37,7 @@ from testbed.run.schema.model import (
     Workload,
 )
 from testbed.run.sweep.points import plan_points
-from testbed.run.sweep.runner import ScenarioStopped, run_sweep
+from testbed.run.sweep.runner import ScenarioStopped
 from testbed.run.transports.programs.latency_ideals import ideal_latency_s
 from testbed.run.transports.registry import transport_on
 
@@ -58,7 +59,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
-    monkeypatch.setattr("testbed.run.emulated.observation.read_cpu_times", lambda: next(readings))
+    monkeypatch.setattr("testbed.run.measuring.observation.read_cpu_times", lambda: next(readings))
     monkeypatch.setattr("testbed.run.trust.machine.MAX_WAKE_NS", 10**12)
     monkeypatch.setattr(f"{TRAFFIC}.search_path", lambda: str(tmp_path / "bin"))
     monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: True)

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.lab.core.deploy.scale import ScaleResolution
 from testbed.lab.core.plan import MachineLoad
-from testbed.run.sweep.likelihood import Likelihood, expect_busy
+from testbed.run.sweep.outlook import Likelihood, expect_busy
 
 
 def scale(load: float, *, bound: bool = False, busy: float = 0.0, steal: float = 0.0) -> ScaleResolution:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, FlowEnd, PortLoad, RunEvent, Transfers
-from testbed.run.emulated.flow_rates import common_span, first_done_after, goodput_curve, rates_together
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.measures import RunData, compute_metrics
-from testbed.run.emulated.observation import Observation
 from testbed.run.machine.cpu import CpuUse
+from testbed.run.measuring.flow_rates import common_span, first_done_after, goodput_curve, rates_together
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.measures import RunData, compute_metrics
+from testbed.run.measuring.observation import Observation
 
 
 def end(node: str) -> FlowEnd:

@@ -17,8 +17,8 @@ from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.sampler import Samples
 from testbed.lab.observe.telemetry import queue_index, take_snapshot
 from testbed.record.samples import Channel, FlowEnd, NetworkLoad
-from testbed.run.emulated.network_loads import network_loads
-from testbed.run.emulated.observation import Observation
+from testbed.run.measuring.network_loads import network_loads
+from testbed.run.measuring.observation import Observation
 from testbed.run.placed.lab import LiveLab
 
 TEXT = """name: views

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.lab.observe.port_table import PortTable
 from testbed.lab.observe.sampler import Samples
-from testbed.run.emulated.observation import Observation
+from testbed.run.measuring.observation import Observation
 
 BEGIN_NS = 7_000_000_000
 QUEUE = (1, 3)

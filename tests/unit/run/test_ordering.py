@@ -10,13 +10,13 @@ from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.record.samples import Channel, FlowEnd, RunEvent
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.observation import Observation
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.observation import Observation
+from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.placement import RankPlacement
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
 from testbed.run.schema.model import Workload as Asked
-from testbed.run.sweep.outlook import PlannedLab
 from testbed.run.trust.evidence import Evidence
 from testbed.run.trust.ordering import channels_in_order, check_neighbours, check_order
 from testbed.run.trust.registry import judge_run

@@ -14,11 +14,12 @@ from testbed.base.units import Duration
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.operations import CreateRdma
 from testbed.record.record import Record
+from testbed.run.emulated.sweep import run_sweep
 from testbed.run.machine.cpu import CpuTimes
 from testbed.run.programs.perftest_pair import udp_source_port
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind, Workload
 from testbed.run.sweep.points import plan_points
-from testbed.run.sweep.runner import ScenarioStopped, run_sweep
+from testbed.run.sweep.runner import ScenarioStopped
 from testbed.run.trust.machine import MAX_CPU_BUSY, check_machine
 
 pytestmark = pytest.mark.process
@@ -43,7 +44,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
     readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
-    monkeypatch.setattr("testbed.run.emulated.observation.read_cpu_times", lambda: next(readings))
+    monkeypatch.setattr("testbed.run.measuring.observation.read_cpu_times", lambda: next(readings))
     monkeypatch.setattr("testbed.run.trust.machine.MAX_START_SKEW", 100.0)
     monkeypatch.setattr("testbed.run.trust.machine.MAX_WAKE_NS", 10**12)
     monkeypatch.setattr(f"{TRAFFIC}.search_path", lambda: str(tmp_path / "bin"))

@@ -13,11 +13,11 @@ from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.ideals.point_ideals import PointIdeals
+from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
 from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.model import RankOrder, Ranks, Scenario, TopologyRef, Transport, Workload
 from testbed.run.schema.transports import TransportKind
-from testbed.run.sweep.outlook import PlannedLab
 
 LAB, PLAN = small_lab(segments=2, hosts=2, rails=2, spines=2)
 

@@ -9,9 +9,9 @@ import pytest
 
 from testbed.lab.core.plan import plan_lab
 from testbed.run.ideals.point_ideals import PointIdeals, _way_class
+from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_topology
-from testbed.run.sweep.outlook import PlannedLab
 from testbed.run.sweep.points import plan_points
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"

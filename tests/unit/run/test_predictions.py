@@ -15,10 +15,10 @@ from testbed.lab.core.schema.load import load_topology
 from testbed.record.samples import Channel, FlowEnd
 from testbed.run.ideals.predictions import SEEDS, Carried, predict_point
 from testbed.run.placed.channels import plan_channels
+from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.placement import RankPlacement
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
 from testbed.run.schema.model import Workload as Asked
-from testbed.run.sweep.outlook import PlannedLab
 from testbed.workload.flow_sizes import FLOW_SIZES
 from testbed.workload.frontend import Mice, generate_mice
 from testbed.workload.oracles.serialisation import tcp_framing

@@ -14,11 +14,11 @@ from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import Delay, Lab
 from testbed.lab.core.plan import plan_lab
 from testbed.record.samples import RunEvent
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.measures import RunData, compute_metrics
-from testbed.run.emulated.observation import Observation
 from testbed.run.faults.registry import lab_fault
 from testbed.run.machine.cpu import CpuUse
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.measures import RunData, compute_metrics
+from testbed.run.measuring.observation import Observation
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.probes.findings import probe_findings
 from testbed.run.probes.ledger import ProbeReport, ProbeStream, StreamResult
@@ -38,7 +38,7 @@ from testbed.run.probes.planning import (
 )
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Fault, Probes, Scalar, Scenario, TopologyRef, Workload
-from testbed.run.sweep.as_run import scenario_as_run
+from testbed.run.schema.written import scenario_as_run
 from testbed.run.trust.evidence import Evidence
 from testbed.run.trust.ordering import check_order
 from testbed.run.trust.probes import check_pace

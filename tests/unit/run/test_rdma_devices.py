@@ -11,7 +11,7 @@ from fake_lab import FakeLab, small_lab
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.operations import CreateRdma
 from testbed.record.samples import Channel, FlowEnd, Transfers
-from testbed.run.emulated.measured import Measured
+from testbed.run.measuring.measured import Measured
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.transports.registry import transport_on
 

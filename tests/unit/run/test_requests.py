@@ -14,7 +14,7 @@ from testbed.base.units import Duration
 from testbed.endpoints.worker.program_json import decode_program, encode_program
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.record.samples import InferenceRequests
-from testbed.run.emulated.requests import measure_requests
+from testbed.run.measuring.requests import measure_requests
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.run.placed.traffic import make_traffic

@@ -13,15 +13,16 @@ from fake_lab import FakeLab, small_lab
 from testbed.base.units import Duration
 from testbed.record.record import Check, LabSummary, Outcome, PointResult, RunResult
 from testbed.record.store import decode_record, encode_record
-from testbed.run.emulated.point import PointOutcome, PointRunner
-from testbed.run.emulated.progress import Progress
+from testbed.run.emulated.point import EmulatedPoint
+from testbed.run.emulated.sweep import run_sweep
 from testbed.run.emulated.workload_runner import TimeLimitReached
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
+from testbed.run.sweep.point_runs import PointOutcome
 from testbed.run.sweep.points import Point, plan_points
+from testbed.run.sweep.progress import Progress
 from testbed.run.sweep.retries import asked_factor, plan_retries, tries_told
-from testbed.run.sweep.runner import run_sweep
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
 LAB = LabSummary(
@@ -182,7 +183,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             after = CpuTimes(total=last.total + 1000, idle=last.idle + round(1000 * (1 - share)), steal=0, softirq=0)
             readings += [after, after]
         given = iter(readings)
-        monkeypatch.setattr("testbed.run.emulated.observation.read_cpu_times", lambda: next(given))
+        monkeypatch.setattr("testbed.run.measuring.observation.read_cpu_times", lambda: next(given))
         monkeypatch.setattr("testbed.run.trust.machine.MAX_START_SKEW", 100.0)
         monkeypatch.setattr("testbed.run.trust.machine.MAX_WAKE_NS", 10**12)
 
@@ -229,17 +230,17 @@ def test_a_try_that_meets_its_time_limit_leaves_the_one_before(
     busy: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy(0.95, 0.5)
-    ran = PointRunner.run
+    ran = EmulatedPoint.run
     tries: list[float] = []
 
-    def run(self: PointRunner) -> PointOutcome:
+    def run(self: EmulatedPoint) -> PointOutcome:
         outcome = ran(self)
         tries.append(self.lab.plan.k)
         if len(tries) > 1:
             outcome.failure = TimeLimitReached(60.0, {"h1": 3})
         return outcome
 
-    monkeypatch.setattr(PointRunner, "run", run)
+    monkeypatch.setattr(EmulatedPoint, "run", run)
     asked = timed_scenario()
     record = run_sweep(asked, plan_points(asked), Labs())
     assert tries == [4000, 6000]

@@ -18,11 +18,12 @@ from testbed.base.units import Duration
 from testbed.record.record import Outcome, Record
 from testbed.record.report.comparison import compare_records
 from testbed.record.store import decode_record, encode_record
-from testbed.run.emulated.progress import Phase, Progress, ProgressListener, ignore_progress
+from testbed.run.emulated.sweep import run_sweep
 from testbed.run.machine.environment import collect_environment
 from testbed.run.schema.model import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
 from testbed.run.sweep.points import plan_points
-from testbed.run.sweep.runner import ScenarioStopped, run_sweep
+from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
+from testbed.run.sweep.runner import ScenarioStopped
 
 pytestmark = pytest.mark.process
 
@@ -75,7 +76,7 @@ def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     from testbed.run.machine.cpu import CpuTimes
 
     readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
-    monkeypatch.setattr("testbed.run.emulated.observation.read_cpu_times", lambda: next(readings))
+    monkeypatch.setattr("testbed.run.measuring.observation.read_cpu_times", lambda: next(readings))
     monkeypatch.setattr("testbed.run.trust.machine.MAX_START_SKEW", 100.0)
     monkeypatch.setattr("testbed.run.trust.machine.MAX_WAKE_NS", 10**12)
 

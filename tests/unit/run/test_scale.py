@@ -22,9 +22,8 @@ from testbed.lab.core.plan import (
     plan_lab,
 )
 from testbed.run.schema.model import TopologyRef
-from testbed.run.sweep.packet_demand import packet_demand
-from testbed.run.sweep.prepared import Sweep
-from testbed.run.sweep.scales import ScenarioScales
+from testbed.run.sweep.points import Sweep
+from testbed.run.sweep.scales import ScenarioScales, packet_demand
 
 ROOT = Path(__file__).parents[3]
 MACHINE = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)

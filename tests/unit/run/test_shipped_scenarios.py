@@ -8,9 +8,9 @@ import pytest
 
 from testbed.lab.core.plan import plan_lab
 from testbed.run.faults.registry import fault_findings
+from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_topology
-from testbed.run.sweep.outlook import PlannedLab
 from testbed.run.sweep.points import plan_points
 
 SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios").glob("*.yml"))

@@ -13,13 +13,13 @@ from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.placed.channels import join_channels
+from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_text, load_scenario_topology
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TransportKind
-from testbed.run.sweep.outlook import PlannedLab
 from testbed.run.transports.registry import transport_on
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.datapath.pins import lab_directory
 from testbed.base.errors import TestbedError
 from testbed.base.linux import namespaces, processes, syscalls
 from testbed.base.linux.counters import read_counters, read_queues
+from testbed.base.linux.iproute import converse
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
-from testbed.base.linux.routes import KernelRoute, RouteKey, all_routes, bgp_routes
-from testbed.base.linux.rtnetlink import RouteSocket, set_link_state
+from testbed.base.linux.routes import KernelRoute, RouteKey, bgp_routes, main_routes
+from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name, nearest
 from testbed.daemons.lag.configuration import PROCESS_NAME
 from testbed.lab.core.deploy.links.recorded import read_link_state
@@ -37,8 +38,6 @@ from testbed.lab.features.containers.runtimes.runtime import LiveNodes, not_star
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
     from testbed.daemons.portd.client import PauseAgent
-
-_T = TypeVar("_T")
 
 
 class NoSuchNode(TestbedError):
@@ -360,35 +359,26 @@ class RunningLab:
         """Bring one end of a link down or up; the other end loses its carrier with it."""
         port = self.port(node, interface)
 
-        def change() -> None:
-            enter_namespace(namespace_name(self.name, port.place))
-            socket = RouteSocket()
-            try:
-                socket.expect([set_link_state(port.ifindex, up)], [f"link {'up' if up else 'down'} {node}:{interface}"])
-            finally:
-                socket.close()
-
-        syscalls.in_thread(change)
+        state = "up" if up else "down"
+        converse(
+            namespace_name(self.name, port.place),
+            lambda route: route.link("set", index=port.ifindex, state=state),
+            f"link {state} {node}:{interface}",
+        )
 
     def routes(self, node: str) -> list[KernelRoute]:
         """The main IPv4 table of a node."""
-        return self._ask_kernel(node, all_routes)
+        self.node(node)
+        return converse(namespace_name(self.name, node), main_routes)
 
     def bgp_routes(self, node: str) -> dict[RouteKey, tuple[int, ...]]:
         """The routes that BGP installed in a node, as outgoing interface indexes."""
-        return self._ask_kernel(node, bgp_routes)
-
-    def _ask_kernel(self, node: str, question: Callable[[RouteSocket], _T]) -> _T:
-        """The answer to a netlink question inside a node."""
         self.node(node)
 
-        def ask() -> _T:
+        def ask() -> dict[RouteKey, tuple[int, ...]]:
             enter_namespace(namespace_name(self.name, node))
-            socket = RouteSocket()
-            try:
-                return question(socket)
-            finally:
-                socket.close()
+            with closing(RouteSocket()) as socket:
+                return bgp_routes(socket)
 
         return syscalls.in_thread(ask)
 

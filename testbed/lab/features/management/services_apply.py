@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import DriverError, PlanError
+from testbed.base.installation.packages import installation_of
 from testbed.base.linux.processes import package_environment, processes_in, terminate
 from testbed.base.names import known_names_hint, namespace_name
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import NoSuchNode, RunningLab
 from testbed.lab.core.deploy.records.journal import Journal, state_error
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.drivers.probing.tools import installation_of
 from testbed.lab.core.model import BACKEND, Lab, NodeKind
 from testbed.lab.core.plan.operations import LabPlan
 from testbed.lab.features.containers.model import NETNS

@@ -10,7 +10,7 @@ from fake_ports import BULK, RDMA, FakePorts
 from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.lab.core.model import MarkBy
 from testbed.lab.core.plan.qos.qos_plan import QosPlan
-from testbed.run.emulated.marking import marking_curves, read_marks
+from testbed.run.measuring.marking import marking_curves, read_marks
 
 KMIN, KMAX, PMAX = 160_000, 640_000, 0.2
 WIDTH = KMAX / CURVE_BINS_TO_KMAX

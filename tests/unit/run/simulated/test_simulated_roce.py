@@ -24,11 +24,11 @@ from testbed.protocols.simulation.fabric import (
 from testbed.record.record import Outcome, Record
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.simulated.execution import SimulatedRun, execute
-from testbed.run.simulated.lab import planned_lab
+from testbed.run.simulated.fabric import planned_lab
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.simulated.transport_registry import simulated_names, simulated_transport
 from testbed.run.simulated.transports.roce import RnicHost
-from testbed.run.sweep.recorded import RecordOptions
+from testbed.run.sweep.runner import RecordOptions
 from testbed.run.transports.registry import transport_on
 
 pytestmark = pytest.mark.process

@@ -18,12 +18,12 @@ from testbed.record.record import Backend, Outcome, Record
 from testbed.record.report import write_report_files
 from testbed.record.session import SESSION_FILE
 from testbed.record.store import RECORD_FILE, load_record
-from testbed.run.emulated.progress import Phase, Progress
 from testbed.run.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
 from testbed.run.simulated.processes import Job, run_jobs
 from testbed.run.simulated.sweep import run_simulated
-from testbed.run.sweep.prepared import Sweep
-from testbed.run.sweep.recorded import RecordOptions
+from testbed.run.sweep.points import Sweep
+from testbed.run.sweep.progress import Phase, Progress
+from testbed.run.sweep.runner import RecordOptions
 
 pytestmark = pytest.mark.process
 
@@ -299,16 +299,10 @@ def dying(sweep: Sweep, how: str, tried: Path | None = None) -> Dying:
 
 
 def outcomes_of(point: SimulatedPoint, runs: int = 2) -> dict[int, RunOutcome]:
-    found: dict[int, RunOutcome] = {}
-
-    def on_done(job: Job, outcome: RunOutcome) -> bool:
-        found[job.run] = outcome
-        return outcome.failure is None
-
     jobs = [Job(point=1, run=run) for run in range(1, runs + 1)]
     with Interrupt() as interrupt:
-        run_jobs(jobs, lambda _: point, interrupt, processes=2, on_share=lambda job, share: None, on_done=on_done)
-    return found
+        done = run_jobs(jobs, lambda _: point, interrupt, processes=2, on_share=lambda job, share: None)
+        return {job.run: outcome for job, outcome in done}
 
 
 def test_what_a_run_raises_ends_all() -> None:

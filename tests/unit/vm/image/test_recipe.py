@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from testbed.base.errors import CapabilityError
+from testbed.base.installation.packages import packages_of
 from testbed.vm.image.recipe import CHECKOUT, load_recipe, version_numbers
 
 
@@ -34,7 +34,6 @@ def test_the_same_inputs_have_the_same_name(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "base_too"),
     [
-        ("images/versions.toml", '"nvme-cli", ', "", True),
         ("images/versions.toml", 'size = "6G"', 'size = "8G"', False),
         ("images/vm/root/etc/inittab", "respawn", "once", False),
         ("images/vm/before-packages", "set -eu", "set -e", True),
@@ -57,11 +56,13 @@ def test_settings_of_tools_do_not(tree: Path) -> None:
     assert load_recipe(tree).fingerprint == before
 
 
-def test_the_image_says_that_nothing_is_left_to_install_as_lab_asks_it(tree: Path) -> None:
-    """A machine from the image has no network to install anything from."""
-    fingerprint = "sed '/^\\[tool\\./,$d' "
-    assert fingerprint in (CHECKOUT / "lab").read_text()
-    assert fingerprint in (tree / "images/vm/install-packages").read_text()
+def test_another_package_changes_the_name(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = load_recipe(tree)
+    monkeypatch.setattr("testbed.vm.image.recipe.packages_of", lambda image: (*packages_of(image), "another"))
+    after = load_recipe(tree)
+    assert after.fingerprint != before.fingerprint
+    assert after.base_fingerprint != before.base_fingerprint
+    assert after.qemu_fingerprint != before.qemu_fingerprint
 
 
 def test_what_only_docker_images_need_does_not(tree: Path) -> None:
@@ -85,18 +86,5 @@ def test_what_an_image_starts_of_ours_is_there() -> None:
     """The files of images name modules of the package, and nothing else would notice that one has moved."""
     texts = [path.read_text() for path in (CHECKOUT / "images").rglob("*") if path.is_file() and path.suffix != ".svg"]
     named = {name for text in texts for name in re.findall(r"-m (testbed(?:\.\w+)*)", text)}
-    assert "testbed.vm.virtual.job" in named
+    assert {"testbed.vm.virtual.job", "testbed.base.installation.environment"} <= named
     assert [name for name in sorted(named) if find_spec(name) is None] == []
-
-
-def test_an_image_has_all_that_lab_would_install() -> None:
-    """In a box nothing can be downloaded: a package that `lab demo` misses there ends it."""
-    lab = (CHECKOUT / "lab").read_text()
-    asked = lab[lab.index("missing_packages() {") : lab.index("if [[ $level == dev || $level == all || ")]
-    named = re.findall(r"(?:\|\| echo |printf '%s\\n' )([a-z0-9 .-]+)$", asked, flags=re.MULTILINE)
-    wanted = {package for line in named for package in line.split()}
-    assert {"frr", "clang", "python3-venv"} <= wanted
-    with (CHECKOUT / "images" / "versions.toml").open("rb") as file:
-        packages = tomllib.load(file)["vm"]["packages"]
-    only_where_nothing_is_set_up = {"python3-dev"}
-    assert wanted - only_where_nothing_is_set_up - set(packages) == set()

@@ -6,6 +6,7 @@ import pytest
 
 from testbed.workload.metrics.links import marking_error
 from testbed.workload.metrics.marking import LEAST_PACKETS, ideal_share, marking_probability
+from testbed.workload.metrics.run_samples import MarkedPackets
 
 
 @pytest.mark.parametrize(("depth", "share"), [(0, 0), (100, 0), (200, 0.1), (299, 0.199), (300, 1), (1000, 1)])
@@ -41,10 +42,14 @@ def test_bins_next_to_a_step_are_not_judged(pmax: float, judged: list[bool]) -> 
     assert [share is not None for share in found] == judged
 
 
+def error_of(packets: list[int], marked: list[int], ideal: list[float | None]) -> float | None:
+    return marking_error([MarkedPackets(packets=packets, marked=marked, ideal=ideal)])
+
+
 def test_the_worst_bin_counts_if_it_has_packets_enough() -> None:
     many, few = 10 * LEAST_PACKETS, LEAST_PACKETS - 1
-    assert marking_error([many, many, few], [0, many // 10, few], [0.0, 0.13, 0.0]) == pytest.approx(0.03)
-    assert marking_error([many], [many], [None]) is None
-    assert marking_error([few], [0], [1.0]) is None
+    assert error_of([many, many, few], [0, many // 10, few], [0.0, 0.13, 0.0]) == pytest.approx(0.03)
+    assert error_of([many], [many], [None]) is None
+    assert error_of([few], [0], [1.0]) is None
     with pytest.raises(ValueError, match="2 of 1"):
-        marking_error([1], [2], [0.0])
+        error_of([1], [2], [0.0])

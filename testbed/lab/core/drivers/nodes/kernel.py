@@ -1,7 +1,4 @@
-"""What a driver does, as a protocol, and what can be observed of a lab in a kernel.
-
-The real driver (`netns`) and the fake one (`fake`) pass the same contract tests.
-"""
+"""What a driver does, as a protocol. The real driver (`netns`) and the fake one of the tests pass the same contract."""
 
 from __future__ import annotations
 
@@ -12,29 +9,6 @@ from typing import Protocol
 from testbed.base.linux.processes import Process
 from testbed.lab.core.plan.operations import CreateNode, Operation
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedInterface:
-    """An interface as the kernel has it. `peer_ifindex` is 0 for none; `rate_bps` 0 for unshaped."""
-
-    name: str
-    ifindex: int
-    mac: str
-    mtu_bytes: int
-    up: bool
-    master: int
-    addresses: tuple[str, ...]
-    rate_bps: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedNode:
-    """A node as the kernel has it; interfaces by name, without `lo` unless it carries an address of ours."""
-
-    interfaces: Mapping[str, ObservedInterface]
-    rules: int
-    """Source rules that the plan added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +30,6 @@ class NodeKernel(Protocol):
 
     def apply(self, operations: Sequence[Operation]) -> None:
         """Apply operations in order; raises `DriverError` for the first the kernel refuses."""
-
-    def observe(self) -> Mapping[str, ObservedNode]:
-        """Return what the kernel has of every node of the lab."""
 
     def remove(self, identities: Mapping[str, int]) -> Removal:
         """End every process of these nodes and remove them; one of another identity is left alone."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from ipaddress import ip_interface
 from itertools import groupby
 
 from testbed.base.errors import DriverError
@@ -16,7 +13,7 @@ from testbed.base.linux import namespaces, offload, processes, rtnetlink, syscal
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.namespaces import Namespace
 from testbed.base.linux.nftables import NetfilterSocket
-from testbed.base.linux.rtnetlink import LinkEnd, RouteSocket
+from testbed.base.linux.rtnetlink import LinkEnd
 from testbed.base.names import namespace_name
 from testbed.daemons.keeper import overlay
 from testbed.daemons.lag import bonding
@@ -24,7 +21,7 @@ from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
-from testbed.lab.core.drivers.nodes.kernel import ObservedInterface, ObservedNode, Removal
+from testbed.lab.core.drivers.nodes.kernel import Removal
 from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.operations import (
     AddAddress,
@@ -260,9 +257,6 @@ class NetnsKernel:
             case SetBridgePort():
                 return (overlay.set_bridge_port(operation),)
 
-    def observe(self) -> Mapping[str, ObservedNode]:
-        return {node: _observe(namespace.route) for node, namespace in self._open().items()}
-
     def remove(self, identities: Mapping[str, int]) -> Removal:
         self.close()
         killed = processes.kill_all(set(identities.values()))
@@ -356,70 +350,3 @@ def write_sysctl(item: SetSysctl) -> None:
         ) from error
     finally:
         os.close(fd)
-
-
-_LINK_DUMP = struct.pack("=BxHiII", 0, 0, 0, 0, 0)
-
-
-def _observe(route: RouteSocket) -> ObservedNode:
-    addresses = _addresses(route)
-    rates = _htb_rates(route)
-    interfaces: dict[str, ObservedInterface] = {}
-    for body in route.dump(rtnetlink.RTM_GETLINK, _LINK_DUMP):
-        _, _, ifindex, flags, _ = struct.unpack_from("=BxHiII", body)
-        fields = {kind: bytes(payload) for kind, payload in rtnetlink.attributes(body, 16)}
-        name = fields[rtnetlink.IFLA_IFNAME].rstrip(b"\0").decode()
-        if name == "lo" and not addresses.get(ifindex):
-            continue
-        interfaces[name] = ObservedInterface(
-            name=name,
-            ifindex=ifindex,
-            mac=fields.get(rtnetlink.IFLA_ADDRESS, b"").hex(":"),
-            mtu_bytes=int.from_bytes(fields[rtnetlink.IFLA_MTU], "little"),
-            up=bool(flags & rtnetlink.IFF_UP),
-            master=int.from_bytes(fields.get(rtnetlink.IFLA_MASTER, b""), "little"),
-            addresses=tuple(sorted(addresses.get(ifindex, ()))),
-            rate_bps=rates.get(ifindex, 0),
-        )
-    return ObservedNode(interfaces=interfaces, rules=_count_source_rules(route))
-
-
-def _addresses(route: RouteSocket) -> dict[int, list[str]]:
-    """Those that nodes are given: neither of the loopback interface by itself nor link-local ones of IPv6."""
-    found: dict[int, list[str]] = {}
-    for family, wanted in ((socket.AF_INET, rtnetlink.IFA_LOCAL), (socket.AF_INET6, rtnetlink.IFA_ADDRESS)):
-        for body in route.dump(rtnetlink.RTM_GETADDR, struct.pack("=BBBBI", family, 0, 0, 0, 0)):
-            prefix_length, ifindex = body[1], int.from_bytes(body[4:8], "little")
-            for kind, payload in rtnetlink.attributes(body, 8):
-                if kind == wanted:
-                    address = ip_interface((bytes(payload), prefix_length))
-                    if not address.is_loopback and not (family == socket.AF_INET6 and address.is_link_local):
-                        found.setdefault(ifindex, []).append(str(address))
-    return found
-
-
-def _htb_rates(route: RouteSocket) -> dict[int, int]:
-    """The line class's rate in bit/s by interface. Classes are dumped device by device."""
-    rates: dict[int, int] = {}
-    shaped: set[int] = set()
-    for body in route.dump(rtnetlink.RTM_GETQDISC, struct.pack("=BxxxiIII", 0, 0, 0, 0, 0)):
-        fields = {kind: bytes(payload) for kind, payload in rtnetlink.attributes(body, 20)}
-        if fields.get(rtnetlink.TCA_KIND) == b"htb\0":
-            shaped.add(int.from_bytes(body[4:8], "little"))
-    for ifindex in shaped:
-        for body in route.dump(rtnetlink.RTM_GETTCLASS, struct.pack("=BxxxiIII", 0, ifindex, 0, 0, 0)):
-            for kind, payload in rtnetlink.attributes(body, 20):
-                if kind == rtnetlink.TCA_OPTIONS:
-                    inner = {key: bytes(value) for key, value in rtnetlink.attributes(bytes(payload))}
-                    rate = int.from_bytes(inner[traffic.TCA_HTB_PARMS][8:12], "little")
-                    wide = inner.get(traffic.TCA_HTB_RATE64)
-                    rates[ifindex] = 8 * (int.from_bytes(wide, "little") if wide else rate)
-    return rates
-
-
-def _count_source_rules(route: RouteSocket) -> int:
-    return sum(
-        any(kind == rtnetlink.FRA_SRC for kind, _ in rtnetlink.attributes(answer, 12))
-        for family in (socket.AF_INET, socket.AF_INET6)
-        for answer in route.dump(rtnetlink.RTM_GETRULE, struct.pack("=BBBBBBBBI", family, 0, 0, 0, 0, 0, 0, 0, 0))
-    )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from testbed.base.compiled.build import missing
 from testbed.base.errors import CapabilityError
+from testbed.base.installation.packages import PROGRAMS
 from testbed.lab.core.drivers.probing.capabilities import Capabilities, probe_capabilities
 from testbed.lab.core.drivers.probing.machine import (
     FrrInstallation,
@@ -26,7 +27,7 @@ from testbed.lab.core.drivers.probing.machine import (
 from testbed.lab.core.drivers.probing.machine_probe import kernel_version
 from testbed.lab.core.drivers.probing.mechanisms import Mechanism, choose_mechanisms
 from testbed.lab.core.drivers.probing.status import Status
-from testbed.lab.core.drivers.probing.tools import PROGRAMS, Installed
+from testbed.lab.core.drivers.probing.tools import Installed
 from testbed.protocols import is_compiled
 
 _DOCKER_TIMEOUT_S = 1.0

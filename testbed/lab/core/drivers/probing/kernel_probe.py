@@ -19,11 +19,13 @@ from collections.abc import Callable
 from contextlib import closing
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Any
 
 from testbed.base.datapath.markers import KERNEL_MARKERS
 from testbed.base.errors import DriverError
 from testbed.base.linux import rtnetlink, syscalls
 from testbed.base.linux import traffic_control as traffic
+from testbed.base.linux.iproute import converse_here
 from testbed.base.linux.modules import ModuleState, module_state
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.rtnetlink import LinkEnd, RouteSocket, attribute, message, text, u32
@@ -181,35 +183,37 @@ def _links(namespace: int, route: RouteSocket) -> Answers:
         "link.bridge": _asked(route, rtnetlink.new_bridge("rail", _BRIDGE, "02:00:00:00:00:03", 1500)),
         "link.tun": attempt(_open_tap),
     }
-    lower = u32(rtnetlink.IFLA_LINK, _A if not answers["link.veth"] else 1)
-    tables = {
-        "ifb": (b"", b""),
-        "vxlan": (b"", u32(1, 10) + attribute(15, struct.pack("!H", 4789))),  # IFLA_VXLAN_ID, IFLA_VXLAN_PORT
-        "vrf": (b"", u32(1, 10)),  # IFLA_VRF_TABLE
-        "dummy": (b"", b""),
-        "bond": (b"", b""),
-        "vlan": (lower, attribute(1, struct.pack("=H", 10))),  # IFLA_VLAN_ID
-        "macvlan": (lower, b""),
-        "netkit": (b"", b""),
+    lower = 1 if answers["link.veth"] else _A
+    return answers | converse_here(lambda pyroute: _other_links(pyroute, lower))
+
+
+def _other_links(pyroute: Any, lower: int) -> Answers:
+    """Kinds of links that labs make, or could. Not all get what they need: it is enough that they are known."""
+    from pyroute2 import NetlinkError
+
+    options: dict[str, dict[str, int]] = {
+        "ifb": {},
+        "vxlan": {"vxlan_id": 10, "vxlan_port": 4789},
+        "vrf": {"vrf_table": 10},
+        "dummy": {},
+        "bond": {},
+        "vlan": {"link": lower, "vlan_id": 10},
+        "macvlan": {"link": lower},
+        "netkit": {},
     }
-    for kind, (attributes, data) in tables.items():
+    answers: Answers = {}
+    for kind, settings in options.items():
         module = _BRINGS_DEVICES.get(kind)
+        answers[f"link.{kind}"] = ""
         if module is not None and module_state(module) is ModuleState.AVAILABLE:
-            answers[f"link.{kind}"] = ""
             continue
-        answers[f"link.{kind}"] = _known(route, _new_link(kind, attributes, data))
-        route.submit([wire.delete_link(_OTHER)])
+        try:
+            pyroute.link("add", ifname="other", index=_OTHER, kind=kind, **settings)
+            pyroute.link("del", index=_OTHER)
+        except NetlinkError as error:
+            if error.code in _UNKNOWN_KIND:
+                answers[f"link.{kind}"] = error.args[1] or os.strerror(error.code)
     return answers
-
-
-def _new_link(kind: str, attributes: bytes, data: bytes) -> bytes:
-    info = text(rtnetlink.IFLA_INFO_KIND, kind) + (attribute(rtnetlink.IFLA_INFO_DATA, data) if data else b"")
-    body = struct.pack("=BxHiII", 0, 0, _OTHER, 0, 0) + text(rtnetlink.IFLA_IFNAME, "other") + attributes
-    return message(
-        rtnetlink.RTM_NEWLINK,
-        rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL,
-        body + attribute(rtnetlink.IFLA_LINKINFO, info),
-    )
 
 
 def _open_tap() -> None:

@@ -24,11 +24,11 @@ from pathlib import Path
 
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import write_atomically
+from testbed.base.installation import packages
+from testbed.base.installation.packages import Program as KnownProgram
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.processes import disown, processes_in
-from testbed.lab.core.drivers.probing import tools
-from testbed.lab.core.drivers.probing.tools import Program as KnownProgram
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import PID, Place, Port, Program
 
@@ -46,7 +46,7 @@ _SEARCH = f"{_ENVIRONMENT['PATH']}:{Path(sys.executable).parent}"
 
 def missing_programs(service: str) -> tuple[KnownProgram, ...]:
     """The programs that a service needs and this machine lacks."""
-    return tools.missing_programs(REGISTRY[service].needs, _SEARCH)
+    return packages.missing_programs(REGISTRY[service].needs, _SEARCH)
 
 
 def _located(program: str) -> str | None:

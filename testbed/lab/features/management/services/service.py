@@ -155,7 +155,7 @@ class Service(ABC):
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
-    """The programs that it wants installed (`testbed.lab.core.drivers.probing.tools` knows their packages)."""
+    """The programs that it wants installed (`testbed.base.installation.packages` knows their packages)."""
 
     def prepare(self, lab: Surroundings) -> None:  # noqa: B027 - most have nothing of this kind
         """Make what the places of a lab share, where it is not there yet: keys, for example."""

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from testbed.base.datapath.markers import KERNEL_MARKERS
+from testbed.base.installation.packages import PROGRAMS, Program
 from testbed.base.linux.modules import ModuleState, module_state
 from testbed.lab.core.drivers.probing import capabilities, ebpf_probe, kernel_probe, machine_probe
 from testbed.lab.core.drivers.probing.capabilities import FILE_NAME, Capabilities, probe_capabilities
 from testbed.lab.core.drivers.probing.machine import FrrInstallation
 from testbed.lab.core.drivers.probing.mechanisms import choose_mechanisms
 from testbed.lab.core.drivers.probing.status import Status
-from testbed.lab.core.drivers.probing.tools import PROGRAMS, Installed, Program, find_programs, parse_version
+from testbed.lab.core.drivers.probing.tools import Installed, find_programs, parse_version
 
 DEVICES = ("vm.KVM", "rdma.rxe", "rdma.rxe in namespaces", "storage.nvmet", "python.mininet")
 ANSWERS = dict.fromkeys((*kernel_probe.NAMES, *ebpf_probe.NAMES, *DEVICES), "")

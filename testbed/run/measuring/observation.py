@@ -15,8 +15,8 @@ from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.features.guards.watch import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
-from testbed.run.emulated.scale_up_loads import watch_switches
 from testbed.run.machine.cpu import CpuUse, cpu_use, read_cpu_times
+from testbed.run.measuring.scale_up_loads import watch_switches
 from testbed.run.placed.lab import LiveLab
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
             from testbed.lab.observe.port_table import tabulate_ports
             from testbed.lab.observe.sampler import MOST_QUEUES, Sampler
             from testbed.lab.observe.telemetry import reset_maxima, take_snapshot
-            from testbed.run.emulated.marking import watch_marks
+            from testbed.run.measuring.marking import watch_marks
 
             maps = _writable_maps(whole, stack)
             reset_maxima(maps)

@@ -13,10 +13,10 @@ from statistics import harmonic_mean
 import numpy as np
 
 from testbed.record.samples import Channel, PortLoad, RunEvent, ScaleUpLoad
-from testbed.run.emulated.flow_rates import first_done_after, goodput_curve, rates_together
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.scale_up_loads import carried_samples
 from testbed.run.faults.registry import FAULTS
+from testbed.run.measuring.flow_rates import first_done_after, goodput_curve, rates_together
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.scale_up_loads import carried_samples
 from testbed.workload.metrics import RunSamples, measure_metrics
 from testbed.workload.metrics.run_samples import (
     CheckedElements,

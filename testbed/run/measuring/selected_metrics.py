@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from testbed.record.samples import Channel, NetworkLoad, TenantLoad, Transfers
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.measures import DISTURBING, RunData, compute_metrics
-from testbed.run.emulated.observation import Observation
 from testbed.run.ideals.point_ideals import PointIdeals, slowest_bps
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.measures import DISTURBING, RunData, compute_metrics
+from testbed.run.measuring.observation import Observation
 from testbed.run.placed.traffic import RunTraffic
 from testbed.workload.metrics import BY_TENANT, RunSamples, Selection, measure_metrics
 from testbed.workload.metrics.run_samples import NetworkCarried

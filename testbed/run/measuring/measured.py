@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.samples import Channel, CollectiveResult, RunEvent, Transfers
-from testbed.run.emulated.observation import Observation
 from testbed.run.machine.cpu import SoftnetCounts
+from testbed.run.measuring.observation import Observation
 
 if TYPE_CHECKING:
     from testbed.base.errors import TestbedError
-    from testbed.run.emulated.requests import RequestsMeasured
     from testbed.run.faults.outcome import FaultOutcome
     from testbed.run.faults.timeline import FaultTimeline
     from testbed.run.machine.canary import Lateness
+    from testbed.run.measuring.requests import RequestsMeasured
     from testbed.run.probes.ledger import ProbeReport
     from testbed.run.trust.evidence import PortReading
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, Transfers
-from testbed.run.emulated.flow_rates import union_s
-from testbed.run.emulated.inside_flows import inside_flows, payload_bps
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.requests import RequestsMeasured, measure_requests
-from testbed.run.emulated.storage import computed_s, storage_samples
+from testbed.run.measuring.flow_rates import union_s
+from testbed.run.measuring.inside_flows import inside_flows, payload_bps
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.requests import RequestsMeasured, measure_requests
+from testbed.run.measuring.storage import computed_s, storage_samples
 from testbed.run.placed.placed_workload import PlacedWorkload, datatype_of
 from testbed.run.placed.placement import flow_end
 from testbed.run.placed.scale_up import ScaleUpDomains

@@ -19,7 +19,7 @@ from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.model.telemetry import DropCause
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
 from testbed.record.samples import Channel, NetworkLoad, TenantLoad
-from testbed.run.emulated.observation import PORT_INTERVAL_NS, Observation
+from testbed.run.measuring.observation import PORT_INTERVAL_NS, Observation
 from testbed.run.placed.lab import LiveLab
 
 if TYPE_CHECKING:

@@ -1,15 +1,13 @@
-"""The scenario and the lab as a record keeps them: plain data in the words of the files."""
+"""A scenario as a record keeps it: plain data in the words of its file."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from testbed.lab.core.model import BACKEND, Bfd, LinkKind
-from testbed.record.record import LabSummary, ScenarioAsRun
-from testbed.run.placed.lab import LiveLab
+from testbed.lab.core.model import BACKEND
+from testbed.record.record import ScenarioAsRun
 from testbed.run.schema.model import Expectation, Fault, Probes, Repeat, Scenario, TopologyRef
 from testbed.run.schema.model import Parameter as Value
 from testbed.workload.parameters import Parameter, ParameterType
@@ -118,44 +116,6 @@ def _fault(item: Fault) -> dict[str, Any]:
     if item.period is not None:
         written["period"] = str(item.period)
     return written | ({"settings": dict(item.settings)} if item.settings else {})
-
-
-def lab_summary(lab: LiveLab) -> LabSummary:
-    model, plan = lab.model, lab.plan
-    ports = {(port.node, port.name): port for port in plan.ports}
-    nics = [nic for host in plan.hosts for nic in host.nics]
-    fabric = [link for link in model.links if link.kind is LinkKind.FABRIC]
-    uplink = ports[fabric[0].a.node, fabric[0].a.interface] if fabric else None
-    return LabSummary(
-        name=lab.name,
-        design=model.design,
-        k=plan.k,
-        k_auto=model.scale.time is None,
-        hosts=len(model.hosts),
-        nics=len(nics),
-        switches=dict(Counter(node.role.value if node.role is not None else "other" for node in model.switches)),
-        links=len(model.links),
-        nic_bps=nics[0].nic_bps if nics else 0,
-        nic_real_bps=nics[0].line_rate_bps * nics[0].nic_ports if nics else 0,
-        uplink_bps=uplink.rate_bps if uplink else None,
-        uplink_real_bps=uplink.line_rate_bps if uplink else None,
-        mtu_bytes=nics[0].mtu_bytes if nics else 0,
-        routing=_routing(lab),
-    )
-
-
-def _routing(lab: LiveLab) -> str:
-    routing = lab.model.routing
-    bfd = f"BFD {_bfd(routing.bfd)}" if routing.bfd is not None else "no BFD"
-    numbered = "unnumbered" if routing.unnumbered else "numbered"
-    words = [f"{routing.protocol.value} {numbered}", f"ECMP up to {routing.ecmp}", bfd]
-    words += ["a password"] if routing.password else []
-    words += ["TTL security"] if routing.ttl_security else []
-    return ", ".join(words)
-
-
-def _bfd(bfd: Bfd) -> str:
-    return f"{bfd.interval} x {bfd.multiplier}"
 
 
 def _expectation(item: Expectation) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.record.samples import Channel, FlowEnd, Transfers
-from testbed.run.emulated.flow_rates import union_s
+from testbed.run.measuring.flow_rates import union_s
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.scale_up import DomainPackets
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from testbed.run.schema.file import load_scenario_text
-from testbed.run.sweep.as_run import scenario_as_run
+from testbed.run.schema.written import scenario_as_run
 
 TEXT = """name: traced
 topology: {inline: {name: pod, fabric: {design: rail-only}}, set: {fabric.hosts: 2}}

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from testbed.record.record import PointResult, PredictedMetric, RunResult
+from testbed.lab.core.model import LinkKind
+from testbed.record.record import LabSummary, PointResult, PredictedMetric, RunResult
 from testbed.record.samples import InferenceRequests, Transfers
-from testbed.run.emulated.measured import Measured
-from testbed.run.emulated.measures import RunData, compute_metrics
-from testbed.run.emulated.network_loads import network_loads
-from testbed.run.emulated.scale_up_loads import scale_up_loads
-from testbed.run.emulated.selected_metrics import network_metrics, tenant_metrics
 from testbed.run.ideals.point_ideals import PointIdeals, summarise
 from testbed.run.ideals.predictions import Carried, predict_point
+from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.measures import RunData, compute_metrics
+from testbed.run.measuring.network_loads import network_loads
+from testbed.run.measuring.scale_up_loads import scale_up_loads
+from testbed.run.measuring.selected_metrics import network_metrics, tenant_metrics
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.findings import probe_findings
-from testbed.run.sweep.as_run import lab_summary, transport_as_run, workload_as_run
+from testbed.run.schema.written import transport_as_run, workload_as_run
 from testbed.run.transports.registry import transport_on
 from testbed.workload.steps import Transfer, fabric_bytes
 
@@ -26,16 +28,9 @@ if TYPE_CHECKING:
     from testbed.run.sweep.points import Point
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunIdentity:
-    """Which run of a point it is, and when it began, as records write it."""
-
-    index: int
-    started: str
-
-
 def assemble_run(
-    identity: RunIdentity,
+    index: int,
+    started: str,
     traffic: RunTraffic,
     measured: Measured,
     lab: LiveLab,
@@ -44,7 +39,8 @@ def assemble_run(
 ) -> RunResult:
     """Compute the metrics of a run, and put it together, for the trust checks to judge.
 
-    `whole` is the lab with the networks that were watched.
+    `index` is its number in the point, from 1, and `started` when it began, as records write it. `whole` is the lab
+    with the networks that were watched.
     """
     observation, requests = measured.observation, measured.requests
     ports = observation.loads(lab, ideals.tiers)
@@ -63,9 +59,9 @@ def assemble_run(
     networks = network_loads(whole, observation, measured.channels)
     metrics = compute_metrics(run) | tenant_metrics(measured, traffic, ideals) | network_metrics(networks)
     return RunResult(
-        index=identity.index,
+        index=index,
         seed=traffic.seed,
-        started=identity.started,
+        started=started,
         elapsed_s=observation.elapsed_s,
         metrics=metrics,
         checks=[],
@@ -118,6 +114,40 @@ def assemble_point(
         predictions=_predict(point, lab, traffic, runs, ideals),
         notes=sorted({note for one in traffic for note in one.workload.notes}),
     )
+
+
+def lab_summary(lab: LiveLab) -> LabSummary:
+    model, plan = lab.model, lab.plan
+    ports = {(port.node, port.name): port for port in plan.ports}
+    nics = [nic for host in plan.hosts for nic in host.nics]
+    fabric = [link for link in model.links if link.kind is LinkKind.FABRIC]
+    uplink = ports[fabric[0].a.node, fabric[0].a.interface] if fabric else None
+    return LabSummary(
+        name=lab.name,
+        design=model.design,
+        k=plan.k,
+        k_auto=model.scale.time is None,
+        hosts=len(model.hosts),
+        nics=len(nics),
+        switches=dict(Counter(node.role.value if node.role is not None else "other" for node in model.switches)),
+        links=len(model.links),
+        nic_bps=nics[0].nic_bps if nics else 0,
+        nic_real_bps=nics[0].line_rate_bps * nics[0].nic_ports if nics else 0,
+        uplink_bps=uplink.rate_bps if uplink else None,
+        uplink_real_bps=uplink.line_rate_bps if uplink else None,
+        mtu_bytes=nics[0].mtu_bytes if nics else 0,
+        routing=_routing(lab),
+    )
+
+
+def _routing(lab: LiveLab) -> str:
+    routing = lab.model.routing
+    bfd = f"BFD {routing.bfd.interval} x {routing.bfd.multiplier}" if routing.bfd is not None else "no BFD"
+    numbered = "unnumbered" if routing.unnumbered else "numbered"
+    words = [f"{routing.protocol.value} {numbered}", f"ECMP up to {routing.ecmp}", bfd]
+    words += ["a password"] if routing.password else []
+    words += ["TTL security"] if routing.ttl_security else []
+    return ", ".join(words)
 
 
 def _transport_as_run(point: Point, lab: LiveLab) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+"""`./lab`, once there is a Python: install what is missing, then run what was asked for.
+
+`lab` starts this file by its path, with the standard library alone. Every command waits for it, so that what only an
+installation takes is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT))
+TYPE_CHECKING = False  # without the time that importing typing takes
+
+from testbed.base.installation.environment import Environment  # noqa: E402
+from testbed.base.installation.errors import InstallationError, say  # noqa: E402
+from testbed.base.installation.log import finish  # noqa: E402
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+SPHINX = ("-b", "html", "-W", "--keep-going", "-n", "-E", "-q")
+"""Strict: a link or a cross reference that leads nowhere, or a page that no list names, is an error."""
+DEMO = "scenarios/ecmp-against-spraying.yml"
+
+
+def main(words: list[str]) -> int:
+    """Do what the words of a command line ask for; return its exit code."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without compiled modules every command takes half a second longer
+    verb, environment = words[0] if words else "", Environment(ROOT)
+    try:
+        if verb in ("demo", "docs") and len(words) > 1:
+            raise InstallationError(f"./lab {verb} takes no arguments", _INSTEAD[verb])
+        match verb:
+            case "demo":
+                return _demo(environment)
+            case "docs":
+                return _docs(environment)
+            case "test":
+                _test(environment, words[1:])
+            case _:
+                _command_line(environment, words)
+    except InstallationError as error:
+        say(f"lab: {error}", *(f"  {line}" for line in error.advice))
+        return 2
+    except KeyboardInterrupt:
+        return 130  # as a shell says that SIGINT has ended something
+
+
+_INSTEAD = {
+    "demo": "for scenarios of your own: ./lab run FILE",
+    "docs": "a test of one page: ./lab test tests/unit/docs -k PAGE",
+}
+
+
+def _set_up(environment: Environment, purpose: str, level: str) -> None:
+    """Install the Debian packages of a level ("": none) and the Python packages of a purpose."""
+    with environment.being_changed():
+        if level:
+            from testbed.base.installation.debian import install_packages
+            from testbed.base.installation.packages import Level
+
+            # An image that is complete has no compiler's needs, and no network to get them from.
+            without = ("python3-dev",) if environment.serves("run") else ()
+            install_packages(Level[level], environment.log, without=without)
+        environment.install(purpose)
+
+
+def _run(program: str, *words: str) -> NoReturn:
+    os.execv(program, [program, *words])
+
+
+def _need_root(what: str, words: str) -> None:
+    if os.geteuid() != 0:
+        raise InstallationError(f"{what} needs root: it makes network namespaces and links", f"run: sudo ./lab {words}")
+
+
+def _command_line(environment: Environment, words: list[str]) -> NoReturn:
+    """It says itself what a lab lacks; without root it still validates, draws and reports."""
+    installs = os.geteuid() == 0 and not environment.serves("run")
+    _set_up(environment, "run", "LABS" if installs else "")
+    if words[:1] == ["run"]:
+        environment.compile_modules()
+    _run(environment.program("testbed"), *words)
+
+
+def _demo(environment: Environment) -> int:
+    import subprocess
+
+    _need_root("the demo", "demo")
+    _set_up(environment, "run", "LABS")
+    environment.compile_modules()
+    os.chdir(ROOT)
+    results, testbed = ROOT / "results", environment.program("testbed")
+    before = set(results.rglob("report.html"))
+    code = finish(subprocess.Popen([testbed, "run", str(ROOT / DEMO), "--results", str(results)]))
+    reports = sorted(set(results.rglob("report.html")) - before)
+    if reports:
+        print(f"\nreport: {reports[-1]} (open it in a browser)")
+        return code
+    say(f"lab: the demo ended without a report (exit code {code})")
+    # The doctor fails where a lab cannot work; else what was printed above is the reason.
+    doctor = subprocess.run(
+        [testbed, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if doctor.returncode:
+        say(doctor.stdout.rstrip("\n"))
+    return code or 1
+
+
+def _docs(environment: Environment) -> int:
+    import shutil
+    import subprocess
+
+    _set_up(environment, "docs", "")
+    built = ROOT / "build" / "docs"
+    shutil.rmtree(built, ignore_errors=True)
+    argv = [environment.program("python"), "-m", "sphinx", *SPHINX, str(ROOT / "docs"), str(built)]
+    if finish(subprocess.Popen(argv, stdin=subprocess.DEVNULL)):
+        raise InstallationError("the documentation has mistakes (above)")
+    print(f"docs: {built}/index.html (open it in a browser)")
+    return 0
+
+
+def _test(environment: Environment, words: list[str]) -> NoReturn:
+    """tests/support/gate/gate.py decides what is tested and reports the outcome; here is installed what that needs."""
+    root = os.geteuid() == 0
+    level = "TESTS"
+    if "--everything" in words:
+        level = "ALL_TESTS"
+    elif "--all" in words or (root and "--part" in words):
+        level = "SLOW_TESTS"
+    # Slow tiers were asked for by name: leaving them out would be no answer.
+    if level != "TESTS":
+        _need_root("the slow tiers of the tests", f"test {' '.join(words)}")
+    _set_up(environment, "dev", level if root else "")
+    os.chdir(ROOT)
+    environment.compile_modules()
+    _run(environment.program("python"), str(ROOT / "tests/support/gate/gate.py"), *words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

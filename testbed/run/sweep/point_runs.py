@@ -1,0 +1,88 @@
+"""The runs of one point: its lab, its traffic and its ideals, and what came of each run, on either backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from testbed.base.errors import TestbedError
+from testbed.record.record import PointResult, RunResult
+from testbed.run.ideals.point_ideals import PointIdeals
+from testbed.run.measuring.assembled import assemble_point, assemble_run
+from testbed.run.measuring.measured import Measured
+from testbed.run.placed.lab import LiveLab
+from testbed.run.placed.traffic import RunTraffic, make_traffic
+from testbed.run.schema.model import Scenario
+from testbed.run.sweep.points import Point
+
+
+@dataclass(slots=True, kw_only=True)
+class RunOutcome:
+    """What came of one run. `result` is None where it never began to move anything."""
+
+    result: RunResult | None
+    failure: TestbedError | None = None
+    interrupted: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether further runs may follow."""
+        return self.failure is None and not self.interrupted
+
+
+@dataclass(slots=True, kw_only=True)
+class PointOutcome:
+    """What came of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
+
+    point: Point
+    result: PointResult
+    failure: TestbedError | None = None
+    interrupted: bool = False
+    approximations: list[str] = field(default_factory=list)
+    """What its runs do not reproduce of the fabric that they model, a sentence each."""
+
+
+class PointRuns:
+    """A point with its lab and all its traffic; a backend adds how a run is done.
+
+    `lab` is seen in the networks of the workload's ranks, `whole` is all of it, which faults may happen to. Raises
+    `ScenarioError` where the lab cannot carry the traffic.
+    """
+
+    def __init__(self, point: Point, whole: LiveLab) -> None:
+        self.point = point
+        self.whole = whole
+        self.lab = whole.of_network(*point.scenario.workload.ranks.networks_in(whole.model))
+        self.traffic: Sequence[RunTraffic] = [
+            make_traffic(point.scenario, self.lab, seed=seed) for seed in point.scenario.repeat.seeds
+        ]
+
+    @property
+    def scenario(self) -> Scenario:
+        return self.point.scenario
+
+    @cached_property
+    def ideals(self) -> PointIdeals:
+        return PointIdeals.of(self.scenario, self.lab, self.traffic)
+
+    def run_result(self, index: int, started: str, measured: Measured) -> RunResult:
+        """Put a run together, for the trust checks to judge. `index` counts from 1."""
+        return assemble_run(index, started, self.traffic[index - 1], measured, self.lab, self.whole, self.ideals)
+
+    def outcome(self, runs: Sequence[RunOutcome], approximations: Sequence[str]) -> PointOutcome:
+        """Put these runs of it together, those that there are."""
+        results = [one.result for one in runs if one.result is not None]
+        return PointOutcome(
+            point=self.point,
+            result=assemble_point(self.point, self.lab, self.traffic, results, self.ideals),
+            failure=next((one.failure for one in runs if one.failure is not None), None),
+            interrupted=any(one.interrupted for one in runs),
+            approximations=list(approximations),
+        )
+
+
+def stamp(moment: datetime) -> str:
+    """Return a moment as records write it: UTC, as in ISO 8601, to the millisecond."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
