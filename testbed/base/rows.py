@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 
@@ -15,7 +15,7 @@ class Column:
     """How a field is shown.
 
     `title` is its heading, and its key, where that is not its name. `in_table` and `in_csv` say where it is; `sparse`
-    leaves it out of a table where no row has a value; `as_text` writes a value for people.
+    leaves it out of both where no row has a value; `as_text` writes a value for people.
     """
 
     title: str = ""
@@ -51,3 +51,12 @@ def column_of(item: Field[Any]) -> Column:
     """How a field is shown."""
     found: Column = item.metadata.get("column", PLAIN)
     return found
+
+
+def row_json(row: Any) -> dict[str, Any]:
+    """Put a row into JSON data. What is None by default is left out where it is None."""
+    return {
+        column_of(item).title or item.name: value
+        for item in fields(row)
+        if (value := getattr(row, item.name)) is not None or item.default is not None
+    }

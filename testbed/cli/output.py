@@ -6,11 +6,11 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from testbed.base.rows import column_of
+from testbed.base.rows import column_of, row_json
 from testbed.cli.options import Format
 
 if TYPE_CHECKING:
@@ -33,38 +33,42 @@ def error_console() -> Console:
     return Console(stderr=True)
 
 
-def emit(rows: Sequence[Any], kind: type, form: Format, *, title: str | None = None, document: Any = None) -> None:
-    """Print `rows`, which are data classes of one `kind`. JSON prints `document` if given."""
-    shown = [(item, column_of(item)) for item in dataclasses.fields(kind)]
-    match form:
-        case Format.JSON:
-            emit_json(list(map(row_document, rows)) if document is None else document)
-        case Format.CSV:
-            kept = [(item.name, how.title or item.name) for item, how in shown if how.in_csv]
-            print_csv([heading for _, heading in kept], [[getattr(row, name) for name, _ in kept] for row in rows])
-        case Format.TABLE:
-            columns = [(item.name, how) for item, how in shown if how.in_table]
-            columns = [
-                (name, how) for name, how in columns if not how.sparse or any(getattr(row, name) for row in rows)
-            ]
-            table = [
-                [
-                    value if how.as_text is None else how.as_text(value)
-                    for name, how in columns
-                    for value in (getattr(row, name),)
-                ]
-                for row in rows
-            ]
-            print_table([how.title or name.replace("_", " ") for name, how in columns], table, title)
+def emit(
+    rows: Sequence[Any],
+    kind: type,
+    form: Format,
+    *,
+    title: str | None = None,
+    document: Any = None,
+    without: Collection[str] = (),
+) -> None:
+    """Print `rows`, which are data classes of one `kind`, but for their fields `without`; JSON prints `document` if
+    given."""
+    if form is Format.JSON:
+        emit_json(list(map(row_json, rows)) if document is None else document)
+        return
+    columns = [
+        (item.name, how)
+        for item in dataclasses.fields(kind)
+        if (how := column_of(item)).in_csv
+        and (how.in_table or form is Format.CSV)
+        and item.name not in without
+        and not (how.sparse and not any(getattr(row, item.name) for row in rows))
+    ]
+    if form is Format.CSV:
+        print_csv(
+            [how.title or name for name, how in columns], [[getattr(row, name) for name, _ in columns] for row in rows]
+        )
+        return
+    lines = [
+        [getattr(row, name) if how.as_text is None else how.as_text(getattr(row, name)) for name, how in columns]
+        for row in rows
+    ]
+    print_table([how.title or name.replace("_", " ") for name, how in columns], lines, title)
 
 
-def row_document(row: Any) -> dict[str, Any]:
-    """Put a row into JSON data. What is None by default is left out where it is None."""
-    return {
-        column_of(item).title or item.name: value
-        for item in dataclasses.fields(row)
-        if (value := getattr(row, item.name)) is not None or item.default is not None
-    }
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def emit_rows(

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.linux.port_counters import PortCounters
+from testbed.base.rows import row_json
 from testbed.cli.counters import view
-from testbed.cli.counters.guard_rows import guard_rows, guard_words
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model.telemetry import DEPTH_LIMITS_BYTES, QueueTelemetry
-from testbed.lab.features.guards.watch import Dropped, read_dropped
+from testbed.lab.observe.dropped import Dropped, DroppedRow, dropped_rows, dropped_sentence, read_dropped
 from testbed.lab.observe.port_table import matching_places, tabulate_ports
 from testbed.lab.observe.reconcile import Reconciliation, reconcile
 from testbed.lab.observe.telemetry import (
@@ -86,7 +86,7 @@ class QueueSource(Source):
         shown = self._chosen & (self._table.present if self._every else now.active)
         counters = now if before is None else now.since(before.snapshot)
         dropped = read_dropped(self._lab)
-        guards = guard_rows(self._lab, dropped, None if before is None else before.dropped)
+        guards = dropped_rows(self._lab, dropped, None if before is None else before.dropped)
         down = self._down() if silent_uplinks(self._table, counters) else frozenset()
         return QueueFrame(
             lab=self._lab.name,
@@ -134,7 +134,7 @@ class QueueFrame(Frame):
         others: Mapping[str, Any],
         reconciliation: Reconciliation,
         dropped: Dropped,
-        guards: list[dict[str, Any]],
+        guards: list[DroppedRow],
     ) -> None:
         self.snapshot = snapshot
         self.dropped = dropped
@@ -159,7 +159,7 @@ class QueueFrame(Frame):
             "depth_limits_bytes": list(DEPTH_LIMITS_BYTES),
             "queues": [view.queue_document(row, self._counters.seconds) for row in self._queues],
             **self._others,
-            **({"guards": self._guards} if self._guards else {}),
+            **_guards_json(self._guards),
             "totals": view.totals_document(self._queues),
             "reconciliation": view.reconciliation_document(self._reconciliation),
         }
@@ -170,7 +170,11 @@ class QueueFrame(Frame):
 
     def footer(self) -> Text:
         footer = view.queue_footer(self._queues, self._others, self._reconciliation)
-        return footer.append(f"\n{words}") if (words := guard_words(self._guards)) else footer
+        return footer.append(f"\n{words}") if (words := dropped_sentence(self._guards)) else footer
+
+
+def _guards_json(rows: Sequence[DroppedRow]) -> dict[str, Any]:
+    return {"guards": list(map(row_json, rows))} if rows else {}
 
 
 class KernelSource(Source):
@@ -185,7 +189,7 @@ class KernelSource(Source):
         counters = self._lab.counters()
         now = {(port.node, port.name): counters.get((port.node, port.name), PortCounters()) for port in self._ports}
         dropped = read_dropped(self._lab)
-        guards = guard_rows(self._lab, dropped, None if before is None else before.dropped)
+        guards = dropped_rows(self._lab, dropped, None if before is None else before.dropped)
         return KernelFrame(self._lab.name, time.monotonic_ns(), now, before, dropped, guards)
 
     def reset_maxima(self) -> None:
@@ -200,7 +204,7 @@ class KernelFrame(Frame):
         now: Mapping[tuple[str, str], PortCounters],
         before: KernelFrame | None,
         dropped: Dropped,
-        guards: list[dict[str, Any]],
+        guards: list[DroppedRow],
     ) -> None:
         self.dropped = dropped
         self._guards = guards
@@ -215,13 +219,16 @@ class KernelFrame(Frame):
         return [view.port_row(node, name, counters) for (node, name), counters in self._counters.items()]
 
     def document(self) -> dict[str, Any]:
-        return {"lab": self._lab, "time_ns": self.time_ns, "seconds": self._seconds, "ports": self.rows()} | (
-            {"guards": self._guards} if self._guards else {}
-        )
+        return {
+            "lab": self._lab,
+            "time_ns": self.time_ns,
+            "seconds": self._seconds,
+            "ports": self.rows(),
+        } | _guards_json(self._guards)
 
     def table(self, room: int | None) -> Table:
         return view.port_table(self.rows(), self._seconds, title=f"{self._lab}: the kernel's counters", room=room)
 
     def footer(self) -> Text:
         footer = view.note("this lab has no qos: section, so there are no queues, marks or pauses to show")
-        return footer.append(f"\n{words}") if (words := guard_words(self._guards)) else footer
+        return footer.append(f"\n{words}") if (words := dropped_sentence(self._guards)) else footer

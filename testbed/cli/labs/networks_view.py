@@ -18,9 +18,9 @@ from testbed.cli.output import emit_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
 from testbed.lab.core.model import Lab, NodeKind
-from testbed.lab.features.guards.watch import read_dropped
 from testbed.lab.features.management.services_apply import read_services
 from testbed.lab.features.scale_up.sizing import measure_scale_up
+from testbed.lab.observe.dropped import read_dropped
 from testbed.lab.observe.lab_reader import LabReader, LabReading
 from testbed.lab.observe.telemetry import signed
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.features.guards.watch import Dropped, read_dropped
+from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.record.samples import MarkingCurve, PortLoad, Series
 from testbed.run.machine.cpu import CpuUse, cpu_use, read_cpu_times
 from testbed.run.measuring.scale_up_loads import watch_switches
@@ -62,7 +62,7 @@ class Observation:
     """The packets that the queues of ports without QoS have dropped meanwhile."""
     guarded: Mapping[tuple[str, str, str], int] | None = None
     """The packets that guards, policies, borders and managed nodes have stopped meanwhile, by switch, port and guard as
-    `lab.features.guards.watch.read_dropped` has them; None for a lab that is not really there."""
+    `lab.observe.dropped.read_dropped` has them; None for a lab that is not really there."""
     scale_up: Sequence[DomainReading] = ()
     """What the switches of scale-up domains counted, where transfers inside them are frames."""
     growth: Snapshot | None = None

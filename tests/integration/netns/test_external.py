@@ -16,7 +16,6 @@ from testbed.base.linux import syscalls, vty
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.nftables import NetfilterSocket, remove_table
 from testbed.base.names import namespace_name
-from testbed.cli.counters.guard_rows import guard_rows
 from testbed.lab.checks.isolation.arena import Arena, Fate
 from testbed.lab.checks.isolation.attacks import ATTACKS
 from testbed.lab.checks.isolation.reachability import Protocol, intended_matrix, reached
@@ -26,10 +25,10 @@ from testbed.lab.core.deploy.records.password import bgp_password
 from testbed.lab.core.deploy.routing import start_routing, stop_routing
 from testbed.lab.core.drivers.nodes.unsigned import UnsignedCount
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.guards.watch import read_dropped
 from testbed.lab.features.overlay.plan.policy_operations import SetBorder
 from testbed.lab.features.overlay.policies_nft import BORDER_TABLE, border_messages
 from testbed.lab.features.overlay.watch import missing_lines, read_missing
+from testbed.lab.observe.dropped import DroppedRow, dropped_rows, read_dropped
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport
@@ -193,7 +192,7 @@ def test_what_is_missing_is_named_and_comes_back(lab: RunningLab) -> None:
 def test_what_its_border_and_policies_dropped_is_seen_in_its_own_network_alone(lab: RunningLab) -> None:
     def seen(network: str) -> set[str]:
         view = lab.of_network(network)
-        return {f"{row['port']} {row['guard']}" for row in guard_rows(view, read_dropped(view))}
+        return {f"{row.port} {row.guard}" for row in dropped_rows(view, read_dropped(view))}
 
     denied = {"ext50001 border", "hub:to50001 policy", "red:to50002 policy"}
     assert seen("frontend") > denied
@@ -215,9 +214,9 @@ def test_it_sends_from_its_prefixes_to_its_tenant_alone(lab: RunningLab) -> None
     before = read_dropped(lab)
     assert _arrivals(lab, "p1-s1-h5", DB, source="10.201.0.9") == 0
     assert _arrivals(lab, "p1-s1-h1", HUB, source=OUTSIDE) == 0
-    denied = [row for row in guard_rows(lab, read_dropped(lab), before) if row["guard"] == "border"]
-    where = {"switch": BORDER, "port": f"ext{_l3vni(lab)}", "host": f"{ROUTER}:uplink1"}
-    assert denied == [{**where, "guard": "border", "dropped": 6, "bytes": 6 * 84}]
+    denied = [row for row in dropped_rows(lab, read_dropped(lab), before) if row.guard == "border"]
+    port, host = f"ext{_l3vni(lab)}", f"{ROUTER}:uplink1"
+    assert denied == [DroppedRow(switch=BORDER, port=port, host=host, guard="border", dropped=6, bytes=6 * 84)]
     syscalls.in_thread(lambda: commit([remove_table(BORDER_TABLE)]))
     try:
         assert _arrivals(lab, "p1-s1-h5", DB, source="10.201.0.9") > 0

@@ -10,7 +10,7 @@ from waiting import until
 from testbed.api.scenarios import run_on_lab
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.guards.watch import read_dropped
+from testbed.lab.observe.dropped import read_dropped
 from testbed.record.record import Outcome
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]

@@ -21,7 +21,6 @@ LOADED = (
     "testbed.cli.lab_choice",
     "testbed.cli.labs.inspect",
     "testbed.cli.labs.inspect_views",
-    "testbed.cli.labs.tenants_view",
     "testbed.cli.machine.doctor",
     "testbed.cli.machine.doctor_report",
     "testbed.run.programs.perftest_pair",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from dataclasses import astuple
 
 import pytest
 from fake_lab import small_lab
@@ -11,19 +11,32 @@ from fake_lab import small_lab
 from testbed.base.errors import TestbedError
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
-from testbed.cli.labs.inspect_views import node_columns, show_view
+from testbed.cli.labs.inspect_views import NodeRow, show_view, unshown_columns
 from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
 from testbed.cli.options import Format
+from testbed.cli.output import emit
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.fabric.sizing import measure_sizing
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.graph.management import pictured
 
 
-def row(runtime: str = "netns", image: str = "", missing: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {"runtime": runtime, "image": image, "missing": missing}
+def row(runtime: str = "netns", image: str = "", missing: tuple[str, ...] = ()) -> NodeRow:
+    return NodeRow(
+        name="n",
+        kind="host",
+        role="",
+        runtime=runtime,
+        image=image,
+        state="running",
+        ipv4_address="",
+        addresses=(),
+        management="",
+        pids={},
+        missing=missing,
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,12 +46,15 @@ def row(runtime: str = "netns", image: str = "", missing: tuple[str, ...] = ()) 
         ([row(), row("docker", "x:1")], ["image"]),
         ([row(), row("trees")], ["runtime"]),
         ([row("docker", "x:1"), row("trees")], ["runtime", "image"]),
+        ([row(), row(missing=("bgpd",))], ["missing"]),
     ],
 )
 def test_nodes_show_what_they_are_where_they_are_more_than_namespaces(
-    rows: list[dict[str, Any]], more: list[str]
+    rows: list[NodeRow], more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert node_columns(rows) == ["name", "kind", "role", *more, "state", "ipv4_address"]
+    emit(rows, NodeRow, Format.CSV, without=unshown_columns(rows))
+    shown = capsys.readouterr().out.splitlines()[0].split(",")
+    assert set(shown) == {"name", "kind", "role", "state", "ipv4_address", *more}
 
 
 def test_both_sides_of_a_medium_are_shown() -> None:
@@ -47,7 +63,7 @@ def test_both_sides_of_a_medium_are_shown() -> None:
 fabric: {{design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1}}
 networks: {{storage: {{targets: {{{targets}}}}}}}
 """
-    rows = [tuple(row.values()) for row in medium_rows(load_topology_text(text, file="media.yml"), 20_000)]
+    rows = [astuple(row) for row in medium_rows(load_topology_text(text, file="media.yml"), 20_000)]
     assert rows == [
         ("rate of a medium", "8 Gbit/s", "400 kbit/s", "/ k"),
         ("rate of a medium", "40 Gbit/s", "2 Mbit/s", "/ k"),
@@ -57,7 +73,7 @@ networks: {{storage: {{targets: {{{targets}}}}}}}
 
 def test_both_sides_of_what_transports_scale_are_shown() -> None:
     model, plan = small_lab(k=1000.0)
-    rows = {row["quantity"]: (row["fabric"], row["lab"], row["law"]) for row in transport_rows(model, plan.k)}
+    rows = {row.quantity: (row.fabric, row.lab, row.law) for row in transport_rows(model, plan.k)}
     rtt = model_base_rtt(model)
     assert rows["base round trip"] == (str(rtt), str(rtt.scaled(1000.0)), "x k")
     assert rows["roce, dcqcn nvidia: timer_us"] == ("300 us", "300 ms", "x k")
@@ -67,7 +83,7 @@ def test_both_sides_of_what_transports_scale_are_shown() -> None:
     declared = load_topology_text(
         "name: views\nfabric: {design: rail-optimized}\nqos: {base_rtt: 1us}\n", file="views.yml"
     )
-    assert transport_rows(declared, 1000.0)[0]["fabric"] == "1 us", "and not what its links take"
+    assert next(transport_rows(declared, 1000.0)).fabric == "1 us", "and not what its links take"
 
 
 def test_a_network_without_sessions_has_no_words_about_bfd() -> None:
@@ -84,10 +100,6 @@ def test_help_names_every_view() -> None:
     what = show.params[0].metavar
     assert refused.value.hint is not None and what is not None
     assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.strip("[]").split("|"))
-
-
-def test_nodes_show_daemons_that_are_missing() -> None:
-    assert node_columns([row(), row(missing=("bgpd",))])[-1] == "missing"
 
 
 NETWORKS = """name: views

@@ -14,6 +14,7 @@ from testbed.base.errors import DriverError, PlanError
 from testbed.base.installation.packages import installation_of
 from testbed.base.linux.processes import package_environment, processes_in, terminate
 from testbed.base.names import known_names_hint, namespace_name
+from testbed.base.rows import for_programs
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import NoSuchNode, RunningLab
 from testbed.lab.core.deploy.records.journal import Journal, state_error
@@ -48,8 +49,8 @@ class NoSuchService(NoSuchNode):
 class ServiceStatus:
     """How a service stands on a node.
 
-    `state`: running (it answers), silent (its programs run and do not answer) or dead (`dead` are those that do not
-    run). `detail` is what it says of itself.
+    `state`: running (it answers), silent (its programs run and do not answer) or dead (some do not run).
+    `detail` is what it says of itself.
     """
 
     service: str
@@ -58,9 +59,8 @@ class ServiceStatus:
     ports: tuple[str, ...]
     state: str
     detail: str
-    pids: Mapping[str, int]
-    dead: tuple[str, ...]
-    log: str
+    pids: Mapping[str, int] = for_programs()
+    log: str = for_programs()
 
 
 def require_services(lab: Lab) -> None:
@@ -183,7 +183,6 @@ def _status(
         state=state,
         detail=detail,
         pids=dict(running[place.service, place.node]),
-        dead=dead,
         log=str(place.log),
     )
 
