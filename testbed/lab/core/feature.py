@@ -47,8 +47,14 @@ class Deployment:
 class Started:
     """Processes that a feature has started during a deploy."""
 
+    def wait_links(self, timeout_s: float) -> None:
+        """Return when links are as they make them, before whatever learns of hosts is waited for.
+
+        Raises `ConvergenceError`.
+        """
+
     def wait(self, timeout_s: float, notify: StepCallback) -> None:
-        """Return when they are ready. Raises `DriverError`."""
+        """Return when they are ready, once routing has converged. Raises `DriverError`."""
 
     def release(self) -> None:
         """Let them live on without this process."""

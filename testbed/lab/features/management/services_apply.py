@@ -15,6 +15,7 @@ from testbed.base.linux.processes import package_environment, processes_in, term
 from testbed.base.names import known_names_hint, namespace_name
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import NoSuchNode, RunningLab
+from testbed.lab.core.deploy.power import WITH_POWER
 from testbed.lab.core.deploy.records.journal import Journal, state_error
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.tools import installation_of
@@ -32,8 +33,6 @@ from testbed.lab.features.management.services.launcher import (
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import Place, Surroundings
 
-WITH_POWER = frozenset((NodeKind.HOST, NodeKind.SWITCH, NodeKind.STORAGE))
-"""The kinds of nodes whose power can be switched, and which services manage."""
 LONGEST_DETAIL = 80
 """Characters of the last line of a dead service's log that its status shows."""
 _HANDED_ON = ("PATH", "PYTHONPATH", "TESTBED_PURE")
