@@ -12,7 +12,7 @@ from golden_files import Golden
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing, VrfBy
-from testbed.lab.core.plan import LabPlan, describe_operation, plan_lab, summarize_plan
+from testbed.lab.core.plan import LabPlan, plan_lab, summarize_plan
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 
 WRITTEN_NETWORK = """name: written-network
@@ -136,7 +136,7 @@ def lines(plan: LabPlan) -> Iterator[str]:
                 yield f"  {entry.kind} {entry} from {' or '.join(map(str, entry.routes)) or 'itself'}"
     yield ""
     for operation in plan.operations:
-        yield describe_operation(operation)
+        yield str(operation)
 
 
 @pytest.mark.parametrize(
