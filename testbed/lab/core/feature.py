@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.operations import LabPlan
 
@@ -76,6 +77,16 @@ class Filter:
     messages: list[bytes]
 
 
+class Watch(Protocol):
+    """What routing is to bring a feature."""
+
+    def wait(self, deadline: float, notify: StepCallback, check_daemons: Callable[[], None]) -> Sequence[str]:
+        """Wait until all is there, or the monotonic clock shows `deadline`: a line for each thing that is missing."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
 class Feature:
     """Where the core asks a feature. Every method does nothing by itself, and is called for labs without it, too."""
 
@@ -116,6 +127,17 @@ class Feature:
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         """The tests that `check` runs of a lab that has the feature, with their names."""
         return ()
+
+    def watch(self, plan: LabPlan, run: Path) -> Watch | None:
+        """Begin to watch what routing brings the feature, before the routing daemons start."""
+        return None
+
+    def subscribe(self, events: EventStream, lab: RunningLab) -> None:
+        """Have the stream of a lab's events tell those of the feature, too."""
+
+    def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
+        """What commands in a node have in their environment."""
+        return {}
 
     def remove(self, lab: str) -> None:
         """Remove what is left of a lab by this name outside of its namespaces. Raises `DriverError`."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
     from testbed.lab.features.management.services.launcher import ServiceLauncher
 
@@ -89,6 +90,12 @@ class ManagementFeature(Feature):
 
         places = service_places(lab.model, lab.plan, lab.state)
         start_places([place for place in places if place.node == node])
+
+    def subscribe(self, events: EventStream, lab: RunningLab) -> None:
+        if lab.plan.services:
+            from testbed.lab.features.management.services_apply import follow_services
+
+            follow_services(events, lab)
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         return tuple(_checks(lab))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import Feature, Filter
+from testbed.lab.core.feature import Feature, Filter, Watch
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.operations import LabPlan
 
@@ -32,6 +34,16 @@ class OverlayFeature(Feature):
         for switch in plan.speakers:
             if switch.node == node:
                 announce_again(plan, switch, state.run_directory(plan.lab) / node)
+
+    def watch(self, plan: LabPlan, run: Path) -> Watch | None:
+        from testbed.lab.features.overlay.watch import OverlayWatch
+
+        return OverlayWatch(plan, run)
+
+    def subscribe(self, events: EventStream, lab: RunningLab) -> None:
+        from testbed.lab.features.overlay.keeper import EVENTS_FILE
+
+        events.tell(EVENTS_FILE)
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         if lab.plan.overlay is None:

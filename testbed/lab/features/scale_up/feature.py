@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from testbed.lab.core.feature import Broken, Deployment, Feature, Started
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.operations import LabPlan
 
@@ -46,6 +47,19 @@ class ScaleUpFeature(Feature):
         from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, revival_hint
 
         return [Broken(what=dead_line(name), hint=revival_hint(name)) for name in dead_domains(plan, run)]
+
+    def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
+        if not plan.scale_up_domains:
+            return {}
+        from testbed.lab.features.scale_up.gpu_files import gpu_environment
+
+        return gpu_environment(plan, run, node)
+
+    def subscribe(self, events: EventStream, lab: RunningLab) -> None:
+        if lab.plan.scale_up_domains:
+            from testbed.lab.features.scale_up.events import follow_switches
+
+            follow_switches(events, lab)
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         if not lab.plan.scale_up_domains:
