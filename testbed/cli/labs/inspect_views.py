@@ -19,9 +19,8 @@ from testbed.cli.output import emit
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.packet_costs import PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, LinkKind
+from testbed.lab.core.model import BACKEND, NETNS, OUT_OF_BAND, Delay, DelayBy, LinkKind
 from testbed.lab.core.plan.link_delays import mechanism_text
-from testbed.lab.features.containers.model import NETNS
 from testbed.lab.features.management.services_apply import ServiceStatus, read_services
 from testbed.lab.features.mlag.view import MemberRow, member_rows
 from testbed.lab.features.overlay.view import TenantRow, VtepRow, tenant_rows, vtep_rows
