@@ -144,6 +144,10 @@ class Feature:
         """What commands in a node have in their environment."""
         return {}
 
+    def mounted(self, plan: LabPlan, run: Path, node: str) -> Iterable[Path]:
+        """The files and directories of this machine that a node must see where it is a container."""
+        return ()
+
     def remove(self, lab: str) -> None:
         """Remove what is left of a lab by this name outside of its namespaces. Raises `DriverError`."""
 

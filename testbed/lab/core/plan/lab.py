@@ -489,7 +489,13 @@ class _Planner:
         operations += self.overlay.externals.borders()
         operations += self.overlay.placed(self.queues.operations(ports))
         operations += guard_switches(
-            self.lab, ports, hosts, operations, switches, self.overlay.vrfs, self.link_groups.vteps
+            self.lab,
+            ports,
+            hosts,
+            operations,
+            switches,
+            self.overlay,
+            self.link_groups.vteps,
         )
         operations += self.management.guards(self.indexes, self.macs)
         operations += [SetUp(node=bridge.node, name=bridge.name, ifindex=bridge.ifindex) for bridge in bridges]

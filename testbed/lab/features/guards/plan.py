@@ -23,7 +23,7 @@ from testbed.lab.core.plan.operations import (
     PortPlan,
     SwitchPlan,
 )
-from testbed.lab.features.overlay.plan.policies import passing
+from testbed.lab.core.plan.tenancy import Tenancy
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ def guard_switches(
     hosts: Sequence[HostPlan],
     before: Iterable[Operation],
     switches: Sequence[SwitchPlan],
-    vrfs: Sequence[VrfPlan],
+    tenancy: Tenancy,
     vteps: Mapping[str, int],
 ) -> list[GuardSwitch]:
     """One operation for each switch, and each VRF on it, whose network has guards and that has hosts on it.
 
-    `before` has the operations that make the bridges of switches and of VRFs, which are `vrfs`; `vteps` the addresses
-    of switches that are one VTEP with another.
+    `before` has the operations that make the bridges of switches and of VRFs, which `tenancy` knows; `vteps` the
+    addresses of switches that are one VTEP with another.
 
     Raises `PlanError` where the kernel delays what a guarded port receives: it would come in past the guards.
     """
@@ -67,8 +67,8 @@ def guard_switches(
             _check_delay(port)
             member, nic = ends[port.peer], aggregates.get(port.peer)
             access[port.place, port.tenant].append(_Access(port, member if nic is None else nic, member))
-    tenants = {(vrf.place, vni.bridge_ifindex): vrf.tenant for vrf in vrfs for vni in (vrf.l3, *vrf.l2)}
-    routers = {(vrf.place, vrf.tenant): _routers(vrf) for vrf in vrfs}
+    tenants = {(vrf.place, vni.bridge_ifindex): vrf.tenant for vrf in tenancy.vrfs for vni in (vrf.l3, *vrf.l2)}
+    routers = {(vrf.place, vrf.tenant): _routers(vrf) for vrf in tenancy.vrfs}
     stations: dict[tuple[str, str], list[str]] = defaultdict(list)
     for bridge in before:
         if isinstance(bridge, CreateBridge):
@@ -76,7 +76,9 @@ def guard_switches(
     found = []
     for (place, tenant), ends_here in access.items():
         network = ends_here[0].port.network
-        addresses = _switch_addresses(lab, network, tenant, every, switches, known, vteps)
+        carrier = lab.carrier_of(network)
+        around = {carrier, *lab.carried_by(carrier)}
+        addresses = _switch_addresses(around, tenant, every, switches, known, vteps, tenancy)
         if tenant:  # behind another leaf of the tenant is known, too
             stations[place, tenant] += [port.mac for port in every if port.tenant == tenant and port.node in known]
         here = place, tenant
@@ -99,13 +101,13 @@ def _check_delay(port: PortPlan) -> None:
 
 
 def _switch_addresses(
-    lab: Lab,
-    network: str,
+    around: Collection[str],
     tenant: str,
     ports: Sequence[PortPlan],
     switches: Sequence[SwitchPlan],
     hosts: Collection[str],
     vteps: Mapping[str, int],
+    tenancy: Tenancy,
 ) -> tuple[IPv4Address | IPv6Address, ...]:
     """Every address of a switch in a network that a tenant's hosts ("": those of none) are kept from.
 
@@ -113,15 +115,13 @@ def _switch_addresses(
     something else to them, as does one of the underlay that is in a prefix that the tenant reaches. Of IPv6 there are
     gateways of tenants alone.
     """
-    carrier = lab.carrier_of(network)
-    around = {carrier, *lab.carried_by(carrier)}
-    ours = {switch.node: switch.loopback.ip for switch in switches if switch.network == carrier}
+    ours = {switch.node: switch.loopback.ip for switch in switches if switch.network in around}
     found = {*ours.values(), *(IPv4Address(vtep) for leaf, vtep in vteps.items() if leaf in ours)}
     mine = [port for port in ports if port.network in around]
     found |= {port.gateway for port in mine if port.gateway is not None and not port.tenant}
     found |= {port.address.ip for port in mine if port.node not in hosts and port.address is not None}
     if tenant:
-        reached = {tenant, *(b for a, b in passing(lab) if a == tenant)}
+        reached = tenancy.reached_by(tenant)
         prefixes = {port.address.network for port in ports if port.tenant in reached and port.address is not None}
         found = {address for address in found if not any(address in prefix for prefix in prefixes)}
         found |= {port.gateway for port in mine if port.gateway is not None and port.tenant == tenant}

@@ -8,7 +8,6 @@ from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric.networks import HAND_WRITTEN
 from testbed.lab.core.model import Lab, LinkKind, Protocol, VrfBy
 from testbed.lab.core.schema.network_spec import MLAG, ROUTED, NetworkSpec
-from testbed.lab.features.guards.schema import guards_of
 
 _SUBNETS = "homing: subnets"
 _Rule = tuple[Path, bool, str, str]
@@ -20,7 +19,7 @@ def find_unbuilt(document: Document, name: str, spec: NetworkSpec, lab: Lab) -> 
     ibgp = spec.routing.protocol == Protocol.IBGP
     by_hand, overlay = spec.design == HAND_WRITTEN, spec.overlay is not None
     devices = spec.overlay is not None and VrfBy(spec.overlay.evpn.vrf_by) is VrfBy.DEVICE
-    guards, qos = bool(guards_of(spec.guards)), spec.qos is not None
+    guards, qos = spec.guards is not None and bool(spec.guards.guards()), spec.qos is not None
     rules: tuple[_Rule, ...] = ()
     if spec.homing == ROUTED:
         rules = (

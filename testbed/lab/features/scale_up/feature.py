@@ -55,6 +55,13 @@ class ScaleUpFeature(Feature):
 
         return gpu_environment(plan, run, node)
 
+    def mounted(self, plan: LabPlan, run: Path, node: str) -> Iterable[Path]:
+        if not plan.scale_up_domains:
+            return ()
+        from testbed.lab.features.scale_up.gpu_files import gpu_paths
+
+        return gpu_paths(plan, run, node)
+
     def subscribe(self, events: EventStream, lab: RunningLab) -> None:
         if lab.plan.scale_up_domains:
             from testbed.lab.features.scale_up.events import follow_switches

@@ -16,6 +16,7 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
 from testbed.lab.core.deploy.runtime import NodesRemain, not_started
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent, step
+from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.operations import LabPlan, StartContainer
 from testbed.lab.features.containers.engine import LABEL, ContainerEngine, Mount, StartedContainer
@@ -67,14 +68,10 @@ class DeployingContainers:
             )
         with step("containers", notify, f"{len(operations)} containers"):
             mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
-            if plan.scale_up_domains:
-                from testbed.lab.features.scale_up.gpu_files import gpu_paths
-
-                mounts |= {
-                    item.node: tuple(Mount(source=path, target=path, read_only=True) for path in paths)
-                    for item in operations
-                    if (paths := gpu_paths(plan, self._run, item.node))
-                }
+            for item in operations:
+                paths = [path for feature in features() for path in feature.mounted(plan, self._run, item.node)]
+                if paths:
+                    mounts[item.node] = tuple(Mount(source=path, target=path, read_only=True) for path in paths)
             self._journal.containers(NAME, self._engine.url, self._deployment)
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}

@@ -44,6 +44,7 @@ from testbed.lab.core.plan.operations import (
     VethEnd,
 )
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS
+from testbed.lab.core.plan.tenancy import ROUTER, Tenancy
 from testbed.lab.features.mlag.plan.mechanism import bonded_networks
 from testbed.lab.features.mlag.plan.trunks import (
     Trunk,
@@ -53,7 +54,6 @@ from testbed.lab.features.mlag.plan.trunks import (
     route_to_borders,
     trunk_ends,
 )
-from testbed.lab.features.overlay.plan.planner import ROUTER, OverlayPlanner
 
 BRIDGE = "br-lag"
 HOST_LENGTH = 32
@@ -99,7 +99,7 @@ class LinkGroups:
         self.trunk_ends = trunk_ends(lab)
         self._trunks: tuple[Trunk, ...] = ()
         self._to_borders: list[Operation] = []
-        self._overlay: OverlayPlanner | None = None
+        self._overlay: Tenancy | None = None
 
     @property
     def aggregates(self) -> list[End]:
@@ -142,7 +142,7 @@ class LinkGroups:
                 if (first, what) in macs:
                     macs[second, what] = macs[first, what]
 
-    def join(self, lab: Lab, overlay: OverlayPlanner) -> None:
+    def join(self, lab: Lab, overlay: Tenancy) -> None:
         """Take note of the overlay: what is in its tenants is no part of a pair's own subnet."""
         self._overlay = overlay
         self._trunks = plan_trunks(lab, overlay.vrfs)

@@ -35,6 +35,7 @@ from testbed.lab.core.plan.operations import (
 )
 from testbed.lab.core.plan.stable import probe_numbers
 from testbed.lab.core.plan.sysctls import dual_stack_sysctls, loopback_ipv6, vrf_sysctls
+from testbed.lab.core.plan.tenancy import ROUTER
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVxlan
 from testbed.lab.features.overlay.plan.devices import (
     FIRST_TABLE,
@@ -59,8 +60,7 @@ FIRST_VXLAN = 1 << 25
 FIRST_VNI_BRIDGE = 1 << 26
 """Interface indexes are these plus the VNI: a device keeps its index whatever else there is."""
 GATEWAY = "anycast gateway"
-ROUTER = "router"
-"""What the MACs of the anycast gateways and of a VTEP's router are planned for, in place of an interface."""
+"""What the MACs of the anycast gateways are planned for, in place of an interface."""
 BRIDGE_AGEING_S = 86_400
 """How long the bridge of a VNI remembers a silent NIC: a day, or its type-2 route would go after five minutes."""
 _RD_NUMBERS = 1 << 16
@@ -195,6 +195,10 @@ class OverlayPlanner:
         """The tenant that a NIC, or the port that it is on, belongs to; "" for none."""
         nic = self._by_end.get(end)
         return self.externals.tenant_of(end) if nic is None else nic.tenant.name
+
+    def reached_by(self, tenant: str) -> set[str]:
+        """The tenants that one may ask for something, itself among them."""
+        return {tenant, *(other for asking, other in passing(self._lab) if asking == tenant)}
 
     def vrf_of(self, end: End) -> str:
         """The node whose namespace a switch's port lies in where that is a VRF's; "" else."""
