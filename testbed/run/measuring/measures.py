@@ -5,6 +5,7 @@ No metric is named here: `workload.metrics` says which samples each metric needs
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -282,7 +283,9 @@ def _of_faults(run: RunData) -> Iterator[object]:
         first_done_after(run.measured.channels, run.measured.transfers, event_s),
     )
     if times and times[0] < event_s:
-        yield FaultCurve(event_s=event_s, time_s=times, rate_bps=rates)
+        undone = (event.at_s for event in run.measured.events if event.kind == f"undone-{faults[0].kind}")
+        undone_s = min(undone, default=math.inf)
+        yield FaultCurve(event_s=event_s, undone_s=undone_s, time_s=times, rate_bps=rates)
     if run.measured.probes is not None and run.measured.probes.streams:
         lost = [item.lost_since(event_s) for item in run.measured.probes.streams]
         yield LostProbes(lost=lost, rate_pps=run.measured.probes.rate_pps)

@@ -322,6 +322,8 @@ class FaultCurve:
     """The goodput of all channels together around the first fault: ends of windows in s, rates in bit/s."""
 
     event_s: float
+    undone_s: float
+    """When the fault was undone; infinity where it was not."""
     time_s: Sequence[float]
     rate_bps: Sequence[float]
 
