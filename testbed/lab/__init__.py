@@ -5,5 +5,8 @@ from testbed.lab.core.feature import register
 register(
     "testbed.lab.features.guards.feature",
     "testbed.lab.features.management.feature",
+    "testbed.lab.features.mlag.feature",
+    "testbed.lab.features.scale_up.feature",
     "testbed.lab.features.overlay.feature",
+    "testbed.lab.features.targets.feature",
 )

@@ -13,19 +13,18 @@ import pytest
 from golden_files import Golden
 
 from testbed.base.units import Duration
-from testbed.lab.core.fabric import BfdParams, FabricParams, RoutingParams, UplinkParams, generate_fabric
-from testbed.lab.core.model import Protocol
+from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
+from testbed.lab.core.model import Bfd, Protocol, Routing
 from testbed.lab.core.plan import LabPlan, SwitchPlan, plan_lab
 from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
 from testbed.lab.core.schema.load import load_topology_text
 
 FILES = Path(__file__).parent / "frr"
 DAEMONS = Path("/usr/lib/frr")
-OFF = BfdParams(mode="off")
-SECOND = BfdParams(mode="on", interval=Duration.parse("1s"), multiplier=3)
+SECOND = Bfd(interval=Duration.parse("1s"), multiplier=3)
 
 
-def plan(design: str = "rail-optimized", *, protocol: Protocol = Protocol.EBGP, bfd: BfdParams = OFF) -> LabPlan:
+def plan(design: str = "rail-optimized", *, protocol: Protocol = Protocol.EBGP, bfd: Bfd | None = None) -> LabPlan:
     params = FabricParams(
         design=design,
         pods=2,
@@ -35,13 +34,13 @@ def plan(design: str = "rail-optimized", *, protocol: Protocol = Protocol.EBGP, 
         spines=2,
         super_spines=2,
         uplink=UplinkParams(count=1),
-        routing=RoutingParams(protocol=protocol, bfd=bfd),
+        routing=Routing(protocol=protocol, bfd=bfd, bfd_auto=False),
     )
     return plan_lab(generate_fabric(params, name="golden"), k=1000)
 
 
 def switch(
-    node: str, design: str = "rail-optimized", *, protocol: Protocol = Protocol.EBGP, bfd: BfdParams = OFF
+    node: str, design: str = "rail-optimized", *, protocol: Protocol = Protocol.EBGP, bfd: Bfd | None = None
 ) -> SwitchPlan:
     return next(entry for entry in plan(design, protocol=protocol, bfd=bfd).switches if entry.node == node)
 

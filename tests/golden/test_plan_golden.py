@@ -10,9 +10,9 @@ import pytest
 from golden_files import Golden
 
 from testbed.base.units import Rate
-from testbed.lab.core.fabric import FabricParams, RoutingParams, generate_fabric
-from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, VrfBy
-from testbed.lab.core.plan import LabPlan, describe_operation, plan_lab, summarize_plan
+from testbed.lab.core.fabric import FabricParams, generate_fabric
+from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing, VrfBy
+from testbed.lab.core.plan import LabPlan, plan_lab, summarize_plan
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 
 WRITTEN_NETWORK = """name: written-network
@@ -94,7 +94,7 @@ def lab(name: str) -> Lab:
         case "rail-only":
             params = FabricParams(design=name, hosts=2, gpus=2)
         case "ibgp":
-            routing = RoutingParams(protocol=Protocol.IBGP)
+            routing = Routing(protocol=Protocol.IBGP)
             params = FabricParams(
                 design="rail-optimized", pods=2, hosts=1, gpus=1, spines=2, super_spines=2, routing=routing
             )
@@ -136,7 +136,7 @@ def lines(plan: LabPlan) -> Iterator[str]:
                 yield f"  {entry.kind} {entry} from {' or '.join(map(str, entry.routes)) or 'itself'}"
     yield ""
     for operation in plan.operations:
-        yield describe_operation(operation)
+        yield str(operation)
 
 
 @pytest.mark.parametrize(

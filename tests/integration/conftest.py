@@ -26,8 +26,8 @@ from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
 from testbed.lab.core.drivers.probing.machine import find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import CRASH_DIRECTORY
 from testbed.lab.core.fabric import generate_fabric
-from testbed.lab.core.fabric.params import BfdParams, FabricParams, RoutingParams
-from testbed.lab.core.model import Lab
+from testbed.lab.core.fabric.params import FabricParams
+from testbed.lab.core.model import Lab, Routing
 
 TIMEOUT_S = 90.0
 MEASURED = ("calibration.json", "packet-costs.json", "cpu-readings.json", "capabilities.json", "pause-reaction.json")
@@ -57,7 +57,7 @@ class Sandbox:
     def model(self, suffix: str = "a", *, bfd: str = "off", **params: Any) -> Lab:
         """A small fabric: 2 segments of 2 hosts with 2 GPUs, 2 spines, 4 rail switches."""
         chosen: dict[str, Any] = {"design": "rail-optimized", "segments": 2, "hosts": 2, "gpus": 2, "spines": 2}
-        chosen["routing"] = RoutingParams(bfd=BfdParams(mode=bfd))
+        chosen["routing"] = Routing(bfd_auto=bfd == "auto")
         return generate_fabric(FabricParams(**(chosen | params)), name=self.name(suffix))
 
     def tiny(self, suffix: str = "a") -> Lab:

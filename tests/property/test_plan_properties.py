@@ -19,7 +19,6 @@ from testbed.lab.core.fabric import (
     FabricParams,
     NicParams,
     RailParams,
-    RoutingParams,
     UplinkParams,
     check_params,
     generate_fabric,
@@ -56,7 +55,7 @@ def fabric_params(draw: st.DrawFn) -> FabricParams:
         spines=draw(st.none() | st.integers(1, 3)),
         super_spines=draw(st.none() | st.integers(1, 2)),
         uplink=UplinkParams(count=draw(st.none() | st.integers(1, 2))),
-        routing=RoutingParams(protocol=draw(st.sampled_from(Protocol))),
+        routing=Routing(protocol=draw(st.sampled_from(Protocol))),
     )
     assume(not check_params(params))
     return params

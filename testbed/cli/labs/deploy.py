@@ -77,13 +77,13 @@ def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: optio
     """Print what a deploy would do, one operation a line."""
     from testbed.cli.output import emit_json
     from testbed.lab.core.deploy.lifecycle import preview
-    from testbed.lab.core.plan import describe_operation, summarize_plan
+    from testbed.lab.core.plan import summarize_plan
 
     plan = preview(lab, state, k)
     if form is options.Format.JSON:
-        emit_json([{"operation": describe_operation(operation)} for operation in plan.operations])
+        emit_json([{"operation": str(operation)} for operation in plan.operations])
         return
-    sys.stdout.write("".join(describe_operation(operation) + "\n" for operation in plan.operations))
+    sys.stdout.write("".join(str(operation) + "\n" for operation in plan.operations))
     print(summarize_plan(plan), file=sys.stderr)
 
 

@@ -26,6 +26,9 @@ class CreateBond:
     mac: str
     mtu_bytes: int
 
+    def __str__(self) -> str:
+        return f"create bond {self.node}:{self.name} mtu {self.mtu_bytes}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregatePlan:

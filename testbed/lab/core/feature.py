@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.operations import LabPlan
 
@@ -47,8 +48,14 @@ class Deployment:
 class Started:
     """Processes that a feature has started during a deploy."""
 
+    def wait_links(self, timeout_s: float) -> None:
+        """Return when links are as they make them, before whatever learns of hosts is waited for.
+
+        Raises `ConvergenceError`.
+        """
+
     def wait(self, timeout_s: float, notify: StepCallback) -> None:
-        """Return when they are ready. Raises `DriverError`."""
+        """Return when they are ready, once routing has converged. Raises `DriverError`."""
 
     def release(self) -> None:
         """Let them live on without this process."""
@@ -68,6 +75,16 @@ class Filter:
 
     place: str
     messages: list[bytes]
+
+
+class Watch(Protocol):
+    """What routing is to bring a feature."""
+
+    def wait(self, deadline: float, notify: StepCallback, check_daemons: Callable[[], None]) -> Sequence[str]:
+        """Wait until all is there, or the monotonic clock shows `deadline`: a line for each thing that is missing."""
+
+    def close(self) -> None:
+        """Stop watching."""
 
 
 class Feature:
@@ -110,6 +127,17 @@ class Feature:
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         """The tests that `check` runs of a lab that has the feature, with their names."""
         return ()
+
+    def watch(self, plan: LabPlan, run: Path) -> Watch | None:
+        """Begin to watch what routing brings the feature, before the routing daemons start."""
+        return None
+
+    def subscribe(self, events: EventStream, lab: RunningLab) -> None:
+        """Have the stream of a lab's events tell those of the feature, too."""
+
+    def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
+        """What commands in a node have in their environment."""
+        return {}
 
     def remove(self, lab: str) -> None:
         """Remove what is left of a lab by this name outside of its namespaces. Raises `DriverError`."""

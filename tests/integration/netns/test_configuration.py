@@ -18,8 +18,7 @@ from testbed.base.units import Duration
 from testbed.lab.core.deploy import routing
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.routing.frr import configuration_file
-from testbed.lab.core.fabric.params import BfdParams, RoutingParams
-from testbed.lab.core.model import Protocol
+from testbed.lab.core.model import Bfd, Protocol, Routing
 from testbed.lab.core.render import SwitchConfig, render_switch
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
@@ -33,10 +32,10 @@ DEFAULTS = (
 )
 """Lines that a release may leave out of what it shows, because they are its defaults."""
 
-SECOND = BfdParams(mode="on", interval=Duration.parse("1s"), multiplier=4)
+SECOND = Bfd(interval=Duration.parse("1s"), multiplier=4)
 KINDS: dict[str, dict[str, Any]] = {
-    "ebgp-bfd": {"super_spines": 2, "pods": 2, "routing": RoutingParams(bfd=SECOND)},
-    "ibgp": {"routing": RoutingParams(protocol=Protocol.IBGP, bfd=SECOND)},
+    "ebgp-bfd": {"super_spines": 2, "pods": 2, "routing": Routing(bfd=SECOND, bfd_auto=False)},
+    "ibgp": {"routing": Routing(protocol=Protocol.IBGP, bfd=SECOND, bfd_auto=False)},
     "aggregates": {"design": "multi-rail-switch", "gpus": 8},
 }
 
@@ -73,7 +72,7 @@ def test_a_refused_line_is_seen_in_every_daemon(sandbox: Any, monkeypatch: pytes
         return replace(config, daemons={name: f"{text}no-such-thing\n" for name, text in config.daemons.items()})
 
     monkeypatch.setattr(routing, "render_switch", render)
-    lab = sandbox.deploy(sandbox.model(segments=1, gpus=1, spines=1, routing=RoutingParams(bfd=SECOND))).lab
+    lab = sandbox.deploy(sandbox.model(segments=1, gpus=1, spines=1, routing=Routing(bfd=SECOND, bfd_auto=False))).lab
     found = refusals(lab)
     for node, daemons in lab.daemons.items():
         for daemon in daemons:

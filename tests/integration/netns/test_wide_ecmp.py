@@ -9,8 +9,8 @@ import pytest
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.fabric import equal_cost_paths
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
-from testbed.lab.core.fabric.params import BfdParams, RoutingParams, UplinkParams
-from testbed.lab.core.model import End
+from testbed.lab.core.fabric.params import UplinkParams
+from testbed.lab.core.model import End, Routing
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -32,7 +32,7 @@ def test_the_kernel_has_as_many_next_hops_as_are_counted(
         gpus=1,
         spines=spines,
         uplink=UplinkParams(count=links),
-        routing=RoutingParams(ecmp=ecmp, bfd=BfdParams(mode="off")),
+        routing=Routing(ecmp=ecmp, bfd_auto=False),
     )
     lab = sandbox.deploy(model).lab
     subnet = lab.port(FAR_HOST, "rail1").address.network

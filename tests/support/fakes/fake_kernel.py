@@ -19,7 +19,6 @@ from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.nodes.kernel import Removal
-from testbed.lab.core.plan.describe import describe_operation
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
@@ -120,7 +119,7 @@ class FakeKernel:
         for operation in operations:
             refusal = self._apply(operation)
             if refusal:
-                what = describe_operation(operation)
+                what = str(operation)
                 raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
 
     def _open(self) -> dict[str, _Node]:

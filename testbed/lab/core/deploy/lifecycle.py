@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from testbed.base.datapath import pins
 from testbed.base.errors import ConvergenceError, LabNotFound, TestbedError
@@ -23,8 +24,6 @@ from testbed.lab.core.deploy.links.changes import declare_wires
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import (
     choose_mechanisms,
-    require_kernel_targets,
-    require_management,
     require_marker,
     require_password,
     require_rdma,
@@ -44,7 +43,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
-from testbed.lab.core.feature import features
+from testbed.lab.core.feature import Deployment, Started, features
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan import slot_for
 from testbed.lab.core.plan.operations import (
@@ -59,15 +58,7 @@ from testbed.lab.core.plan.operations import (
 from testbed.lab.features.containers.runtimes.registry import RUNTIMES
 from testbed.lab.features.containers.runtimes.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.lab.features.management.plan.service_operations import StartService
-from testbed.lab.features.management.services.launcher import ServiceLauncher
-from testbed.lab.features.management.services_apply import require_services, service_places, start_services
-from testbed.lab.features.mlag.apply import start_link_groups, wait_link_groups
-from testbed.lab.features.overlay.keeper import start_keeper
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf
-from testbed.lab.features.scale_up.apply import start_domain_switches
-from testbed.lab.features.scale_up.host_gpus import write_host_gpus
-from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, revival_hint
-from testbed.lab.features.targets.kernel_targets import remove_targets_of
 
 DEFAULT_TIMEOUT_S = 120.0
 NEIGHBOURS_PER_LINK = 4
@@ -138,10 +129,7 @@ def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
 def _require(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` or `PlanError` where this machine cannot give a lab what it asks for."""
     require_marker(lab, state)
-    require_management(lab, state)
     require_password(lab, state)
-    require_kernel_targets(lab, state)
-    require_services(lab)
     for feature in features():
         feature.require(lab, state)
 
@@ -165,7 +153,8 @@ def deploy_lab(
             running = _existing(lab, state, options)
             if running is not None:
                 if options.wait and options.routing:
-                    start_keeper(running.plan, state)
+                    for feature in features():
+                        feature.after_routing(running.plan, state)
                     _await_convergence(running.plan, state, options, notify)
                     _complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
@@ -230,15 +219,15 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
         )
     states = {node.name: node.state for node in running.status()}
     broken = [name for name, found in states.items() if found != "running"]
-    dead = dead_domains(running.plan, state.run_directory(lab.name))
-    if broken or dead:
-        what = [*broken, *map(dead_line, dead)]
+    lost = [part for feature in features() for part in feature.broken(running.plan, running.processes_directory)]
+    if broken or lost:
+        what = [*broken, *(part.what for part in lost)]
         hint = "deploy --reconfigure brings it up anew"
         if off := [name for name, found in states.items() if found == "off"]:
             hint = f"testbed power on {off[0]}; {hint}"
         raise LabExists(
             f"the lab {lab.name} is deployed but not whole: {', '.join(what[:5])}",
-            hint=hint if broken else f"{revival_hint(dead[0])}; {hint}",
+            hint=hint if broken else f"{lost[0].hint}; {hint}",
         )
     return running
 
@@ -314,7 +303,7 @@ class _Deploy:
         realised = options.realised or (lambda _: None)
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None
-        services = ServiceLauncher()
+        starting: list[Future[Started | None]] = []
         try:
             created = self.create_nodes(plan, kernel)
             # What needs not the lock of the kernel's links is done beside the links, which are made on one CPU. It has
@@ -338,22 +327,22 @@ class _Deploy:
                 with step("ports", notify, f"{len(plan.ports)} ports"):
                     kernel.apply(ports)
                     realised(ports)
-                beside += [self.start_link_groups(pool, plan), self.start_domain_switches(pool, plan)]
-                beside.append(self.start_services(pool, services, plan, record, beside[0]))
+                starting += self.start_features(pool, plan, Path(record.directory), beside[0])
                 if sets is not None:
                     with step("routing", notify, f"{len(plan.speakers)} nodes"):
                         watch = ConvergenceWatch(plan, run)
                         launcher = DaemonLauncher(self.frr)
                         start_daemons(launcher, sets.result(), plan, run)
-                    beside.append(self.start_keeper(pool, plan))
-                for work in beside:
-                    work.result()
+                    with signals_later():  # routers may be lost from the first routes on
+                        beside += [pool.submit(feature.after_routing, plan, state) for feature in features()]
+                _await_all([*beside, *starting])
             if options.wait:
-                self.wait(plan, watch, launcher, services)
+                self.wait(watch, launcher, _started(starting))
             _run_node_commands(lab, RunningLab(record, state))
             self.journal.state(LabState.RUNNING)
         finally:
-            services.release()
+            for started in _started(starting):
+                started.release()
             if launcher is not None:
                 launcher.release()
             if watch is not None:
@@ -367,66 +356,34 @@ class _Deploy:
         run = self.state.run_directory(self.lab.name)
         return pool.submit(daemon_sets, self.lab, plan, run, self.frr, elsewhere=elsewhere, password=password)
 
-    def start_link_groups(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
-        """Have the link groups of the lab's nodes started, if they have any, beside their routing."""
+    def start_features(
+        self, pool: ThreadPoolExecutor, plan: LabPlan, directory: Path, written: Future[None]
+    ) -> list[Future[Started | None]]:
+        """Have everything started that features run beside routing. `written`: the lab directory is there."""
+        deployment = Deployment(
+            lab=self.lab,
+            plan=plan,
+            state=self.state,
+            journal=self.journal,
+            directory=directory,
+            await_directory=written.result,
+        )
         with signals_later():
-            return pool.submit(start_link_groups, plan, self.state.run_directory(self.lab.name))
+            return [pool.submit(feature.start, deployment) for feature in features()]
 
-    def start_domain_switches(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
-        """Have the switches of the lab's scale-up domains started, where those have packets."""
-        run = self.state.run_directory(self.lab.name)
-
-        def start() -> None:
-            start_domain_switches(plan, run)
-            write_host_gpus(plan, run)
-
-        with signals_later():
-            return pool.submit(start)
-
-    def start_keeper(self, pool: ThreadPoolExecutor, plan: LabPlan) -> Future[None]:
-        """Have the keeper of the lab's overlay started, if it has one: routers may be lost from the first routes on."""
-        with signals_later():
-            return pool.submit(start_keeper, plan, self.state)
-
-    def start_services(
-        self,
-        pool: ThreadPoolExecutor,
-        launcher: ServiceLauncher,
-        plan: LabPlan,
-        record: LabRecord,
-        written: Future[None],
-    ) -> Future[None]:
-        """Have the services of the management network started beside routing, once the lab directory is `written`."""
-        places = service_places(self.lab, plan, self.state)
-
-        def start() -> None:
-            written.result()
-            start_services(launcher, places, Path(record.directory), self.journal)
-
-        with signals_later():
-            return pool.submit(start)
-
-    def wait(
-        self,
-        plan: LabPlan,
-        watch: ConvergenceWatch | None,
-        launcher: DaemonLauncher | None,
-        services: ServiceLauncher,
-    ) -> None:
-        """Wait until routing has converged, where there is any, services answer, and all containers are healthy."""
+    def wait(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None, started: Sequence[Started]) -> None:
+        """Wait until routing has converged, where there is any, features are ready, and all containers are healthy."""
         options, notify = self.options, self.notify
         if watch is not None and launcher is not None:
+
+            def wait_links() -> None:
+                for each in started:
+                    each.wait_links(options.timeout_s)
+
             with step("converge", notify):
-                run = self.state.run_directory(self.lab.name)
-                watch.wait(
-                    options.timeout_s,
-                    notify,
-                    launcher.check_alive,
-                    lambda: wait_link_groups(plan, run, options.timeout_s),
-                )
-        if plan.services:
-            with step("services", notify, f"{len(plan.services)} on nodes"):
-                services.wait(options.timeout_s)
+                watch.wait(options.timeout_s, notify, launcher.check_alive, wait_links)
+        for each in started:
+            each.wait(options.timeout_s, notify)
         for nodes in self.runtimes:
             nodes.wait_healthy(options.timeout_s, notify)
 
@@ -437,6 +394,18 @@ class _Deploy:
             self.journal.nodes(kernel.create_nodes(creations))
         started = [item for nodes in self.runtimes for item in nodes.start(plan, kernel, self.notify)]
         return [*creations, *started]
+
+
+def _await_all(work: Sequence[Future[Any]]) -> None:
+    """Return when all of it has been done. Raises the error of the first that failed."""
+    for item in work:
+        item.result()
+
+
+def _started(starting: Sequence[Future[Started | None]]) -> list[Started]:
+    """What has been started, once nothing is being started any more."""
+    ended = (work for work in starting if not work.cancelled() and work.exception() is None)
+    return [started for work in ended if (started := work.result()) is not None]
 
 
 def _load_data_path(plan: LabPlan, run: Path) -> PortInstaller:
@@ -521,7 +490,8 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
                 runtime.remove(content)
             except NodesRemain as error:
                 remain.append(error)  # all the rest can go
-        remove_targets_of(name)
+        for feature in features():
+            feature.remove(name)
         removal = NetnsKernel(name).remove(content.identities)
         pins.unmount(pins.lab_directory(state.run_directory(name)))
         contained = {node for item in content.containers.values() for node in item.ids}

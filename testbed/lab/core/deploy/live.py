@@ -27,6 +27,7 @@ from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
+from testbed.lab.core.feature import features
 from testbed.lab.core.model import DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
@@ -243,20 +244,19 @@ class RunningLab:
         """
         runtime = self.runtime(node)
         if runtime is not None:
-            options["env"] = {**self._gpu_environment(node), **(options.get("env") or {})}
+            options["env"] = {**self._of_features(node), **(options.get("env") or {})}
             return runtime.spawn(node, argv, options)
         return self.spawn_tool(node, argv, **options)
 
     def environment(self, node: str) -> dict[str, str]:
         """Return what the commands of a node that is no container have in their environment beside what all have."""
-        return {**self._gpu_environment(node), **self.node(node).env}
+        return {**self._of_features(node), **self.node(node).env}
 
-    def _gpu_environment(self, node: str) -> dict[str, str]:
-        if not self.plan.scale_up_domains:
-            return {}
-        from testbed.lab.features.scale_up.gpu_files import gpu_environment
-
-        return gpu_environment(self.plan, self._state.run_directory(self.name), node)
+    def _of_features(self, node: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for feature in features():
+            found |= feature.environment(self.plan, self.processes_directory, node)
+        return found
 
     def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Do as `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""

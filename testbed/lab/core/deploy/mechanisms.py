@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.base.errors import CapabilityError, PlanError
-from testbed.daemons.lag.bonding import load_bonding
+from testbed.base.errors import CapabilityError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.netlink.rdma import require_rxe
 from testbed.lab.core.drivers.probing.capabilities import Capabilities, probe_capabilities
-from testbed.lab.core.model import DelayBy, Lab, LagBy, Node, Rdma, VrfBy
+from testbed.lab.core.model import DelayBy, Lab, LagBy, Rdma, VrfBy
 from testbed.lab.core.plan.link_delays import decide_delay, has_delays
-from testbed.lab.core.plan.operations import LabPlan
 from testbed.lab.core.plan.qos.marking import check_kernel_markers, kernel_marked
-from testbed.lab.features.containers.model import NETNS
 from testbed.lab.features.mlag.plan.mechanism import decide_lag, has_link_groups
 from testbed.lab.features.overlay.plan.devices import decide_vrf
-from testbed.lab.features.targets.kernel_targets import load_nvmet
-from testbed.lab.features.targets.model import ServedBy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +48,6 @@ def require_marker(lab: Lab, state: StateDirectory) -> None:
         check_kernel_markers(lab, machine_capabilities(state).answers)
 
 
-def require_management(lab: Lab, state: StateDirectory) -> None:
-    """Raise `CapabilityError` where nodes have management ports and this machine's kernel cannot keep them apart."""
-    network = lab.management
-    if network is None:
-        return
-    able = machine_capabilities(state)
-    if why := able.why("filter.management") or able.why("filter.guards"):
-        raise CapabilityError(
-            f"the management network {network.name} needs nf_tables, which this kernel lacks: {why}",
-            missing="nf_tables",
-            hint=f"remove networks.{network.name}; `testbed doctor` says what the kernel has",
-        )
-
-
 def require_password(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` where BGP is to have a password and this machine's kernel does not sign TCP segments."""
     asked = [name for name in lab.network_names if lab.of_network(name).routing.password]
@@ -76,31 +57,6 @@ def require_password(lab: Lab, state: StateDirectory) -> None:
             missing="TCP MD5 signatures",
             hint="routing: {password: false} deploys it without; the kernel option is CONFIG_TCP_MD5SIG",
         )
-
-
-def kernel_targets(lab: Lab) -> list[Node]:
-    """Return the storage targets that the kernel is to serve."""
-    return [node for node in lab.targets if node.target is not None and node.target.served_by is ServedBy.KERNEL]
-
-
-def require_kernel_targets(lab: Lab, state: StateDirectory) -> None:
-    """Raise `PlanError` where the kernel is to serve storage targets, and this machine's kernel cannot."""
-    for node in kernel_targets(lab):
-        place = f"networks.{node.network}.targets"
-        if node.runtime != NETNS:
-            raise PlanError(
-                f"{node.name} is a {node.runtime} node, and the kernel serves targets in network namespaces alone",
-                field=place,
-                code="no-kernel-target",
-                hint="served_by: user-space",
-            )
-        if why := machine_capabilities(state).why("storage.nvmet"):
-            raise PlanError(
-                f"{node.name} is to be served by the kernel, and {why}",
-                field=place,
-                code="no-kernel-target",
-                hint="deploy it in the lab VM (testbed --on vm), whose kernel has them, or served_by: user-space",
-            )
 
 
 def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
@@ -130,18 +86,6 @@ def choose_lag(lab: Lab, state: StateDirectory) -> LagBy | None:
 def choose_mechanisms(lab: Lab, state: StateDirectory) -> Mechanisms:
     """Return what everything that is left to the machine will mean for a lab about to be deployed. Raises as above."""
     return Mechanisms(delay_by=choose_delay(lab, state), vrf_by=choose_vrf(lab, state), lag_by=choose_lag(lab, state))
-
-
-def load_bonding_for(plan: LabPlan) -> None:
-    """Load the kernel's bonding where the plan has bonds; it stays. Raises `CapabilityError`."""
-    if plan.link_groups is not None and any(host.is_bond for host in plan.link_groups.hosts):
-        load_bonding()
-
-
-def load_nvmet_for(lab: Lab) -> None:
-    """Load the kernel's NVMe/TCP target where the lab has some; it stays. Raises `CapabilityError`."""
-    if kernel_targets(lab):
-        load_nvmet()
 
 
 def auto_delay(lab: RunningLab) -> DelayBy:

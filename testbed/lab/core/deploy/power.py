@@ -11,10 +11,12 @@ from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories
+from testbed.lab.core.feature import features
+from testbed.lab.core.model import NodeKind
 from testbed.lab.features.containers.model import NETNS
-from testbed.lab.features.management.services_apply import WITH_POWER, service_places, start_places
-from testbed.lab.features.mlag.apply import start_link_groups
-from testbed.lab.features.scale_up.apply import set_gpu_wires
+
+WITH_POWER = frozenset((NodeKind.HOST, NodeKind.SWITCH, NodeKind.STORAGE))
+"""The kinds of nodes whose power can be switched."""
 
 
 class NoPower(TestbedError):
@@ -39,7 +41,8 @@ def power_off(lab: RunningLab, node: str) -> bool:
         with LinkControl(lab) as links:
             for port in _ports(lab, node):
                 links.set(port, LinkChange(up=False))
-        set_gpu_wires(lab, node, up=False)
+        for feature in features():
+            feature.set_links(lab, node, up=False)
         remove_crash_directories([lab.run_directory(node)], kill_all(identities))
     return True
 
@@ -56,13 +59,15 @@ def power_on(lab: RunningLab, node: str) -> bool:
         with LinkControl(lab) as links:
             for port in _ports(lab, node):
                 links.set(port, LinkChange(up=True))
-        set_gpu_wires(lab, node, up=True)
+        for feature in features():
+            feature.set_links(lab, node, up=True)
         if any(speaker.node == node for speaker in lab.plan.speakers):
             start_routing(lab, node)
-        elif lab.plan.link_groups is not None and node in lab.plan.link_groups.served:
-            start_link_groups(lab.plan, lab.state.run_directory(lab.name), only=(node,))
-        places = service_places(lab.model, lab.plan, lab.state)
-        start_places([place for place in places if place.node == node])
+        else:
+            for feature in features():
+                feature.before_routing(lab.plan, lab.processes_directory, node)
+        for feature in features():
+            feature.start_node(lab, node)
     return True
 
 

@@ -15,18 +15,16 @@ from testbed.base.errors import NameInUse
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.daemons.portd import native
-from testbed.lab.core.deploy.mechanisms import Mechanisms, choose_mechanisms, load_bonding_for, load_nvmet_for
+from testbed.lab.core.deploy.mechanisms import Mechanisms, choose_mechanisms
 from testbed.lab.core.deploy.pausing.attachment import needs_pause_agent
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, state_error
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.netlink.port_programs import check_ports
+from testbed.lab.core.feature import features
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.plan import plan_lab, slot_for
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
-from testbed.lab.features.overlay.plan.planner import vrf_nodes
-from testbed.lab.features.scale_up.plan.domains import domain_nodes
-from testbed.protocols.scale_up.domain import build as scale_up_domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +51,8 @@ def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | Non
     reaction_ns = planned_reaction_ns(lab, state)
     slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
     plan = plan_at(lab, slot, k=k, by=by, reaction_ns=reaction_ns)
-    load_bonding_for(plan)
-    load_nvmet_for(lab)
+    for feature in features():
+        feature.prepare(lab, plan)
     require_data_path(plan)
     return PreparedLab(plan=plan, by=by, reaction_ns=reaction_ns, directory=directory)
 
@@ -75,7 +73,8 @@ def plan_at(lab: Lab, slot: int, *, k: float, by: Mechanisms, reaction_ns: int) 
 def require_names(lab: Lab, replaced: JournalContent) -> None:
     """Raise `NameInUse` where a node's namespace has the name of one that is not `replaced`'s."""
     ours = {namespace_name(lab.name, node): identity for node, identity in replaced.identities.items()}
-    nodes = (*(node.name for node in lab.nodes), *vrf_nodes(lab), *domain_nodes(lab))
+    beside = (node for feature in features() for node in feature.namespaces(lab))
+    nodes = (*(node.name for node in lab.nodes), *beside)
     wanted = [namespace_name(lab.name, node) for node in nodes]
     if foreign := namespaces.foreign(wanted, ours):
         raise NameInUse(
@@ -85,12 +84,10 @@ def require_names(lab: Lab, replaced: JournalContent) -> None:
 
 
 def require_data_path(plan: LabPlan) -> None:
-    """Compile what the lab's ports and the switches of its scale-up domains run, where that was not done before.
+    """Compile what the lab's ports run, where that was not done before.
 
     Raises `CapabilityError` where clang, its headers or libbpf are missing, `DriverError` for too many ports.
     """
-    if plan.scale_up_domains:
-        scale_up_domain.build()
     if plan.tables is None:
         return
     check_ports([item for item in plan.operations if isinstance(item, InstallPort)])

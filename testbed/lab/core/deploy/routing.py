@@ -21,13 +21,11 @@ from testbed.lab.core.drivers.routing.frr import (
     prepare_run_directory,
     remove_crash_directories,
 )
+from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
 from testbed.lab.core.render import ANYBODY, FrrVersion, render_switch
 from testbed.lab.features.containers.model import NETNS
-from testbed.lab.features.mlag.apply import start_link_groups
-from testbed.lab.features.overlay.keeper import start_keeper
-from testbed.lab.features.overlay.watch import announce_again
 
 
 def daemon_sets(
@@ -125,11 +123,12 @@ def start_routing(lab: RunningLab, node: str) -> bool:
     try:
         run = lab.run_directory(node).parent
         password = bgp_password(lab.plan, lab.state.lab_directory(lab.name))
-        start_link_groups(lab.plan, run, only=(node,))  # first: BGP brings packets, which must find their way
+        for feature in features():  # first: BGP brings packets, which must find their way
+            feature.before_routing(lab.plan, run, node)
         sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, password=password)
         start_daemons(launcher, sets, lab.plan, run)
-        start_keeper(lab.plan, lab.state)  # which may have lived in the node, and gone with its power
-        announce_again(lab.plan, lab.switch_plan(node), lab.run_directory(node))
+        for feature in features():
+            feature.after_routing(lab.plan, lab.state, node)
     finally:
         launcher.release()
     return True

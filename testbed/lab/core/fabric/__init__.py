@@ -2,11 +2,11 @@
 
 from testbed.base.errors import FabricError
 from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
-from testbed.lab.core.fabric.bfd import resolve_bfd
+from testbed.lab.core.fabric.bfd import resolve_routing
 from testbed.lab.core.fabric.bisection import Bisection, measure_bisection
 from testbed.lab.core.fabric.designs import DESIGNS, Design
 from testbed.lab.core.fabric.generate import generate_fabric
-from testbed.lab.core.fabric.params import BfdParams, FabricParams, NicParams, RailParams, RoutingParams, UplinkParams
+from testbed.lab.core.fabric.params import FabricParams, NicParams, RailParams, UplinkParams
 from testbed.lab.core.fabric.paths import PathCount, Relation, equal_cost_paths
 from testbed.lab.core.fabric.ports import PORT_MAPS
 from testbed.lab.core.fabric.qos_presets import QOS_PRESETS, QosPreset
@@ -17,7 +17,6 @@ __all__ = [
     "DESIGNS",
     "PORT_MAPS",
     "QOS_PRESETS",
-    "BfdParams",
     "Bisection",
     "Design",
     "FabricError",
@@ -28,7 +27,6 @@ __all__ = [
     "RailParams",
     "Relation",
     "RoleSizing",
-    "RoutingParams",
     "Sizing",
     "UplinkParams",
     "check_params",
@@ -39,5 +37,5 @@ __all__ = [
     "measure_bisection",
     "measure_sizing",
     "model_base_rtt",
-    "resolve_bfd",
+    "resolve_routing",
 ]

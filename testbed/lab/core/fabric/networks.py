@@ -18,7 +18,7 @@ from testbed.base.errors import FabricError
 from testbed.base.names import MAX_INTERFACE_NAME
 from testbed.base.units import Rate
 from testbed.lab.core.fabric.bfd import resolve_routing
-from testbed.lab.core.fabric.params import RoutingParams, UplinkParams
+from testbed.lab.core.fabric.params import UplinkParams
 from testbed.lab.core.fabric.ports import parallel_port
 from testbed.lab.core.model import (
     NO_GUARDS,
@@ -33,6 +33,7 @@ from testbed.lab.core.model import (
     Place,
     RailSubnet,
     Role,
+    Routing,
 )
 from testbed.lab.features.targets.model import StorageTarget
 
@@ -92,7 +93,7 @@ class NetworkParams:
     """Storage targets of this network alone, spread over the groups of leaves."""
     uplink: UplinkParams = field(default_factory=UplinkParams)
     prefix: IPv4Network | None = None
-    routing: RoutingParams = field(default_factory=RoutingParams)
+    routing: Routing = field(default_factory=Routing)
     switch_radix: int | None = None
     mtu: int = 1500
     guards: Guards = NO_GUARDS

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from testbed.base.units import Duration, Rate
-from testbed.lab.core.model import Delay, Protocol, Rdma
+from testbed.base.units import Rate
+from testbed.lab.core.model import Delay, Rdma, Routing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,25 +44,6 @@ class UplinkParams:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BfdParams:
-    """`mode`: "auto", "off" or "on" (then interval and multiplier count)."""
-
-    mode: str = "auto"
-    interval: Duration = field(default_factory=lambda: Duration(300_000_000))
-    multiplier: int = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingParams:
-    protocol: Protocol = Protocol.EBGP
-    unnumbered: bool = True
-    bfd: BfdParams = field(default_factory=BfdParams)
-    ecmp: int = 64
-    password: bool = False
-    ttl_security: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FabricParams:
     design: str
     pods: int | None = None
@@ -79,5 +60,5 @@ class FabricParams:
     core_uplink: UplinkParams = field(default_factory=UplinkParams)
     """Spine to super-spine links; what is not written is taken from `uplink`."""
     switch_radix: int | None = None
-    routing: RoutingParams = field(default_factory=RoutingParams)
+    routing: Routing = field(default_factory=Routing)
     mtu: int = 4500

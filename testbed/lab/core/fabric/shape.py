@@ -50,7 +50,6 @@ _CHOICES: dict[str, tuple[Value, ...]] = {
     "nic.multihoming": ("subnets", "mlag", "evpn"),
     "rails.per_switch": RAILS_PER_SWITCH,
     "rails.port_map": tuple(PORT_MAPS),
-    "routing.bfd.mode": ("auto", "off", "on"),
 }
 _MAX_RAIL_SWITCHES = 32
 _MAX_RAIL_SWITCHES_PER_PLANE = 8
@@ -197,10 +196,9 @@ def _written(params: FabricParams) -> dict[str, Value]:
 
 def _check_values(written: dict[str, Value], params: FabricParams, faults: _Faults) -> None:
     """Each value on its own."""
-    bfd = params.routing.bfd
-    every: dict[str, Value] = {**written, "routing.ecmp": params.routing.ecmp, "routing.bfd.mode": bfd.mode}
+    every: dict[str, Value] = {**written, "routing.ecmp": params.routing.ecmp}
     every["mtu"] = params.mtu
-    if bfd.mode == "on":
+    if (bfd := params.routing.bfd) is not None:
         every["routing.bfd.interval"] = bfd.interval.ns // 1_000_000
         every["routing.bfd.multiplier"] = bfd.multiplier
     for key, value in every.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from testbed.lab.core.plan.asn import check_as_numbers
-    from testbed.lab.core.plan.describe import describe_operation, summarize_plan
+    from testbed.lab.core.plan.describe import summarize_plan
     from testbed.lab.core.plan.lab import check_addresses, plan_lab
     from testbed.lab.core.plan.operations import (
         AddAddress,
@@ -90,7 +90,6 @@ __all__ = [
     "check_as_numbers",
     "choose_packet_scale",
     "choose_scale",
-    "describe_operation",
     "judge_packet_scale",
     "judge_scale",
     "plan_lab",

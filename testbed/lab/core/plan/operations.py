@@ -1,5 +1,7 @@
 """The operations a plan is made of. Data, not calls: drivers apply them, `--dry-run` prints them, tests compare them.
 
+As text, each is a line, such as `create veth p1-s1-h1:rail1 <-> p1-s1-rail1:down1 mtu 4500`.
+
 Order matters only between stages; `LabPlan.operations` is already in the order in which it is applied.
 Names are those of nodes, never of namespaces: a driver maps a node to its runtime. Interface indexes are decided by
 the plan (`ifindex` is unique inside a node), so that no operation needs to look one up.
@@ -11,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
+from testbed.base.units import ByteCount, Duration, Rate
 from testbed.daemons.keeper.vrfs import EvpnPlan, OverlayPlan
 from testbed.daemons.lag.groups import CreateBond, LinkGroupPlan
 from testbed.lab.core.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
@@ -31,6 +34,9 @@ class CreateNode:
     node: str
     cpu_slot: int
 
+    def __str__(self) -> str:
+        return f"create node {self.node}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContainer:
@@ -41,6 +47,9 @@ class StartContainer:
     cpu_slot: int
     container: Container
     env: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return f"start container {self.node} of {self.container.image or self.container.runtime}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +63,9 @@ class SetSysctl:
     key: str
     value: str
     optional: bool = False
+
+    def __str__(self) -> str:
+        return f"set {self.node} {self.key.replace('/', '.')} = {self.value}{' (if present)' if self.optional else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +84,10 @@ class CreateBridge:
     ageing_s: int = 0
     master: int = 0
 
+    def __str__(self) -> str:
+        within = f" in VRF device {self.master}" if self.master else ""
+        return f"create bridge {self.node}:{self.name} mtu {self.mtu_bytes}{within}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBridgePort:
@@ -87,6 +103,13 @@ class SetBridgePort:
     neighbour_suppression: bool = False
     isolated: bool = False
 
+    def __str__(self) -> str:
+        on = {True: "on", False: "off"}
+        return (
+            f"set bridge port {self.node}:{self.name} learning {on[self.learning]}"
+            f" neighbour suppression {on[self.neighbour_suppression]}{' isolated' if self.isolated else ''}"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VethEnd:
@@ -99,6 +122,9 @@ class VethEnd:
     master: int = 0
     ipv6: bool = False
     """Whether the interface has IPv6 (link-local, for unnumbered BGP)."""
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.name}"
 
 
 PLAIN_QUEUE_PACKETS = 200
@@ -114,6 +140,9 @@ class CreateVeth:
     mtu_bytes: int
     queue_packets: int = PLAIN_QUEUE_PACKETS
 
+    def __str__(self) -> str:
+        return f"create veth {self.a} <-> {self.b} mtu {self.mtu_bytes}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapePort:
@@ -128,6 +157,9 @@ class ShapePort:
     rate_bps: int
     burst_bytes: int
     vrf: str = ""
+
+    def __str__(self) -> str:
+        return f"shape {self.node}:{self.name} to {Rate(self.rate_bps)} burst {ByteCount(self.burst_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +190,11 @@ class InstallPort:
     grouped: bool = False
     last_hop: bool = False
 
+    def __str__(self) -> str:
+        capped = f" cap {Rate(self.cap_bps)}" if self.cap_bps else ""
+        at = f"at {Rate(self.rate_bps)} burst {ByteCount(self.burst_bytes)}"
+        return f"install port {self.node}:{self.name} {at} profile {self.profile}{capped}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayPort:
@@ -179,6 +216,11 @@ class DelayPort:
     limit_packets: int
     clsact: bool
     vrf: str = ""
+
+    def __str__(self) -> str:
+        varying = f" +- {Duration(self.jitter_ns)}" if self.jitter_ns else ""
+        by = f"{Duration(self.delay_ns)}{varying}, at most {self.limit_packets} packets"
+        return f"delay what {self.node}:{self.name} receives by {by}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +260,9 @@ class GuardSwitch:
     tenant: str = ""
     routers: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"guard {len(self.ports)} ports of {self.node} by {', '.join(self.guards.kinds)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUp:
@@ -228,6 +273,9 @@ class SetUp:
     ifindex: int
     vrf: str = ""
 
+    def __str__(self) -> str:
+        return f"set up {self.node}:{self.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddAddress:
@@ -235,6 +283,9 @@ class AddAddress:
     name: str
     ifindex: int
     address: IPv4Interface | IPv6Interface
+
+    def __str__(self) -> str:
+        return f"add address {self.node}:{self.name} {self.address}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +305,13 @@ class AddRoute:
     onlink: bool = False
     """The gateway is behind the interface though no prefix of it says so."""
 
+    def __str__(self) -> str:
+        where = "default" if self.destination.prefixlen == 0 else str(self.destination)
+        via = f" via {self.gateway}" if self.gateway is not None else ""
+        by = f" source {self.source}" if self.source is not None else ""
+        by += f" metric {self.metric}" if self.metric else ""
+        return f"add route {self.node} {where}{via} interface {self.ifindex} table {self.table}{by}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetNeighbour:
@@ -264,6 +322,9 @@ class SetNeighbour:
     ifindex: int
     address: IPv4Address | IPv6Address
     mac: str
+
+    def __str__(self) -> str:
+        return f"set neighbour {self.node}:{self.name} {self.address} at {self.mac}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +340,11 @@ class AddRule:
     table: int
     priority: int
     destination: IPv4Network | None = None
+
+    def __str__(self) -> str:
+        to = f" to {self.destination}" if self.destination is not None else ""
+        what = f"table {self.table}" if self.table else "unreachable"
+        return f"add rule {self.node} from {self.source}{to} {what} priority {self.priority}"
 
 
 LocalOperation = (
@@ -307,6 +373,9 @@ class CreateRdma:
     name: str
     device: str
 
+    def __str__(self) -> str:
+        return f"create rxe device {self.device} on {self.node}:{self.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRouting:
@@ -314,6 +383,9 @@ class StartRouting:
 
     node: str
     daemons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"start {' '.join(self.daemons)} on {self.node}"
 
 
 def place_of(operation: LocalOperation) -> str:

@@ -33,15 +33,13 @@ from testbed.base.validation.model import SpecModel, refusal
 from testbed.lab.core.fabric import (
     DESIGNS,
     PORT_MAPS,
-    BfdParams,
     FabricParams,
     NicParams,
     RailParams,
-    RoutingParams,
     UplinkParams,
 )
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
-from testbed.lab.core.model import Delay, DelayBy, Protocol, Rdma
+from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Routing
 from testbed.lab.core.schema import foreign
 from testbed.lab.features.guards.schema import GuardsField
 from testbed.lab.features.overlay.schema.tenant_spec import OverlayField
@@ -213,18 +211,14 @@ class RoutingSpec(SpecModel):
         default=None, description="Says whether BGP takes packets from its own link alone (GTSM, RFC 5082)."
     )
 
-    def params(self) -> RoutingParams:
-        match self.bfd:
-            case BfdSpec():
-                bfd = BfdParams(mode="on", interval=self.bfd.interval, multiplier=self.bfd.multiplier)
-            case None:
-                bfd = BfdParams()
-            case mode:
-                bfd = BfdParams(mode=mode)
-        return RoutingParams(
-            protocol=Protocol.EBGP if self.protocol is None else Protocol(self.protocol),
-            bfd=bfd,
-            ecmp=RoutingParams().ecmp if self.ecmp is None else self.ecmp,
+    def routing(self) -> Routing:
+        """What is written, with the defaults of the rest. How "auto" decides is up to the whole lab."""
+        defaults, bfd = Routing(), self.bfd
+        return Routing(
+            protocol=defaults.protocol if self.protocol is None else Protocol(self.protocol),
+            ecmp=defaults.ecmp if self.ecmp is None else self.ecmp,
+            bfd=Bfd(interval=bfd.interval, multiplier=bfd.multiplier) if isinstance(bfd, BfdSpec) else None,
+            bfd_auto=bfd in (None, "auto"),
             password=bool(self.password),
             ttl_security=bool(self.ttl_security),
         )
@@ -290,30 +284,17 @@ class FabricSpec(SpecModel):
 
     def params(self, design: str) -> FabricParams:
         """Return what the generator is given."""
-        nic, rails = self.nic, self.rails
+        counts = ("pods", "segments", "hosts", "gpus", "spines", "super_spines", "super_spine_groups", "switch_radix")
+        rdma = None if self.nic.rdma is None else Rdma(self.nic.rdma)
         return FabricParams(
             design=design,
-            pods=self.pods,
-            segments=self.segments,
-            hosts=self.hosts,
-            gpus=self.gpus,
-            nic=NicParams(
-                per=nic.per,
-                ports=nic.ports,
-                rate=nic.rate,
-                count=nic.count,
-                multihoming=nic.multihoming,
-                rdma=None if nic.rdma is None else Rdma(nic.rdma),
-            ),
-            rails=RailParams(per_switch=rails.per_switch, port_map=rails.port_map, prefix_length=rails.prefix_length),
-            spines=self.spines,
-            super_spines=self.super_spines,
-            super_spine_groups=self.super_spine_groups,
+            nic=NicParams(**dict(self.nic) | {"rdma": rdma}),
+            rails=RailParams(**dict(self.rails)),
             uplink=self.uplink.params(),
             core_uplink=self.core_uplink.params(),
-            switch_radix=self.switch_radix,
-            routing=self.routing.params(),
+            routing=self.routing.routing(),
             mtu=DEFAULT_MTU if self.mtu is None else self.mtu,
+            **{key: getattr(self, key) for key in counts},
         )
 
 

@@ -315,7 +315,7 @@ def _params(
                 delay=None if uplink.delay is None else uplink.delay.delay(),
             ),
             prefix=spec.prefix,
-            routing=spec.routing.params(),
+            routing=spec.routing.routing(),
             switch_radix=spec.switch_radix,
             mtu=DEFAULT_MTU if spec.mtu is None else spec.mtu,
             guards=guards_of(spec.guards),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from testbed.base.errors import FabricError, Problem, SpecError
 from testbed.base.validation.engine import ready_to_show, validate_model
 from testbed.base.yaml.document import Document
-from testbed.lab.core.fabric import BfdParams, check_params, check_sizing, generate_fabric, resolve_bfd
+from testbed.lab.core.fabric import check_params, check_sizing, generate_fabric, resolve_routing
 from testbed.lab.core.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.lab.core.schema.fabric import DEFAULT_MTU, FabricSpec
 from testbed.lab.core.schema.hand_written import HandWritten, find_unlinked_hosts
@@ -55,8 +55,8 @@ def resolve_lab(document: Document) -> Lab:
         _raise_any(written.problems)
         lab = replace(lab, nodes=(*generated_nodes, *nodes), links=(*lab.links, *links))
         sessions = sum(link.kind is LinkKind.FABRIC for link in lab.links)
-        bfd = resolve_bfd(fabric.routing.params(), sessions, mixed=_mixed_switches(lab))
-        lab = replace(lab, routing=replace(lab.routing, bfd=bfd))
+        routing = resolve_routing(lab.routing, sessions, aggregate=lab.routing.aggregate, mixed=_mixed_switches(lab))
+        lab = replace(lab, routing=routing)
     _raise_any(_located(document, (*check_sizing(lab), *check_scale_up(lab))))
     if spec.qos is None:
         _raise_any(_losses_without_qos(document) if any(link.loss for link in lab.links) else ())
@@ -105,7 +105,7 @@ def _share_bfd(lab: Lab) -> Lab:
     def shared(routing: Routing) -> Routing:
         if not routing.bfd_auto or routing.bfd is None:
             return routing
-        return replace(routing, bfd=resolve_bfd(BfdParams(), sessions))
+        return resolve_routing(routing, sessions, aggregate=routing.aggregate)
 
     networks = tuple(replace(network, routing=shared(network.routing)) for network in lab.networks)
     return replace(lab, routing=shared(lab.routing), networks=networks)
@@ -143,21 +143,8 @@ def _generate(document: Document, spec: LabSpec) -> Lab:
         for key in document.get("fabric") or {}
         if key not in _WITHOUT_DESIGN
     )
-    routing = fabric.routing.params()
-    return Lab(
-        name=name,
-        nodes=(),
-        links=(),
-        routing=Routing(
-            protocol=routing.protocol,
-            ecmp=routing.ecmp,
-            bfd_auto=routing.bfd.mode == "auto",
-            password=routing.password,
-            ttl_security=routing.ttl_security,
-        ),
-        switch_radix=fabric.switch_radix,
-        source=source,
-    )
+    routing, radix = fabric.routing.routing(), fabric.switch_radix
+    return Lab(name=name, nodes=(), links=(), routing=routing, switch_radix=radix, source=source)
 
 
 def _with_targets(document: Document, fabric: FabricSpec, lab: Lab) -> Lab:

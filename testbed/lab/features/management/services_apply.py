@@ -6,22 +6,27 @@ with that. So nothing has to be journalled but what the lab directory has for pe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import DriverError, PlanError
 from testbed.base.installation.packages import installation_of
+from testbed.base.linux.inotify import IN_MOVED_TO
 from testbed.base.linux.processes import package_environment, processes_in, terminate
 from testbed.base.names import known_names_hint, namespace_name
 from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import NoSuchNode, RunningLab
+from testbed.lab.core.deploy.power import WITH_POWER
 from testbed.lab.core.deploy.records.journal import Journal, state_error
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
 from testbed.lab.core.model import BACKEND, Lab, NodeKind
 from testbed.lab.core.plan.operations import LabPlan
 from testbed.lab.features.containers.model import NETNS
 from testbed.lab.features.management.services.launcher import (
+    PID_SUFFIX,
     ServiceLauncher,
     answers,
     last_lines,
@@ -32,8 +37,6 @@ from testbed.lab.features.management.services.launcher import (
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import Place, Surroundings
 
-WITH_POWER = frozenset((NodeKind.HOST, NodeKind.SWITCH, NodeKind.STORAGE))
-"""The kinds of nodes whose power can be switched, and which services manage."""
 LONGEST_DETAIL = 80
 """Characters of the last line of a dead service's log that its status shows."""
 _HANDED_ON = ("PATH", "PYTHONPATH", "TESTBED_PURE")
@@ -156,6 +159,27 @@ def read_services(lab: RunningLab) -> list[ServiceStatus]:
     running = running_programs(places, set(lab.identities.values()))
     said = answers([place for place in places if not _dead(place, running)])
     return [_status(place, running, said) for place in places]
+
+
+def follow_services(events: EventStream, lab: RunningLab) -> None:
+    """Have the ends and the begins of the programs of services told."""
+    places = service_places(lab.model, lab.plan, lab.state)
+    for place in places:
+        _follow(events, place)
+    for (service, node), pids in running_programs(places, set(lab.identities.values())).items():
+        for program, pid in pids.items():
+            events.watch_process(pid, node, "service-ended", service, program)
+
+
+def _follow(events: EventStream, place: Place) -> None:
+    def changed(path: Path) -> Iterator[LabEvent]:
+        if path.suffix != PID_SUFFIX:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            events.watch_process(int(path.read_text()), place.node, "service-ended", place.service, path.stem)
+            yield events.event(place.node, "service-started", place.service, path.stem)
+
+    events.follow(place.directory, changed, IN_MOVED_TO)
 
 
 def _dead(place: Place, running: Mapping[tuple[str, str], Mapping[str, int]]) -> tuple[str, ...]:

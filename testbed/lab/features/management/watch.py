@@ -10,6 +10,7 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
 from testbed.lab.features.management.apply import ApartCounter, read_apart
@@ -53,3 +54,29 @@ def probe_management(plan: LabPlan, size_bytes: int = SMALL_BYTES) -> tuple[int,
     ]
     with closing(Prober(plan.lab, ports)) as prober:
         return len(probes), [f"{line} lost" for line in pairs_text(prober.lost(probes))]
+
+
+def check_services(lab: RunningLab) -> CheckResult:
+    """Every service answers on every node that runs it."""
+    from testbed.lab.features.management.services_apply import missing_services
+
+    count = len(lab.plan.services)
+    return judge(count, "services on nodes answer", missing_services(lab), _managed(lab, count))
+
+
+def check_management(lab: RunningLab) -> CheckResult:
+    """Datagrams pass between the server and every node."""
+    count, failures = probe_management(lab.plan)
+    return judge(count, "datagrams between the server and nodes", failures, _managed(lab, count))
+
+
+def check_management_mtu(lab: RunningLab) -> CheckResult:
+    """The largest packets pass between the server and every node."""
+    size_bytes = min(port.mtu_bytes for port in management_ports(lab.plan))
+    count, failures = probe_management(lab.plan, size_bytes)
+    return judge(count, f"paths at {size_bytes} bytes, DF set,", failures, _managed(lab, count))
+
+
+def _managed(lab: RunningLab, count: int) -> dict[str, int]:
+    """All of so many things are in the network of management."""
+    return {} if lab.plan.management is None else {lab.plan.management.network: count}

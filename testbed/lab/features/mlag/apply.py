@@ -28,6 +28,7 @@ from testbed.daemons.lag.configuration import (
 from testbed.daemons.lag.groups import AggregatePlan, MemberPlan, PairedBridgePlan, PairedLeafPlan
 from testbed.daemons.lag.node import NodeStatus, read_status
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.converge import convergence_error
 from testbed.lab.core.plan.operations import LabPlan
 
@@ -186,6 +187,12 @@ def missing_members(plan: LabPlan, run: Path) -> list[str]:
         if status.pair is not None and status.pair.peer_link != "up":
             lines.append(f"{node}: the peer link to {status.pair.peer} is {status.pair.peer_link}")
     return lines
+
+
+def check_link_groups(lab: RunningLab) -> CheckResult:
+    """Every member of every group is in sync."""
+    count = 0 if lab.plan.link_groups is None else lab.plan.link_groups.members
+    return judge(count, "members in sync", missing_members(lab.plan, lab.state.run_directory(lab.name)))
 
 
 def wait_link_groups(plan: LabPlan, run: Path, timeout_s: float) -> None:

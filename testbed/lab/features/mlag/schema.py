@@ -17,7 +17,7 @@ _Rule = tuple[Path, bool, str, str]
 
 def find_unbuilt(document: Document, name: str, spec: NetworkSpec, lab: Lab) -> list[Problem]:
     """What a network has that does not go with its homing, and is refused. `lab` has the networks before it."""
-    ibgp = spec.routing.params().protocol is Protocol.IBGP
+    ibgp = spec.routing.protocol == Protocol.IBGP
     by_hand, overlay = spec.design == HAND_WRITTEN, spec.overlay is not None
     devices = spec.overlay is not None and VrfBy(spec.overlay.evpn.vrf_by) is VrfBy.DEVICE
     guards, qos = bool(guards_of(spec.guards)), spec.qos is not None

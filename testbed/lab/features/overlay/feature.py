@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import Feature, Filter
+from testbed.lab.core.feature import Feature, Filter, Watch
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.watch.check import CheckResult
+    from testbed.lab.core.deploy.watch.events import EventStream
+    from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.operations import LabPlan
 
 
 class OverlayFeature(Feature):
     """Switches have a VRF for each tenant, and a keeper has routers that zebra loses made again."""
+
+    def namespaces(self, lab: Lab) -> Iterable[str]:
+        from testbed.lab.features.overlay.plan.planner import vrf_nodes
+
+        return vrf_nodes(lab)
+
+    def after_routing(self, plan: LabPlan, state: StateDirectory, node: str | None = None) -> None:
+        """Start the keeper, which may have lived in the node, and have the node's zebra announce NICs once more."""
+        from testbed.lab.features.overlay.keeper import start_keeper
+        from testbed.lab.features.overlay.watch import announce_again
+
+        start_keeper(plan, state)
+        for switch in plan.speakers:
+            if switch.node == node:
+                announce_again(plan, switch, state.run_directory(plan.lab) / node)
+
+    def watch(self, plan: LabPlan, run: Path) -> Watch | None:
+        from testbed.lab.features.overlay.watch import OverlayWatch
+
+        return OverlayWatch(plan, run)
+
+    def subscribe(self, events: EventStream, lab: RunningLab) -> None:
+        from testbed.lab.features.overlay.keeper import EVENTS_FILE
+
+        events.tell(EVENTS_FILE)
+
+    def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
+        if lab.plan.overlay is None:
+            return ()
+        from testbed.lab.features.overlay import watch_tenants
+
+        tenants = () if lab.model.overlay is None else lab.model.overlay.tenants
+        own = (("tenants", watch_tenants.check_tenants),) if any(not tenant.network for tenant in tenants) else ()
+        return (("overlay", watch_tenants.check_overlay), *own, ("isolation", watch_tenants.check_isolation))
 
     def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
         from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy

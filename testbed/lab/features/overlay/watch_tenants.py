@@ -11,11 +11,14 @@ from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.names import namespace_name
 from testbed.daemons.keeper.vrfs import OverlayPlan
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.lab.core.model import Service
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.features.overlay.keeper import keeper_runs
 from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
 from testbed.lab.features.overlay.policies_nft import DeniedCounter, read_denied
+from testbed.lab.features.overlay.watch import missing_lines
 
 Group = tuple[str, str]
 """A tenant ("": none) in a network: networks share hosts and nothing else, a tenant in two of them has two parts."""
@@ -182,3 +185,24 @@ def _pairs_between(groups: Mapping[Group, Sequence[PortPlan]], target: Group) ->
 
 def _switch(nic: PortPlan) -> str:
     return nic.peer.partition(":")[0]
+
+
+def check_overlay(lab: RunningLab) -> CheckResult:
+    """Kernel tables have what EVPN is to bring, and the keeper runs."""
+    expected = {} if lab.plan.overlay is None else lab.plan.overlay.expected
+    failures = missing_lines(lab.plan, lab.state.run_directory(lab.name))
+    if not keeper_runs(lab.plan, lab.state):
+        failures.append("its keeper does not run, and routers that zebra loses stay lost; `deploy` starts it again")
+    return judge(sum(map(len, expected.values())), "entries of EVPN in kernel tables", failures)
+
+
+def check_tenants(lab: RunningLab) -> CheckResult:
+    """NICs of a tenant reach each other."""
+    count, failures = probe_tenants(lab.plan)
+    return judge(count, "NIC pairs within tenants", failures)
+
+
+def check_isolation(lab: RunningLab) -> CheckResult:
+    """NICs of different tenants do not."""
+    count, failures = probe_isolation(lab.plan)
+    return judge(count, "NIC pairs that must not reach each other", failures)

@@ -17,12 +17,14 @@ from typing import Any
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.names import namespace_name
-from testbed.daemons.switchd.errors import SwitchMissing
+from testbed.daemons.switchd.errors import SwitchError, SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, judge
+from testbed.lab.core.model import ScaleUpFlowControl
 from testbed.lab.features.scale_up.apply import gpu_settings
 from testbed.lab.features.scale_up.links import ScaleUpLink, list_links
 from testbed.lab.features.scale_up.plan.wires import DomainPlan
-from testbed.lab.features.scale_up.watch_switches import domain_switch
+from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, domain_switch, revival_hint
 from testbed.protocols.scale_up.cyclic import distance
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.binding import REGION_BYTES
@@ -30,6 +32,8 @@ from testbed.protocols.scale_up.domain.endpoint import Endpoint, Endpoints, Spra
 from testbed.protocols.scale_up.domain.errors import ScaleUpError
 from testbed.protocols.scale_up.frames import ETHERTYPE
 
+SCALE_UP = "scale-up"
+"""What reports call the network of scale-up domains, beside those that the topology names."""
 FRAMES_OF_LINK = 2
 """That each GPU sends by each of its links."""
 PATIENCE_S = 5.0
@@ -198,3 +202,34 @@ def _incomplete(sender: Mapping[str, int], receiver: Mapping[str, int]) -> str:
     if missing:
         return f"S_CC {sender['s_cc']} and R_CC {receiver['r_cc']}: {missing} credits have leaked"
     return f"{used} credits are in use and no frame is under way" if used else ""
+
+
+def check_switches(lab: RunningLab) -> CheckResult:
+    """Every switch answers when it is asked, and has all of its ports."""
+    run = lab.state.run_directory(lab.name)
+    dead = dead_domains(lab.plan, run)
+    failures = [f"{dead_line(name)}; {revival_hint(name)}" for name in dead]
+    for domain in lab.plan.scale_up_domains:
+        if domain.name in dead:
+            continue
+        try:
+            ports = len(domain_switch(run, domain.name).status()["ports"])
+        except SwitchError as error:
+            failures.append(f"scale-up domain {domain.name}: {error.message}")
+            continue
+        if ports != len(domain.wires):
+            failures.append(f"scale-up domain {domain.name}: its switch has {ports} of {len(domain.wires)} ports")
+    return judge(len(lab.plan.scale_up_domains), "scale-up domains switch", failures)
+
+
+def check_planes(lab: RunningLab) -> CheckResult:
+    """Data crosses every link of every domain, and all credits come back."""
+    found = probe_planes(lab)
+    if not found.links:
+        why = "no switch runs, so no link was tested"
+        return CheckResult(name="", status=CheckStatus.UNKNOWN, count=0, detail=why)
+    with_credits = lab.model.scale_up.flow_control is ScaleUpFlowControl.CREDITS
+    what = "links of GPUs to planes up, their credits whole," if with_credits else "links of GPUs to planes up"
+    if found.busy:
+        what = f"links up as their switches say ({', '.join(found.busy)}: in use, so nothing was sent),"
+    return judge(found.links, what, found.failures, {SCALE_UP: found.links})

@@ -10,27 +10,17 @@ from enum import StrEnum
 
 from testbed.base.errors import TestbedError
 from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
-from testbed.daemons.switchd.errors import SwitchError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.fabric.forwarding.links import largest_packets
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind, ScaleUpFlowControl, Tenant
+from testbed.lab.core.feature import features
+from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind
 from testbed.lab.core.plan.operations import ExpectedRoute, PortPlan
-from testbed.lab.features.management.services_apply import missing_services
-from testbed.lab.features.management.watch import management_ports, probe_management
-from testbed.lab.features.mlag.apply import missing_members
-from testbed.lab.features.overlay.keeper import keeper_runs
-from testbed.lab.features.overlay.watch import missing_lines
-from testbed.lab.features.overlay.watch_tenants import probe_isolation, probe_tenants
-from testbed.lab.features.scale_up.watch import probe_planes
-from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, domain_switch, revival_hint
 
 FAILURES_KEPT = 20
-SCALE_UP = "scale-up"
-"""What the report calls the network of scale-up domains, beside those that the topology names."""
 ENTROPY_SOCKETS = 16
 """Source ports for each black-hole test; over w equal paths one of them misses a given path with (1-1/w)^n."""
 
@@ -106,23 +96,9 @@ def check_lab(lab: RunningLab) -> CheckReport:
                 ("black holes", _check_black_holes),
             )
         ]
-    if lab.plan.management is not None and management_ports(lab.plan):
-        results.append(_tried("management", _check_management, lab))
-        results.append(_tried(f"path mtu, {lab.plan.management.network}", _check_management_mtu, lab))
     if len(lab.model.data_networks) > 1:
         results.append(_tried("networks apart", _check_apart, lab))
-    if lab.plan.services:
-        results.append(_tried("services", _check_services, lab))
-    if lab.plan.link_groups is not None:
-        results.append(_tried("link groups", _check_link_groups, lab))
-    if lab.plan.scale_up_domains:
-        results.append(_tried("scale-up", _check_scale_up, lab))
-        results.append(_tried("scale-up planes", _check_planes, lab))
-    if lab.plan.overlay is not None:
-        results.append(_tried("overlay", _check_overlay, lab))
-        if any(not tenant.network for tenant in _tenants(lab)):
-            results.append(_tried("tenants", _check_tenants, lab))
-        results.append(_tried("isolation", _check_isolation, lab))
+    results += [_tried(name, test, lab) for feature in features() for name, test in feature.checks(lab)]
     return CheckReport(lab=lab.name, results=tuple(results))
 
 
@@ -140,12 +116,11 @@ def _tried(name: str, test: Callable[[RunningLab], CheckResult], lab: RunningLab
         return CheckResult(name=name, status=CheckStatus.UNKNOWN, count=0, detail=reason)
 
 
-def _result(
-    name: str, count: int, what: str, failures: Sequence[str], by_network: Mapping[str, int] | None = None
-) -> CheckResult:
+def judge(count: int, what: str, failures: Sequence[str], by_network: Mapping[str, int] | None = None) -> CheckResult:
+    """The result of a test that has looked at `count` things, and fails where any of them did. `check_lab` names it."""
     detail = f"{count} {what}" if not failures else f"{len(failures)} of {count} {what} failed"
     return CheckResult(
-        name=name,
+        name="",
         status=CheckStatus.FAIL if failures else CheckStatus.PASS,
         count=count,
         detail=detail.rstrip(","),
@@ -162,7 +137,7 @@ def _check_nodes(lab: RunningLab) -> CheckResult:
         for status in statuses
         if status.state != "running"
     ]
-    return _result("nodes", len(statuses), "nodes", failures)
+    return judge(len(statuses), "nodes", failures)
 
 
 def _check_links(lab: RunningLab) -> CheckResult:
@@ -171,7 +146,7 @@ def _check_links(lab: RunningLab) -> CheckResult:
         f"{port.node}:{port.name} is down" for port in lab.plan.ports if not states.get((port.node, port.name), False)
     ]
     by_network = Counter(port.network for port in lab.plan.ports)
-    return _result("links", len(lab.plan.ports), "ports", failures, by_network)
+    return judge(len(lab.plan.ports), "ports", failures, by_network)
 
 
 def _check_sessions(lab: RunningLab) -> CheckResult:
@@ -184,7 +159,7 @@ def _check_sessions(lab: RunningLab) -> CheckResult:
         for line in missing_sessions([switch], lab.run_directory(switch.node).parent)
     ]
     what = "BGP sessions and BFD peers" if lab.model.routing.bfd else "BGP sessions"
-    return _result("sessions", by_network.total(), what, failures, by_network)
+    return judge(by_network.total(), what, failures, by_network)
 
 
 def _check_routes(lab: RunningLab) -> CheckResult:
@@ -201,94 +176,11 @@ def _check_routes(lab: RunningLab) -> CheckResult:
     widest = max((route for table in lab.plan.expected_routes.values() for route in table), key=_ways, default=None)
     if widest is not None and widest.width:
         what += f", {widest.width} of {_ways(widest)} equally short ways by routing.ecmp,"
-    return _result("ecmp", by_network.total(), what, failures, by_network)
+    return judge(by_network.total(), what, failures, by_network)
 
 
 def _ways(route: ExpectedRoute) -> int:
     return len(route.interfaces)
-
-
-def _check_services(lab: RunningLab) -> CheckResult:
-    count = len(lab.plan.services)
-    return _result("services", count, "services on nodes answer", missing_services(lab), _managed(lab, count))
-
-
-def _managed(lab: RunningLab, count: int) -> dict[str, int]:
-    """All of so many things are in the network of management."""
-    return {} if lab.plan.management is None else {lab.plan.management.network: count}
-
-
-def _check_management(lab: RunningLab) -> CheckResult:
-    count, failures = probe_management(lab.plan)
-    return _result("management", count, "datagrams between the server and nodes", failures, _managed(lab, count))
-
-
-def _check_management_mtu(lab: RunningLab) -> CheckResult:
-    size_bytes = min(port.mtu_bytes for port in management_ports(lab.plan))
-    count, failures = probe_management(lab.plan, size_bytes)
-    return _result("path mtu", count, f"paths at {size_bytes} bytes, DF set,", failures, _managed(lab, count))
-
-
-def _check_link_groups(lab: RunningLab) -> CheckResult:
-    assert lab.plan.link_groups is not None
-    count = lab.plan.link_groups.members
-    failures = missing_members(lab.plan, lab.state.run_directory(lab.name))
-    return _result("link groups", count, "members in sync", failures)
-
-
-def _check_scale_up(lab: RunningLab) -> CheckResult:
-    """Every switch answers when it is asked, and has all of its ports."""
-    run = lab.state.run_directory(lab.name)
-    dead = dead_domains(lab.plan, run)
-    failures = [f"{dead_line(name)}; {revival_hint(name)}" for name in dead]
-    for domain in lab.plan.scale_up_domains:
-        if domain.name in dead:
-            continue
-        try:
-            ports = len(domain_switch(run, domain.name).status()["ports"])
-        except SwitchError as error:
-            failures.append(f"scale-up domain {domain.name}: {error.message}")
-            continue
-        if ports != len(domain.wires):
-            failures.append(f"scale-up domain {domain.name}: its switch has {ports} of {len(domain.wires)} ports")
-    return _result("scale-up", len(lab.plan.scale_up_domains), "scale-up domains switch", failures)
-
-
-def _check_planes(lab: RunningLab) -> CheckResult:
-    """Data crosses every link of every domain, and all credits come back."""
-    found = probe_planes(lab)
-    if not found.links:
-        return CheckResult(
-            name="scale-up planes", status=CheckStatus.UNKNOWN, count=0, detail="no switch runs, so no link was tested"
-        )
-    with_credits = lab.model.scale_up is not None and lab.model.scale_up.flow_control is ScaleUpFlowControl.CREDITS
-    what = "links of GPUs to planes up, their credits whole," if with_credits else "links of GPUs to planes up"
-    if found.busy:
-        what = f"links up as their switches say ({', '.join(found.busy)}: in use, so nothing was sent),"
-    return _result("scale-up planes", found.links, what, found.failures, {SCALE_UP: found.links})
-
-
-def _check_overlay(lab: RunningLab) -> CheckResult:
-    assert lab.plan.overlay is not None
-    count = sum(len(entries) for entries in lab.plan.overlay.expected.values())
-    failures = missing_lines(lab.plan, lab.state.run_directory(lab.name))
-    if not keeper_runs(lab.plan, lab.state):
-        failures.append("its keeper does not run, and routers that zebra loses stay lost; `deploy` starts it again")
-    return _result("overlay", count, "entries of EVPN in kernel tables", failures)
-
-
-def _tenants(lab: RunningLab) -> tuple[Tenant, ...]:
-    return () if lab.model.overlay is None else lab.model.overlay.tenants
-
-
-def _check_tenants(lab: RunningLab) -> CheckResult:
-    count, failures = probe_tenants(lab.plan)
-    return _result("tenants", count, "NIC pairs within tenants", failures)
-
-
-def _check_isolation(lab: RunningLab) -> CheckResult:
-    count, failures = probe_isolation(lab.plan)
-    return _result("isolation", count, "NIC pairs that must not reach each other", failures)
 
 
 def _nics(lab: RunningLab) -> list[PortPlan]:
@@ -390,7 +282,7 @@ def _check_rails(lab: RunningLab) -> CheckResult:
             count += len(crossings)
             if arrived:
                 failures.append(f"{arrived} datagrams crossed rails that the design isolates")
-    return _result("rails", count, "NIC pairs", failures)
+    return judge(count, "NIC pairs", failures)
 
 
 def _crossings(nics: Sequence[PortPlan]) -> list[Probe]:
@@ -415,9 +307,7 @@ def _check_apart(lab: RunningLab) -> CheckResult:
         arrived = prober.arrived(probes)
     by_network = Counter(probe.source.network for probe in probes)
     failures = [f"{line} arrived" for line in pairs_text(arrived)]
-    return _result(
-        "networks apart", len(probes), "datagrams between networks, none of which may arrive,", failures, by_network
-    )
+    return judge(len(probes), "datagrams between networks, none of which may arrive,", failures, by_network)
 
 
 def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan, PortPlan]]:
@@ -442,7 +332,7 @@ def _check_path_mtu(lab: RunningLab) -> CheckResult:
     failures = [f"{line}: {probe.size_bytes} bytes did not pass" for probe in lost for line in pairs_text([probe])]
     sizes = sorted({probe.size_bytes for probe in (*probes, *between)}) or [0]
     size = " to ".join(dict.fromkeys((str(sizes[0]), str(sizes[-1]))))
-    return _result("path mtu", len(probes) + len(between), f"paths and links at {size} bytes, DF set,", failures)
+    return judge(len(probes) + len(between), f"paths and links at {size} bytes, DF set,", failures)
 
 
 def _link_probes(lab: RunningLab) -> Iterator[Probe]:
@@ -463,4 +353,4 @@ def _check_black_holes(lab: RunningLab) -> CheckResult:
     with closing(Prober(lab.name, list(involved.values()), sockets_per_nic=ENTROPY_SOCKETS)) as prober:
         probes = [Probe(source=a, target=b, entropy=e) for e in range(ENTROPY_SOCKETS) for a, b in pairs]
         failures = [f"{line}: some paths lose packets" for line in pairs_text(prober.lost(probes))]
-    return _result("black holes", len(probes), f"probes over {len(pairs)} switch pairs", failures)
+    return judge(len(probes), f"probes over {len(pairs)} switch pairs", failures)

@@ -31,8 +31,8 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
+from testbed.lab.core.feature import features
 from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
-from testbed.lab.features.overlay.watch import OverlayWatch
 
 QUIET_S = 0.04
 LONGEST_UNCHECKED_S = 0.5
@@ -89,10 +89,12 @@ class ConvergenceWatch:
             return tables
 
         self._tables = syscalls.in_thread(subscribe)
-        self._overlay = OverlayWatch(plan, run_directory)
+        begun = [feature.watch(plan, run_directory) for feature in features()]
+        self._watches = [watch for watch in begun if watch is not None]
 
     def close(self) -> None:
-        self._overlay.close()
+        for watch in self._watches:
+            watch.close()
         for table in self._tables:
             table.close()
 
@@ -106,14 +108,15 @@ class ConvergenceWatch:
         """Return when converged; raise `ConvergenceError` naming what is missing after `timeout_s`.
 
         `check_daemons` is called now and then, and may raise: without a daemon the wait would be in vain. `wait_hosts`
-        is called before the overlay is waited for: it hears of hosts whose NICs are up.
+        is called before what features wait for: an overlay hears of hosts whose NICs are up.
         """
         deadline = time.monotonic() + timeout_s
         self._wait_tables(deadline, notify, timeout_s, check_daemons)
         wait_sessions(self._plan, self._run, deadline, timeout_s, check_daemons)
         wait_hosts()
-        if missing := self._overlay.wait(deadline, notify, check_daemons):
-            raise convergence_error(missing, timeout_s)
+        for watch in self._watches:
+            if missing := watch.wait(deadline, notify, check_daemons):
+                raise convergence_error(missing, timeout_s)
 
     def _wait_tables(
         self, deadline: float, notify: StepCallback, timeout_s: float, check_daemons: Callable[[], None]

@@ -10,30 +10,20 @@ import os
 import re
 import select
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.linux import rtnetlink, syscalls
-from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, IN_MOVED_TO, DirectoryWatch
+from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
-from testbed.daemons.switchd.errors import SwitchError
-from testbed.daemons.switchd.process import EVENTS_NAME
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing import attachment
-from testbed.lab.features.management.services.launcher import PID_SUFFIX, running_programs
-from testbed.lab.features.management.services.service import Place
-from testbed.lab.features.management.services_apply import service_places
-from testbed.lab.features.overlay import keeper
-from testbed.lab.features.scale_up.plan.wires import DomainPlan
-from testbed.lab.features.scale_up.watch_switches import domain_switch
+from testbed.lab.core.feature import features
 
 IFF_LOWER_UP = 1 << 16
-_TOLD_BY_OTHERS = (attachment.EVENTS_FILE, keeper.EVENTS_FILE)
-"""Files of the lab's state directory with an event for each line: of the pause agent, and of the overlay's keeper."""
-
 _ADJACENCY = re.compile(
     r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vrf \S+ (?P<state>Up|Down)(?P<reason>.*)"
 )
@@ -71,9 +61,10 @@ class EventStream:
         self._lab = lab
         self._epoll = select.epoll()
         self._daemons: dict[int, tuple[str, str, str, str]] = {}
-        self._services: dict[Path, Place] = {}
-        self._domains: dict[Path, DomainPlan] = {}
-        """The scale-up domains by the run directories of their switches."""
+        self._followed: dict[Path, Callable[[Path], Iterable[LabEvent]]] = {}
+        """Who says what it means that a file has changed, by its directory."""
+        self._told: set[Path] = set()
+        """Files with an event for each line."""
         self._links: dict[int, tuple[str, RouteSocket]] = {}
         self._carrier: dict[tuple[str, int], bool] = {}
         self._names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
@@ -88,7 +79,7 @@ class EventStream:
     def _subscribe(self) -> None:
         for status in self._snapshot:
             for daemon, pid in status.pids.items():
-                self._watch_process(pid, status.name, "daemon-ended", daemon)
+                self.watch_process(pid, status.name, "daemon-ended", daemon)
 
         def subscribe_links() -> None:
             places = {node.name: node.name for node in self._lab.model.nodes}
@@ -104,61 +95,36 @@ class EventStream:
             self._carrier[node, self._lab.port(node, name).ifindex] = up
         for switch in self._lab.plan.speakers:
             directory = self._lab.run_directory(switch.node)
-            log = directory / "bgpd.log"
-            self._offsets[log] = log.stat().st_size if log.exists() else 0
-            with contextlib.suppress(FileNotFoundError):
-                self._logs.add(directory, IN_MODIFY | IN_CREATE)
-        for name in _TOLD_BY_OTHERS:
-            told = self._lab.state_directory / name
-            self._offsets[told] = told.stat().st_size if told.exists() else 0
+            self.read_on(directory / "bgpd.log")
+            self.follow(directory, self._session_events)
+        self.tell(attachment.EVENTS_FILE)
+        for feature in features():
+            feature.subscribe(self, self._lab)
         try:
             # the events of other processes; and its removal, which is always told, ends the lab
             self._logs.add(self._lab.state_directory, IN_MODIFY | IN_CREATE)
         except FileNotFoundError:
             self._destroyed = True
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
-        self._subscribe_services()
-        self._subscribe_domains()
 
-    def _subscribe_domains(self) -> None:
-        """Have the ends and the begins of the domains' switches told, and what they say of their links."""
-        for domain in self._lab.plan.scale_up_domains:
-            switch = domain_switch(self._lab.state.run_directory(self._lab.name), domain.name)
-            directory = switch.run_directory
-            self._domains[directory] = domain
-            told = directory / EVENTS_NAME
-            self._offsets[told] = told.stat().st_size if told.exists() else 0
-            with contextlib.suppress(FileNotFoundError):
-                self._logs.add(directory, IN_MODIFY | IN_CREATE)
-            with contextlib.suppress(SwitchError):
-                pid = switch.status()["pid"]
-                self._watch_process(pid, domain.node, "switch-ended", domain.name)
+    def tell(self, name: str) -> None:
+        """Pass on what another process writes to a file of the lab's state directory, an event in a line."""
+        self._told.add(self._lab.state_directory / name)
+        self.read_on(self._lab.state_directory / name)
 
-    def _domain_events(self, domain: DomainPlan, told: Path) -> Iterator[LabEvent]:
-        """What a domain's switch says: that it began, and which links were taken down or brought up."""
-        for line in self._added_lines(told):
-            event = json.loads(line)
-            if "pid" in event:
-                self._watch_process(event["pid"], domain.node, "switch-ended", domain.name)
-                yield self._event(domain.node, "switch-started", domain.name)
-                continue
-            wire = domain.wires[event["plane"] * domain.gpus + event["gpu"]]
-            yield self._event(wire.host, "plane-up" if event["up"] else "plane-down", wire.interface)
+    def follow(
+        self, directory: Path, changed: Callable[[Path], Iterable[LabEvent]], mask: int = IN_MODIFY | IN_CREATE
+    ) -> None:
+        """Have `changed` called with each file of a directory that changes, by inotify's `mask`, for its events."""
+        with contextlib.suppress(FileNotFoundError):
+            self._logs.add(directory, mask)
+            self._followed[directory] = changed
 
-    def _subscribe_services(self) -> None:
-        if not self._lab.plan.services:
-            return
-        places = service_places(self._lab.model, self._lab.plan, self._lab.state)
-        for place in places:
-            with contextlib.suppress(FileNotFoundError):
-                self._logs.add(place.directory, IN_MOVED_TO)
-                self._services[place.directory] = place
-        running = running_programs(places, set(self._lab.identities.values()))
-        for (service, node), pids in running.items():
-            for program, pid in pids.items():
-                self._watch_process(pid, node, "service-ended", service, program)
+    def read_on(self, path: Path) -> None:
+        """Have `added_lines` return what a file has from now on."""
+        self._offsets[path] = path.stat().st_size if path.exists() else 0
 
-    def _watch_process(self, pid: int, node: str, kind: str, subject: str, detail: str = "") -> None:
+    def watch_process(self, pid: int, node: str, kind: str, subject: str, detail: str = "") -> None:
         """Have the end of a process told as an event of this kind."""
         with contextlib.suppress(ProcessLookupError):
             fd = os.pidfd_open(pid)
@@ -180,7 +146,7 @@ class EventStream:
 
     def __iter__(self) -> Iterator[LabEvent]:
         for status in self._snapshot:
-            yield self._event(status.name, "snapshot", status.kind, status.state)
+            yield self.event(status.name, "snapshot", status.kind, status.state)
         while not self._destroyed:
             for fd, _ in self._epoll.poll():
                 if fd == self._stopped:
@@ -189,14 +155,15 @@ class EventStream:
                     event = self._daemons.pop(fd)
                     self._epoll.unregister(fd)
                     os.close(fd)
-                    yield self._event(*event)
+                    yield self.event(*event)
                 elif fd in self._links:
                     yield from self._link_events(*self._links[fd])
                 else:
                     yield from self._log_events()
-        yield self._event("", "lab-destroyed", self._lab.name)
+        yield self.event("", "lab-destroyed", self._lab.name)
 
-    def _event(self, node: str, kind: str, subject: str, detail: str = "") -> LabEvent:
+    def event(self, node: str, kind: str, subject: str, detail: str = "") -> LabEvent:
+        """Something that happens now."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         return LabEvent(time=now, lab=self._lab.name, node=node, kind=kind, subject=subject, detail=detail)
 
@@ -224,14 +191,14 @@ class EventStream:
         name = self._names.get((node, ifindex))
         if name is not None and self._carrier.get((node, ifindex)) != up:
             self._carrier[node, ifindex] = up
-            yield self._event(node, "link-up" if up else "link-down", name)
+            yield self.event(node, "link-up" if up else "link-down", name)
 
     def _lost_link_events(self, node: str, item: RouteSocket) -> Iterator[LabEvent]:
         """The kernel had no room for a node's notifications: say so, and how its links stand now.
 
         Those that are still waiting come first, since they are older than what is read.
         """
-        yield self._event(node, "notifications-lost", "links", "some changes were not told; their state is read anew")
+        yield self.event(node, "notifications-lost", "links", "some changes were not told; their state is read anew")
         while True:
             try:
                 yield from self._told_link_events(node, item.receive_now())
@@ -247,35 +214,26 @@ class EventStream:
         changed = list(dict.fromkeys(self._logs.read()))
         if self._logs.overflowed:
             self._logs.overflowed = False
-            yield self._event("", "notifications-lost", "logs", "some were not told; all logs are read on")
+            yield self.event("", "notifications-lost", "logs", "some were not told; all logs are read on")
             changed = [(path.parent, path.name) for path in self._offsets]
             self._destroyed |= not self._lab.state_directory.is_dir()
         for directory, name in changed:
             if (directory, name) == (self._lab.state_directory, ""):
                 self._destroyed = True
             path = directory / name
-            if directory in self._services and path.suffix == PID_SUFFIX:
-                yield from self._service_events(self._services[directory], path)
-            if directory in self._domains and name == EVENTS_NAME:
-                yield from self._domain_events(self._domains[directory], path)
-                continue
-            if path not in self._offsets:
-                continue
-            for line in self._added_lines(path):
-                if name in _TOLD_BY_OTHERS:
-                    yield LabEvent(**json.loads(line))
-                elif match := _ADJACENCY.search(line):
-                    state = match["state"].lower()
-                    yield self._event(directory.name, f"bgp-{state}", match["peer"], match["reason"].strip())
+            if path in self._told:
+                yield from (LabEvent(**json.loads(line)) for line in self.added_lines(path))
+            elif directory in self._followed:
+                yield from self._followed[directory](path)
 
-    def _service_events(self, place: Place, pid_file: Path) -> Iterator[LabEvent]:
-        """A program of a service was started."""
-        with contextlib.suppress(OSError, ValueError):
-            program = pid_file.stem
-            self._watch_process(int(pid_file.read_text()), place.node, "service-ended", place.service, program)
-            yield self._event(place.node, "service-started", place.service, program)
+    def _session_events(self, log: Path) -> Iterator[LabEvent]:
+        """What a log of bgpd says of sessions, as other files of its directory do not."""
+        for line in self.added_lines(log) if log in self._offsets else ():
+            if match := _ADJACENCY.search(line):
+                state = match["state"].lower()
+                yield self.event(log.parent.name, f"bgp-{state}", match["peer"], match["reason"].strip())
 
-    def _added_lines(self, path: Path) -> list[str]:
+    def added_lines(self, path: Path) -> list[str]:
         """The complete lines that a file has more than when it was last read."""
         try:
             with path.open("rb") as stream:

@@ -181,7 +181,7 @@ class NetnsKernel:
             for operation, made in transactions:
                 syscalls.setns(opened[made.place].fd, syscalls.CLONE_NEWNET)
                 with closing(NetfilterSocket()) as socket:
-                    socket.commit(made.messages, _Descriptions([operation])[0])
+                    socket.commit(made.messages, str(operation))
 
         syscalls.in_thread(put_in_force)
 
@@ -293,9 +293,7 @@ class _Descriptions(Sequence[str]):
         return len(self._operations)
 
     def __getitem__(self, index: int) -> str:  # type: ignore[override]
-        from testbed.lab.core.plan import describe_operation
-
-        return describe_operation(self._operations[index])
+        return str(self._operations[index])
 
 
 def _stage(operation: Operation) -> str:

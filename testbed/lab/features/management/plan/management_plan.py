@@ -20,6 +20,9 @@ class GuardManagement:
     ifindex: int
     prefix: IPv4Network
 
+    def __str__(self) -> str:
+        return f"keep {self.prefix} on {self.node}:{self.name}, and everything else off it"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormCommunity:
@@ -33,6 +36,10 @@ class FormCommunity:
     nodes: tuple[int, ...]
     hosts: tuple[int, ...]
     tcp: tuple[range, ...]
+
+    def __str__(self) -> str:
+        ports = ", ".join(str(item.start) if len(item) == 1 else f"{item[0]}-{item[-1]}" for item in self.tcp)
+        return f"let {len(self.hosts)} hosts on {self.node} speak with each other at tcp/{ports}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,3 +17,6 @@ class StartService:
     node: str
     service: str
     address: IPv4Address
+
+    def __str__(self) -> str:
+        return f"start service {self.service} on {self.node} at {self.address}"

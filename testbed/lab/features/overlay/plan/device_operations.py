@@ -15,6 +15,9 @@ class CreateVrf:
     tenant: str
     cpu_slot: int
 
+    def __str__(self) -> str:
+        return f"create VRF {self.tenant} on {self.switch} as {self.node}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateVrfDevice:
@@ -27,6 +30,9 @@ class CreateVrfDevice:
     table: int
     ipv6: bool = False
 
+    def __str__(self) -> str:
+        return f"create VRF device {self.node}:{self.name} table {self.table}{' with IPv6' if self.ipv6 else ''}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferVrfs:
@@ -35,6 +41,10 @@ class PreferVrfs:
 
     node: str
     ipv6: bool = False
+
+    def __str__(self) -> str:
+        too = ", in IPv6, too" if self.ipv6 else ""
+        return f"look up tables of VRFs before the local one on {self.node}{too}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +64,8 @@ class CreateVxlan:
     master: int
     mtu_bytes: int
     dscp: int | None = None
+
+    def __str__(self) -> str:
+        marked = "" if self.dscp is None else f" dscp {self.dscp}"
+        what = f"vni {self.vni} local {self.local} mtu {self.mtu_bytes}{marked}"
+        return f"create vxlan {self.node}:{self.name} {what}"

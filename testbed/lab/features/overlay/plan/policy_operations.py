@@ -38,6 +38,9 @@ class SetPolicy:
     shared: bool
     ports: tuple[PolicyPort, ...]
 
+    def __str__(self) -> str:
+        return f"let pass into {self.node} from {len(self.ports)} other tenants what they may ask for"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBorder:
@@ -52,3 +55,7 @@ class SetBorder:
     name: str
     sources: tuple[IPv4Network, ...]
     targets: tuple[IPv4Network, ...]
+
+    def __str__(self) -> str:
+        sources = ", ".join(map(str, self.sources))
+        return f"let pass into {self.node}:{self.name} from {sources} what is to the tenant"

@@ -9,14 +9,12 @@ import pytest
 
 from testbed.base.errors import CapabilityError, PlanError
 from testbed.lab.core.deploy import mechanisms
-from testbed.lab.core.deploy.mechanisms import (
-    require_kernel_targets,
-    require_management,
-    require_password,
-)
+from testbed.lab.core.deploy.mechanisms import require_password
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.guards.feature import FEATURE
+from testbed.lab.features.guards.feature import GuardsFeature
+from testbed.lab.features.management.feature import ManagementFeature
+from testbed.lab.features.targets.feature import TargetsFeature
 
 
 def lab(fabric: str = "off", frontend: str = "off", password: str = "false") -> Lab:
@@ -52,23 +50,23 @@ def test_guards_that_the_kernel_cannot_do_are_refused_with_a_way_out(
 ) -> None:
     words = f"the guards of {named} need nf_tables.*Protocol not supported"
     with pytest.raises(CapabilityError, match=words) as caught:
-        FEATURE.require(lab(fabric, frontend), None)  # type: ignore[arg-type]
+        GuardsFeature().require(lab(fabric, frontend), None)  # type: ignore[arg-type]
     assert caught.value.missing == "nf_tables" and caught.value.exit_code == 2
     assert "guards: off" in (caught.value.hint or "")
     assert asked == ["filter.guards"]
 
 
 def test_a_lab_without_guards_and_password_asks_for_nothing(asked: list[str]) -> None:
-    FEATURE.require(lab(), None)  # type: ignore[arg-type]
+    GuardsFeature().require(lab(), None)  # type: ignore[arg-type]
     require_password(lab(), None)  # type: ignore[arg-type]
-    require_management(lab(), None)  # type: ignore[arg-type]
+    ManagementFeature().require(lab(), None)  # type: ignore[arg-type]
     assert asked == []
 
 
 def test_an_out_of_band_network_that_the_kernel_cannot_keep_apart_is_refused(asked: list[str]) -> None:
     text = "name: dc\nfabric: {design: single-switch, hosts: 2, gpus: 1}\nnetworks: {oob: {design: out-of-band}}\n"
     with pytest.raises(CapabilityError, match=r"network oob needs nf_tables.*Protocol not supported") as caught:
-        require_management(load_topology_text(text, file="dc.yml"), None)  # type: ignore[arg-type]
+        ManagementFeature().require(load_topology_text(text, file="dc.yml"), None)  # type: ignore[arg-type]
     assert "remove networks.oob" in (caught.value.hint or "")
     assert asked == ["filter.management"]  # a kernel that can that is asked for "filter.guards", too
 
@@ -78,11 +76,11 @@ def test_targets_that_the_kernel_cannot_serve_are_refused_at_their_place(asked: 
 fabric: {{design: single-switch, hosts: 2, gpus: 1}}
 networks: {{storage: {{targets: {{flash: {{count: 2{}}}}}}}}}
 """
-    require_kernel_targets(load_topology_text(text.format(""), file="dc.yml"), None)  # type: ignore[arg-type]
+    TargetsFeature().require(load_topology_text(text.format(""), file="dc.yml"), None)  # type: ignore[arg-type]
     assert asked == []
     served = load_topology_text(text.format(", served_by: kernel"), file="dc.yml")
     with pytest.raises(PlanError, match=r"flash1 is to be served by the kernel.*Protocol not supported") as caught:
-        require_kernel_targets(served, None)  # type: ignore[arg-type]
+        TargetsFeature().require(served, None)  # type: ignore[arg-type]
     assert (caught.value.code, caught.value.field) == ("no-kernel-target", "networks.storage.targets")
     assert "--on vm" in (caught.value.hint or "")
     assert asked == ["storage.nvmet"]

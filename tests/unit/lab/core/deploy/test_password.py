@@ -11,14 +11,14 @@ from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.lab_record import encode_lab
 from testbed.lab.core.deploy.records.labdir import ansible_inventory, topology_data
 from testbed.lab.core.deploy.records.password import FILE_NAME, bgp_password
-from testbed.lab.core.fabric import FabricParams, RoutingParams, generate_fabric
-from testbed.lab.core.model import Lab
+from testbed.lab.core.fabric import FabricParams, generate_fabric
+from testbed.lab.core.model import Lab, Routing
 from testbed.lab.core.plan import LabPlan, plan_lab
 from testbed.lab.core.render import FrrVersion, render_switch
 
 
 def small(*, password: bool) -> tuple[Lab, LabPlan]:
-    routing = RoutingParams(password=password)
+    routing = Routing(password=password)
     params = FabricParams(design="rail-optimized", segments=1, hosts=1, gpus=1, spines=1, routing=routing)
     lab = generate_fabric(params, name="secured")
     return lab, plan_lab(lab, k=1000)

@@ -103,7 +103,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], Exception]] = {
     "the kernel's RED": (("testbed.lab.core.deploy.lifecycle.require_marker",), missing("sch_red")),
     "nf_tables": (("testbed.lab.features.guards.feature.GuardsFeature.require",), missing("nf_tables")),
     "TCP MD5": (("testbed.lab.core.deploy.lifecycle.require_password",), missing("TCP MD5 signatures")),
-    "kernel's targets": (("testbed.lab.core.deploy.lifecycle.require_kernel_targets",), missing("nvmet_tcp")),
+    "kernel's targets": (("testbed.lab.features.targets.feature.TargetsFeature.require",), missing("nvmet_tcp")),
     "images": (("testbed.lab.core.deploy.lifecycle._prepare_runtimes",), missing("image")),
     "delay": (("testbed.lab.core.deploy.mechanisms.choose_delay",), missing("netem")),
     "pause reaction": (

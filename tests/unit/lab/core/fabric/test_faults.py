@@ -8,16 +8,15 @@ import pytest
 
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.fabric import (
-    BfdParams,
     FabricError,
     FabricParams,
     NicParams,
     RailParams,
-    RoutingParams,
     UplinkParams,
     check_params,
     generate_fabric,
 )
+from testbed.lab.core.model import Bfd, Routing
 
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("rail-optimised", {}, "design", "there is no design 'rail-optimised'\n  hint: did you mean rail-optimized?"),
@@ -76,10 +75,10 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "rails.port_map cannot be figure-13-7 (one of figure-13-6, figure-13-10, figure-13-11)\n"
         "  hint: did you mean figure-13-6?",
     ),
-    ("pod", {"routing": RoutingParams(ecmp=225)}, "routing.ecmp", "routing.ecmp is 225; it goes from 1 to 224"),
+    ("pod", {"routing": Routing(ecmp=225)}, "routing.ecmp", "routing.ecmp is 225; it goes from 1 to 224"),
     (
         "pod",
-        {"routing": RoutingParams(bfd=BfdParams(mode="on", interval=Duration.parse("5ms")))},
+        {"routing": Routing(bfd=Bfd(interval=Duration.parse("5ms")), bfd_auto=False)},
         "routing.bfd.interval",
         "routing.bfd.interval is 5 ms; it goes from 10 to 60000",
     ),

@@ -11,16 +11,14 @@ from testbed.base.units import Duration, Rate
 from testbed.lab.core.fabric import (
     DESIGNS,
     PORT_MAPS,
-    BfdParams,
     FabricParams,
     NicParams,
     RailParams,
-    RoutingParams,
     UplinkParams,
     generate_fabric,
-    resolve_bfd,
+    resolve_routing,
 )
-from testbed.lab.core.model import Bfd, Delay, Lab, LinkKind, Place, Role
+from testbed.lab.core.model import Bfd, Delay, Lab, LinkKind, Place, Role, Routing
 
 
 def build(design: str, **written: object) -> Lab:
@@ -223,15 +221,13 @@ def test_super_spines_default_to_the_spines_of_a_pod() -> None:
 )
 def test_auto_bfd_slows_down_as_sessions_grow(sessions: int, interval_ms: int | None) -> None:
     expected = None if interval_ms is None else Bfd(interval=Duration(interval_ms * 1_000_000), multiplier=3)
-    assert resolve_bfd(FabricParams(design="pod"), sessions) == expected
+    assert resolve_routing(Routing(), sessions).bfd == expected
 
 
 def test_bfd_as_written() -> None:
-    on = RoutingParams(bfd=BfdParams(mode="on", interval=Duration.parse("50ms"), multiplier=5))
-    assert resolve_bfd(on, 10_000) == Bfd(interval=Duration.parse("50ms"), multiplier=5)
-    assert resolve_bfd(BfdParams(mode="off"), 1) is None
-    with pytest.raises(ValueError, match="perhaps"):
-        resolve_bfd(BfdParams(mode="perhaps"), 1)
+    on = Routing(bfd=Bfd(interval=Duration.parse("50ms"), multiplier=5), bfd_auto=False)
+    assert resolve_routing(on, 10_000).bfd == Bfd(interval=Duration.parse("50ms"), multiplier=5)
+    assert resolve_routing(Routing(bfd_auto=False), 1).bfd is None
     assert build("pod", routing=on).routing.bfd == Bfd(interval=Duration.parse("50ms"), multiplier=5)
     assert not build("pod", routing=on).routing.bfd_auto
     assert build("pod").routing.bfd_auto

@@ -12,7 +12,6 @@ from testbed.lab.core.fabric import (
     NicParams,
     PathCount,
     Relation,
-    RoutingParams,
     UplinkParams,
     check_sizing,
     equal_cost_paths,
@@ -22,7 +21,7 @@ from testbed.lab.core.fabric import (
 )
 from testbed.lab.core.fabric.forwarding.next_hops import find_faults
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Role
+from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Role, Routing
 
 G = 10**9
 
@@ -164,7 +163,7 @@ def test_parallel_links_are_paths_of_their_own() -> None:
 )
 def test_paths_are_those_that_routing_installs(spines: int, links: int, ecmp: int, paths: int) -> None:
     """A switch installs `ecmp` next hops. Of three links down from each spine, a spine uses all."""
-    params = {"spines": spines, "uplink": UplinkParams(count=links), "routing": RoutingParams(ecmp=ecmp)}
+    params = {"spines": spines, "uplink": UplinkParams(count=links), "routing": Routing(ecmp=ecmp)}
     lab = build("rail-optimized", segments=2, hosts=1, gpus=1, **params)
     assert equal_cost_paths(lab, nic("p1-s1-h1:rail1"), nic("p1-s2-h1:rail1")) == paths
     assert measure_sizing(lab).paths == (PathCount(relation=Relation.INTER_SEGMENT, fewest=paths, most=paths),)
@@ -173,7 +172,7 @@ def test_paths_are_those_that_routing_installs(spines: int, links: int, ecmp: in
 def test_paths_through_super_spines_are_limited_at_each_tier() -> None:
     """A leaf installs 3 of its 4 spines, a spine 3 of its 8 links up, a super-spine 2 links to a spine of the pod."""
     core = UplinkParams(count=2)
-    routing = RoutingParams(ecmp=3)
+    routing = Routing(ecmp=3)
     shape = {"pods": 2, "segments": 1, "hosts": 1, "gpus": 1, "spines": 4, "super_spines": 4, "super_spine_groups": 4}
     lab = build("rail-optimized", core_uplink=core, routing=routing, **shape)
     assert equal_cost_paths(lab, nic("p1-s1-h1:rail1"), nic("p2-s1-h1:rail1")) == 3 * 2 * 2
@@ -185,7 +184,7 @@ def test_what_is_wider_than_ecmp_carries_less() -> None:
     """8 hosts of 100G under 8 spines of 100G, and ECMP of 6."""
     rate = Rate.parse("100G")
     shape = {"segments": 2, "hosts": 8, "gpus": 1, "spines": 8, "uplink": UplinkParams(rate=rate)}
-    lab = build("rail-optimized", nic=NicParams(rate=rate), routing=RoutingParams(ecmp=6), **shape)
+    lab = build("rail-optimized", nic=NicParams(rate=rate), routing=Routing(ecmp=6), **shape)
     bisection = measure_bisection(lab)
     assert bisection is not None
     assert (bisection.bandwidth_bps, bisection.ecmp_bps) == (800 * G, 600 * G)

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.base.errors import PlanError
 from testbed.base.units import Rate
-from testbed.lab.core.fabric import FabricParams, RoutingParams, generate_fabric
+from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, Protocol, RailSubnet, Role, Routing
 from testbed.lab.core.plan import LabPlan, PortPlan, SwitchPlan, plan_lab, slot_for
 from testbed.lab.core.plan.addressing import (
@@ -219,7 +219,7 @@ def test_two_neighbours_of_one_as_are_refused() -> None:
 
 def test_ibgp_reflectors_have_a_cluster_for_each_tier_and_pod() -> None:
     params = FabricParams(
-        design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2, routing=RoutingParams(protocol=Protocol.IBGP)
+        design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2, routing=Routing(protocol=Protocol.IBGP)
     )
     found = switches(plan_lab(generate_fabric(params, name="x"), k=1000))
     assert found["p1-spine1"].cluster_id == found["p1-spine2"].cluster_id

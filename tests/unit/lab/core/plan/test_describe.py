@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from testbed.lab.core.fabric import FabricParams, generate_fabric
-from testbed.lab.core.plan import describe_operation, plan_lab, summarize_plan
+from testbed.lab.core.plan import plan_lab, summarize_plan
 
 PLAN = plan_lab(generate_fabric(FabricParams(design="rail-optimized", hosts=2, gpus=2, spines=2), name="pod"), k=1000)
 
 
 def test_every_operation_is_one_line() -> None:
-    lines = [describe_operation(operation) for operation in PLAN.operations]
+    lines = [str(operation) for operation in PLAN.operations]
     assert all(line and "\n" not in line for line in lines)
     assert len(set(lines)) == len(lines)
 
 
 def test_the_words() -> None:
-    lines = [describe_operation(operation) for operation in PLAN.operations]
+    lines = [str(operation) for operation in PLAN.operations]
     for line in (
         "create node p1-s1-h1",
         "set p1-s1-rail1 net.ipv4.ip_forward = 1",

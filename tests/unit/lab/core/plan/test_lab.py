@@ -11,8 +11,8 @@ import pytest
 
 from testbed.base.errors import PlanError
 from testbed.base.units import Duration, Rate
-from testbed.lab.core.fabric import BfdParams, FabricParams, RoutingParams, generate_fabric
-from testbed.lab.core.model import Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Role
+from testbed.lab.core.fabric import FabricParams, generate_fabric
+from testbed.lab.core.model import Bfd, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Role, Routing
 from testbed.lab.core.plan import (
     AddAddress,
     AddRoute,
@@ -159,8 +159,9 @@ def test_every_link_end_is_shaped() -> None:
 
 
 def test_bfdd_runs_only_where_bfd_does() -> None:
-    for mode, daemons in (("on", ("zebra", "bgpd", "bfdd")), ("off", ("zebra", "bgpd"))):
-        params = FabricParams(design="rail-optimized", routing=RoutingParams(bfd=BfdParams(mode=mode)))
+    on = Bfd(interval=Duration.parse("300ms"))
+    for bfd, daemons in ((on, ("zebra", "bgpd", "bfdd")), (None, ("zebra", "bgpd"))):
+        params = FabricParams(design="rail-optimized", routing=Routing(bfd=bfd, bfd_auto=False))
         plan = plan_lab(generate_fabric(params, name="x"), k=1000)
         assert {op.daemons for op in plan.operations if isinstance(op, StartRouting)} == {daemons}
 

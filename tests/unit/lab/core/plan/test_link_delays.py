@@ -13,7 +13,6 @@ from testbed.lab.core.fabric.params import FabricParams, NicParams, UplinkParams
 from testbed.lab.core.model import Delay, DelayBy, Lab
 from testbed.lab.core.model.qos import QosPolicy
 from testbed.lab.core.plan import DelayPort, plan_lab
-from testbed.lab.core.plan.describe import describe_operation
 from testbed.lab.core.plan.link_delays import (
     WireCapabilities,
     WirePaths,
@@ -105,7 +104,7 @@ def test_the_ifb_stands_at_the_receiver_and_holds_what_is_on_the_wire() -> None:
     indexes = [(item.node, item.ifb_ifindex) for item in plan.operations if isinstance(item, DelayPort)]
     assert len(set(indexes)) == len(indexes)
     assert not {(port.node, port.ifindex) for port in plan.ports} & set(indexes)
-    text = describe_operation(next(item for item in plan.operations if isinstance(item, DelayPort)))
+    text = str(next(item for item in plan.operations if isinstance(item, DelayPort)))
     assert text.startswith("delay what p1-s1-rail1:uplink1 receives by 5 ms +- 1 ms, at most")
 
 

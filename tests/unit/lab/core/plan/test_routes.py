@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 
-from testbed.lab.core.fabric import FabricParams, RoutingParams, UplinkParams, generate_fabric
-from testbed.lab.core.model import Protocol
+from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
+from testbed.lab.core.model import Protocol, Routing
 from testbed.lab.core.plan import ExpectedRoute, LabPlan, plan_lab
 from testbed.lab.core.plan.routes import PlannedSession, Speaker, expect_routes
 
 
 def fabric(protocol: Protocol = Protocol.EBGP, **changes: object) -> LabPlan:
     values: dict[str, object] = {"pods": 2, "hosts": 1, "gpus": 2, "spines": 2, "super_spines": 2, **changes}
-    routing = RoutingParams(protocol=protocol)
+    routing = Routing(protocol=protocol)
     params = FabricParams(design="rail-optimized", routing=routing, **values)  # type: ignore[arg-type]
     return plan_lab(generate_fabric(params, name="x"), k=1000)
 
@@ -81,7 +81,7 @@ def test_an_aggregate_hides_its_rails_and_is_a_blackhole_at_home() -> None:
 
 
 def test_ecmp_narrower_than_the_paths_leaves_the_choice_open() -> None:
-    params = FabricParams(design="rail-optimized", gpus=2, spines=4, routing=RoutingParams(ecmp=3))
+    params = FabricParams(design="rail-optimized", gpus=2, spines=4, routing=Routing(ecmp=3))
     plan = plan_lab(generate_fabric(params, name="x"), k=1000)
     route = next(r for r in plan.expected_routes["p1-s1-rail1"] if str(r.prefix) == "10.0.2.0/24")
     assert (len(route.interfaces), route.next_hops) == (4, 3)

@@ -12,11 +12,9 @@ from testbed.base.units import Duration, Rate
 from testbed.base.validation.engine import validate_model
 from testbed.base.yaml.reader import load_document
 from testbed.lab.core.fabric import (
-    BfdParams,
     FabricParams,
     NicParams,
     RailParams,
-    RoutingParams,
     UplinkParams,
     generate_fabric,
 )
@@ -75,9 +73,10 @@ def test_every_key_reaches_the_generator() -> None:
             rate=Rate(16 * 10**11), count=3, delay=Delay(value=Duration(2000), by=DelayBy.AUTO), loss=0.5
         ),
         switch_radix=64,
-        routing=RoutingParams(
+        routing=Routing(
             protocol=Protocol.IBGP,
-            bfd=BfdParams(mode="on", interval=Duration(10**8), multiplier=4),
+            bfd=Bfd(interval=Duration(10**8), multiplier=4),
+            bfd_auto=False,
             ecmp=16,
             password=True,
             ttl_security=True,
@@ -97,7 +96,8 @@ def test_no_parameter_of_the_generator_is_out_of_reach() -> None:
         return [at] if value == default else []
 
     same = unset(params(EVERYTHING), FabricParams(design=""), "")
-    assert same == [".routing.unnumbered"]  # false is refused until numbered sessions are built
+    # numbered sessions are refused until they are built; whether rails are aggregated is up to the design
+    assert same == [".routing.unnumbered", ".routing.aggregate"]
 
 
 def test_what_is_not_written_is_left_to_the_design() -> None:
@@ -108,13 +108,13 @@ def test_what_is_not_written_is_left_to_the_design() -> None:
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("auto", BfdParams()),
-        ("off", BfdParams(mode="off")),
-        ("{interval: 1s}", BfdParams(mode="on", interval=Duration(10**9))),
+        ("auto", Routing()),
+        ("off", Routing(bfd_auto=False)),
+        ("{interval: 1s}", Routing(bfd=Bfd(interval=Duration(10**9)), bfd_auto=False)),
     ],
 )
-def test_bfd(written: str, expected: BfdParams) -> None:
-    assert params(f"routing: {{bfd: {written}}}\n").routing.bfd == expected
+def test_bfd(written: str, expected: Routing) -> None:
+    assert params(f"routing: {{bfd: {written}}}\n").routing == expected
 
 
 def test_the_lab_is_the_generated_one() -> None:

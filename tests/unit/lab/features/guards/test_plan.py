@@ -10,7 +10,7 @@ import pytest
 from testbed.base.errors import PlanError
 from testbed.base.units import Duration
 from testbed.lab.core.model import BACKEND, Delay, DelayBy, Guard, Guards, Lab, LagBy, LinkKind
-from testbed.lab.core.plan import describe_operation, plan_lab
+from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import CreateBridge, CreateVeth, GuardSwitch, LabPlan, SetUp
 from testbed.lab.core.schema.load import load_topology_text
 
@@ -67,9 +67,7 @@ def test_guards_stand_before_a_port_comes_up_and_after_its_link_is_there(plan: L
     kinds = [type(item) for item in plan.operations]
     last_link = len(kinds) - kinds[::-1].index(CreateVeth)
     assert last_link <= kinds.index(GuardSwitch) < kinds.index(SetUp)
-    assert describe_operation(guarded(plan)["fe-leaf2"]) == (
-        "guard 6 ports of fe-leaf2 by source, mac, arp, servers, control"
-    )
+    assert str(guarded(plan)["fe-leaf2"]) == ("guard 6 ports of fe-leaf2 by source, mac, arp, servers, control")
 
 
 def test_a_lab_without_guards_is_planned_as_before(lab: Lab, plan: LabPlan) -> None:

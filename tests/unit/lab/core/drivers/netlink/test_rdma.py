@@ -17,7 +17,7 @@ from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.fabric import NicParams, generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.model import Lab, Rdma
-from testbed.lab.core.plan import describe_operation, plan_lab
+from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import CreateNode, CreateRdma, LabPlan, Operation, StartRouting
 from testbed.lab.core.plan.rdma import LONGEST_NAME, device_name
 from testbed.lab.core.schema.load import load_topology_text
@@ -55,7 +55,7 @@ def test_each_gpu_nic_of_a_generated_host_gets_a_device() -> None:
     ]
     kinds = [type(item) for item in plan.operations]
     assert kinds[-len(plan.switches) - 4 : -len(plan.switches)] == [CreateRdma] * 4, "once interfaces have addresses"
-    assert describe_operation(devices(plan)[0]) == "create rxe device rd-p1-s1-h1-rail1 on p1-s1-h1:rail1"
+    assert str(devices(plan)[0]) == "create rxe device rd-p1-s1-h1-rail1 on p1-s1-h1:rail1"
     assert devices(plan_lab(generated(), k=1000)) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.lab.core.plan import InstallPort, LabPlan, describe_operation, plan_lab
+from testbed.lab.core.plan import InstallPort, LabPlan, plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.device_operations import CreateVxlan
 
@@ -59,7 +59,7 @@ def test_a_capped_port_runs_at_the_cap_both_ways_and_its_leaf_polices(plan: LabP
     nic, leaf = installs[f"{blue.node}:{blue.name}"], installs[blue.peer]
     assert nic.rate_bps == leaf.rate_bps == leaf.cap_bps == 10e9 / K
     assert nic.cap_bps == 0  # a host is not trusted to police itself
-    assert describe_operation(leaf).endswith("cap 10 Mbit/s")
+    assert str(leaf).endswith("cap 10 Mbit/s")
 
 
 def test_a_cap_above_the_rate_of_a_nic_is_that_rate(plan: LabPlan) -> None:
