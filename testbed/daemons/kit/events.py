@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class EventLog:
-    """Never raises for a file that cannot be written: pausing goes on, `lost` counts."""
+    """Never raises for a file that cannot be written: the daemon goes on, `lost` counts."""
 
     def __init__(self, path: Path, lab: str) -> None:
         self._path = path

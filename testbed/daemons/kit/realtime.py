@@ -1,4 +1,4 @@
-"""What keeps the agent's reaction short on a busy machine: real-time priority, locked memory, no garbage collector."""
+"""What keeps a daemon's reaction short on a busy machine: real-time priority, locked memory, no garbage collector."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def lock_memory() -> str:
     if _libc.mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT) != 0:
         return f"memory is not locked: {os.strerror(ctypes.get_errno())}"
     return ""
+
+
+def become_undisturbed() -> list[str]:
+    """Take real-time priority, keep memory, and stop collecting garbage; what of it could not be had comes back."""
+    weaknesses = [why for why in (become_realtime(AGENT_PRIORITY), lock_memory()) if why]
+    stop_collecting()
+    return weaknesses
 
 
 def stop_collecting() -> None:

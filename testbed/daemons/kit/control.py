@@ -1,6 +1,6 @@
-"""The agent's control socket: JSON lines, a request and an answer each, from this user and root alone.
+"""A daemon's control socket: JSON lines, a request and an answer each, from this user and root alone.
 
-Nothing that a client does can hold the agent up: lines are bounded, reads and writes never wait, and a client that
+Nothing that a client does can hold the daemon up: lines are bounded, reads and writes never wait, and a client that
 does not take its answers is dropped.
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
+import signal
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from testbed.base.errors import TestbedError
@@ -19,7 +21,6 @@ from testbed.base.errors import TestbedError
 MAX_LINE_BYTES = 4096
 MAX_UNSENT_BYTES = 16 << 20
 MAX_CLIENTS = 16
-SOCKET_NAME = "portd.sock"
 
 _CREDENTIALS = struct.Struct("=iII")
 
@@ -27,8 +28,8 @@ Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Answers a request; raises `TestbedError` to refuse it."""
 
 
-def socket_path(directory_fd: int, name: str = SOCKET_NAME) -> str:
-    """The socket in the run directory, by a path that always fits sockaddr_un (unix(7): 108 bytes)."""
+def socket_path(directory_fd: int, name: str) -> str:
+    """A socket in a run directory, by a path that always fits sockaddr_un (unix(7): 108 bytes)."""
     return f"/proc/self/fd/{directory_fd}/{name}"
 
 
@@ -105,31 +106,6 @@ class Client:
             self._unsent.clear()
 
 
-class Connections:
-    """The clients that are connected, at most `MAX_CLIENTS`, whoever has been silent for longest first."""
-
-    def __init__(self) -> None:
-        self._by_descriptor: dict[int, Client] = {}
-
-    def __iter__(self) -> Iterator[Client]:
-        return iter(list(self._by_descriptor.values()))
-
-    def get(self, descriptor: int) -> Client | None:
-        return self._by_descriptor.get(descriptor)
-
-    def crowded_out(self) -> Client | None:
-        """Return who has to go before another one may come; None while there is room."""
-        return next(iter(self)) if len(self._by_descriptor) >= MAX_CLIENTS else None
-
-    def heard(self, client: Client) -> None:
-        """A client has come or has sent something."""
-        self._by_descriptor.pop(client.fileno(), None)
-        self._by_descriptor[client.fileno()] = client
-
-    def remove(self, client: Client) -> None:
-        del self._by_descriptor[client.fileno()]
-
-
 def listen(directory_fd: int, name: str, kind: socket.SocketKind, backlog: int) -> socket.socket:
     """A listening socket in a run directory, mode 0600, in the place of one that was left behind. Raises `OSError`."""
     remove_socket(directory_fd, name)
@@ -163,25 +139,82 @@ def remove_socket(directory_fd: int, name: str) -> None:
         os.unlink(name, dir_fd=directory_fd)
 
 
-class ControlSocket:
-    """The listening socket in a run directory, `portd.sock` unless it is another process's, mode 0600."""
+class ControlServer:
+    """The control socket of a daemon, whoever is connected, and the signals that end it: SIGTERM and SIGINT.
 
-    def __init__(self, directory_fd: int, name: str = SOCKET_NAME) -> None:
-        """Replaces a socket that an agent left behind: the caller knows that none is there."""
+    At most `MAX_CLIENTS` are connected; whoever has been silent for longest goes for the next one. `ending` is set by a
+    signal, or by the handler.
+    """
+
+    def __init__(self, directory_fd: int, name: str, handler: Handler, epoll: select.epoll) -> None:
+        """Replaces a socket that a daemon left behind: the caller knows that none is there. Raises `OSError`."""
+        self.ending = False
         self._directory_fd = directory_fd
         self._name = name
+        self._handler = handler
+        self._epoll = epoll
+        self._clients: dict[int, Client] = {}
+        """By descriptor, whoever has been silent for longest first."""
+        self._wake, self._wake_writer = socket.socketpair()
+        for item in (self._wake, self._wake_writer):
+            item.setblocking(False)
         self._socket = listen(directory_fd, name, socket.SOCK_STREAM, MAX_CLIENTS)
+        epoll.register(self._socket, select.EPOLLIN)
+        epoll.register(self._wake, select.EPOLLIN)
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
+    def catch_signals(self) -> None:
+        """Take signals from now on, which wake up whoever waits for the epoll."""
+        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
 
-    def accept(self, handler: Handler) -> Client | None:
-        """A client that may speak to us; None where there is none."""
-        item = accept_trusted(self._socket)
-        return None if item is None else Client(item, handler)
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self.ending = True
 
-    def remove(self) -> None:
-        remove_socket(self._directory_fd, self._name)
+    def serve(self, descriptor: int) -> None:
+        """Take an event of the epoll that is none of the daemon's own."""
+        if (client := self._clients.get(descriptor)) is not None:
+            self._serve(client)
+        elif descriptor == self._socket.fileno():
+            self._accept()
+        else:
+            with contextlib.suppress(BlockingIOError):
+                self._wake.recv(4096)
+
+    def _accept(self) -> None:
+        if (item := accept_trusted(self._socket)) is None:
+            return
+        if len(self._clients) >= MAX_CLIENTS:
+            self._drop(next(iter(self._clients.values())))
+        client = Client(item, self._handler)
+        self._clients[client.fileno()] = client
+        self._epoll.register(client, select.EPOLLIN)
+
+    def _serve(self, client: Client) -> None:
+        if client.has_unsent:
+            alive = client.send_more()
+        else:
+            self._clients[client.fileno()] = self._clients.pop(client.fileno())
+            alive = client.receive()
+        if self.ending:
+            return
+        if alive:
+            self._epoll.modify(client, select.EPOLLOUT if client.has_unsent else select.EPOLLIN)
+        else:
+            self._drop(client)
+
+    def _drop(self, client: Client) -> None:
+        self._epoll.unregister(client)
+        del self._clients[client.fileno()]
+        client.close()
 
     def close(self) -> None:
+        """Nobody comes any more, and who has asked gets the answer."""
         self._socket.close()
+        remove_socket(self._directory_fd, self._name)
+        for client in self._clients.values():
+            client.finish(0.5)
+            client.close()
+        signal.set_wakeup_fd(-1)
+        for item in (self._wake, self._wake_writer):
+            item.close()
