@@ -20,7 +20,7 @@ def plot(
     pdc: Annotated[int | None, typer.Option("--pdc", help="PDCID; default: the one that sent most.")] = None,
 ) -> None:
     """Draw window, round trips, paths and losses of a PDC over time."""
-    from testbed.record.report.chart.picture import write_picture
+    from testbed.record.report.chart.sheet import write_picture
     from testbed.record.report.transport_trace import busiest_pdc, draw_trace, gather, load_trace
 
     events = load_trace(trace)

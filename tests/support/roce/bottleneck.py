@@ -10,6 +10,7 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
+from dcqcn_fluid import DcqcnFluid, FixedPoint
 
 from testbed.protocols.congestion.dcqcn import PARAMETER_SETS, Dcqcn
 from testbed.protocols.roce.config import HEADER_BYTES, RoceConfig
@@ -22,7 +23,6 @@ from testbed.protocols.simulation import LinkSettings
 from testbed.protocols.simulation.fabric import ClassSettings, FabricNetwork, FabricPortSettings, SwitchSettings
 from testbed.run.simulated.execution import without_collector
 from testbed.run.simulated.transports.roce import RnicHost
-from testbed.workload.oracles.dcqcn_fluid import DcqcnFluid, FixedPoint
 
 MESSAGE_BYTES = 1 << 20
 SAMPLE_NS = 20_000

@@ -20,7 +20,7 @@ from testbed.protocols.simulation.fabric import (
     SwitchSettings,
 )
 from testbed.protocols.simulation.fabric.switch import flow_hash
-from testbed.run.ideals.port_hash import FiveTuple, port_hash
+from testbed.run.ideals.predictions import FiveTuple, port_hash
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 DATA, CONTROL = 3, 6
