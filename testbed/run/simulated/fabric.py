@@ -60,7 +60,7 @@ class SimulatedFabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """This is what all hosts of a run have in common, besides the fabric."""
+    """The properties that all hosts of a run share."""
 
     make: type[NicHost]
     port: int

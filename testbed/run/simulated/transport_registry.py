@@ -33,7 +33,7 @@ def emulated_settings(transport: LabTransport, placement: PlacedWorkload) -> Cal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedTransport:
-    """This is what the simulator needs of a transport."""
+    """The parts of a transport that the simulator needs."""
 
     make_traffic: Callable[[Program, Site, CollectiveBuffers | None, Listener], Traffic]
     """Puts the endpoints of a program into `Site.endpoints`. Raises `TrafficError` where it cannot be carried."""

@@ -31,7 +31,7 @@ _SLOT_BYTES = 4096
 
 
 class FioTransport(StorageTransport):
-    """What moves the bytes is programs of other projects, which this machine may lack."""
+    """A transport whose bytes are moved by programs of other projects, which this machine may lack."""
 
     server_port: ClassVar[int]
     programs: ClassVar[tuple[str, ...]]

@@ -24,7 +24,7 @@ LOADED = (
     "testbed.cli.labs.tenants_view",
     "testbed.cli.machine.doctor",
     "testbed.cli.machine.doctor_report",
-    "testbed.run.programs.perftest_pair",
+    "testbed.run.programs.perftest_flows",
     "testbed.lab.core.deploy.scale",
     "testbed.lab.core.deploy.watch.check",
     "testbed.lab.core.drivers.probing.calibration",

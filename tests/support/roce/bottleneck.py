@@ -10,6 +10,7 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
+from dcqcn_fluid import DcqcnFluid, FixedPoint
 
 from testbed.protocols.congestion.dcqcn import PARAMETER_SETS, Dcqcn
 from testbed.protocols.roce.config import HEADER_BYTES, RoceConfig
@@ -21,7 +22,6 @@ from testbed.protocols.roce.work import RemoteBuffer
 from testbed.protocols.simulation import ClassSettings, FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
 from testbed.run.simulated.execution import without_collector
 from testbed.run.simulated.transports.roce import RnicHost
-from testbed.workload.oracles.dcqcn_fluid import DcqcnFluid, FixedPoint
 
 MESSAGE_BYTES = 1 << 20
 SAMPLE_NS = 20_000

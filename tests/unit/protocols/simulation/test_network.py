@@ -21,7 +21,7 @@ from testbed.protocols.simulation import (
     SwitchSettings,
 )
 from testbed.protocols.simulation.switch import flow_hash
-from testbed.run.ideals.port_hash import FiveTuple, port_hash
+from testbed.run.ideals.predictions import FiveTuple, port_hash
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 DATA, CONTROL = 3, 6

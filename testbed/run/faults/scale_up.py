@@ -1,4 +1,4 @@
-"""`domain-kill`: the process that switches for a scale-up domain gets SIGKILL, and is started again."""
+"""Faults of a scale-up domain: many of its links at once, as when a switch chip or a tray fails, or its switch ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,39 @@ from testbed.base.names import known_names_hint
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.sizing import find_domains
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
+from testbed.run.faults.links import LinkDown, LinkFlap, LinkSet
+
+
+class PlaneDown(LinkDown):
+    """All GPUs of the domain lose their links to one switch chip."""
+
+    kind = "plane-down"
+    place = FaultPlace.PLANE
+
+
+class TrayDown(LinkDown):
+    """All GPUs of a host lose all links within their domain."""
+
+    kind = "tray-down"
+    place = FaultPlace.TRAY
+
+    @property
+    def links(self) -> str:
+        return f"{self.target}:planes"
+
+
+class PlaneFlap(LinkFlap):
+    """The links of all GPUs to the chip go every `period` for half of it, and are back for good at `until`."""
+
+    kind = "plane-flap"
+    place = FaultPlace.PLANE
+
+
+class PlaneSet(LinkSet):
+    """The settings of the links of all GPUs to the chip change, in both directions."""
+
+    kind = "plane-set"
+    place = FaultPlace.PLANE
 
 
 class DomainKill(LabFault):

@@ -20,18 +20,8 @@ from pathlib import Path
 from testbed.base.errors import CapabilityError
 from testbed.base.linux.processes import search_path
 from testbed.lab.core.drivers.netlink import rdma
-from testbed.lab.core.model import End
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.record.samples import ChannelSamples
-from testbed.run.emulated.flow_processes import (
-    LISTEN_TIMEOUT_S,
-    SAMPLE_S,
-    WARM_UP_S,
-    FlowFailed,
-    TimedTraffic,
-    children,
-    wait_for_senders,
-)
 from testbed.run.programs.perftest import (
     Bandwidth,
     PerftestError,
@@ -40,8 +30,23 @@ from testbed.run.programs.perftest import (
     parse_report,
     run_until_clock_known,
 )
-from testbed.run.programs.perftest_pair import QP_TIMEOUT, PerftestJob, listens
-from testbed.run.transports.programs.perftest_flows import ATOMIC_TYPES, PerftestFlow, iterations, whole_option
+from testbed.run.programs.perftest_flows import (
+    ATOMIC_TYPES,
+    QP_TIMEOUT,
+    PerftestFlow,
+    PerftestJob,
+    iterations,
+    whole_option,
+)
+from testbed.run.programs.timed_flows import (
+    LISTEN_TIMEOUT_S,
+    SAMPLE_S,
+    WARM_UP_S,
+    FlowFailed,
+    TimedTraffic,
+    children,
+    wait_for_senders,
+)
 from testbed.workload.oracles.serialisation import Framing
 
 LISTEN_TIMEOUT_PER_FLOW_S = 0.5
@@ -52,7 +57,7 @@ _ETHERNET_BYTES = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestMeasurement:
-    """This is what one flow's client reported. `started_s` counts from the first client's start."""
+    """The report of one flow's client. `started_s` counts from the first client's start."""
 
     flow: PerftestFlow
     started_s: float
@@ -158,8 +163,6 @@ class PerftestTraffic(TimedTraffic):
         """Return the command line of the end at `nic`, the client's without its peer."""
         job = PerftestJob(
             test=flow.test,
-            client=End(node=flow.client.node, interface=flow.client.name),
-            server=End(node=flow.server.node, interface=flow.server.name),
             size_bytes=flow.message_bytes,
             iterations=iterations(self.options),
             queue_pairs=len(flow.flow_labels),
@@ -328,7 +331,7 @@ class _Client:
 
 
 class _Recorder:
-    """This is what devices received over time, for flows that have both their devices for themselves."""
+    """Samples of what devices received, for flows that have both their devices for themselves."""
 
     def __init__(self, traffic: PerftestTraffic, flows: Sequence[PerftestFlow]) -> None:
         sending = [(flow.source.node, flow.source.name) for flow in flows]
@@ -370,3 +373,21 @@ class _Recorder:
 def _children_user_s() -> float:
     """CPU time in user space of children that have ended and been waited for."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+
+
+_LISTEN = "0A"
+"""TCP_LISTEN in /proc/net/tcp (proc(5))."""
+
+
+def listens(pid: int, port: int) -> bool:
+    """Tell whether something in the process's namespace listens on the TCP port."""
+    for family in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                return True
+    return False

@@ -1,21 +1,26 @@
-"""Flows over perftest: pairs of RDMA devices, ports fixed so that ECMP hashes them the same each time."""
+"""Flows over perftest: pairs of RDMA devices, ports fixed so that ECMP hashes them the same each time.
+
+The ideal latency of a message is sending at every port of the way, and the delays of its links.
+Sizes of headers are those of InfiniBand volume 1, sections 9.2 and 9.3 (BTH, RETH, AETH, AtomicETH, AtomicAckETH),
+behind Ethernet, IPv4 and UDP (annex A17). Acknowledgements beside a message are not counted.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.record.samples import Channel, ChannelSamples, MessageLatency
-from testbed.run.emulated.flow_processes import TimedFlow
 from testbed.run.placed.placement import RankPlacement, flow_end
 from testbed.run.programs.perftest import Bandwidth, PerftestTest
-from testbed.run.programs.perftest_pair import PORT, ROCE_PORT, SOURCE_PORTS, udp_source_port
+from testbed.run.programs.timed_flows import TimedFlow
 from testbed.run.schema.transports import ATOMIC_BYTES
+from testbed.run.transports.lab_transport import LabTransport
 from testbed.workload.draws import draw_below
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Workload
@@ -208,7 +213,7 @@ def latency_channel_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Carried:
-    """This is what a flow carried, by its client's own account; `latency` where that was measured."""
+    """The bytes of a flow by its client's own account; `latency` where that was measured."""
 
     payload_bytes: int
     seconds: float
@@ -239,3 +244,121 @@ def _channel(flow: PerftestFlow, carried: _Carried, *, framing: Framing, counter
         counters=counters,
         latency=carried.latency,
     )
+
+
+RETH_BYTES, AETH_BYTES, ATOMIC_ACK_ETH_BYTES = 16, 4, 8
+
+
+def ideal_latency_s(transport: LabTransport, test: PerftestTest, a: PortPlan, b: PortPlan, size_bytes: int) -> float:
+    """Return the ideal latency of a message, in s of lab time, as the test defines latency.
+
+    The message has `size_bytes`, and goes between the NICs `a`, who asks, and `b`.
+    """
+    framing = transport.framing(a)
+    plain = replace(framing, first_bytes=0)
+    match test:
+        case PerftestTest.READ_LAT:
+            # a response of several packets has an AETH in its last one, too
+            more = AETH_BYTES if framing.packets(size_bytes) > 1 else 0
+            asked = transport.one_way_s(a, b, 0, replace(framing, first_bytes=RETH_BYTES))
+            return asked + transport.one_way_s(b, a, size_bytes, replace(framing, first_bytes=AETH_BYTES + more))
+        case PerftestTest.ATOMIC_LAT:
+            # operands and the value that comes back are in headers
+            asked = transport.one_way_s(a, b, 0, replace(framing, first_bytes=ATOMIC_ETH_BYTES))
+            answer = replace(framing, first_bytes=AETH_BYTES + ATOMIC_ACK_ETH_BYTES)
+            return asked + transport.one_way_s(b, a, 0, answer)
+        case PerftestTest.SEND_LAT:
+            there, back = (transport.one_way_s(*ends, size_bytes, plain) for ends in ((a, b), (b, a)))
+            return (there + back) / 2
+        case _:
+            there, back = (transport.one_way_s(*ends, size_bytes, framing) for ends in ((a, b), (b, a)))
+            return (there + back) / 2
+
+
+def flow_ideal_s(transport: LabTransport, flow: PerftestFlow) -> float:
+    """Return the ideal latency of a flow's messages, in s of lab time."""
+    return ideal_latency_s(transport, flow.test, flow.client, flow.server, flow.message_bytes)
+
+
+def all_flows_s(flows: Sequence[PerftestFlow], ideal_s: Mapping[int, float], options: Mapping[str, object]) -> float:
+    """Return how long an idle fabric needs for all messages of all flows; `ideal_s` are latencies by the flows' ids."""
+    each = [iterations(options) * ideal_s[flow.id] * (1 if flow.test.is_round_trip else 2) for flow in flows]
+    return max(each) if options.get("together") else sum(each)
+
+
+PORT = 18515
+"""perftest's own TCP port for what the two ends tell each other first."""
+QP_TIMEOUT = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerftestJob:
+    """One perftest run between two NICs with RDMA devices, in the words of its command line.
+
+    `iterations` counts messages of each queue pair; `traffic_class` is the IPv4 type of service of every packet
+    (DSCP << 2 | ECN, RFC 2474 and RFC 3168); a queue pair waits 4.096 us * 2^`qp_timeout` for an acknowledgement
+    (InfiniBand 9.7.6.1.3; the default is 1.07 s: labs are slow). Latency tests have one queue pair, atomics 8 bytes.
+
+    With `duration_s` messages are sent for so long instead, after `margin_s` and before another that are not measured.
+    `flow_labels` decide the packets' UDP source ports, one for each queue pair (`udp_source_port`). `path_mtu` and
+    `tx_depth` (messages under way) are perftest's and the port's where they are None. `atomic_type` is FETCH_AND_ADD or
+    CMP_AND_SWAP.
+    """
+
+    test: PerftestTest
+    size_bytes: int = 65536
+    iterations: int = 1000
+    queue_pairs: int = 1
+    traffic_class: int = 0
+    qp_timeout: int = QP_TIMEOUT
+    port: int = PORT
+    duration_s: int | None = None
+    margin_s: int = 1
+    flow_labels: tuple[int, ...] = ()
+    path_mtu: int | None = None
+    tx_depth: int | None = None
+    atomic_type: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.test.is_latency and self.queue_pairs != 1:
+            raise ValueError(f"{self.test} has one queue pair, not {self.queue_pairs}")
+        if not 0 <= self.traffic_class <= 255:
+            raise ValueError(f"a traffic class is 0 to 255, not {self.traffic_class}")
+        if min(self.size_bytes, self.iterations, self.queue_pairs) < 1:
+            raise ValueError("sizes, iterations and queue pairs are at least 1")
+
+    def arguments(self, device: str, gid_index: int) -> list[str]:
+        """The command line that both ends share."""
+        argv = [self.test.value, "-F", "-d", device, "-x", str(gid_index)]
+        if self.duration_s is None:
+            argv += ["-n", str(self.iterations)]
+        else:
+            argv += ["-D", str(self.duration_s + 2 * self.margin_s), "-f", str(self.margin_s)]
+        argv += ["-p", str(self.port), "-u", str(self.qp_timeout)]
+        if not self.test.is_atomic:
+            argv += ["-s", str(self.size_bytes)]
+        elif self.atomic_type is not None:
+            argv += ["-A", self.atomic_type]
+        if not self.test.is_latency:
+            argv += ["-q", str(self.queue_pairs), "--report_gbits"]
+        if self.path_mtu is not None:
+            argv += ["-m", str(self.path_mtu)]
+        if self.tx_depth is not None and not self.test.is_latency:
+            argv += ["-t", str(self.tx_depth)]
+        if self.flow_labels:
+            argv.append("--flow_label=" + ",".join(map(str, self.flow_labels)))
+        return [*argv, f"--tclass={self.traffic_class}"] if self.traffic_class else argv
+
+
+ROCE_PORT = 4791
+"""UDP destination port of RoCEv2 (IANA)."""
+SOURCE_PORTS = (0xC000, 0x10000)
+"""What flow labels become (include/rdma/ib_verbs.h, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN)."""
+
+
+def udp_source_port(flow_label: int) -> int:
+    """Return the port of packets of a queue pair with this flow label, which is not 0 (ib_verbs.h,
+    rdma_flow_label_to_udp_sport).
+    """
+    low, high = flow_label & 0x03FFF, flow_label & 0xFC000
+    return SOURCE_PORTS[0] | (low ^ high >> 14)

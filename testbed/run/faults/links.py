@@ -1,4 +1,4 @@
-"""`link-set`: what a link is like changes (rate, delay, loss, silence), as by `testbed link set`."""
+"""Faults of a link: its carrier goes (once, or again and again), it changes, or a storm of pauses stops its peer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,44 @@ from testbed.base.units import SHARE, Duration, Rate, split_quantity
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.model import Lab
 from testbed.lab.features.scale_up.links import find_links
-from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
+from testbed.run.faults.lab_fault import FaultPlace, FaultSite, FaultSpan, LabFault
 from testbed.run.schema.model import Scalar
+
+
+class LinkDown(LabFault):
+    """The port's carrier goes, and with it its peer's."""
+
+    kind = "link-down"
+    place = FaultPlace.LINK
+
+    @property
+    def links(self) -> str:
+        """The links that it happens to, as `testbed link` names them."""
+        return self.target
+
+    def do(self, site: FaultSite) -> None:
+        site.links.set(self.links, LinkChange(up=False))
+
+    def undo(self, site: FaultSite) -> None:
+        site.links.set(self.links, LinkChange(up=True))
+
+    @property
+    def may_lose(self) -> bool:
+        return not self.of_scale_up
+
+
+class LinkFlap(LinkDown):
+    """The port's carrier goes every `period` for half of it, and is back for good at `until`."""
+
+    kind = "link-flap"
+
+    def spans(self) -> list[FaultSpan]:
+        at, until, period = self.fault.at, self.fault.until, self.fault.period
+        if until is None or period is None:
+            return super().spans()
+        begins = range(at.ns, until.ns, period.ns)
+        return [FaultSpan(begin_ns=begin, end_ns=min(begin + period.ns // 2, until.ns)) for begin in begins]
+
 
 LOSSES = ("loss", "loss_every", "corruption", "silent")
 """Settings that lose packets. They are fields of the data path's maps, which only a lab with `qos:` has."""
@@ -94,3 +130,56 @@ def _duration(value: Scalar | None) -> Duration | None:
 def _share(value: Scalar | None) -> float | None:
     """A share that is written as a number, or in a way that files have it."""
     return None if value is None else float(SHARE.read(str(value)))
+
+
+LONGEST = Duration.parse("1h")
+"""How long a storm lasts at most that has no `until`: it is undone when the run ends."""
+_ENDED_NS = 1
+"""The length of the pause that ends a storm."""
+
+
+class PfcStorm(LabFault):
+    """The port asks its peer to pause the priority that `settings` names, without a reason.
+
+    Source: IEEE 802.1Qbb for the frames; Guo et al., "RDMA over Commodity Ethernet at Scale", SIGCOMM 2016, section
+    4.3, for storms.
+    """
+
+    kind = "pfc-storm"
+    place = FaultPlace.LINK
+
+    def check(self, lab: Lab) -> Iterator[Finding]:
+        yield from self.place_findings(lab)
+        node, _, interface = self.target.partition(":")
+        policy = lab.policy_of(self.target)
+        classes = () if policy is None else policy.of(node, interface).classes
+        lossless = {item.priority: item.name for item in classes if item.lossless}
+        if self._priority in lossless:
+            return
+        known = ", ".join(f"{priority} ({name})" for priority, name in sorted(lossless.items()))
+        without = "add `qos: {preset: dcqcn}`: storms pause lossless classes alone"
+        yield Finding(
+            code="unknown-priority",
+            keys=("storm", "priority"),
+            message=f"{self.target} has no lossless class of priority {self._priority}",
+            hint=f"lossless there: {known}" if known else without,
+        )
+
+    def do(self, site: FaultSite) -> None:
+        until = self.fault.until
+        self._pause(site, LONGEST.ns if until is None else until.ns - self.fault.at.ns)
+
+    def undo(self, site: FaultSite) -> None:
+        self._pause(site, _ENDED_NS)
+
+    @property
+    def may_lose(self) -> bool:
+        return False
+
+    @property
+    def _priority(self) -> int:
+        return int(self.fault.settings["priority"])
+
+    def _pause(self, site: FaultSite, duration_ns: int) -> None:
+        numbers = site.lab.plan.port_numbers
+        site.lab.pause_agent.storm(site.lab.name, numbers[self.target], self._priority, duration_ns)
