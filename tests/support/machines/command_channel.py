@@ -32,7 +32,7 @@ LOADED = (
     "testbed.lab.core.schema.load",
     "testbed.protocols.roce.qp",
 )
-"""What verbs that read, and programs of tests, import also in their functions: loaded once, when the server starts."""
+"""Modules that verbs and programs of tests import in their functions: loaded once, when the server starts."""
 
 
 class CommandChannel:
@@ -45,7 +45,7 @@ class CommandChannel:
 
     @property
     def closed(self) -> bool:
-        """Whether the server is gone."""
+        """True once the server is gone."""
         return self._channel.closed
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:

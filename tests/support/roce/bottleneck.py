@@ -40,9 +40,9 @@ class Bottleneck:
 
     flows: int
     one_way_ns: int = 2_000
-    """Of each of the two links between a sender and the receiver."""
+    """The delay of each of the two links between a sender and the receiver."""
     capacity_bps: int = 10_000_000_000
-    """Of every link."""
+    """The rate of every link."""
     mtu: int = 2048
     curve: tuple[int, int, float] = (20_000, 3_200_000, 0.2)
     """Kmin and Kmax in bytes, Pmax."""
@@ -118,7 +118,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was sampled, and what the network has counted."""
+    """The samples of a run, and the counters of its network."""
 
     times_s: Floats
     queue_bytes: Floats

@@ -104,7 +104,7 @@ class Life:
         self.check()
 
     def check(self) -> None:
-        """What holds at any time."""
+        """Check the laws that hold at any time."""
         least = self.fep.config.packet_bytes
         for pdc in self.fep.pdcs:
             congestion = pdc.sender.congestion

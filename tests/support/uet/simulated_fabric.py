@@ -32,7 +32,7 @@ ALL_ACCESS = Access.REMOTE_READ | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC
 
 
 def delay_ns(hops: int, base_rtt_ns: int = BASE_RTT_NS) -> int:
-    """Of each link of a path, so that this is the base RTT of a full packet and its ACK."""
+    """The delay of each link of a path, so that this is the base RTT of a full packet and its ACK."""
     serialisation = hops * (WIRE_BYTES + ACK_BYTES) * 8 * GBPS // RATE
     return (base_rtt_ns - serialisation) // (2 * hops)
 
