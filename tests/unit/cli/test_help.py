@@ -136,6 +136,14 @@ def test_looking_at_a_deployed_lab_needs_no_schema_no_templates_and_no_bringing_
     assert not [name for name in modules if name.startswith("testbed.lab.core.schema")]
 
 
+def test_listing_labs_loads_nothing_of_planning_and_no_rich(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path))
+    modules = loaded_by("list")
+    assert not HEAVY & modules
+    assert not [name for name in modules if name.startswith(("testbed.lab.core.plan", "testbed.lab.features"))]
+    assert len(modules) < 230
+
+
 def test_validating_a_topology_loads_nothing_of_deployed_labs() -> None:
     modules = imported_by("import testbed.lab.core.schema, testbed.cli.labs.validate, testbed.cli.labs.sizing")
     assert not [name for name in modules if name.startswith("testbed.lab.core.deploy")]

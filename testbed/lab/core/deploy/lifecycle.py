@@ -21,7 +21,8 @@ from testbed.base.version import __version__
 from testbed.daemons.portd.errors import PauseAgentError
 from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
 from testbed.lab.core.deploy.links.changes import declare_wires
-from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.listing import recorded_daemons
+from testbed.lab.core.deploy.live import RunningLab, planned_daemons
 from testbed.lab.core.deploy.mechanisms import (
     choose_mechanisms,
     require_marker,
@@ -274,6 +275,7 @@ class _Deploy:
             slot = state.take_slot(slot_for(lab.name))
             if slot != plan.slot:  # another lab has taken it meanwhile
                 plan = plan_at(lab, slot, k=options.k, by=by, reaction_ns=reaction_ns)
+            frr = self.frr.version_text if self.frr is not None and options.routing else ""
             record = LabRecord(
                 name=lab.name,
                 slot=slot,
@@ -283,12 +285,13 @@ class _Deploy:
                 source=lab.source,
                 directory=str(prepared.directory),
                 model=encode_lab(lab),
-                frr=self.frr.version_text if self.frr is not None and options.routing else "",
+                frr=frr,
                 delay_by=by.delay_by.value if by.delay_by is not None else "",
                 vrf_by=by.vrf_by.value if by.vrf_by is not None else "",
                 lag_by=by.lag_by.value if by.lag_by is not None else "",
                 reaction_ns=reaction_ns,
                 runtime=options.runtime,
+                daemons=recorded_daemons(lab, plan, planned_daemons(plan, lambda _: frr)),
             )
             self.journal.state(LabState.DEPLOYING)
             state.write(record)

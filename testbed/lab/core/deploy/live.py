@@ -73,6 +73,18 @@ class NodeStatus:
     image: str = ""
 
 
+def planned_daemons(plan: LabPlan, version_of: Callable[[str], str]) -> dict[str, tuple[str, ...]]:
+    """The daemons that each node should run: those of its FRR, "" without one, and the process of its link groups."""
+    found = {
+        switch.node: daemons_of(switch, FrrVersion.parse(version))
+        for switch in plan.speakers
+        if (version := version_of(switch.node))
+    }
+    for node in plan.link_groups.served if plan.link_groups is not None else ():
+        found[node] = (*found.get(node, ()), PROCESS_NAME)
+    return found
+
+
 class RunningLab:
     """A lab on this machine. Opening it reads the state directory alone."""
 
@@ -385,17 +397,14 @@ class RunningLab:
     @cached_property
     def daemons(self) -> Mapping[str, tuple[str, ...]]:
         """The daemons that each node should run: those of routing, and the process of its link groups."""
-        found: dict[str, tuple[str, ...]] = {}
-        for switch in self.plan.speakers:
-            version = self._record.frr
-            if (name := self.node(switch.node).runtime) != NETNS:
-                version = self._runtimes[name].frr_version(switch.node) if name in self._runtimes else ""
-            if version:
-                found[switch.node] = daemons_of(switch, FrrVersion.parse(version))
-        groups = self.plan.link_groups
-        for node in groups.served if groups is not None else ():
-            found[node] = (*found.get(node, ()), PROCESS_NAME)
-        return found
+
+        def version_of(node: str) -> str:
+            name = self.node(node).runtime
+            if name == NETNS:
+                return self._record.frr
+            return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
+
+        return planned_daemons(self.plan, version_of)
 
     def status(self) -> list[NodeStatus]:
         """State of every node, from the processes that are really there."""

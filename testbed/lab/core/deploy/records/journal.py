@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from testbed.base.errors import TestbedError
-from testbed.lab.features.containers.model import OLDEST_RUNTIME
 
 JOURNAL_NAME = "journal.jsonl"
 
@@ -166,4 +165,6 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
 
 def _runtime(entry: Mapping[str, Any]) -> str:
     """Which runtime an entry is about; entries before there was a choice do not say."""
+    from testbed.lab.features.containers.model import OLDEST_RUNTIME
+
     return str(entry.get("runtime", OLDEST_RUNTIME))

@@ -29,7 +29,8 @@ class LabRecord:
     """This is what `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version
     of FRR whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without
     delays; `vrf_by` what `vrf_by: auto` does, "" without an overlay; `lag_by` what `lag_by: auto` does, "" without link
-    groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as."""
+    groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as;
+    `daemons` what each node runs, None where more than these can be broken."""
 
     name: str
     slot: int
@@ -45,6 +46,7 @@ class LabRecord:
     lag_by: str = ""
     reaction_ns: int = DEFAULT_REACTION_NS
     runtime: str = "netns"
+    daemons: Mapping[str, tuple[str, ...]] | None = None
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for what no version of this schema writes."""
@@ -57,7 +59,8 @@ class LabRecord:
                 known(word)
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema": SCHEMA} | {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {"schema": SCHEMA} | {name: value for name, value in values.items() if value is not None}
 
 
 def encode_lab(lab: Lab) -> dict[str, Any]:
@@ -108,27 +111,6 @@ def parse_record(content: str, lab: str) -> LabRecord:
     if record.name != lab:
         raise _damaged(lab, f"name is {record.name[:60]!r}")
     return record
-
-
-def salvage_slot(content: str) -> int | None:
-    """The slot that a record claims, whichever version wrote it; None where that cannot be said."""
-    slot = _salvage(content).get("slot")
-    return slot if type(slot) is int else None
-
-
-def salvage_links(content: str) -> int:
-    """Return how many links a record has, whichever version wrote it; 0 where that cannot be said."""
-    model = _salvage(content).get("model")
-    links = model.get("links") if isinstance(model, dict) else None
-    return len(links) if isinstance(links, list) else 0
-
-
-def _salvage(content: str) -> dict[str, Any]:
-    try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _damaged(lab: str, why: str) -> LabUnreadable:

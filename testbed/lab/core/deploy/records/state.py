@@ -12,14 +12,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError, LabNotFound, TestbedError
 from testbed.base.names import check_lab_name
-from testbed.lab.core.deploy import neighbours
 from testbed.lab.core.deploy.interruption import signals_later
 from testbed.lab.core.deploy.records.files import locked, write_state
-from testbed.lab.core.deploy.records.lab_record import LabRecord, parse_record, salvage_links, salvage_slot
-from testbed.lab.core.plan import SLOTS
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.records.lab_record import LabRecord
 
 
 class StateBusy(TestbedError):
@@ -121,10 +122,20 @@ class StateDirectory:
 
         Raises `LabUnreadable`, which is a `LabNotFound`, for a record that is damaged or of another version.
         """
+        from testbed.lab.core.deploy.records.lab_record import parse_record
+
         content = self._content(lab)
         if content is None:
             raise self.not_found(lab)
         return parse_record(content, lab)
+
+    def salvage(self, lab: str) -> dict[str, Any]:
+        """Return what the record of a lab says, whichever version wrote it; nothing where that cannot be told."""
+        try:
+            document = json.loads(self._content(lab) or "")
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
 
     def _content(self, lab: str) -> str | None:
         """The record of a lab as it was written, by whichever version; None where there is none."""
@@ -145,10 +156,12 @@ class StateDirectory:
 
     def take_slot(self, wanted: int, *, instead_of: str = "") -> int:
         """The first free slot from `wanted` on; that of the lab `instead_of` is free. Call with the machine locked."""
-        taken = {salvage_slot(self._content(lab) or "") for lab in self.names() if lab != instead_of}
+        from testbed.lab.core.plan import SLOTS
+
+        taken = {str(self.salvage(lab).get("slot")) for lab in self.names() if lab != instead_of}
         for step in range(SLOTS):
             slot = (wanted + step) % SLOTS
-            if slot not in taken:
+            if str(slot) not in taken:
                 return slot
         raise CapabilityError(f"{SLOTS} labs are deployed", missing="a free lab slot", hint="destroy one")
 
@@ -161,14 +174,20 @@ class StateDirectory:
         """Links of all labs together, as recorded; the record of one is at hand."""
         total = len(known.model.get("links", ()))
         for lab in set(self.names()) - {known.name}:
-            total += salvage_links(self._content(lab) or "")
+            model = self.salvage(lab).get("model")
+            links = model.get("links") if isinstance(model, dict) else None
+            total += len(links) if isinstance(links, list) else 0
         return total
 
     def raise_neighbour_limits(self, entries: int) -> None:
         """Make room for `entries` neighbours of all labs here. Call with the machine locked."""
+        from testbed.lab.core.deploy import neighbours
+
         neighbours.raise_limits(self.state, entries)
 
     def restore_machine(self) -> None:
         """Give back what this machine was changed for if no lab is left here. Call with the machine locked."""
         if not self.names():
+            from testbed.lab.core.deploy import neighbours
+
             neighbours.release_limits(self.state)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from testbed.lab.core.deploy import neighbours
-from testbed.lab.core.deploy.records.state import LabRecord, StateDirectory
+from testbed.lab.core.deploy.records.lab_record import LabRecord
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 RECORD = LabRecord(
     name="one", slot=3, k=1000.0, version="0", created="now", source="x.yml", directory="/nowhere", model={}

@@ -220,7 +220,7 @@ def test_a_machine_without_a_free_slot_leaves_the_old_lab_as_it_is(
     state: StateDirectory, destroyed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has the slot of the lab that goes, and there is no other."""
-    monkeypatch.setattr("testbed.lab.core.deploy.records.state.SLOTS", 1)
+    monkeypatch.setattr("testbed.lab.core.plan.SLOTS", 1)
     monkeypatch.setattr("testbed.lab.core.deploy.preparation.slot_for", lambda name: 0)
     state.write(replace(state.read("one"), name="two", slot=0))
     before = files(state)

@@ -1,0 +1,102 @@
+"""The labs of this machine, a line each.
+
+A line comes from the record, the journal and the processes that are there, as far as these say all of it. Making the
+plan of a lab anew, which tells what else could be broken, takes longer than all else that `testbed list` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from testbed.base.errors import TestbedError
+from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.records.journal import Journal
+from testbed.lab.core.deploy.records.state import StateDirectory
+
+if TYPE_CHECKING:
+    from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.operations import LabPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedLab:
+    """What a line says of a lab; nothing but its name of one whose record cannot be read."""
+
+    name: str
+    state: str = "unknown"
+    design: str | None = None
+    hosts: int | None = None
+    switches: int | None = None
+    links: int | None = None
+    k: float | None = None
+    created: str | None = None
+    topology: str | None = None
+
+
+def listed_labs(state: StateDirectory) -> Iterator[ListedLab]:
+    """Yield a line for each lab, in the order of their names."""
+    for name in state.names():
+        try:
+            yield _from_records(name, state) or _from_whole_lab(name, state)
+        except TestbedError:  # gone meanwhile, never completed, or another version's: `destroy` knows it
+            yield ListedLab(name=name)
+
+
+def recorded_daemons(
+    lab: Lab, plan: LabPlan, daemons: Mapping[str, tuple[str, ...]]
+) -> Mapping[str, tuple[str, ...]] | None:
+    """What the record of a lab says of the daemons of its nodes; None where more than they can be broken."""
+    return None if plan.scale_up_domains or any(node.runtime != "netns" for node in lab.nodes) else daemons
+
+
+def _from_records(name: str, state: StateDirectory) -> ListedLab | None:
+    """None where only the lab as a whole knows: its record says no daemons, or links of it were changed."""
+    document = state.salvage(name)
+    daemons, directory = document.get("daemons"), state.lab_directory(name)
+    if document.get("schema") != 1 or daemons is None or (directory / "links.json").exists():
+        return None
+    from testbed.base.linux import namespaces, processes
+
+    journal = Journal(directory).read()
+    nodes: list[dict[str, Any]] = document["model"]["nodes"]
+    running: dict[int, set[str]] = {}
+    for process in processes.processes_in(set(journal.identities.values())):
+        running.setdefault(process.identity, set()).add(process.command)
+    whole = all(set(names) <= running.get(journal.identities.get(node, 0), set()) for node, names in daemons.items())
+    names = [namespace_name(name, node["name"]) for node in nodes]
+    life_cycle = journal.state.value if journal.state is not None else "unknown"
+    return ListedLab(
+        name=name,
+        state=life_cycle if whole and len(namespaces.published(names)) == len(names) else "degraded",
+        design=document["model"].get("design") or "hand-written",
+        hosts=sum(node["kind"] == "host" for node in nodes),
+        switches=sum(node["kind"] == "switch" for node in nodes),
+        links=len(document["model"]["links"]),
+        k=document["k"],
+        created=document["created"],
+        topology=document["source"],
+    )
+
+
+def _from_whole_lab(name: str, state: StateDirectory) -> ListedLab:
+    """Raises `LabNotFound`, and `LabUnreadable` for a record of another version."""
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.features.scale_up.watch_switches import dead_domains
+
+    lab = RunningLab.open(name, state)
+    model, life_cycle = lab.model, lab.life_cycle
+    whole = {status.state for status in lab.status()} <= {"running"}
+    whole = whole and not dead_domains(lab.plan, state.run_directory(name))
+    return ListedLab(
+        name=name,
+        state=(life_cycle.value if life_cycle else "unknown") if whole else "degraded",
+        design=model.design or "hand-written",
+        hosts=len(model.hosts),
+        switches=len(model.switches),
+        links=len(model.links),
+        k=lab.record.k,
+        created=lab.record.created,
+        topology=lab.record.source,
+    )
