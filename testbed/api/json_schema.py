@@ -23,7 +23,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SHORT = 70
 """Characters of a schema that is shorter than a reference is worth."""
 _OF_A_KEY = ("description", "default")
-"""What a key says of itself, beside its type."""
+"""The parts of a key's schema that describe it, beside its type."""
 
 Schema = dict[str, Any]
 

@@ -45,7 +45,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioResult:
-    """What running a scenario gave: the record of everything measured, and where it was written, if it was."""
+    """The result of a scenario: the record of everything measured, and where it was written, if it was."""
 
     record: Record
     directory: Path | None = None

@@ -32,7 +32,7 @@ SCHEMA = 3
 
 
 class Outcome(StrEnum):
-    """This tells whether what was expected was measured, or the measurement itself is not to be trusted."""
+    """The verdict on a scenario: as expected, not as expected, or a measurement that is not to be trusted."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 
 class Backend(StrEnum):
-    """What a scenario was run on."""
+    """The kind of fabric that a scenario was run on."""
 
     EMULATION = "emulation"
     """A lab of this machine's kernel, at a time scale."""
@@ -75,7 +75,7 @@ class ScenarioAsRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabSummary:
-    """This is what was run on. `k` divides rates; `*_real_bps` are those of the fabric that is modelled."""
+    """The lab of a point. `k` divides rates; `*_real_bps` are those of the fabric that is modelled."""
 
     name: str
     design: str
@@ -198,7 +198,7 @@ class MetricSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedMetric:
-    """This is what an oracle says of a metric on this very topology and workload, over its seeds."""
+    """The prediction of an oracle for a metric on this very topology and workload, over its seeds."""
 
     metric: str
     oracle: str

@@ -92,7 +92,7 @@ class ChannelSamples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageLatency:
-    """This is what a pair's messages took, sent one at a time."""
+    """The latencies of a pair's messages, sent one at a time."""
 
     test: str
     """The program that measured."""
@@ -338,7 +338,7 @@ class NetworkLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneLoad:
-    """This is what all links of one plane of a scale-up domain carried, counted at both of their ends."""
+    """The traffic of all links of one plane of a scale-up domain, counted at both of their ends."""
 
     plane: Count
     """From 1."""

@@ -22,8 +22,8 @@ from testbed.lab.features.containers.images.debian_mirror import mirror
 from testbed.lab.features.containers.images.mmdebstrap import mmdebstrap_command, mmdebstrap_options
 from testbed.vm import cache
 from testbed.vm.errors import ImageError
-from testbed.vm.image.build import Image, require_tools
-from testbed.vm.image.recipe import Recipe, version_numbers
+from testbed.vm.image.build import VmImage, require_tools
+from testbed.vm.image.recipe import VmRecipe, version_numbers
 from testbed.vm.image.tool import run_tool
 
 KIND = "qemu"
@@ -45,7 +45,7 @@ class Emulator:
     version: str
 
 
-def find_emulator(recipe: Recipe) -> Emulator:
+def find_emulator(recipe: VmRecipe) -> Emulator:
     """The emulator of this recipe. Raises `ImageError` or `CapabilityError` where there is none."""
     if given := os.environ.get("TESTBED_QEMU"):
         path = shutil.which(given)
@@ -58,7 +58,7 @@ def find_emulator(recipe: Recipe) -> Emulator:
     return _in(entry)
 
 
-def build_emulator(recipe: Recipe, *, rebuild: bool = False) -> Emulator:
+def build_emulator(recipe: VmRecipe, *, rebuild: bool = False) -> Emulator:
     """The emulator, fetched from Debian's registry if the cache does not have it."""
     if os.environ.get("TESTBED_QEMU"):
         return find_emulator(recipe)
@@ -104,7 +104,7 @@ def _described(program: tuple[str, ...], image_tool: tuple[str, ...]) -> Emulato
     return Emulator(program=program, image_tool=image_tool, version=found[1] if found else said.strip())
 
 
-def _new_enough(emulator: Emulator, recipe: Recipe) -> Emulator:
+def _new_enough(emulator: Emulator, recipe: VmRecipe) -> Emulator:
     if version_numbers(emulator.version) < recipe.oldest_qemu:
         oldest = ".".join(map(str, recipe.oldest_qemu))
         raise CapabilityError(
@@ -120,7 +120,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "QEMU_MODULE_DIR": "/nonexistent"}
 
 
-def kvm_lacks(emulator: Emulator, image: Image, *, device: Path = KVM_DEVICE) -> str:
+def kvm_lacks(emulator: Emulator, image: VmImage, *, device: Path = KVM_DEVICE) -> str:
     """Why KVM does not run our kernel here, "" if it does: tried once a boot, for at most `KVM_PROBE_S`."""
     if not device.exists():
         return f"no {device}"
@@ -138,7 +138,7 @@ def kvm_lacks(emulator: Emulator, image: Image, *, device: Path = KVM_DEVICE) ->
     return lacks
 
 
-def _try_kvm(emulator: Emulator, image: Image) -> str:
+def _try_kvm(emulator: Emulator, image: VmImage) -> str:
     with tempfile.TemporaryDirectory(prefix="testbed-kvm-") as scratch:
         console = Path(scratch, "console")
         options = ["-machine", "q35", "-accel", "kvm", "-cpu", "host", "-m", "512", "-nic", "none", "-no-reboot"]

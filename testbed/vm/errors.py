@@ -1,4 +1,4 @@
-"""What can go wrong with the lab VM and with labs on other machines."""
+"""The errors of the lab VM and of labs on other machines."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from testbed.lab.core.deploy.records.files import locked
 from testbed.vm import cache, qmp
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
-from testbed.vm.image.build import Image
+from testbed.vm.image.build import VmImage
 from testbed.vm.keys import keys_in, make_keys
 from testbed.vm.remote.ssh import Login, SshSession, wait_for_login
 
@@ -53,7 +53,7 @@ class MachineRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class MachineStatus:
     """A machine's state: `state` is running, paused, ended or absent; `detail` says why where that is not plain."""
 
     state: str
@@ -76,11 +76,11 @@ class Machine:
         except (OSError, ValueError, TypeError):
             return None
 
-    def status(self) -> Status:
+    def status(self) -> MachineStatus:
         """Return how it is now."""
         record = self.record
         if record is None:
-            return Status(state="absent")
+            return MachineStatus(state="absent")
         if not _runs(record):
             return self._ended(record)
         try:
@@ -88,13 +88,13 @@ class Machine:
         except (OSError, ValueError) as error:
             if _ends_within(record, DYING_S):
                 return self._ended(record)
-            return Status(state="running", detail=f"QEMU does not answer: {error}", record=record)
+            return MachineStatus(state="running", detail=f"QEMU does not answer: {error}", record=record)
         if answer["status"] == "io-error":
-            return Status(state="paused", detail=f"the disk of {cache.cache_directory()} is full", record=record)
-        return Status(state="running" if answer["running"] else "paused", detail=answer["status"], record=record)
+            return MachineStatus(state="paused", detail=f"the disk of {cache.cache_directory()} is full", record=record)
+        return MachineStatus(state="running" if answer["running"] else "paused", detail=answer["status"], record=record)
 
-    def _ended(self, record: MachineRecord) -> Status:
-        return Status(state="ended", detail=self.last_words() or "its process was killed", record=record)
+    def _ended(self, record: MachineRecord) -> MachineStatus:
+        return MachineStatus(state="ended", detail=self.last_words() or "its process was killed", record=record)
 
     def login(self) -> Login:
         """Return where to log in. Raises `MachineError` where it does not run."""
@@ -117,7 +117,7 @@ class Machine:
     def up(
         self,
         emulator: Emulator,
-        image: Image,
+        image: VmImage,
         *,
         kvm: bool,
         cpus: int,
@@ -164,7 +164,7 @@ class Machine:
     def _start(
         self,
         emulator: Emulator,
-        image: Image,
+        image: VmImage,
         *,
         kvm: bool,
         cpus: int,

@@ -13,9 +13,6 @@ from enum import StrEnum
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.choices import choose, require_positive
-from testbed.workload.collectives.algorithms import generate_collective
-from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.operation import CollectiveOperation, Kind
 from testbed.workload.draws import draw_below, draw_derangement
 from testbed.workload.steps import Workload
 
@@ -180,21 +177,6 @@ def generate_tornado(*, ranks: int, size_bytes: int, shift: int | None = None, f
     if ranks < 2 or by == 0:
         raise WorkloadError("a tornado shifts by at least one of two or more ranks", field="shift")
     return _pairs("tornado", [(rank, (rank + by) % ranks) for rank in range(ranks)], ranks, size_bytes, flows)
-
-
-def generate_all_to_all(*, ranks: int, size_bytes: int, window: int | None = None) -> Workload:
-    """Every rank sends `size_bytes` to each other one, `window` at a time: 1 is serial, None all at once.
-
-    Rank i begins with i + 1. It is the collective of that name, so that data may be carried and checked.
-    """
-    whole_floats = size_bytes % DataType.FLOAT32.size_bytes == 0
-    operation = CollectiveOperation(
-        kind=Kind.ALL_TO_ALL,
-        size_bytes=size_bytes * ranks,
-        datatype=DataType.FLOAT32 if whole_floats else DataType.BFLOAT16,
-        window=window,
-    )
-    return generate_collective(operation, ranks=ranks)
 
 
 def generate_background(

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 
 class Combine(StrEnum):
-    """This is what a receiver does with the bytes that arrive."""
+    """The use that a receiver makes of the bytes that arrive."""
 
     NONE = "none"
     """They are traffic alone."""

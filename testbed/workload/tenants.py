@@ -63,13 +63,6 @@ def place_tenants(
     return [tuple(free[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
 
 
-def overlapping_start_ns(duration_ns: int, overlap: float) -> int:
-    """Return when a second tenant begins so that `overlap` (0 to 1) of the first one's duration is shared."""
-    if not 0 <= overlap <= 1:
-        raise WorkloadError(f"an overlap is a share from 0 to 1, not {overlap}", field="overlap")
-    return round(duration_ns * (1 - overlap))
-
-
 def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants") -> Workload:
     """Return all tenants' workloads as one, of `ranks` ranks. Labels begin with the tenant's name and a slash. Where
     they have tenants themselves, those of the same place are one tenant of the whole.

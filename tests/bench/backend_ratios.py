@@ -27,7 +27,7 @@ from pathlib import Path
 
 from testbed.record.record import Backend, Record
 from testbed.record.report.comparison.compare import compare_records
-from testbed.record.report.steadiness.estimates import student_upper_tail
+from testbed.record.report.steadiness.rows import student_upper_tail
 from testbed.record.steady import STEADY_FILE, load_steadiness
 from testbed.record.store import load_record
 

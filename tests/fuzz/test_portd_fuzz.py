@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from memory_maps import maps_in_memory, ring_in_memory
 from pfc_frames import ETHERTYPE, OPCODE, PAUSE_ADDRESS, MalformedPfc, decode_pfc
 
+from testbed.daemons.kit import configuration
+from testbed.daemons.kit.control import answer
 from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
-from testbed.daemons.portd.control import answer
 from testbed.daemons.portd.errors import PauseAgentError
 from testbed.daemons.portd.lab import AttachedLab
 
@@ -73,17 +74,23 @@ GOOD = LabAttachment(
 )
 
 
+DOCUMENT: dict[str, Any] = json.loads(configuration.encode(GOOD))
+
+
 def test_attachments_survive_the_round_trip() -> None:
-    assert LabAttachment.from_json(json.loads(json.dumps(GOOD.to_json()))) == GOOD
+    assert configuration.decode(configuration.encode(GOOD), LabAttachment) == GOOD
 
 
-@given(st.dictionaries(st.sampled_from(sorted(GOOD.to_json())), json_values), st.integers(0, 11), json_values)
-def test_attachments(changes: dict[str, Any], field: int, value: Any) -> None:
-    ports = [list(port) for port in GOOD.to_json()["ports"]]
-    ports[0][field] = value
-    for document in (GOOD.to_json() | changes, GOOD.to_json() | {"ports": ports}):
-        with contextlib.suppress(PauseAgentError):
-            assert isinstance(LabAttachment.from_json(document), LabAttachment)
+@given(
+    st.dictionaries(st.sampled_from(sorted(DOCUMENT)), json_values),
+    st.sampled_from(sorted(DOCUMENT["ports"][0])),
+    json_values,
+)
+def test_attachments(changes: dict[str, Any], field: str, value: Any) -> None:
+    port = DOCUMENT["ports"][0] | {field: value}
+    for document in (DOCUMENT | changes, DOCUMENT | {"ports": [port]}):
+        with contextlib.suppress(ValueError):
+            assert isinstance(configuration.decode(json.dumps(document).encode(), LabAttachment), LabAttachment)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=40), st.binary(min_size=32, max_size=32)), max_size=40))

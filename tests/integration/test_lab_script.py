@@ -19,7 +19,7 @@ import yaml
 from checks import commands
 
 from testbed.base.installation.__main__ import SPHINX
-from testbed.base.installation.environment import Environment
+from testbed.base.installation.environment import VirtualEnvironment
 
 pytestmark = pytest.mark.process
 
@@ -58,7 +58,7 @@ def copy() -> Iterator[Path]:
             shutil.copy(ROOT / name, checkout / name)
         program(checkout / ".venv/bin/testbed", 'echo "testbed $*"; pwd')
         python(checkout)
-        Environment(checkout).stamp("dev")
+        VirtualEnvironment(checkout).stamp("dev")
         yield checkout
 
 

@@ -19,17 +19,17 @@ def page() -> str:
         " the contract in `pyproject.toml`, which every test run checks; the sentences are those at the head of the"
         " packages. Folders have at most about twenty modules, and files fewer than 600 lines.\n\n"
     )
-    for layer in _layers():
+    for layer in layers():
         for name in (part.strip() for part in layer.split("|")):
             path = ROOT / "testbed" / name
             if path.is_dir():
-                text += f"## {code(name)}\n\n{plain(_first_words(path / '__init__.py'))}\n\n" + _modules(path)
+                text += f"## {code(name)}\n\n{plain(first_words(path / '__init__.py'))}\n\n" + _modules(path)
             elif path.with_suffix(".py").is_file():
-                text += f"## {code(name)}\n\n{plain(_first_words(path.with_suffix('.py')))}\n\n"
+                text += f"## {code(name)}\n\n{plain(first_words(path.with_suffix('.py')))}\n\n"
     return text
 
 
-def _layers() -> list[str]:
+def layers() -> list[str]:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers: list[str] = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     return layers
@@ -42,12 +42,12 @@ def _modules(package: Path) -> str:
         if not modules:
             continue
         lines = sum(len(path.read_text().splitlines()) for path in folder.glob("*.py"))
-        about = "" if folder == package else _first_words(folder / "__init__.py")
+        about = "" if folder == package else first_words(folder / "__init__.py")
         rows.append((code(f"{folder.relative_to(ROOT)}/"), str(len(modules)), f"{lines:,}", plain(about)))
     return table(("Folder", "Modules", "Lines", "What is in it"), rows)
 
 
-def _first_words(path: Path) -> str:
+def first_words(path: Path) -> str:
     """The first sentence or paragraph of a module's docstring; empty where it has none."""
     if not path.is_file():
         return ""

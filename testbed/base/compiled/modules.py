@@ -43,7 +43,6 @@ INTERPRETED = (
     "testbed/run/simulated/transport_registry.py",
     "testbed/run/simulated/sweep.py",
     "testbed/run/simulated/execution.py",
-    "testbed/run/simulated/sampling.py",
     "testbed/endpoints/worker/buffers.py",
     "testbed/endpoints/worker/copies.py",
     "testbed/endpoints/worker/domain.py",

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 TYPE_CHECKING = False  # without the time that importing typing takes
 
-from testbed.base.installation.environment import Environment  # noqa: E402
+from testbed.base.installation.environment import VirtualEnvironment  # noqa: E402
 from testbed.base.installation.errors import InstallationError, say  # noqa: E402
 from testbed.base.installation.log import finish  # noqa: E402
 
@@ -29,7 +29,7 @@ DEMO = "scenarios/ecmp-against-spraying.yml"
 def main(words: list[str]) -> int:
     """Do what the words of a command line ask for; return its exit code."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without compiled modules every command takes half a second longer
-    verb, environment = words[0] if words else "", Environment(ROOT)
+    verb, environment = words[0] if words else "", VirtualEnvironment(ROOT)
     try:
         if verb in ("demo", "docs") and len(words) > 1:
             raise InstallationError(f"./lab {verb} takes no arguments", _INSTEAD[verb])
@@ -55,7 +55,7 @@ _INSTEAD = {
 }
 
 
-def _set_up(environment: Environment, purpose: str, level: str) -> None:
+def _set_up(environment: VirtualEnvironment, purpose: str, level: str) -> None:
     """Install the Debian packages of a level ("": none) and the Python packages of a purpose."""
     with environment.being_changed():
         if level:
@@ -77,7 +77,7 @@ def _need_root(what: str, words: str) -> None:
         raise InstallationError(f"{what} needs root: it makes network namespaces and links", f"run: sudo ./lab {words}")
 
 
-def _command_line(environment: Environment, words: list[str]) -> NoReturn:
+def _command_line(environment: VirtualEnvironment, words: list[str]) -> NoReturn:
     """It says itself what a lab lacks; without root it still validates, draws and reports."""
     installs = os.geteuid() == 0 and not environment.serves("run")
     _set_up(environment, "run", "LABS" if installs else "")
@@ -86,7 +86,7 @@ def _command_line(environment: Environment, words: list[str]) -> NoReturn:
     _run(environment.program("testbed"), *words)
 
 
-def _demo(environment: Environment) -> int:
+def _demo(environment: VirtualEnvironment) -> int:
     import subprocess
 
     _need_root("the demo", "demo")
@@ -110,7 +110,7 @@ def _demo(environment: Environment) -> int:
     return code or 1
 
 
-def _docs(environment: Environment) -> int:
+def _docs(environment: VirtualEnvironment) -> int:
     import shutil
     import subprocess
 
@@ -124,7 +124,7 @@ def _docs(environment: Environment) -> int:
     return 0
 
 
-def _test(environment: Environment, words: list[str]) -> NoReturn:
+def _test(environment: VirtualEnvironment, words: list[str]) -> NoReturn:
     """tests/support/gate/gate.py decides what is tested and reports the outcome; here is installed what that needs."""
     root = os.geteuid() == 0
     level = "TESTS"

@@ -18,7 +18,7 @@ from testbed.base.installation.errors import InstallationError, say
 from testbed.base.installation.log import Log
 
 EXTRAS = {"run": "[compiled]", "docs": "[docs]", "dev": "[dev]"}
-"""What the environment serves, and what pip is asked for then (`pyproject.toml`)."""
+"""The purposes of an environment, with the extra of `pyproject.toml` that pip installs for each."""
 
 
 def requirements(pyproject: str) -> str:
@@ -26,7 +26,7 @@ def requirements(pyproject: str) -> str:
     return re.split(r"^\[tool\.", pyproject, maxsplit=1, flags=re.MULTILINE)[0]
 
 
-class Environment:
+class VirtualEnvironment:
     """`.venv` of the checkout `root`."""
 
     def __init__(self, root: Path) -> None:
@@ -137,4 +137,4 @@ class Environment:
 
 
 if __name__ == "__main__":  # images/vm/install-packages: CHECKOUT PURPOSE
-    Environment(Path(sys.argv[1])).stamp(sys.argv[2])
+    VirtualEnvironment(Path(sys.argv[1])).stamp(sys.argv[2])

@@ -1,4 +1,4 @@
-"""What ends `./lab`: a reason, and what to do about it."""
+"""The error that ends `./lab`: a reason, and advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What apt, pip and compilers say, kept in a file."""
+"""The file that keeps the words of apt, pip and compilers."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Level(IntEnum):
     """`./lab test --everything`."""
 
 
-class Image(Enum):
+class DebianImage(Enum):
     """The systems that are made of Debian packages (`images/versions.toml` says of which release)."""
 
     VM = auto()
@@ -42,7 +42,7 @@ class Image(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class KnownProgram:
     """A program to look for. `question` None: its presence is enough. `package` is Debian's, or Python's (`pip`)."""
 
     name: str
@@ -66,53 +66,57 @@ class Program:
 
 
 PROGRAMS = (
-    Program(
+    KnownProgram(
         name="clang", package="clang", needed_for="compiling the eBPF data path, and what switches scale-up domains"
     ),
-    Program(name="bpftool", package="bpftool", needed_for="looking into the data path by hand", question=("version",)),
-    Program(name="ip", package="iproute2", needed_for="looking into nodes by hand", question=("-V",)),
-    Program(name="tc", package="iproute2", needed_for="looking at queues by hand", question=("-V",)),
-    Program(name="iperf3", package="iperf3", needed_for="TCP scenarios such as rail-permutation"),
-    Program(name="ib_write_bw", package="perftest", needed_for="soft RDMA by perftest"),
-    Program(name="rdma", package="iproute2", needed_for="soft RDMA devices", question=("-V",)),
-    Program(name="fio", package="fio", needed_for="transports to storage targets other than nvme-tcp"),
-    Program(name="nbdkit", package="nbdkit", needed_for="the transport nbd"),
-    Program(name="ganesha.nfsd", package="nfs-ganesha-vfs", needed_for="the transport nfs", question=("-v",)),
-    Program(name="setpriv", package="util-linux", needed_for="programs that end with whoever started them"),
-    Program(name="tcpdump", package="tcpdump", needed_for="`testbed capture`"),
+    KnownProgram(
+        name="bpftool", package="bpftool", needed_for="looking into the data path by hand", question=("version",)
+    ),
+    KnownProgram(name="ip", package="iproute2", needed_for="looking into nodes by hand", question=("-V",)),
+    KnownProgram(name="tc", package="iproute2", needed_for="looking at queues by hand", question=("-V",)),
+    KnownProgram(name="iperf3", package="iperf3", needed_for="TCP scenarios such as rail-permutation"),
+    KnownProgram(name="ib_write_bw", package="perftest", needed_for="soft RDMA by perftest"),
+    KnownProgram(name="rdma", package="iproute2", needed_for="soft RDMA devices", question=("-V",)),
+    KnownProgram(name="fio", package="fio", needed_for="transports to storage targets other than nvme-tcp"),
+    KnownProgram(name="nbdkit", package="nbdkit", needed_for="the transport nbd"),
+    KnownProgram(name="ganesha.nfsd", package="nfs-ganesha-vfs", needed_for="the transport nfs", question=("-v",)),
+    KnownProgram(name="setpriv", package="util-linux", needed_for="programs that end with whoever started them"),
+    KnownProgram(name="tcpdump", package="tcpdump", needed_for="`testbed capture`"),
     # tshark takes half a second to say its version.
-    Program(name="tshark", package="tshark", needed_for="captures with protocol detail", question=None),
-    Program(name="ethtool", package="ethtool", needed_for="looking at offloads by hand", question=None),
-    Program(name="mmdebstrap", package="mmdebstrap", needed_for="building the lab VM (QEMU is in what it builds)"),
-    Program(name="docker", package="docker.io", needed_for="nodes of runtime docker", question=("--version",)),
-    Program(name="sshd", package="openssh-server", needed_for="the service ssh", question=("-V",)),
-    Program(name="ssh", package="openssh-client", needed_for="logging in to nodes, and the lab VM", question=("-V",)),
-    Program(name="dnsmasq", package="dnsmasq-base", needed_for="the services dns and dhcp"),
-    Program(name="chronyd", package="chrony", needed_for="the service time"),
-    Program(name="rsyslogd", package="rsyslog", needed_for="the service syslog", question=("-v",)),
-    Program(name="prometheus", package="prometheus", needed_for="the service telemetry"),
-    Program(name="lldpd", package="lldpd", needed_for="the service lldp", question=("-v",)),
-    Program(name="munged", package="munge", needed_for="the service slurm", question=("-V",)),
-    Program(name="slurmctld", package="slurmctld", needed_for="the service slurm", question=("-V",)),
-    Program(name="slurmd", package="slurmd", needed_for="the service slurm", question=("-V",)),
-    Program(name="sbatch", package="slurm-client", needed_for="the service slurm", question=("-V",)),
-    Program(name="freeradius", package="freeradius", needed_for="the service aaa", question=("-v",)),
-    Program(
+    KnownProgram(name="tshark", package="tshark", needed_for="captures with protocol detail", question=None),
+    KnownProgram(name="ethtool", package="ethtool", needed_for="looking at offloads by hand", question=None),
+    KnownProgram(name="mmdebstrap", package="mmdebstrap", needed_for="building the lab VM (QEMU is in what it builds)"),
+    KnownProgram(name="docker", package="docker.io", needed_for="nodes of runtime docker", question=("--version",)),
+    KnownProgram(name="sshd", package="openssh-server", needed_for="the service ssh", question=("-V",)),
+    KnownProgram(
+        name="ssh", package="openssh-client", needed_for="logging in to nodes, and the lab VM", question=("-V",)
+    ),
+    KnownProgram(name="dnsmasq", package="dnsmasq-base", needed_for="the services dns and dhcp"),
+    KnownProgram(name="chronyd", package="chrony", needed_for="the service time"),
+    KnownProgram(name="rsyslogd", package="rsyslog", needed_for="the service syslog", question=("-v",)),
+    KnownProgram(name="prometheus", package="prometheus", needed_for="the service telemetry"),
+    KnownProgram(name="lldpd", package="lldpd", needed_for="the service lldp", question=("-v",)),
+    KnownProgram(name="munged", package="munge", needed_for="the service slurm", question=("-V",)),
+    KnownProgram(name="slurmctld", package="slurmctld", needed_for="the service slurm", question=("-V",)),
+    KnownProgram(name="slurmd", package="slurmd", needed_for="the service slurm", question=("-V",)),
+    KnownProgram(name="sbatch", package="slurm-client", needed_for="the service slurm", question=("-V",)),
+    KnownProgram(name="freeradius", package="freeradius", needed_for="the service aaa", question=("-v",)),
+    KnownProgram(
         name="pam_radius_auth",
         package="libpam-radius-auth",
         needed_for="the service aaa",
         question=None,
         library="/lib/*/security/pam_radius_auth.so",
     ),
-    Program(name="pmbmpd", package="pmacct", needed_for="the service bmp", question=("-V",)),
-    Program(
+    KnownProgram(name="pmbmpd", package="pmacct", needed_for="the service bmp", question=("-V",)),
+    KnownProgram(
         name="sushy-emulator",
         package="sushy-tools==2.2.0",
         needed_for="the service redfish",
         question=None,
         pip=True,
     ),
-    Program(
+    KnownProgram(
         name="mn",
         package="mininet",
         needed_for="Mininet without testbed",
@@ -121,7 +125,7 @@ PROGRAMS = (
 )
 
 
-def installation_of(programs: Collection[Program]) -> str:
+def installation_of(programs: Collection[KnownProgram]) -> str:
     """Return the commands that install all of several programs: one of apt, one of pip."""
     lines = []
     for command, pip in (("apt-get install", False), ("pip install", True)):
@@ -131,7 +135,7 @@ def installation_of(programs: Collection[Program]) -> str:
     return "; ".join(lines)
 
 
-def missing_programs(names: Sequence[str], *paths: str | None) -> tuple[Program, ...]:
+def missing_programs(names: Sequence[str], *paths: str | None) -> tuple[KnownProgram, ...]:
     """Return those of these known programs that none of `paths` (None: PATH) has."""
     known = {program.name: program for program in PROGRAMS}
     return tuple(known[name] for name in names if known[name].locate(*paths) is None)
@@ -170,7 +174,7 @@ class Package:
     is_there: Callable[[], bool] | None = None
     units: tuple[str, ...] = ()
     """The units of systemd that it starts by itself."""
-    images: frozenset[Image] = frozenset()
+    images: frozenset[DebianImage] = frozenset()
     release: str = ""
     """A word of the only releases that `./lab` installs it on."""
 
@@ -191,7 +195,7 @@ def _package(
     *brings: str,
     is_there: Callable[[], bool] | None = None,
     units: str = "",
-    images: Collection[Image] = (),
+    images: Collection[DebianImage] = (),
     release: str = "",
 ) -> Package:
     return Package(
@@ -211,7 +215,7 @@ _slow_tests = partial(_package, Level.SLOW_TESTS)
 # Not every release has Vagrant; the test of `vagrant up` skips where it is missing.
 _vagrant = partial(_package, Level.ALL_TESTS, release="bookworm")
 _images = partial(_package, None)
-_VM, _QEMU, _HOST, _SWITCH = Image
+_VM, _QEMU, _HOST, _SWITCH = DebianImage
 
 PACKAGES = (
     # The two that `lab` itself installs: without them nobody reads this.
@@ -295,7 +299,7 @@ PACKAGES = (
 )
 
 
-def packages_of(image: Image) -> tuple[str, ...]:
+def packages_of(image: DebianImage) -> tuple[str, ...]:
     """Return the names of the packages that an image is made of, in the order of the alphabet."""
     return tuple(sorted(package.name for package in PACKAGES if image in package.images))
 

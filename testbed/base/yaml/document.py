@@ -18,24 +18,43 @@ OVERRIDE_FILE = "<override>"
 
 @dataclass(slots=True)
 class Tree:
-    """A value and where it stands. `children` has the shape of `data`; `position` None: set by an override.
+    """A value and where it stands: a scalar, a mapping or a list. `position` is None where an override has set it.
 
     `file` is the one it stands in where that is not the document's.
     """
 
-    data: Any
+    content: Any
     position: Position | None
-    children: dict[str, Tree] | list[Tree] | None = None
     key_position: Position | None = None
     file: str | None = None
 
+    @property
+    def data(self) -> Any:
+        """The value as plain data, anew each time."""
+        match self.content:
+            case dict():
+                return {key: child.data for key, child in self.content.items()}
+            case list():
+                return [child.data for child in self.content]
+        return self.content
+
     def child(self, part: str | int) -> Tree | None:
-        match self.children:
+        found: Tree | None = None
+        match self.content:
             case dict() if isinstance(part, str):
-                return self.children.get(part)
-            case list() if isinstance(part, int) and 0 <= part < len(self.children):
-                return self.children[part]
-        return None
+                found = self.content.get(part)
+            case list() if isinstance(part, int) and 0 <= part < len(self.content):
+                found = self.content[part]
+        return found
+
+    def copied(self) -> Tree:
+        """A copy that shares no mapping or list with this one."""
+        match self.content:
+            case dict():
+                return replace(self, content={key: child.copied() for key, child in self.content.items()})
+            case list():
+                return replace(self, content=[child.copied() for child in self.content])
+        return replace(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +66,9 @@ class Document:
 
     @property
     def data(self) -> dict[str, Any]:
-        assert isinstance(self.root.data, dict)
-        return self.root.data
+        found = self.root.data
+        assert isinstance(found, dict)
+        return found
 
     def has(self, path: Path | str) -> bool:
         """Tell whether a value is written (or set by an override) at `path`."""
@@ -98,7 +118,7 @@ class Document:
 
     def with_trees(self, trees: Mapping[str, Tree]) -> Document:
         """Return a copy with values that stand somewhere, as `with_overrides`; problems with them name that place."""
-        root = _copy(self.root)
+        root = self.root.copied()
         problems = []
         for dotted, tree in trees.items():
             try:
@@ -141,53 +161,30 @@ def _as_path(path: Path | str) -> Path:
     return parse_path(path) if path else ()
 
 
-def _copy(tree: Tree) -> Tree:
-    """A copy that shares no mapping or list with `tree`."""
-    match tree.children:
-        case dict():
-            mapping = {key: _copy(child) for key, child in tree.children.items()}
-            data: Any = {key: child.data for key, child in mapping.items()}
-            return replace(tree, data=data, children=mapping)
-        case list():
-            entries = [_copy(child) for child in tree.children]
-            return replace(tree, data=[child.data for child in entries], children=entries)
-    return replace(tree)
-
-
 def _overridden(value: object) -> Tree:
     """A tree of a value that stands in no file."""
     match value:
         case Mapping():
-            mapping = {str(key): _overridden(entry) for key, entry in value.items()}
-            return Tree(data={key: tree.data for key, tree in mapping.items()}, position=None, children=mapping)
+            return Tree({str(key): _overridden(entry) for key, entry in value.items()}, None)
         case list() | tuple():
-            entries = [_overridden(entry) for entry in value]
-            return Tree(data=[tree.data for tree in entries], position=None, children=entries)
-    return Tree(data=value, position=None)
+            return Tree([_overridden(entry) for entry in value], None)
+    return Tree(value, None)
 
 
 def _set(root: Tree, path: Path, leaf: Tree) -> None:
     tree = root
     for depth, part in enumerate(path):
-        last = depth == len(path) - 1
         here = format_path(path[: depth + 1])
-        match tree.children:
-            case dict() if isinstance(part, str):
-                child = tree.children.get(part)
-            case list() if isinstance(part, int):
-                child = tree.child(part)
-                if child is None:
-                    raise ValueError(f"{here} does not exist: the list has {len(tree.children)} entries")
-            case _:
-                inside = format_path(path[:depth]) or "the file"
-                raise ValueError(f"{here} cannot be set: {inside} is {quote(tree.data)}")
-        if last:
-            child = leaf
-        elif child is None or child.data is None:
-            child = Tree(data={}, position=leaf.position, children={}, file=leaf.file)
-        else:
-            tree = child
-            continue
-        tree.data[part] = child.data
-        tree.children[part] = child  # type: ignore[index]  # the match above has paired them
-        tree = child
+        child = tree.child(part)
+        content = tree.content
+        if isinstance(content, list) and isinstance(part, int):
+            if child is None:
+                raise ValueError(f"{here} does not exist: the list has {len(content)} entries")
+        elif not (isinstance(content, dict) and isinstance(part, str)):
+            inside = format_path(path[:depth]) or "the file"
+            raise ValueError(f"{here} cannot be set: {inside} is {quote(tree.data)}")
+        if depth == len(path) - 1:
+            tree.content[part] = leaf
+        elif child is None or child.content is None:
+            tree.content[part] = child = Tree({}, leaf.position, file=leaf.file)
+        tree = child or leaf

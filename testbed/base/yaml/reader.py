@@ -2,14 +2,13 @@
 
 PyYAML's event parser (libyaml where it is built in) does the scanning; what events mean is decided here: one
 document, plain scalars of YAML 1.2 (`scalars`), no duplicate keys, no anchors, aliases or tags, bounded size
-and depth. Nothing here recurses, so no input can exhaust the stack.
+and depth.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
@@ -19,7 +18,7 @@ from yaml.error import MarkedYAMLError, YAMLError
 
 from testbed.base.errors import Position, Problem, SpecError
 from testbed.base.yaml.document import Document, Tree
-from testbed.base.yaml.paths import Path, format_path, quote
+from testbed.base.yaml.paths import format_path, quote
 from testbed.base.yaml.scalars import Scalar, ScalarError, resolve_plain_scalar
 from testbed.base.yaml.syntax import explain_syntax_error
 
@@ -109,17 +108,15 @@ def parse_value(text: str, file: str) -> Tree:
             hint="remove it; is this a text file?",
         )
         raise SpecError([problem])
-    reader = _Reader(file)
+    reader = _Reader(text, file)
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            reader.on_event(event)
+        return reader.read()
     except MarkedYAMLError as error:
         if error.problem == _DEEPER_THAN_LIBYAML_READS and (mark := error.problem_mark):
             reader.fail(_too_deep(file, Position(line=mark.line + 1, column=mark.column + 1)))
         reader.fail(explain_syntax_error(error, text, file))
     except YAMLError as error:
         reader.fail(Problem(code="syntax", file=file, message=f"not YAML: {quote(str(error), 100)}"))
-    return reader.result()
 
 
 def cap_problems(problems: Iterable[Problem], left_out: int = 0) -> list[Problem]:
@@ -147,89 +144,43 @@ def cap_problems(problems: Iterable[Problem], left_out: int = 0) -> list[Problem
     return [*kept, more]
 
 
-@dataclass(slots=True)
-class _Frame:
-    """A collection that is being read.
-
-    `at` is the entry that is being read (None: a key is), `key_position` the position of that key, and
-    `expects_value` whether a mapping's key has been read and its value has not.
-    """
-
-    tree: Tree
-    at: str | int | None = None
-    key_position: Position | None = None
-    expects_value: bool = False
-
-    @property
-    def expects_key(self) -> bool:
-        return isinstance(self.tree.children, dict) and not self.expects_value
-
-    def begin_entry(self) -> None:
-        if isinstance(self.tree.children, list):
-            self.at = len(self.tree.children)
-        elif not self.expects_value:
-            self.at = None
-
-
-@dataclass(slots=True)
 class _Reader:
-    """Builds a `Tree` from parser events."""
+    """Composes the tree of a text from the parser's events. It calls itself `MAX_DEPTH` times at most."""
 
-    file: str
-    problems: list[Problem] = field(default_factory=list)
-    stack: list[_Frame] = field(default_factory=list)
-    root: Tree | None = None
-    values: int = 0
-    end: Position | None = None
+    def __init__(self, text: str, file: str) -> None:
+        self._events = yaml.parse(text, Loader=_LOADER)
+        self._file = file
+        self._path: list[str | int] = []
+        """Of what is being read."""
+        self._problems: list[Problem] = []
+        self._values = 0
 
-    def on_event(self, event: events.Event) -> None:
-        """Take the next event. Raises `SpecError` where reading on makes no sense."""
-        if self.stack and isinstance(event, events.NodeEvent):
-            self.stack[-1].begin_entry()
-        match event:
-            case events.ScalarEvent():
-                if event.anchor is not None or event.tag is not None:
-                    self._refuse_decoration(event)
-                self._on_scalar(event)
-            case events.MappingStartEvent():
-                self._refuse_decoration(event)
-                self._open(event, {}, {})
-            case events.SequenceStartEvent():
-                self._refuse_decoration(event)
-                self._open(event, [], [])
-            case events.MappingEndEvent() | events.SequenceEndEvent():
-                self.stack.pop()
-            case events.AliasEvent():
-                self._once(
-                    "alias",
-                    event,
-                    f"aliases such as *{event.anchor} are not accepted",
-                    "write the value out, in quotes if the '*' is part of it",
-                )
-                self._add(None, event)
-            case events.DocumentStartEvent():
-                self._on_document(event)
-            case events.StreamEndEvent():
-                self.end = _position(event)
+    def read(self) -> Tree:
+        """Raises `SpecError` with all that is wrong, and `YAMLError` where the text is no YAML."""
+        root: Tree | None = None
+        for event in self._events:
+            match event:
+                case events.DocumentStartEvent():
+                    self._begin_document(event, second=root is not None)
+                    root = self._value(next(self._events), 0)
+                case events.StreamEndEvent():
+                    root = root or Tree(None, _position(event))
+        if self._problems:
+            raise SpecError(cap_problems(self._problems))
+        return root or Tree(None, Position(line=1, column=1))
 
     def fail(self, problem: Problem) -> NoReturn:
         """Stop here: the problems so far and this one."""
-        raise SpecError([*cap_problems(self.problems), problem])
+        raise SpecError([*cap_problems(self._problems), problem])
 
-    def result(self) -> Tree:
-        if self.problems:
-            raise SpecError(cap_problems(self.problems))
-        return self.root or Tree(data=None, position=self.end or Position(line=1, column=1))
-
-    def _on_document(self, event: events.DocumentStartEvent) -> None:
-        where = _position(event)
-        if self.root is not None:
+    def _begin_document(self, event: events.DocumentStartEvent, *, second: bool) -> None:
+        if second:
             self.fail(
                 Problem(
                     code="second-document",
-                    file=self.file,
+                    file=self._file,
                     message="a second document begins here; a file holds one",
-                    position=where,
+                    position=_position(event),
                     hint="remove the '---' line, or put what follows into a file of its own",
                 )
             )
@@ -238,7 +189,74 @@ class _Reader:
         if event.tags:
             self._problem("tag", event, "tags are not accepted", "remove the %TAG line")
 
-    def _on_scalar(self, event: events.ScalarEvent) -> None:
+    def _value(self, event: events.Event, depth: int) -> Tree:
+        """The value that an event is, or begins, `depth` levels below the document."""
+        match event:
+            case events.AliasEvent():
+                self._refuse_alias(event)
+                return self._counted(None, event)
+            case events.ScalarEvent():
+                self._refuse_decoration(event)
+                return self._counted(self._scalar(event), event)
+        assert isinstance(event, events.CollectionStartEvent)
+        self._refuse_decoration(event)
+        if depth >= MAX_DEPTH:
+            self.fail(_too_deep(self._file, _position(event)))
+        if isinstance(event, events.MappingStartEvent):
+            tree = self._counted({}, event)
+            self._fill_mapping(tree.content, depth)
+        else:
+            tree = self._counted([], event)
+            self._fill_list(tree.content, depth)
+        return tree
+
+    def _fill_list(self, entries: list[Tree], depth: int) -> None:
+        while not isinstance(event := next(self._events), events.SequenceEndEvent):
+            self._path.append(len(entries))
+            entries.append(self._value(event, depth + 1))
+            self._path.pop()
+
+    def _fill_mapping(self, entries: dict[str, Tree], depth: int) -> None:
+        while not isinstance(event := next(self._events), events.MappingEndEvent):
+            key = self._key(event)
+            if (first := entries.get(key)) is not None and (where := first.key_position) is not None:
+                message = f"{quote(key)} is given twice; first at line {where.line}, column {where.column}"
+                self._problem("duplicate-key", event, message, "keep one of the two", key)
+            self._path.append(key)
+            tree = self._value(next(self._events), depth + 1)
+            self._path.pop()
+            tree.key_position = _position(event)
+            entries.setdefault(key, tree)
+
+    def _key(self, event: events.Event) -> str:
+        if isinstance(event, events.AliasEvent):
+            self._refuse_alias(event)
+            self._counted(None, event)
+            return "*"
+        assert isinstance(event, events.ScalarEvent | events.CollectionStartEvent)
+        self._refuse_decoration(event)
+        if isinstance(event, events.CollectionStartEvent):
+            self.fail(
+                Problem(
+                    code="bad-key",
+                    file=self._file,
+                    path=format_path(tuple(self._path)),
+                    message="a key is a list or a mapping, not text",
+                    position=_position(event),
+                    hint="write 'key: value'; put text that begins with '[', '{' or '?' in quotes",
+                )
+            )
+        key = self._scalar(event)
+        if isinstance(key, str):
+            return key
+        if key is None and not event.value:
+            self._problem("bad-key", event, "a key is missing before ':'", "write 'key: value'")
+        else:
+            hint = f'put it in quotes, "{event.value}"; names begin with a letter'
+            self._problem("bad-key", event, f"the key {event.value} is not text", hint)
+        return str(event.value)
+
+    def _scalar(self, event: events.ScalarEvent) -> Scalar:
         value: Scalar = event.value
         if not event.style:  # plain; quoted and block scalars are always text
             try:
@@ -246,112 +264,40 @@ class _Reader:
             except ScalarError as error:
                 self._problem("bad-number", event, str(error), error.hint)
         if isinstance(value, str) and (found := _UNPRINTABLE_VALUE.search(value)):
-            self._problem(
-                "control-character",
-                event,
-                f"the value holds the control character U+{ord(found[0]):04X}",
-                "remove the backslash and what belongs to it",
-            )
-        frame = self.stack[-1] if self.stack else None
-        if frame is None or not frame.expects_key:
-            self._add(value, event)
-            return
-        if not isinstance(value, str):
-            if value is None and not event.value:
-                self._problem("bad-key", event, "a key is missing before ':'", "write 'key: value'")
-            else:
-                self._problem(
-                    "bad-key",
-                    event,
-                    f"the key {event.value} is not text",
-                    f'put it in quotes, "{event.value}"; names begin with a letter',
-                )
-            value = event.value
-        self._on_key(frame, str(value), event)
+            message = f"the value holds the control character U+{ord(found[0]):04X}"
+            self._problem("control-character", event, message, "remove the backslash and what belongs to it")
+        return value
 
-    def _on_key(self, frame: _Frame, key: str, event: events.Event) -> None:
-        position = _position(event)
-        assert isinstance(frame.tree.children, dict)
-        first = frame.tree.children.get(key)
-        if first is not None and first.key_position is not None:
-            self._problem(
-                "duplicate-key",
-                event,
-                f"{quote(key)} is given twice; first at line {first.key_position.line},"
-                f" column {first.key_position.column}",
-                "keep one of the two",
-                key,
-            )
-        frame.at, frame.key_position, frame.expects_value = key, position, True
-
-    def _open(self, event: events.CollectionStartEvent, data: Any, children: Any) -> None:
-        if self.stack and self.stack[-1].expects_key:
-            self.fail(
-                Problem(
-                    code="bad-key",
-                    file=self.file,
-                    path=format_path(self._path()),
-                    message="a key is a list or a mapping, not text",
-                    position=_position(event),
-                    hint="write 'key: value'; put text that begins with '[', '{' or '?' in quotes",
-                )
-            )
-        if len(self.stack) >= MAX_DEPTH:
-            self.fail(_too_deep(self.file, _position(event)))
-        self.stack.append(_Frame(self._add(data, event, children)))
-
-    def _add(self, data: Any, event: events.Event, children: Any = None) -> Tree:
-        tree = Tree(data=data, position=_position(event), children=children)
-        self.values += 1
-        if self.values > MAX_VALUES:
-            self.fail(_too_big(self.file, f"more than {MAX_VALUES:,} values", tree.position))
-        if not self.stack:
-            self.root = tree
-            return tree
-        frame = self.stack[-1]
-        siblings = frame.tree.children
-        if isinstance(siblings, list):
-            siblings.append(tree)
-            frame.tree.data.append(data)
-        elif isinstance(siblings, dict) and frame.expects_value and isinstance(frame.at, str):
-            tree.key_position = frame.key_position
-            siblings.setdefault(frame.at, tree)
-            frame.tree.data.setdefault(frame.at, data)
-            frame.expects_value = False
-        else:  # an alias as a key, which is a problem already
-            frame.at, frame.key_position, frame.expects_value = "*", tree.position, True
+    def _counted(self, content: Any, event: events.Event) -> Tree:
+        tree = Tree(content, _position(event))
+        self._values += 1
+        if self._values > MAX_VALUES:
+            self.fail(_too_big(self._file, f"more than {MAX_VALUES:,} values", tree.position))
         return tree
+
+    def _refuse_alias(self, event: events.AliasEvent) -> None:
+        message = f"aliases such as *{event.anchor} are not accepted"
+        self._once("alias", event, message, "write the value out, in quotes if the '*' is part of it")
 
     def _refuse_decoration(self, event: events.ScalarEvent | events.CollectionStartEvent) -> None:
         if event.anchor is not None:
-            self._once(
-                "anchor",
-                event,
-                f"anchors such as &{event.anchor} are not accepted",
-                "remove it; what nodes share belongs under topology.groups, kinds or defaults",
-            )
+            message = f"anchors such as &{event.anchor} are not accepted"
+            hint = "remove it; what nodes share belongs under topology.groups, kinds or defaults"
+            self._once("anchor", event, message, hint)
         if event.tag is not None:
-            self._problem(
-                "tag",
-                event,
-                f"tags such as {quote(event.tag.replace('tag:yaml.org,2002:', '!!'))} are not accepted",
-                'remove the tag; "quotes" make text of a number',
-            )
+            message = f"tags such as {quote(event.tag.replace('tag:yaml.org,2002:', '!!'))} are not accepted"
+            self._problem("tag", event, message, 'remove the tag; "quotes" make text of a number')
 
     def _problem(self, code: str, event: events.Event, message: str, hint: str, *below: str) -> None:
-        path = format_path((*self._path(), *below))
-        self.problems.append(
-            Problem(code=code, file=self.file, path=path, message=message, position=_position(event), hint=hint)
+        path = format_path((*self._path, *below))
+        self._problems.append(
+            Problem(code=code, file=self._file, path=path, message=message, position=_position(event), hint=hint)
         )
 
     def _once(self, code: str, event: events.Event, message: str, hint: str) -> None:
         """A problem that would be the same at every place."""
-        if all(problem.code != code for problem in self.problems):
+        if all(problem.code != code for problem in self._problems):
             self._problem(code, event, message, hint)
-
-    def _path(self) -> Path:
-        """The path of what is being read."""
-        return tuple(frame.at for frame in self.stack if frame.at is not None)
 
 
 def _position(event: events.Event) -> Position:

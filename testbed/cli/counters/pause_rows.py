@@ -36,12 +36,13 @@ def pause_rows(
     its peer; times count up to now (CLOCK_MONOTONIC). Raises `NothingSelected` for a pattern that no port matches."""
     rows = []
     pauses = maps.by_port("pauses")
+    reactions = {} if served is None else served.reactions
     selected = table.select(patterns) & table.lossless
     for port, priority in zip(*(axis.tolist() for axis in selected.nonzero()), strict=True):
         record = {field: int(pauses[port, priority][field]) for field in pauses.dtype.names}
         if not every and not (record["xoff_received"] or record["xoff_sent"]):
             continue
-        latency = served.queues.get((port, priority)) if served else None
+        latency = reactions.get((port, priority))
         rows.append(
             {
                 "port": table.place(port),

@@ -26,7 +26,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     from testbed.vm.remote.local_names import Renamed
     from testbed.vm.remote.recorded_command import asked_command
     from testbed.vm.virtual.job import BASE
-    from testbed.vm.virtual.machine import RESULTS, Job, run_job
+    from testbed.vm.virtual.machine import RESULTS, VirtualJob, run_job
 
     if not arguments or arguments[0] not in VERBS:
         raise TestbedError(
@@ -41,7 +41,7 @@ def run_in_virtual_time(arguments: Sequence[str]) -> int:
     words, results = results_aside(arguments, RESULTS) if running else (list(arguments), Path("results"))
     names = {RESULTS: str(results), BASE: ""}
     out, err = (Renamed(names, partial(os.write, number)) for number in (1, 2))
-    job = Job(
+    job = VirtualJob(
         arguments=[*words, "--no-report"] if reporting else words,
         directory=Path.cwd(),
         results=results,

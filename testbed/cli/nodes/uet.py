@@ -14,7 +14,7 @@ uet = Group("uet", help="Look at the UET transport.")
 @option("--pdc", type=int, help="PDCID; default: the one that sent most.")
 def plot(trace: Path, output: Path, pdc: int | None) -> None:
     """Draw window, round trips, paths and losses of a PDC over time."""
-    from testbed.record.report.chart.picture import write_picture
+    from testbed.record.report.chart.sheet import write_picture
     from testbed.record.report.transport_trace import busiest_pdc, draw_trace, gather, load_trace
 
     events = load_trace(trace)

@@ -15,9 +15,6 @@ Nothing is looked at while nothing changes.
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import json
 import select
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +28,7 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.daemons.keeper.configuration import KeeperConfiguration, KeptVrf
 from testbed.daemons.keeper.overlay import RouterMonitor, VrfTables, read_tables
 from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry
+from testbed.daemons.kit.events import EventLog
 
 SETTLED_S = 0.1
 """How long after a change a VRF is looked at: withdrawn and announced again takes milliseconds."""
@@ -110,8 +108,7 @@ class Keeper:
 
     def __init__(self, configuration: KeeperConfiguration) -> None:
         """Raises `DriverError`, `OSError`. Enters the namespace of each VRF."""
-        self._lab = configuration.lab
-        self._events = configuration.events
+        self._events = EventLog(configuration.events, configuration.lab)
         self._places: dict[int, _Place] = {}
         self._epoll = select.epoll()
         now = time.monotonic()
@@ -167,17 +164,7 @@ class Keeper:
                 self._tell(place.vrfs[tenant], "router-lost", f"zebra has lost {_names(entries)}: {why}")
 
     def _tell(self, vrf: KeptVrf, kind: str, detail: str) -> None:
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        event = {
-            "time": now,
-            "lab": self._lab,
-            "node": vrf.switch,
-            "kind": kind,
-            "subject": vrf.tenant,
-            "detail": detail,
-        }
-        with contextlib.suppress(FileNotFoundError), self._events.open("a") as stream:  # the lab is being removed
-            stream.write(json.dumps(event | {"detail": detail}) + "\n")
+        self._events.write(kind, vrf.switch, vrf.tenant, detail)
 
 
 def _names(entries: Sequence[ExpectedEntry]) -> str:

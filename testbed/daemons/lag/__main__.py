@@ -6,14 +6,14 @@ them has written its status. A process belongs to its node: whoever ends the nod
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from testbed.base.errors import TestbedError
 from testbed.base.linux.namespaces import enter_namespace
+from testbed.daemons.kit import configuration
+from testbed.daemons.kit.process import all_begun, fork_server
 from testbed.daemons.lag.configuration import PROCESS_NAME, HostAggregate, LagConfiguration, NodeConfiguration
 from testbed.daemons.lag.host import HostNode
 from testbed.daemons.lag.leaf import LeafNode
@@ -22,42 +22,18 @@ from testbed.daemons.lag.node import GroupNode
 
 def main(arguments: list[str]) -> int:
     """Fork a process for each node, and wait until all have begun; 1 if one could not."""
-    configuration = LagConfiguration.read(Path(arguments[0]))
+    lag = configuration.read(Path(arguments[0]), LagConfiguration)
     only = set(arguments[1:])
-    started: list[int] = []
-    for node in configuration.nodes:
-        if only and node.node not in only:
-            continue
-        ready, begun = os.pipe()
-        if os.fork() == 0:
-            os.close(ready)
-            _serve(node, configuration.directory, begun)
-        os.close(begun)
-        started.append(ready)
-    whole = [os.read(ready, 1) for ready in started]
-    return 0 if all(whole) else 1
+    nodes = [node for node in lag.nodes if not only or node.node in only]
+    started = [fork_server(PROCESS_NAME, partial(_prepare, node, lag.directory)) for node in nodes]
+    return 0 if all_begun(started) else 1
 
 
-def _serve(node: NodeConfiguration, directory: Path, begun: int) -> None:
-    """Be the process of a node. Does not return."""
-    status = 1
-    try:
-        os.setsid()
-        Path("/proc/self/comm").write_text(PROCESS_NAME)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        enter_namespace(node.namespace)
-        served: GroupNode = HostNode(node, directory) if isinstance(node, HostAggregate) else LeafNode(node, directory)
-        served.start()
-        os.write(begun, b".")
-        os.close(begun)
-        served.run()
-    except (TestbedError, OSError):
-        traceback.print_exc()
-    except BaseException:
-        traceback.print_exc()
-        status = 70
-    finally:
-        os._exit(status)
+def _prepare(node: NodeConfiguration, directory: Path) -> Callable[[], object]:
+    enter_namespace(node.namespace)
+    served: GroupNode = HostNode(node, directory) if isinstance(node, HostAggregate) else LeafNode(node, directory)
+    served.start()
+    return served.run
 
 
 if __name__ == "__main__":

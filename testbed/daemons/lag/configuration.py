@@ -1,15 +1,9 @@
-"""What the link aggregation of a node is started from, as data and as the file that carries it."""
+"""What the link aggregation of nodes is started from."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from testbed.base.files import write_atomically
 
 PROCESS_NAME = "testbed-lag"
 """What the process of a node's link groups is called (comm in proc(5))."""
@@ -100,41 +94,16 @@ NodeConfiguration = HostAggregate | PairedLeaf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagConfiguration:
-    """The nodes of a lab that have link groups. `directory` is where each keeps its status and its log."""
+    """The nodes of a lab that have link groups. `directory` is where each keeps its status and its log.
+
+    Root alone may read its file: it has the secrets of the pairs.
+    """
 
     directory: Path
-    nodes: tuple[NodeConfiguration, ...]
+    leaves: tuple[PairedLeaf, ...]
+    hosts: tuple[HostAggregate, ...]
 
-    def write(self, path: Path) -> None:
-        """Write the file, which root alone may read: it has the secret of the pairs."""
-        nodes = [{"kind": type(node).__name__, **dataclasses.asdict(node)} for node in self.nodes]
-        content = json.dumps({"directory": str(self.directory), "nodes": nodes})
-        write_atomically(path, content, mode=0o600, durable=False)
-
-    @classmethod
-    def read(cls, path: Path) -> LagConfiguration:
-        """Raises `OSError`, and `ValueError` for what `write` did not write."""
-        document = json.loads(path.read_bytes())
-        try:
-            return cls(directory=Path(document["directory"]), nodes=tuple(map(_node, document["nodes"])))
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path} is no configuration of link groups: {error!r}") from error
-
-
-def _node(fields: Mapping[str, Any]) -> NodeConfiguration:
-    values = dict(fields)
-    match values.pop("kind"):
-        case "HostAggregate":
-            return HostAggregate(**values | {"members": tuple(MemberPort(**item) for item in values["members"])})
-        case "PairedLeaf":
-            bridges = tuple(map(_bridge, values["bridges"]))
-            return PairedLeaf(**values | {"bridges": bridges, "uplinks": tuple(values["uplinks"])})
-        case kind:
-            raise ValueError(f"a node of kind {kind}")
-
-
-def _bridge(fields: Mapping[str, Any]) -> PairedBridge:
-    groups = tuple(
-        LeafGroup(name=item["name"], key=item["key"], member=MemberPort(**item["member"])) for item in fields["groups"]
-    )
-    return PairedBridge(**dict(fields) | {"groups": groups})
+    @property
+    def nodes(self) -> tuple[NodeConfiguration, ...]:
+        """All of them, leaves first."""
+        return (*self.leaves, *self.hosts)

@@ -7,12 +7,10 @@ import json
 import select
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from testbed.base.files import write_atomically
+from testbed.daemons.kit import configuration
 from testbed.daemons.lag.kernel import Kernel
 from testbed.daemons.lag.ports import GroupPorts
 from testbed.protocols.lacp.lacp import MemberStatus
@@ -41,24 +39,9 @@ class NodeStatus:
 def read_status(directory: Path, node: str) -> NodeStatus | None:
     """The status that a node has written; None where it has not yet."""
     try:
-        document = json.loads((directory / f"{node}.json").read_bytes())
+        return configuration.read(directory / f"{node}.json", NodeStatus)
     except FileNotFoundError:
         return None
-    return _decode(document)
-
-
-def _decode(document: Mapping[str, Any]) -> NodeStatus:
-    pair = document["pair"]
-    return NodeStatus(
-        node=document["node"],
-        groups=tuple(
-            GroupStatus(name=group["name"], members=tuple(MemberStatus(**member) for member in group["members"]))
-            for group in document["groups"]
-        ),
-        pair=None
-        if pair is None
-        else PairStatus(**pair | {"blocked": tuple(pair["blocked"]), "detoured": tuple(pair["detoured"])}),
-    )
 
 
 class GroupNode(ABC):
@@ -130,7 +113,6 @@ class GroupNode(ABC):
         status = self.status(now)
         if status != self._written:
             self._written = status
-            content = json.dumps(dataclasses.asdict(status))
-            write_atomically(self._directory / f"{self.node}.json", content, durable=False)
+            configuration.write(self._directory / f"{self.node}.json", status)
             with (self._directory / f"{self.node}.log").open("a") as log:
                 log.write(json.dumps({"at": time.time(), **dataclasses.asdict(status)}) + "\n")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
+from testbed.daemons.kit.process import say_ready
 from testbed.daemons.portd.agent import Agent, AlreadyRunning
 from testbed.daemons.portd.attachment import ALREADY_SERVED
 from testbed.daemons.portd.companion import Companion
 from testbed.daemons.portd.remains import remove_unwanted
-
-READY = b"ready\n"
 
 
 def main() -> None:
@@ -29,12 +27,11 @@ def main() -> None:
         sys.exit(ALREADY_SERVED)
     if options.ready_fd >= 0:
         try:
-            os.write(options.ready_fd, READY)
+            say_ready(options.ready_fd)
         except BrokenPipeError:  # the command that started us was killed meanwhile, and is perhaps undone already
             if agent.leave_unless_needed():
                 remove_unwanted(options.run_directory)
                 return
-        os.close(options.ready_fd)
     agent.run()
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping
@@ -17,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import TestbedError
-from testbed.daemons.portd import realtime
+from testbed.daemons.kit import realtime
+from testbed.daemons.kit.control import ControlServer
 from testbed.daemons.portd.attachment import DIRECTORY_NAME, AttachmentFiles
-from testbed.daemons.portd.companion import Companion
-from testbed.daemons.portd.control import Client, Connections, ControlSocket
+from testbed.daemons.portd.companion import SOCKET_NAME, Companion
 from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError
 from testbed.daemons.portd.lab import AttachedLab
 from testbed.daemons.portd.loop import Loop
@@ -47,22 +45,15 @@ class Agent:
             raise AlreadyRunning(f"another pause agent serves {run_directory}")
         self._claim = claim
         self._labs: dict[str, AttachedLab] = {}
-        self._clients = Connections()
         self._epoll = select.epoll()
         self._loop = Loop(self._epoll.fileno())
         self._guard = guard
         self._since = time.time()
-        self._wake, wake_writer = socket.socketpair()
-        self._wake.setblocking(False)
-        wake_writer.setblocking(False)
-        self._wake_writer = wake_writer
         self._weaknesses: list[str] = []
-        self._control = ControlSocket(self._directory)
+        self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
         for lab in self._files.labs():
             self._take_up(lab)
-        self._ending = guard is not None and not self._labs  # all that it was started for has gone
-        self._epoll.register(self._control, select.EPOLLIN)
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._control.ending = guard is not None and not self._labs  # all that it was started for has gone
 
     def _take_up(self, lab: str) -> None:
         """Serve a lab that an agent before us served; one whose data path is gone is forgotten."""
@@ -76,16 +67,11 @@ class Agent:
 
     def run(self) -> None:
         """Run until the last lab has gone, `shutdown`, or SIGTERM, which leaves the labs to the guard's next agent."""
-        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        self._control.catch_signals()
         self._watch_guard()
-        self._weaknesses = [
-            why for why in (realtime.become_realtime(realtime.AGENT_PRIORITY), realtime.lock_memory()) if why
-        ]
-        realtime.stop_collecting()
+        self._weaknesses = realtime.become_undisturbed()
         try:
-            while not self._ending:
+            while not self._control.ending:
                 self._turn()
         finally:
             self._end()
@@ -97,21 +83,13 @@ class Agent:
         self._end()
         return True
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        self._ending = True
-
     def _turn(self) -> None:
         self._loop.run()
         for descriptor, _ in self._epoll.poll(0):
-            if (client := self._clients.get(descriptor)) is not None:
-                self._serve(client)
-            elif descriptor == self._control.fileno():
-                self._accept()
-            elif self._guard is not None and descriptor == self._guard.fileno():
+            if self._guard is not None and descriptor == self._guard.fileno():
                 self._on_guard_gone(self._guard)
             else:
-                with contextlib.suppress(BlockingIOError):
-                    self._wake.recv(4096)
+                self._control.serve(descriptor)
         for lab in self._labs.values():
             lab.tell()
 
@@ -157,33 +135,6 @@ class Agent:
 
     # --- control -------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        client = self._control.accept(self._handle)
-        if client is None:
-            return
-        if (silent := self._clients.crowded_out()) is not None:
-            self._drop(silent)
-        self._clients.heard(client)
-        self._epoll.register(client, select.EPOLLIN)
-
-    def _serve(self, client: Client) -> None:
-        if client.has_unsent:
-            alive = client.send_more()
-        else:
-            self._clients.heard(client)
-            alive = client.receive()
-        if self._ending:
-            return
-        if not alive:
-            self._drop(client)
-            return
-        self._epoll.modify(client, select.EPOLLOUT if client.has_unsent else select.EPOLLIN)
-
-    def _drop(self, client: Client) -> None:
-        self._epoll.unregister(client)
-        self._clients.remove(client)
-        client.close()
-
     def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         match request:
             case {"command": "hello"}:
@@ -209,7 +160,7 @@ class Agent:
             case {"command": "shutdown"}:
                 for name in list(self._labs):
                     self._on_detach(name)
-                self._ending = True
+                self._control.ending = True
                 return {"last": True}
             case _:
                 raise PauseAgentError("no such command, or not with these fields")
@@ -238,9 +189,9 @@ class Agent:
             self._let_go(name)
         with contextlib.suppress(ValueError):
             self._files.remove(name)
-        self._ending = not self._labs
+        self._control.ending = not self._labs
         realtime.stop_collecting()
-        return {"found": found, "last": self._ending}
+        return {"found": found, "last": self._control.ending}
 
     def _on_storm(self, name: str, port: int, priority: int, duration_ns: int) -> Mapping[str, Any]:
         lab = self._labs.get(name)
@@ -259,16 +210,9 @@ class Agent:
         for name in list(self._labs):
             self._let_go(name)
         self._control.close()
-        self._control.remove()
-        for client in self._clients:
-            client.finish(0.5)
-            client.close()
         if self._guard is not None:
             self._guard.leave()
-        signal.set_wakeup_fd(-1)
         self._loop.close()
         self._epoll.close()
-        self._wake.close()
-        self._wake_writer.close()
         os.close(self._claim)
         os.close(self._directory)

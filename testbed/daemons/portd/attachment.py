@@ -6,18 +6,12 @@ anew finds its labs in these files.
 
 from __future__ import annotations
 
-import dataclasses
-import fcntl
-import json
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from testbed.base.files import write_atomically
 from testbed.base.names import check_interface_name, check_lab_name
+from testbed.daemons.kit import configuration, lock
 from testbed.daemons.portd.errors import PauseAgentError
 
 PRIORITIES = 8
@@ -26,7 +20,7 @@ DIRECTORY_NAME = "portd.labs"
 """In the run directory; no lab can have this name."""
 ALREADY_SERVED = 3
 """Exit code of an agent that found its labs claimed by another."""
-SCHEMA = 1
+SCHEMA = 2
 MAX_PORT = 65_535
 MAX_RATE_BPS = 10**15
 
@@ -83,51 +77,14 @@ class LabAttachment:
     pin_directory: Path
     events_file: Path
     ports: tuple[PortAttachment, ...]
+    schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         check_lab_name(self.lab)
+        if self.schema != SCHEMA:
+            raise ValueError(f"{self.lab}: schema {self.schema}, not {SCHEMA}")
         if len({port.number for port in self.ports}) != len(self.ports):
             raise ValueError(f"{self.lab}: two ports have the same number")
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "lab": self.lab,
-            "pin_directory": str(self.pin_directory),
-            "events_file": str(self.events_file),
-            "fields": list(_FIELDS),
-            "ports": [[getattr(port, field) for field in _FIELDS] for port in self.ports],
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> LabAttachment:
-        """Raises `PauseAgentError` for anything else than `to_json` wrote."""
-        try:
-            if document["schema"] != SCHEMA or tuple(document["fields"]) != _FIELDS:
-                raise ValueError(f"schema {document['schema']}")
-            return cls(
-                lab=document["lab"],
-                pin_directory=Path(document["pin_directory"]),
-                events_file=Path(document["events_file"]),
-                ports=tuple(_decode_port(values) for values in document["ports"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PauseAgentError(f"not an attachment of a lab: {error!r}") from error
-
-
-_FIELDS = tuple(field.name for field in dataclasses.fields(PortAttachment))
-_NOT_NUMBERS = {"node": str, "interface": str, "namespace": str, "mac": str, "lossless": list}
-_KINDS = [_NOT_NUMBERS.get(name, int) for name in _FIELDS]
-
-
-def _decode_port(values: Any) -> PortAttachment:
-    if not isinstance(values, list) or [type(value) for value in values] != _KINDS:
-        raise ValueError(f"not a port: {values!r}")
-    fields = dict(zip(_FIELDS, values, strict=True))
-    fields["lossless"] = tuple(fields["lossless"])
-    if any(type(priority) is not int for priority in fields["lossless"]):
-        raise ValueError(f"not priorities: {values!r}")
-    return PortAttachment(**fields)
 
 
 class AttachmentFiles:
@@ -142,19 +99,18 @@ class AttachmentFiles:
 
     def write(self, attachment: LabAttachment) -> None:
         """Atomically: a reader sees all of it or nothing."""
-        content = json.dumps(attachment.to_json())
-        write_atomically(self.path(attachment.lab), content, mode=0o600, durable=False)
+        configuration.write(self.path(attachment.lab), attachment, mode=0o600)
 
     def read(self, lab: str) -> LabAttachment:
         """Raises `PauseAgentError`."""
         path = self.path(lab)
         try:
-            document = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            attachment = configuration.read(path, LabAttachment)
+        except (OSError, ValueError) as error:
             raise PauseAgentError(f"cannot read the attachment {path}: {error}") from error
-        if not isinstance(document, dict) or document.get("lab") != lab:
+        if attachment.lab != lab:
             raise PauseAgentError(f"{path} is not the attachment of {lab}")
-        return LabAttachment.from_json(document)
+        return attachment
 
     def labs(self) -> list[str]:
         """Return those that have a file, sorted."""
@@ -166,10 +122,4 @@ class AttachmentFiles:
     def claim(self) -> int | None:
         """A descriptor that makes its holder the one that serves these labs, until it is closed or its process ends;
         None where another is."""
-        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+        return lock.hold(self.directory)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import socket
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.descriptors import wait_readable
-from testbed.daemons.portd import companion, native, remains
+from testbed.daemons.kit import configuration
+from testbed.daemons.kit.client import NOBODY, ask
+from testbed.daemons.kit.process import start_module, start_ready
+from testbed.daemons.portd import native, remains
 from testbed.daemons.portd.attachment import ALREADY_SERVED, DIRECTORY_NAME, AttachmentFiles, LabAttachment
-from testbed.daemons.portd.control import socket_path
+from testbed.daemons.portd.companion import LOG_NAME, SOCKET_NAME
 from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing, PauseAgentTimeout
 from testbed.daemons.portd.histogram import Latency
 
@@ -32,8 +34,8 @@ class LabStatus:
     """Pausing in one lab since it was attached or `reset`.
 
     `reaction` is from the crossing of XOFF in the ingress account to the closed gate at the peer,
-    `event_to_frame` to the frame that left, `frame_to_gate` from the received frame on. `queues` has the reaction
-    of each egress queue that was paused, by (port, priority). `failures` are sends and gate changes that the
+    `event_to_frame` to the frame that left, `frame_to_gate` from the received frame on. `queues` has port,
+    priority and reaction of each egress queue that was paused. `failures` are sends and gate changes that the
     kernel refused.
     """
 
@@ -42,11 +44,16 @@ class LabStatus:
     reaction: Latency
     event_to_frame: Latency
     frame_to_gate: Latency
-    queues: Mapping[tuple[int, int], Latency]
+    queues: tuple[tuple[int, int, Latency], ...]
     failures: int = 0
     broken_events: int = 0
     lost_lines: int = 0
     strays: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def reactions(self) -> dict[tuple[int, int], Latency]:
+        """The reaction of each egress queue that was paused, by port and priority."""
+        return {(port, priority): latency for port, priority, latency in self.queues}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +111,9 @@ class PauseAgent:
         """Raises `PauseAgentMissing` where no agent runs."""
         answer = self._reach({"command": "status"})
         try:
-            return AgentStatus(
-                pid=answer["pid"],
-                guard_pid=answer["guard_pid"],
-                since=answer["since"],
-                weaknesses=tuple(answer["weaknesses"]),
-                labs={lab: _lab_status(fields) for lab, fields in answer["labs"].items()},
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PauseAgentError(f"the pause agent's answer cannot be read: {error!r}") from error
+            return configuration.convert(answer, AgentStatus)
+        except ValueError as error:
+            raise PauseAgentError(f"the pause agent's answer cannot be read: {error}") from error
 
     def reset(self) -> None:
         """Forget the measured times of all labs."""
@@ -171,25 +172,18 @@ class PauseAgent:
             return
         native.build()  # here, where someone can be told that there is no compiler
         deadline = time.monotonic() + START_TIMEOUT_S
+
+        def spawn(ready: int) -> subprocess.Popen[bytes]:
+            return start_module(AGENT_MODULE, self._run_directory, LOG_NAME, ["--ready-fd", str(ready)], [ready])
+
         while not self._answers():
-            reader, writer = os.pipe()
             try:
-                try:
-                    process = companion.start(AGENT_MODULE, self._run_directory, ["--ready-fd", str(writer)], [writer])
-                finally:
-                    os.close(writer)
-                if not wait_readable(reader, deadline - time.monotonic()):
-                    process.kill()
-                    process.wait()
-                    raise PauseAgentTimeout(
-                        f"the pause agent does not start within {START_TIMEOUT_S:g} s", hint=self._log
-                    )
-                if os.read(reader, 16):
-                    process.returncode = 0  # it outlives us
-                elif process.wait() != ALREADY_SERVED or time.monotonic() > deadline:
-                    raise PauseAgentMissing("the pause agent ended at its start", hint=self._log)
-            finally:
-                os.close(reader)
+                _, ended = start_ready(spawn, deadline - time.monotonic())
+            except TimeoutError:
+                message = f"the pause agent does not start within {START_TIMEOUT_S:g} s"
+                raise PauseAgentTimeout(message, hint=self._log) from None
+            if ended is not None and (ended != ALREADY_SERVED or time.monotonic() > deadline):
+                raise PauseAgentMissing("the pause agent ended at its start", hint=self._log)
 
     def _answers(self) -> bool:
         with contextlib.suppress(PauseAgentMissing):
@@ -199,50 +193,26 @@ class PauseAgent:
 
     @property
     def _log(self) -> str:
-        return f"see {self._run_directory / companion.LOG_NAME}"
+        return f"see {self._run_directory / LOG_NAME}"
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a request; a refusal is raised as the error it is."""
-        line = json.dumps(request).encode() + b"\n"
-        received = bytearray()
-        with self._connect() as item:
-            deadline = time.monotonic() + ANSWER_TIMEOUT_S
-            try:
-                item.sendall(line)
-                while not received.endswith(b"\n"):
-                    item.settimeout(max(0.001, deadline - time.monotonic()))
-                    data = item.recv(1 << 18)
-                    if not data:
-                        raise PauseAgentMissing("the pause agent ended while it was asked", hint=self._log)
-                    received += data
-            except TimeoutError as error:
-                raise PauseAgentTimeout(
-                    f"the pause agent does not answer {request['command']}", hint=self._log
-                ) from error
-            except OSError as error:
-                raise PauseAgentMissing(f"the pause agent went while it was asked: {error}", hint=self._log) from error
-        answer = json.loads(received)
+        try:
+            answer = ask(self._run_directory, SOCKET_NAME, request, ANSWER_TIMEOUT_S)
+        except EOFError as error:
+            raise PauseAgentMissing("the pause agent ended while it was asked", hint=self._log) from error
+        except TimeoutError as error:
+            raise PauseAgentTimeout(f"the pause agent does not answer {request['command']}", hint=self._log) from error
+        except NOBODY as error:
+            raise PauseAgentMissing("no pause agent runs", hint="it comes with a lab that has `qos:`") from error
+        except ConnectionError as error:
+            raise PauseAgentMissing(f"the pause agent went while it was asked: {error}", hint=self._log) from error
+        except OSError as error:
+            raise PauseAgentError(f"the pause agent cannot be reached: {error}") from error
         if not answer.pop("ok"):
             kind = NoSuchPort if answer["kind"] == NoSuchPort.__name__ else PauseAgentError
             raise kind(answer["error"], hint=answer["hint"])
-        return dict(answer)
-
-    def _connect(self) -> socket.socket:
-        item = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            item.settimeout(ANSWER_TIMEOUT_S)
-            directory = os.open(self._run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                item.connect(socket_path(directory))
-            finally:
-                os.close(directory)
-        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
-            item.close()
-            raise PauseAgentMissing("no pause agent runs", hint="it comes with a lab that has `qos:`") from error
-        except OSError as error:
-            item.close()
-            raise PauseAgentError(f"the pause agent cannot be reached: {error}") from error
-        return item
+        return answer
 
     def _pids(self) -> list[int]:
         answer = self._ask({"command": "hello"})
@@ -270,18 +240,3 @@ def _wait_for_end(processes: list[int]) -> None:
     for descriptor in processes:
         if not wait_readable(descriptor, deadline - time.monotonic()):
             raise PauseAgentTimeout("the pause agent does not end")
-
-
-def _lab_status(fields: Mapping[str, Any]) -> LabStatus:
-    return LabStatus(
-        ports=fields["ports"],
-        pin_directory=Path(fields["pin_directory"]),
-        reaction=Latency(**fields["reaction"]),
-        event_to_frame=Latency(**fields["event_to_frame"]),
-        frame_to_gate=Latency(**fields["frame_to_gate"]),
-        queues={(port, priority): Latency(**latency) for port, priority, latency in fields["queues"]},
-        failures=fields["failures"],
-        broken_events=fields["broken_events"],
-        lost_lines=fields["lost_lines"],
-        strays=fields["strays"],
-    )

@@ -9,35 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.base.linux.processes import package_environment
+from testbed.daemons.kit.process import start_module
 
 LOG_NAME = "portd.log"
-
-
-def start(
-    module: str, run_directory: Path, arguments: Sequence[str], descriptors: Sequence[int]
-) -> subprocess.Popen[bytes]:
-    """`python -m MODULE --run-directory DIR ARGUMENTS`, on its own and speaking to `portd.log`. Raises `OSError`."""
-    with (run_directory / LOG_NAME).open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", module, "--run-directory", str(run_directory), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env=_environment(),
-            pass_fds=tuple(descriptors),
-            start_new_session=True,
-        )
-
-
-def _environment() -> dict[str, str]:
-    """Ours, finding the same package, and without the threads of linear algebra, whose stacks would be locked."""
-    return package_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+SOCKET_NAME = "portd.sock"
 
 
 class Companion:
@@ -55,11 +32,11 @@ class Companion:
         return cls(os.getppid(), descriptor)
 
     @classmethod
-    def spawn(cls, module: str, run_directory: Path, option: str, arguments: Sequence[str] = ()) -> Companion:
+    def spawn(cls, module: str, run_directory: Path, option: str) -> Companion:
         """A child that gets our descriptor as the value of `option`. Raises `OSError`."""
         own = os.pidfd_open(os.getpid())
         try:
-            child = start(module, run_directory, [option, str(own), *arguments], [own])
+            child = start_module(module, run_directory, LOG_NAME, [option, str(own)], [own])
         finally:
             os.close(own)
         return cls(child.pid, os.pidfd_open(child.pid), child)

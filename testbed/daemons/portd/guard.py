@@ -19,11 +19,12 @@ import numpy as np
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
-from testbed.daemons.portd import native, realtime
+from testbed.daemons.kit import realtime
+from testbed.daemons.kit.events import EventLog
+from testbed.daemons.portd import native
 from testbed.daemons.portd.attachment import DIRECTORY_NAME, PRIORITIES, AttachmentFiles, LabAttachment
 from testbed.daemons.portd.companion import Companion
 from testbed.daemons.portd.core import PauseCore
-from testbed.daemons.portd.eventlog import EventLog
 from testbed.daemons.portd.port_io import PortIo
 
 AGENT_MODULE = "testbed.daemons.portd"

@@ -9,11 +9,11 @@ from typing import Any
 
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.datapath.ringbuf import RingMemory
+from testbed.daemons.kit.events import EventLog
 from testbed.daemons.portd import native
 from testbed.daemons.portd.attachment import PRIORITIES, LabAttachment
 from testbed.daemons.portd.core import PauseCore
 from testbed.daemons.portd.errors import PauseAgentError
-from testbed.daemons.portd.eventlog import EventLog
 from testbed.daemons.portd.histogram import Histogram
 from testbed.daemons.portd.port_io import PortIo
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from testbed.daemons.portd import native, realtime
+from testbed.daemons.kit import realtime
+from testbed.daemons.portd import native
 from testbed.daemons.portd.lab import AttachedLab
 
 

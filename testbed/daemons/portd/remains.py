@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 
 from testbed.daemons.portd.attachment import DIRECTORY_NAME
-from testbed.daemons.portd.companion import LOG_NAME
-from testbed.daemons.portd.control import SOCKET_NAME
+from testbed.daemons.portd.companion import LOG_NAME, SOCKET_NAME
 
 
 def remove(run_directory: Path) -> None:

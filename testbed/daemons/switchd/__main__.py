@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
+from testbed.daemons.kit.process import say_ready
 from testbed.daemons.switchd.process import SwitchProcess
 
-READY = b"ready\n"
 PROCESS_NAME = "domain-switch"
 """As `ps` shows it."""
 
@@ -21,8 +20,7 @@ def main() -> None:
     Path("/proc/self/comm").write_text(PROCESS_NAME)
     process = SwitchProcess(options.run_directory)
     if options.ready_fd >= 0:
-        os.write(options.ready_fd, READY)
-        os.close(options.ready_fd)
+        say_ready(options.ready_fd)
     process.run()
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
-import socket
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.base.descriptors import wait_readable
-from testbed.base.linux.processes import disown, last_line, launch, package_environment
-from testbed.daemons.portd.control import socket_path
+from testbed.base.linux.processes import last_line
+from testbed.daemons.kit import configuration
+from testbed.daemons.kit.client import ask, connect
+from testbed.daemons.kit.process import start_module, start_ready
 from testbed.daemons.switchd.description import SwitchDescription
 from testbed.daemons.switchd.errors import SwitchError, SwitchMissing
 from testbed.daemons.switchd.process import DESCRIPTION_NAME, SOCKET_NAME
@@ -41,36 +40,22 @@ class DomainSwitch:
         """Start it in a published namespace that has its interfaces, and wait until it switches; its process id."""
         scale_up_domain.build()  # here, where someone can be told that there is no compiler
         self.run_directory.mkdir(parents=True, exist_ok=True)
-        (self.run_directory / DESCRIPTION_NAME).write_text(description.to_json())
-        reader, writer = os.pipe()
-        try:
-            try:
-                process = self._spawn(namespace, writer)
-            finally:
-                os.close(writer)
-            if not wait_readable(reader, START_TIMEOUT_S):
-                process.kill()
-                process.wait()
-                raise SwitchError(f"the switch does not start within {START_TIMEOUT_S:g} s", hint=self._log)
-            if not os.read(reader, 16):
-                process.wait()
-                reason = last_line(self.run_directory / LOG_NAME)
-                raise SwitchMissing(f"the switch ended at its start: {reason}".rstrip(": "), hint=self._log)
-        finally:
-            os.close(reader)
-        disown(process)
-        return process.pid
+        configuration.write(self.run_directory / DESCRIPTION_NAME, description)
 
-    def _spawn(self, namespace: str, ready: int) -> subprocess.Popen[bytes]:
-        return launch(
-            "testbed.daemons.switchd",
-            ["--run-directory", str(self.run_directory), "--ready-fd", str(ready)],
-            self.run_directory / LOG_NAME,
-            namespace=namespace,
-            env=package_environment() | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            pass_fds=(ready,),
-            start_new_session=True,
-        )
+        def spawn(ready: int) -> subprocess.Popen[bytes]:
+            arguments = ["--ready-fd", str(ready)]
+            module = "testbed.daemons.switchd"
+            return start_module(module, self.run_directory, LOG_NAME, arguments, [ready], namespace=namespace)
+
+        try:
+            pid, ended = start_ready(spawn, START_TIMEOUT_S)
+        except TimeoutError:
+            message = f"the switch does not start within {START_TIMEOUT_S:g} s"
+            raise SwitchError(message, hint=self._log) from None
+        if ended is not None:
+            reason = last_line(self.run_directory / LOG_NAME)
+            raise SwitchMissing(f"the switch ended at its start: {reason}".rstrip(": "), hint=self._log)
+        return pid
 
     def status(self) -> dict[str, Any]:
         """What it has counted: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
@@ -83,7 +68,7 @@ class DomainSwitch:
     def is_running(self) -> bool:
         """Tell whether there is a process that listens, without asking it anything."""
         try:
-            self._connect().close()
+            connect(self.run_directory, SOCKET_NAME, ANSWER_TIMEOUT_S).close()
         except OSError:
             return False
         return True
@@ -129,39 +114,17 @@ class DomainSwitch:
         return f"see {self.run_directory / LOG_NAME}"
 
     def _ask(self, command: str, **fields: Any) -> dict[str, Any]:
-        received = bytearray()
         try:
-            with self._connect() as item:
-                item.sendall(json.dumps({"command": command, **fields}).encode() + b"\n")
-                deadline = time.monotonic() + ANSWER_TIMEOUT_S
-                while not received.endswith(b"\n"):
-                    item.settimeout(max(0.001, deadline - time.monotonic()))
-                    data = item.recv(1 << 18)
-                    if not data:
-                        raise SwitchMissing("the switch ended while it was asked", hint=self._log)
-                    received += data
+            answer = ask(self.run_directory, SOCKET_NAME, {"command": command, **fields}, ANSWER_TIMEOUT_S)
+        except EOFError as error:
+            raise SwitchMissing("the switch ended while it was asked", hint=self._log) from error
         except TimeoutError as error:
             raise SwitchError(f"the switch does not answer {command}", hint=self._log) from error
         except OSError as error:
             raise SwitchMissing(f"no switch answers: {error.strerror}", hint=self._log) from error
-        answer = json.loads(received)
         if not answer.pop("ok"):
             raise SwitchError(answer["error"], hint=answer["hint"])
-        return dict(answer)
-
-    def _connect(self) -> socket.socket:
-        item = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        try:
-            item.settimeout(ANSWER_TIMEOUT_S)
-            directory = os.open(self.run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                item.connect(socket_path(directory, SOCKET_NAME))
-            finally:
-                os.close(directory)
-        except BaseException:
-            item.close()
-            raise
-        return item
+        return answer
 
 
 def _wait_for_end(process: int) -> None:

@@ -1,15 +1,11 @@
-"""What the switch's process is told: its ports and what their links are like, as a file of JSON."""
+"""What the switch's process is started from: its ports and what their links are like."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from testbed.protocols.scale_up.domain.link import LinkSettings, plane_links
-from testbed.protocols.scale_up.domain.settings_json import decode_link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,34 +39,3 @@ class SwitchDescription:
         plane_links(self.link, self.planes, self.plane_rates_bps)
         if not 0 <= self.quantum_ns < 1_000_000_000:
             raise ValueError(f"quantum_ns {self.quantum_ns}: below 1 s")
-
-    def to_json(self) -> str:
-        link: dict[str, Any] = dataclasses.asdict(self.link)
-        ports = [[port.interface, port.mac.hex(), port.peer.hex()] for port in self.ports]
-        fields: dict[str, Any] = {
-            "gpus": self.gpus,
-            "planes": self.planes,
-            "voq": self.voq,
-            "quantum_ns": self.quantum_ns,
-            "plane_rates_bps": list(self.plane_rates_bps),
-        }
-        fields |= {"link": link, "ports": ports}
-        return json.dumps(fields)
-
-    @classmethod
-    def from_json(cls, text: str) -> SwitchDescription:
-        """Raises `ValueError`, `KeyError`, `TypeError` for what `to_json` has not written."""
-        fields = json.loads(text)
-        ports = [
-            SwitchPort(interface=interface, mac=bytes.fromhex(mac), peer=bytes.fromhex(peer))
-            for interface, mac, peer in fields["ports"]
-        ]
-        return cls(
-            gpus=fields["gpus"],
-            planes=fields["planes"],
-            voq=fields["voq"],
-            quantum_ns=fields["quantum_ns"],
-            plane_rates_bps=fields["plane_rates_bps"],
-            link=decode_link(fields["link"]),
-            ports=ports,
-        )

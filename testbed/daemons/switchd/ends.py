@@ -10,7 +10,7 @@ import select
 import socket
 from collections.abc import Callable
 
-from testbed.daemons.portd.control import accept_trusted, listen, remove_socket
+from testbed.daemons.kit.control import accept_trusted, listen, remove_socket
 from testbed.protocols.scale_up.domain.presence import ENDS_NAME, LONGEST_NUMBER
 
 SPARE = 16

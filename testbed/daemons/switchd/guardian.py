@@ -14,7 +14,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.daemons.portd import realtime
+from testbed.daemons.kit import realtime
 from testbed.daemons.switchd.description import SwitchPort
 from testbed.protocols.scale_up.ctlos import GONE
 from testbed.protocols.scale_up.frames import ETHERTYPE, ControlFrame, encode_frame

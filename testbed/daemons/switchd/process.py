@@ -13,15 +13,14 @@ import json
 import os
 import resource
 import select
-import signal
 import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed.daemons.portd import realtime
-from testbed.daemons.portd.control import Client, Connections, ControlSocket
+from testbed.daemons.kit import configuration, realtime
+from testbed.daemons.kit.control import ControlServer
 from testbed.daemons.switchd.description import SwitchDescription
 from testbed.daemons.switchd.ends import LivingEnds
 from testbed.daemons.switchd.errors import SwitchError
@@ -50,7 +49,7 @@ class SwitchProcess:
 
     def __init__(self, run_directory: Path) -> None:
         """Raises `OSError` for an interface that is not there."""
-        self._description = SwitchDescription.from_json((run_directory / DESCRIPTION_NAME).read_text())
+        self._description = configuration.read(run_directory / DESCRIPTION_NAME, SwitchDescription)
         self._directory = os.open(run_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         link, ports = self._description.link, self._description.ports
         pauses = link.flow_control is FlowControl.PFC
@@ -94,76 +93,36 @@ class SwitchProcess:
         if not self._loop:
             raise SwitchError("no memory or descriptor to wait with")
         self._native = native
-        self._wake, self._wake_writer = socket.socketpair()
-        for item in (self._wake, self._wake_writer):
-            item.setblocking(False)
-        self._clients = Connections()
-        self._control = ControlSocket(self._directory, SOCKET_NAME)
-        self._epoll.register(self._control, select.EPOLLIN)
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
         self._ends = LivingEnds(self._directory, gpus, self._epoll, self._on_end)
         self._since_ns = time.monotonic_ns()
         self._lost = 0
-        self._ending = False
         self._weaknesses: list[str] = []
 
     def run(self) -> None:
         """Switch until the end."""
-        signal.set_wakeup_fd(self._wake_writer.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
-        reasons = (realtime.become_realtime(realtime.AGENT_PRIORITY), realtime.lock_memory())
-        self._weaknesses = [why for why in reasons if why]
-        realtime.stop_collecting()
+        self._control.catch_signals()
+        self._weaknesses = realtime.become_undisturbed()
         self._tell({"pid": os.getpid()})
         try:
-            while not self._ending:
+            while not self._control.ending:
                 self._native.switch_loop_run(self._loop)
                 self._serve()
         finally:
             self._end()
-
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        self._ending = True
 
     def _serve(self) -> None:
         ends = False
         for descriptor, _ in self._epoll.poll(0):
             if self._ends.has(descriptor):
                 ends = True
-            elif (client := self._clients.get(descriptor)) is not None:
-                self._serve_client(client)
-            elif descriptor == self._control.fileno():
-                self._accept()
             else:
-                with contextlib.suppress(BlockingIOError):
-                    self._wake.recv(4096)
+                self._control.serve(descriptor)
         if ends:
             self._ends.serve()
 
     def _on_end(self, gpu: int, there: bool) -> None:
         self._core.set_peer(gpu, there, time.monotonic_ns())
-
-    def _accept(self) -> None:
-        client = self._control.accept(self._handle)
-        if client is None:
-            return
-        if (silent := self._clients.crowded_out()) is not None:
-            self._drop(silent)
-        self._clients.heard(client)
-        self._epoll.register(client, select.EPOLLIN)
-
-    def _serve_client(self, client: Client) -> None:
-        alive = client.send_more() if client.has_unsent else client.receive()
-        if alive:
-            self._epoll.modify(client, select.EPOLLOUT if client.has_unsent else select.EPOLLIN)
-        else:
-            self._drop(client)
-
-    def _drop(self, client: Client) -> None:
-        self._epoll.unregister(client)
-        self._clients.remove(client)
-        client.close()
 
     def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         match request:
@@ -173,7 +132,7 @@ class SwitchProcess:
                 self._core.forget_peaks()
                 return {}
             case {"command": "shutdown"}:
-                self._ending = True
+                self._control.ending = True
                 return {}
             case {"command": "set_link", "gpu": int(gpu), "plane": int(plane), "changes": dict(changes)}:
                 return self._set_link(gpu, plane, changes)
@@ -231,18 +190,13 @@ class SwitchProcess:
 
     def _end(self) -> None:
         self._control.close()
-        self._control.remove()
         self._ends.close()
-        for client in self._clients:
-            client.finish(0.5)
-            client.close()
-        signal.set_wakeup_fd(-1)
         self._native.switch_loop_free(self._loop)
         self._native.packet_ring_free(self._ring)
         self._core.close()
-        for item in (self._socket, self._pause_socket, self._wake, self._wake_writer):
-            if item is not None:
-                item.close()
+        self._socket.close()
+        if self._pause_socket is not None:
+            self._pause_socket.close()
         self._epoll.close()
         os.close(self._directory)
         os.close(self._guardian)

@@ -34,7 +34,6 @@ _PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 _BYTE_ORDERS = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 _GZIP_MAGIC = b"\x1f\x8b"
 
-_SECTION = 0x0A0D0D0A
 _INTERFACE = 1
 _SIMPLE_PACKET = 3
 _ENHANCED_PACKET = 6

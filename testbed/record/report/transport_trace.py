@@ -22,7 +22,7 @@ LONGEST_LINE = 1 << 16
 
 @dataclass(slots=True)
 class PdcTrace:
-    """This is what a trace tells of one PDC. Times in ms from the first event, sizes in bytes, round trips in us."""
+    """The trace of one PDC. Times in ms from the first event, sizes in bytes, round trips in us."""
 
     windows: list[tuple[float, float, float]] = field(default_factory=list)
     """Time, cwnd, in flight."""

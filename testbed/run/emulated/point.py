@@ -16,7 +16,6 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.next_hops import next_hops, resolve_next_hops
 from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.record.record import RunResult
-from testbed.run.emulated.flow_processes import SAMPLE_S, FlowFailed, FlowWatch
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.faults.outcome import LabLeftChanged
 from testbed.run.faults.timeline import FaultTimeline
@@ -28,6 +27,7 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic, lab_transports
 from testbed.run.probes.planning import QUEUED_RTTS, plan_probes
 from testbed.run.probes.traffic import THRESHOLD_S, ProbeTraffic
+from testbed.run.programs.timed_flows import SAMPLE_S, FlowFailed, FlowWatch
 from testbed.run.schema.model import Scenario
 from testbed.run.sweep.approximations import approximations
 from testbed.run.sweep.point_runs import PointOutcome, PointRuns, RunOutcome, stamp
@@ -37,9 +37,9 @@ from testbed.run.transports.lab_transport import TCP_PROTOCOL
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.evidence import Evidence, read_ports
 from testbed.run.trust.machine import check_idle_rtt
-from testbed.run.trust.ordering import channels_in_order
-from testbed.run.trust.pauses import reset_reactions
+from testbed.run.trust.ports import reset_reactions
 from testbed.run.trust.registry import judge_run
+from testbed.run.trust.traffic import channels_in_order
 from testbed.workload.steps import fabric_pairs
 
 IDLE_PROBES = 10
@@ -210,7 +210,10 @@ class EmulatedPoint(PointRuns):
         )
 
     def _congestion_controls(self, traffic: RunTraffic) -> dict[str, str] | None:
-        """What TCP has in the hosts of the traffic; None where none is the kernel's, or the scenario says it."""
+        """Return the congestion control of TCP in the hosts of the traffic, by host.
+
+        None where no transport is the kernel's, or the scenario says it.
+        """
         some = [transport_on(part.view(self.lab), part.transport) for part in traffic.parts]
         some = some or [transport_on(self.lab, self.scenario.transport)]
         if not isinstance(self.lab, RunningLab) or not any(

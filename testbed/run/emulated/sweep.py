@@ -17,7 +17,7 @@ from testbed.record.record import Record
 from testbed.run.emulated.point import EmulatedPoint
 from testbed.run.emulated.workers import SharedWorkers
 from testbed.run.emulated.workload_runner import WorkloadRunner
-from testbed.run.faults.agent_kill import AgentKill
+from testbed.run.faults.kills import AgentKill
 from testbed.run.machine.canary import Canary
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.model import Scenario, TopologyRef
@@ -31,7 +31,7 @@ from testbed.run.sweep.scale_proof import at_twice_the_scale, compare_scales, wi
 
 
 class LabFactory(Protocol):
-    """Whoever brings labs up."""
+    """A caller that brings labs up."""
 
     def __call__(self, topology: TopologyRef) -> LiveLab:
         """The lab of a topology, up and converged; the one asked for before may go, unless it is the same."""

@@ -50,7 +50,6 @@ class WorkerFailed(ScenarioError):
 
 
 def _hint(reason: str) -> str:
-    """What to do about what a worker says of itself."""
     if status_name(Status.CAPACITY_EXCEEDED) in reason:
         return "a larger capacity of the target, or less to write"
     return "`testbed check` tells whether every NIC reaches every other of its rail, and every GPU its planes"
@@ -160,7 +159,7 @@ class WorkerProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSeat:
-    """Where a worker runs, and what it moves data over: "" for whatever its `Workers` do."""
+    """The host that a worker runs on, and the transport that it moves data over: "" for that of its `Workers`."""
 
     host: str
     transport: str = ""

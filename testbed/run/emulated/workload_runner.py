@@ -60,7 +60,7 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRunOptions:
-    """This tells how one workload is run, beside what it is and where, and whom its course is told."""
+    """How one workload is run, and who is told of its course."""
 
     seed: int = 1
     """It draws the ports of channels and the data of collectives."""
@@ -170,7 +170,7 @@ class WorkloadRunner:
         return tuple(found)
 
     def _transport_of(self, part: TrafficPart) -> LabTransport:
-        """The same from run to run: some count them."""
+        """Return the transport of a part, the same one from run to run: some count their runs."""
         for known, transport in self._transports:
             if (known.transport, known.networks) == (part.transport, part.networks):
                 return transport

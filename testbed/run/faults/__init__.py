@@ -1,5 +1,5 @@
 """What goes wrong with a lab while its traffic runs: a class for each kind of fault, and the timeline that does them.
 
 `lab_fault` says what a fault is (check, do, undo, what it may lose), `registry` which kinds there are, `timeline` does
-those of a run on time and undoes them, and `lab_watch` hears what the lab says of itself meanwhile.
+those of a run on time and undoes them, and hears what the lab says of itself meanwhile.
 """

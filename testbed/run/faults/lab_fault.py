@@ -27,7 +27,7 @@ _KIND_TEXTS = {NodeKind.SWITCH: "switch", NodeKind.HOST: "host", NodeKind.STORAG
 
 
 class FaultPlace(StrEnum):
-    """This is what a fault happens to. The value is the key of a scenario file that names it."""
+    """The kind of thing that a fault happens to. The value is the key of a scenario file that names it."""
 
     LINK = "link"
     """A port, as "node:interface", and its link; or a link of a scale-up domain, as "h1.gpu1:plane2"."""
@@ -45,7 +45,7 @@ class FaultPlace(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSite:
-    """This is what a fault may lay hands on. `links` belongs to the thread that does the faults."""
+    """The things that a fault may lay hands on. `links` belongs to the thread that does the faults."""
 
     lab: RunningLab
     links: LinkControl
@@ -163,7 +163,7 @@ class LabFault(ABC):
 
 
 def _node_findings(lab: Lab, place: FaultPlace, name: str, kinds: Sequence[NodeKind]) -> Iterator[Finding]:
-    """What is wrong with the name of a node that is to be of one of `kinds`, the first of which is the usual one."""
+    """Check the name of a node that is to be of one of `kinds`, the first of which is the usual one."""
     found = next((node for node in lab.nodes if node.name == name), None)
     there = [kind for kind in kinds if any(node.kind is kind for node in lab.nodes)] or kinds[:1]
     code, wanted = f"unknown-{kinds[0]}", " or ".join(_KIND_TEXTS[kind] for kind in there)

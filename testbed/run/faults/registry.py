@@ -1,4 +1,4 @@
-"""Which kinds of faults there are. A kind is known everywhere as soon as its class stands here."""
+"""All kinds of faults: the classes derived from `LabFault` in the modules of this package that are imported here."""
 
 from __future__ import annotations
 
@@ -7,29 +7,18 @@ from types import MappingProxyType
 
 from testbed.base.errors import Finding
 from testbed.lab.core.model import Lab
-from testbed.run.faults.agent_kill import AgentKill
-from testbed.run.faults.daemon_kill import DaemonKill
-from testbed.run.faults.domain_kill import DomainKill
+from testbed.run.faults import kills, links, scale_up  # noqa: F401  # their classes are found below
 from testbed.run.faults.lab_fault import LabFault
-from testbed.run.faults.link_down import LinkDown
-from testbed.run.faults.link_flap import LinkFlap
-from testbed.run.faults.link_set import LinkSet
-from testbed.run.faults.node_kill import NodeKill
-from testbed.run.faults.pfc_storm import PfcStorm
-from testbed.run.faults.plane_down import PlaneDown, TrayDown
-from testbed.run.faults.plane_flap import PlaneFlap
-from testbed.run.faults.plane_set import PlaneSet
 from testbed.run.schema.model import Fault
 
-FAULTS: Mapping[str, type[LabFault]] = MappingProxyType(
-    {
-        one.kind: one
-        for one in (
-            *(LinkDown, LinkFlap, LinkSet, NodeKill, DaemonKill, AgentKill, PfcStorm),
-            *(PlaneDown, PlaneFlap, PlaneSet, TrayDown, DomainKill),
-        )
-    }
-)
+
+def _classes(of: type[LabFault]) -> Iterator[type[LabFault]]:
+    for derived in of.__subclasses__():
+        yield derived
+        yield from _classes(derived)
+
+
+FAULTS: Mapping[str, type[LabFault]] = MappingProxyType({one.kind: one for one in _classes(LabFault)})  # type: ignore[type-abstract]
 """The classes of faults by kind."""
 
 

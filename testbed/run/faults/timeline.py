@@ -21,9 +21,9 @@ from testbed.lab.core.deploy.links.changes import LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.steps import ignore_steps
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.deploy.watch.events import EventStream
 from testbed.record.samples import RunEvent
 from testbed.run.faults.lab_fault import FaultSite, LabFault
-from testbed.run.faults.lab_watch import LabWatch
 from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged, TimedEvent, error_words
 from testbed.run.faults.registry import lab_fault
 from testbed.run.schema.model import Fault
@@ -232,7 +232,7 @@ class FaultTimeline:
         return found or Act(at_ns=_NEVER_NS, fault=act.fault, undo=True, order=act.order)
 
     def _note(self, began_ns: int, kind: str, act: Act) -> None:
-        """What was done counts from when it was begun: its first effects are seen before the last of it is done."""
+        """Record an act at the time at which it was begun: its first effects are seen before the last of it is done."""
         detail = " ".join(f"{key}={value}" for key, value in act.fault.fault.settings.items())
         self._done.append(TimedEvent(at_ns=began_ns, kind=kind, target=act.fault.target, detail=detail))
         late_ns = min(began_ns, self._ended_ns or began_ns) - self._began_ns - act.at_ns
@@ -296,3 +296,52 @@ def plan_acts(faults: Sequence[LabFault]) -> list[Act]:
                 acts.append(Act(at_ns=span.end_ns, fault=fault, undo=True, order=order, lasts_ns=lasts_ns))
             order += 1
     return sorted(acts, key=lambda act: (act.at_ns, act.order))
+
+
+DETECTIONS = {
+    "bgp-down": "detected",
+    "link-down": "carrier-lost",
+    "daemon-ended": "daemon-ended",
+    "plane-down": "signal-lost",
+    "plane-up": "signal-back",
+    "switch-ended": "switch-ended",
+    "switch-started": "switch-started",
+}
+"""What the lab says, and what the record calls it; a session that goes down is a failure detected."""
+
+
+class LabWatch:
+    """A thread that listens to a lab's events, from `start` until `close`."""
+
+    def __init__(self, lab: RunningLab) -> None:
+        self.seen: list[TimedEvent] = []
+        self.error = ""
+        """Why it could not listen to the end; "" where it could."""
+        self._stream = EventStream(lab)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="fault-events", daemon=True)
+
+    def start(self) -> None:
+        """Listen from now on, to what happened since this was made."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; `seen` and `error` are complete then."""
+        self._stopping.set()
+        self._stream.stop()
+        self._thread.join()
+        self._stream.close()
+
+    def _listen(self) -> None:
+        """Keep what the lab says; an error that ends it early is kept, too, since figures rest on what was heard."""
+        try:
+            for event in self._stream:
+                at_ns = time.monotonic_ns()
+                kind = DETECTIONS.get(event.kind)
+                if kind is not None:
+                    detail = f"{event.subject} {event.detail}".strip()
+                    self.seen.append(TimedEvent(at_ns=at_ns, kind=kind, target=event.node, detail=detail))
+            if not self._stopping.is_set():
+                self.error = "the lab has gone"
+        except BaseException as error:
+            self.error = error_words(error)

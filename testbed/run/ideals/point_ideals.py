@@ -169,7 +169,7 @@ class PointIdeals:
 
 
 class _Ways:
-    """What packets of a transport are on their way at least, remembered for all NICs of two switches."""
+    """The least time on the way of a transport's packets, remembered for all NICs of two switches."""
 
     def __init__(self, transport: LabTransport) -> None:
         self._transport = transport
@@ -190,7 +190,7 @@ class _Ways:
 
 
 def _way_class(a: PortPlan, b: PortPlan) -> _WayClass:
-    """What ways between NICs have in common that take the same time."""
+    """Return a key that ways between NICs share which take the same time."""
     return _leaf(a), _leaf(b), a.tenant, a.rate_bps, b.rate_bps, a.delay_ns, b.delay_ns
 
 
@@ -305,7 +305,7 @@ def _metric_ideals(traffic: RunTraffic, uplinks: Mapping[str, int], *, sprayed: 
 
 
 def _latency_ideals(transport: LabTransport, traffic: RunTraffic) -> dict[str, float]:
-    """Of messages that are alone, each pair as often as every other."""
+    """Return the ideals of the metrics of latency; each pair has as many messages as every other."""
     if not transport.transport.measures_latency:
         return {}
     ideal_s = list(transport.message_ideals_s(traffic))

@@ -13,10 +13,9 @@ from testbed.record.samples import InferenceRequests, Transfers
 from testbed.run.ideals.point_ideals import PointIdeals, summarise
 from testbed.run.ideals.predictions import Carried, predict_point
 from testbed.run.measuring.measured import Measured
-from testbed.run.measuring.measures import RunData, compute_metrics
+from testbed.run.measuring.measures import RunData, compute_metrics, network_metrics, tenant_metrics
 from testbed.run.measuring.network_loads import network_loads
 from testbed.run.measuring.scale_up_loads import scale_up_loads
-from testbed.run.measuring.selected_metrics import network_metrics, tenant_metrics
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.probes.findings import probe_findings

@@ -15,7 +15,7 @@ from testbed.base.linux.traffic_control import ETHERNET_HEADER_BYTES
 from testbed.lab.core.plan.qos.qos_plan import ClassPlan, PortProfile, QosTables
 from testbed.lab.observe.port_table import PortTable
 from testbed.record.samples import MarkingCurve
-from testbed.workload.metrics.marking import ideal_share
+from testbed.workload.metrics.links import ideal_share
 
 SLACK_FRAMES = 2
 """The packet that is being sent and the one on its way to the peer: our accounts still have them, the kernel's

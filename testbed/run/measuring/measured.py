@@ -78,7 +78,7 @@ class Measured:
 
     @property
     def anything(self) -> bool:
-        """Whether there is something to record."""
+        """Tell whether there is something to record."""
         requests = self.requests and self.requests.table.number
         return bool(self.channels or self.transfers.number or self.inside_s or requests)
 

@@ -121,7 +121,6 @@ def _guarded(lab: LiveLab, stopped: Mapping[tuple[str, str, str], int]) -> _Guar
 
 
 def _summed(guarded: _Guarded, network: str) -> dict[str, int]:
-    """What was stopped in a network, whoever's it was."""
     return dict(sum((stopped for (name, _), stopped in guarded.items() if name == network), Counter[str]()))
 
 
@@ -140,7 +139,7 @@ def tenants_of_ports(plan: LabPlan) -> dict[str, str]:
 def _tenant_loads(
     lab: LiveLab, seen: Observation, network: str, payload: Mapping[str, int], guarded: _Guarded | None
 ) -> list[TenantLoad]:
-    """What each tenant that has NICs in a network carried there, and all NICs in none; nothing without tenants."""
+    """Return the load of each tenant that has NICs in a network, and of all NICs in none; nothing without tenants."""
     overlay = lab.model.overlay
     if overlay is None or network in lab.plan.carriers:
         return []
@@ -210,7 +209,7 @@ def _payload(plan: LabPlan, channels: Sequence[Channel]) -> dict[str, dict[str, 
 
 
 def _kernel_drops(seen: Observation, ports: Sequence[PortPlan]) -> Counter[str]:
-    """What queues of ports without QoS and interfaces lost, by which of them did."""
+    """Return the packets lost at queues of ports without QoS and at interfaces."""
     keys = [(port.node, port.name) for port in ports]
     lost = {
         QUEUE: sum(seen.dropped.get(key, 0) for key in keys),
@@ -221,7 +220,7 @@ def _kernel_drops(seen: Observation, ports: Sequence[PortPlan]) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Queues:
-    """What the queues of a network's ports saw."""
+    """The queues of a network's ports together."""
 
     deepest_bytes: int
     deepest_port: str
@@ -262,7 +261,7 @@ class _Queues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PortRates:
-    """What ports sent in each window between two samples, by the port's number, in bytes."""
+    """The bytes that each port sent in each window between two samples, by the port's number."""
 
     seconds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     sent: dict[int, NDArray[np.float64]] = field(default_factory=dict)

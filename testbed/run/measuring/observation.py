@@ -84,7 +84,7 @@ class Observation:
 
     @property
     def traffic_s(self) -> float:
-        """How long there was traffic."""
+        """Return the time in which there was traffic, s."""
         return self.elapsed_s if self.traffic_ns is None else (self.traffic_ns[1] - self.traffic_ns[0]) / 1e9
 
     def longest_wait_s(self) -> float:
@@ -147,7 +147,7 @@ class Observation:
         }
 
     def depths_in_traffic(self) -> dict[tuple[int, int], NDArray[np.uint64]]:
-        """The same, of the time in which there was traffic."""
+        """Return `depths` of the time in which there was traffic."""
         depths = self.depths()
         if self.samples is None or self.traffic_ns is None:
             return depths
@@ -267,7 +267,7 @@ def observe(lab: LiveLab, whole: LiveLab) -> Iterator[Observation]:
 
 
 def _port_sampler(maps: LabMaps, table: PortTable) -> Sampler | None:
-    """What samples everything that ports have sent: that of switches alone in a large lab, None in a very large one."""
+    """Return a sampler of what ports have sent: of switches alone in a large lab, None in a very large one."""
     from testbed.lab.observe.sampler import MOST_QUEUES, Sampler
 
     for chosen in (table.present, table.present & table.switch[:, None]):

@@ -1,4 +1,8 @@
-"""Puts together what the workers of a run report: transfers, channels and collectives as records keep them."""
+"""Puts together what the workers of a run report: transfers, channels and collectives as records keep them.
+
+Where a workload stays inside scale-up domains and its transfers are frames, flows between GPUs have the same records,
+with the GPU's links as what they are compared with.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,14 @@ from itertools import takewhile
 from typing import Any
 
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, Transfers
+from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, FlowEnd, Transfers
 from testbed.run.measuring.flow_rates import union_s
-from testbed.run.measuring.inside_flows import inside_flows, payload_bps
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.requests import RequestsMeasured, measure_requests
 from testbed.run.measuring.storage import computed_s, storage_samples
 from testbed.run.placed.placed_workload import PlacedWorkload, datatype_of
 from testbed.run.placed.placement import flow_end
-from testbed.run.placed.scale_up import ScaleUpDomains
+from testbed.run.placed.scale_up import DomainPackets, ScaleUpDomains
 from testbed.workload.collectives.operation import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.roofline import LinkLoad
@@ -297,8 +300,6 @@ def _shared_label(first: str, last: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Course:
-    """This tells how one collective went."""
-
     start_ns: int
     end_ns: int
     wrong: int | None
@@ -389,3 +390,75 @@ def _bound_bps(
             found = ideals.goodput_bps(ranks[source], ranks[destination])
             best[source] = max(found, best.get(source, 0.0))
     return min([nic.nic_bps * ideals.framing(nic).efficiency for nic in nics] + list(best.values()))
+
+
+def inside_flows(
+    placement: PlacedWorkload, started: Mapping[int, int], arrived: Mapping[int, int]
+) -> tuple[Transfers, list[Channel]] | None:
+    """Return the transfers of a workload that stays inside domains, and a channel for each pair of GPUs; None for any
+    other. Times are in ns from the begin, by the number of the step."""
+    packets = placement.domains.packets
+    if packets is None or placement.channels.of_step or not placement.workload.transfers:
+        return None
+    steps = placement.workload.transfers
+    pairs = {pair: index for index, pair in enumerate(dict.fromkeys((one.source, one.destination) for one in steps))}
+    latency_s = placement.domains.latency_s
+    rates = {rank: payload_bps(packets, nic, placement.domains.links.rate_bps) for rank, nic in _gpus(placement)}
+    transfers = Transfers(
+        number=[step.number for step in steps],
+        source=[step.source for step in steps],
+        destination=[step.destination for step in steps],
+        size_bytes=[step.size_bytes for step in steps],
+        channel=[pairs[step.source, step.destination] for step in steps],
+        start_s=[_seconds(started.get(step.number)) for step in steps],
+        end_s=[_seconds(arrived.get(step.number)) for step in steps],
+        ideal_s=[8 * step.size_bytes / rates[step.source] + latency_s for step in steps],
+    )
+    spans: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    received: defaultdict[int, int] = defaultdict(int)
+    for channel, size, start_s, end_s in zip(
+        transfers.channel, transfers.size_bytes, transfers.start_s, transfers.end_s, strict=True
+    ):
+        if start_s is not None and end_s is not None:
+            spans[channel].append((start_s, max(start_s, end_s - latency_s)))  # on the links, not the way behind them
+            received[channel] += size
+    channels = []
+    for (source, destination), index in pairs.items():
+        mine, busy_s = spans[index], union_s(spans[index])
+        a, b = placement.ranks[source], placement.ranks[destination]
+        channels.append(
+            Channel(
+                source_rank=source,
+                destination_rank=destination,
+                source=_end(packets, a),
+                destination=_end(packets, b),
+                rail=a.rail,
+                source_port=None,
+                destination_port=None,
+                sent_bytes=received[index],
+                received_bytes=received[index],
+                seconds=max(end for _, end in mine) - min(start for start, _ in mine) if mine else 0.0,
+                busy_s=busy_s,
+                ideal_bps=min(rates[source], rates[destination]),
+                goodput_bps=received[index] * 8 / busy_s if busy_s > 0 else 0.0,
+                retransmits=0,
+                packets=None,
+                inside=True,
+            )
+        )
+    return transfers, channels
+
+
+def payload_bps(packets: DomainPackets, nic: PortPlan, rate_bps: int) -> float:
+    """Return what a GPU's links carry of payload together, each way, where all frames are full, in lab bit/s."""
+    link = packets.gpus[nic.node, packets.gpu_of(nic)].link
+    return rate_bps * link.payload_bytes / link.frame_bytes
+
+
+def _gpus(placement: PlacedWorkload) -> list[tuple[int, PortPlan]]:
+    ranks = {rank for step in placement.workload.transfers for rank in (step.source, step.destination)}
+    return [(rank, placement.ranks[rank]) for rank in sorted(ranks)]
+
+
+def _end(packets: DomainPackets, nic: PortPlan) -> FlowEnd:
+    return FlowEnd(node=nic.node, interface=f"gpu{packets.gpu_of(nic)}", address="")

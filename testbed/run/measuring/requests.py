@@ -20,7 +20,7 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestsMeasured:
-    """What became of the requests of one run, of all hosts; times in lab seconds."""
+    """The requests of one run, of all hosts, as they were answered; times in lab seconds."""
 
     table: InferenceRequests
     times: RequestTimes
@@ -116,7 +116,7 @@ def _measured(courses: list[_Course], *, retransmits: float | None) -> RequestsM
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What became of one request. `first_ns` counts from the run's begin, -1 where no token has arrived."""
+    """The course of one request. `first_ns` counts from the run's begin, -1 where no token has arrived."""
 
     request: Request
     k: float

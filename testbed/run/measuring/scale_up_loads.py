@@ -126,7 +126,7 @@ def _planes(
 
 
 def _waits_ns(links: Sequence[LinkReading], ends: Sequence[Mapping[str, Any]]) -> Iterator[int]:
-    """Of each channel, at the switch's end of each link, and at those of GPUs."""
+    """Return how long each channel waited, at the switch's end of each link and at those of GPUs."""
     for link in links:
         yield from (channel.counters["xmit_wait_ns"] for channel in link.channels)
     for end in ends:

@@ -26,7 +26,7 @@ _LOOK_BACK = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelRules:
-    """Which transfers of a transport share a channel, and which ports it has."""
+    """The transfers of a transport that share a channel, and the ports that it has."""
 
     destination_port: int = LISTENING_PORT
     one_for_each_pair: bool = False

@@ -158,7 +158,7 @@ def _is_chosen(host: str, patterns: Sequence[str]) -> bool:
 
 
 def _check(lab: Lab, plan: LabPlan, choice: Ranks, chosen: Sequence[PortPlan]) -> list[PortPlan]:
-    """Those of the chosen NICs that may be ranks. Raises `ScenarioError` where the lab does not have what is asked."""
+    """Return the chosen NICs that may be ranks. Raises `ScenarioError` where the lab does not have what is asked."""
     names = [node.name for node in lab.hosts]
     for pattern in choice.hosts:
         if not any(fnmatchcase(name, pattern) for name in names):

@@ -28,7 +28,7 @@ NS_A_SECOND = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainPackets:
-    """This tells how the transfers of all domains of a lab are carried as frames."""
+    """The frames that carry the transfers of all domains of a lab."""
 
     library: str
     names: Mapping[str, str]

@@ -27,7 +27,7 @@ from testbed.workload.tenants import Tenant, mix_tenants
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTraffic:
-    """This is what one run carries, and the seed that it was drawn with."""
+    """The traffic of one run, and the seed that it was drawn with."""
 
     workload: Workload
     placement: RankPlacement

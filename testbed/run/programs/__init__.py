@@ -1,1 +1,1 @@
-"""Measuring programs of others as parts of a run: iperf3 and perftest, and what they report."""
+"""Programs of other projects that send flows between hosts: iperf3 over TCP, perftest over RDMA devices."""

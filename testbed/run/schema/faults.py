@@ -197,7 +197,6 @@ class FaultWords:
 
 
 def _value(spec: FaultSpec, key: str) -> object:
-    """What a key says, in whichever words."""
     return True if key == "down" and spec.state is not None else getattr(spec, key)
 
 

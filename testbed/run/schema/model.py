@@ -80,7 +80,7 @@ NO_TENANT = "none"
 
 
 class RankOrder(StrEnum):
-    """Which NIC is rank 0, 1, 2, ..."""
+    """The order of NICs as ranks 0, 1, 2, ..."""
 
     HOST = "host"
     """All chosen NICs of the first host, then of the second: consecutive ranks share a host's scale-up network."""
@@ -94,7 +94,7 @@ class RankOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """Which NICs take part, and in what order."""
+    """The NICs that take part, and their order."""
 
     networks: tuple[str, ...] = ()
     """The networks that they are in: the NICs of the first, then those of the second, each in their order. None: those
@@ -211,7 +211,7 @@ class Repeat:
 
 
 class Within(StrEnum):
-    """This is what an expectation may point at instead of at numbers."""
+    """The figures that an expectation may point at instead of at numbers."""
 
     ORACLE = "oracle"
     """What `workload.oracles` says of this metric on this very topology, workload and seeds."""

@@ -76,7 +76,6 @@ def _tenants(document: Document, path: Path = _TENANTS) -> Iterator[tuple[Path, 
 
 
 def _places(document: Document, problems: list[Problem]) -> Iterator[Path]:
-    """Where the transport of each tenant is written."""
     named = document.get(NAMED_TRANSPORTS)
     known = [str(name) for name in named] if isinstance(named, dict) else []
     for path, tenant in _tenants(document):

@@ -67,7 +67,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameRule:
-    """This is what a text must look like that names a `noun`."""
+    """The form of a text that names a `noun`."""
 
     pattern: re.Pattern[str]
     noun: str
@@ -85,7 +85,7 @@ def no_conflict(values: Values) -> Iterator[Conflict]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportDeclaration:
-    """This is what a file may say of one transport."""
+    """Everything that a file may say of one transport."""
 
     kind: TransportKind
     description: str
@@ -381,7 +381,7 @@ def _roce_conflicts(values: Values) -> Iterator[Conflict]:
 
 
 def _cc_parameters() -> Iterator[Parameter]:
-    """Those of all controllers, each once."""
+    """Return the parameters of all controllers, each once."""
     named: dict[str, list[str]] = {}
     flags: set[str] = set()
     for controller in FLOW_CONTROLLERS.values():

@@ -1,8 +1,9 @@
-"""What the simulated ports have counted, in the shape of an emulated lab's maps, so that the same code reads both."""
+"""Counters and queues of simulated ports, as the data path of an emulated lab has them: read, and sampled over time."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.layout import MAPS
@@ -10,9 +11,11 @@ from testbed.base.datapath.maps import LabMaps
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps
 from testbed.lab.core.plan.operations import InstallPort
-from testbed.protocols.simulation.fabric import ClassQueue, OutputPort
-from testbed.protocols.simulation.fabric.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
-from testbed.protocols.simulation.fabric.switch import HeldAccount
+from testbed.lab.observe.port_table import PortTable
+from testbed.lab.observe.sampler import MOST_QUEUES, Samples
+from testbed.protocols.simulation import ClassQueue, OutputPort
+from testbed.protocols.simulation.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
+from testbed.protocols.simulation.switch import HeldAccount
 from testbed.run.placed.lab import LiveLab
 from testbed.run.simulated.fabric import SimulatedFabric
 
@@ -83,7 +86,7 @@ def _count_queue(record: dict[str, int], queue: ClassQueue) -> None:
 
 
 def _count_arrivals(maps: LabMaps, number: int, name: str, port: OutputPort, fabric: SimulatedFabric) -> None:
-    """What came in at the far end of a line, whose port has this number, and what the wire has lost before it."""
+    """Count what came in at the far end of a line, whose port has this number, and what the wire has lost."""
     network = fabric.network
     entered = network.inputs.get(name)
     arrivals = network.nic_behind(name).arrivals if entered is None else entered.arrivals
@@ -104,3 +107,72 @@ def _count_account(ingress: dict[str, int], pause: dict[str, int], account: Held
     ingress["xoff_events"], ingress["xon_events"] = account.xoff_sent, account.xon_sent
     ingress["xoff"] = account.xoff
     pause["xoff_sent"], pause["xon_sent"] = account.xoff_sent, account.xon_sent
+
+
+MOST_SAMPLES = 2_048
+"""With one more, every other sample goes and the interval doubles."""
+
+
+class QueueSampler:
+    """Takes a sample every `interval_ns` from the time of `begin` on, until `end`.
+
+    A queue that nothing ever entered is left out of what `samples` returns.
+    """
+
+    def __init__(self, fabric: SimulatedFabric, table: PortTable, interval_ns: int) -> None:
+        self._network = fabric.network
+        self._interval_ns = max(1, interval_ns)
+        self._times: list[int] = []
+        self._depths: list[list[int]] = []
+        self._sent: list[list[int]] = []
+        self._over = False
+        self._queues: list[tuple[int, int]] = []
+        self._sources: list[ClassQueue] = []
+        for number in range(1, table.count + 1):
+            port = self._network.outputs.get(table.place(number))
+            if port is None or not table.switch[number]:
+                continue
+            several = int(table.present[number].sum()) > 1
+            for queue in port.queues:
+                if not (several and queue.priority == int(table.control_class[number])):
+                    self._queues.append((number, queue.priority))
+                    self._sources.append(queue)
+
+    def begin(self) -> None:
+        if 0 < len(self._sources) <= MOST_QUEUES:
+            self._tick(self._network.now)
+
+    def end(self) -> None:
+        """Take the last sample."""
+        if self._times and not self._over:
+            self._over = True
+            self._take(self._network.now)
+
+    def samples(self) -> Samples | None:
+        """Return what was sampled; None where there is no queue to be sampled, or there are too many."""
+        if not self._times:
+            return None
+        return Samples(
+            times_ns=np.array(self._times, np.int64),
+            columns={"queues.bytes": _rows(self._depths), "queues.out_bytes": _rows(self._sent)},
+            queues=tuple(self._queues),
+            complete=True,
+        )
+
+    def _tick(self, now: int) -> None:
+        if self._over:
+            return
+        self._take(now)
+        if len(self._times) > MOST_SAMPLES:
+            self._times, self._depths, self._sent = self._times[::2], self._depths[::2], self._sent[::2]
+            self._interval_ns *= 2
+        self._network.at(now + self._interval_ns, self._tick)
+
+    def _take(self, now: int) -> None:
+        self._times.append(now)
+        self._depths.append([queue.bytes for queue in self._sources])
+        self._sent.append([queue.out_bytes for queue in self._sources])
+
+
+def _rows(rows: list[list[int]]) -> NDArray[np.uint64]:
+    return np.array(rows, np.uint64)

@@ -20,7 +20,7 @@ ASKED_EVERY: Final = 4_096
 
 
 class NoLoop:
-    """What stands in for a worker's loop: no sockets, nothing to wait for."""
+    """A stand-in for a worker's loop: no sockets, nothing to wait for."""
 
     def watch(self, fd: int, callback: Callable[[int], None], events: int = select.EPOLLIN) -> None: ...
 

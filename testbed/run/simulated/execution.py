@@ -27,11 +27,10 @@ from testbed.run.placed.placed_workload import DATA_LIMIT_BYTES, PlacedWorkload,
 from testbed.run.placed.scale_up import scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Fault
-from testbed.run.simulated.counters import count_fabric, count_ports, empty_maps
+from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, empty_maps
 from testbed.run.simulated.endpoints import SimulatedProgram, Watch
 from testbed.run.simulated.fabric import TIME_SCALE, Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.faults import do_faults
-from testbed.run.simulated.sampling import QueueSampler
 from testbed.run.simulated.site import Site
 from testbed.run.simulated.transport_registry import simulated_transport
 from testbed.run.transports.lab_transport import LabTransport
@@ -46,7 +45,7 @@ TOLD_EVERY_S = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedRun:
-    """This is what one run has left behind, with what the simulator alone knows of it."""
+    """A run as it was measured, with what the simulator alone knows of it."""
 
     measured: Measured
     balance: Reconciliation | None = None

@@ -12,9 +12,10 @@ from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile
 from testbed.lab.core.plan.sysctls import hash_seed
-from testbed.protocols.simulation.fabric import (
+from testbed.protocols.simulation import (
     Balancing,
     ClassSettings,
+    Endpoint,
     FabricNetwork,
     FabricPortSettings,
     NicHost,
@@ -22,7 +23,6 @@ from testbed.protocols.simulation.fabric import (
     SwitchSettings,
 )
 from testbed.protocols.simulation.faults import Impairments
-from testbed.protocols.simulation.host import Endpoint
 from testbed.protocols.simulation.link import LinkSettings
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab, PlannedLab
@@ -60,7 +60,7 @@ class SimulatedFabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
-    """This is what all hosts of a run have in common, besides the fabric."""
+    """The properties that all hosts of a run share."""
 
     make: type[NicHost]
     port: int

@@ -9,7 +9,7 @@ from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.plan.operations import LabPlan
 from testbed.protocols.simulation.faults import Impairments
 from testbed.record.samples import RunEvent
-from testbed.run.faults.link_set import LinkSet, link_change
+from testbed.run.faults.links import LinkSet, link_change
 from testbed.run.faults.registry import lab_fault
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.fabric import SimulatedFabric

@@ -14,8 +14,7 @@ from testbed.run.sweep.point_runs import PointRuns, RunOutcome
 from testbed.run.sweep.points import Point
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.ideals import check_ideals
-from testbed.run.trust.pauses import check_lossless
-from testbed.run.trust.ports import check_balance
+from testbed.run.trust.ports import check_balance, check_lossless
 
 
 class SimulatedPoint(PointRuns):

@@ -191,5 +191,5 @@ def _children() -> Iterator[Children]:
 
 
 def cores() -> int:
-    """How many CPUs this process may use."""
+    """Return the number of CPUs that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.traffic import Listener, Traffic
-from testbed.protocols.simulation.fabric.nic import NicHost
+from testbed.protocols.simulation.nic import NicHost
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.simulated import transports
 from testbed.run.simulated.site import Site
@@ -33,7 +33,7 @@ def emulated_settings(transport: LabTransport, placement: PlacedWorkload) -> Cal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedTransport:
-    """This is what the simulator needs of a transport."""
+    """The parts of a transport that the simulator needs."""
 
     make_traffic: Callable[[Program, Site, CollectiveBuffers | None, Listener], Traffic]
     """Puts the endpoints of a program into `Site.endpoints`. Raises `TrafficError` where it cannot be carried."""

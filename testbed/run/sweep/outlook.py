@@ -136,7 +136,7 @@ def estimate_s(sweep: Sweep, points: Sequence[PointOutlook]) -> float:
 
 
 class Likelihood(StrEnum):
-    """How likely a run is to be valid."""
+    """The chance of a run to be valid."""
 
     LIKELY = "likely"
     UNCERTAIN = "uncertain"

@@ -71,7 +71,7 @@ class Sweep:
 
     @property
     def runs(self) -> int:
-        """How many runs all points together have."""
+        """Return the number of runs of all points together."""
         return sum(point.scenario.repeat.runs for point in self.points)
 
     def prepare(self, points: Iterable[Point], prepare: Callable[[Point], Prepared]) -> list[Prepared]:

@@ -77,7 +77,7 @@ class ScenarioScales:
         """What is asked of the machine on each lab, by the key of its topology."""
 
     def __call__(self, topology: TopologyRef, lab: Lab) -> ScaleResolution:
-        """Of the lab of a topology, `lab`. Raises `PlanError` where there can be no such lab."""
+        """Return the scale of the lab of a topology. Raises `PlanError` where there can be no such lab."""
         if not self._known:
             self._resolve_all()
         key = topology_key(topology)

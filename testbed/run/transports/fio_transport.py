@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from testbed.base.errors import CapabilityError, ScenarioError
-from testbed.base.installation.packages import Program, missing_programs
+from testbed.base.installation.packages import KnownProgram, missing_programs
 from testbed.base.linux.processes import search_path
 from testbed.base.units import ByteCount
 from testbed.endpoints.storage.fio import blocks_of
@@ -31,7 +31,7 @@ _SLOT_BYTES = 4096
 
 
 class FioTransport(StorageTransport):
-    """What moves the bytes is programs of other projects, which this machine may lack."""
+    """A transport whose bytes are moved by programs of other projects, which this machine may lack."""
 
     server_port: ClassVar[int]
     programs: ClassVar[tuple[str, ...]]
@@ -59,7 +59,7 @@ class FioTransport(StorageTransport):
         return [f"{missing.name} is not installed, and {self.transport.kind} needs it: {missing.installation}"]
 
     @classmethod
-    def _missing(cls) -> Program | None:
+    def _missing(cls) -> KnownProgram | None:
         """The first program that it needs and this machine does not have."""
         return next(iter(missing_programs(cls.programs, search_path())), None)
 

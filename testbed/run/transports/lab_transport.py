@@ -35,8 +35,8 @@ from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 
 if TYPE_CHECKING:
-    from testbed.run.emulated.flow_processes import FlowWatch
     from testbed.run.placed.traffic import RunTraffic
+    from testbed.run.programs.timed_flows import FlowWatch
     from testbed.run.schema.model import Workload as ScenarioWorkload
 
 ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES = 14, 20, 8
@@ -46,7 +46,7 @@ TCP_PROTOCOL, UDP_PROTOCOL = 6, 17
 
 
 class PathChoice(StrEnum):
-    """This tells how the packets of one flow choose among paths of equal cost."""
+    """The way in which the packets of one flow choose among paths of equal cost."""
 
     HASHED = "hashed"
     """All of them take the path that the flow's ports hash to."""
@@ -150,7 +150,7 @@ class LabTransport(ABC):
 
     @property
     def channel_rules(self) -> ChannelRules:
-        """Which transfers share a channel, and how its ports are chosen."""
+        """Return which transfers share a channel, and how its ports are chosen."""
         return CONNECTIONS
 
     @property

@@ -13,22 +13,23 @@ from testbed.endpoints.worker.transports.rdma import RdmaSettings
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.operations import CreateRdma, InstallPort, LabPlan, PortPlan, ShapePort
 from testbed.record.samples import Channel
-from testbed.run.emulated.flow_processes import FlowWatch, require_flows
 from testbed.run.measuring.measured import Measured
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.traffic import RunTraffic
-from testbed.run.schema.model import Workload
-from testbed.run.schema.transports import ROCE_MTUS
-from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, LabTransport
-from testbed.run.transports.programs.latency_ideals import all_flows_s, flow_ideal_s
-from testbed.run.transports.programs.perftest_flows import (
+from testbed.run.programs.perftest_flows import (
     PerftestFlow,
+    all_flows_s,
     channel_of,
+    flow_ideal_s,
     latency_channel_of,
     plan_perftest_flows,
 )
-from testbed.run.transports.programs.perftest_traffic import PerftestMeasurement, PerftestResult, PerftestTraffic
+from testbed.run.programs.perftest_traffic import PerftestMeasurement, PerftestResult, PerftestTraffic
+from testbed.run.programs.timed_flows import FlowWatch, require_flows
+from testbed.run.schema.model import Workload
+from testbed.run.schema.transports import ROCE_MTUS
+from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, LabTransport
 from testbed.workload.oracles.serialisation import Framing
 
 ECT0 = 2

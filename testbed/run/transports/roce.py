@@ -151,7 +151,7 @@ class Roce(UserSpaceTransport):
 
     @property
     def _notification_dscp(self) -> int:
-        """What CNPs are marked with: the class that is asked for, or the one that waits nowhere."""
+        """Return the DSCP of CNPs: of the class that is asked for, or of the one that waits nowhere."""
         wanted = self.transport.options.get("cnp_class")
         return self.control_dscp if wanted is None else self.dscp_of_class(str(wanted), "cnp_class")
 

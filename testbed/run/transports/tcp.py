@@ -8,13 +8,13 @@ from typing import ClassVar
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.run.emulated.flow_processes import WARM_UP_S, FlowWatch, require_flows
 from testbed.run.measuring.measured import Measured
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.traffic import RunTraffic
+from testbed.run.programs.iperf3 import IperfResult, IperfTraffic, channel_of, plan_flows
+from testbed.run.programs.timed_flows import WARM_UP_S, FlowWatch, require_flows
 from testbed.run.schema.model import Workload
 from testbed.run.transports.lab_transport import TCP_PROTOCOL, LabTransport
-from testbed.run.transports.programs.iperf3 import IperfResult, IperfTraffic, channel_of, plan_flows
 from testbed.workload.oracles.serialisation import Framing, tcp_framing
 
 

@@ -140,7 +140,7 @@ class Uet(UserSpaceTransport):
         )
 
     def _least_rtts_ns(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> dict[str, dict[str, int]]:
-        """What a full packet and its answer take through the idle fabric, by own address and the peer's."""
+        """Return the time of a full packet and its answer through the idle fabric, by own address and the peer's."""
         found: dict[str, dict[str, int]] = {}
         for channel in channels.channels:
             for near, far in ((channel.source, channel.destination), (channel.destination, channel.source)):

@@ -27,7 +27,7 @@ class UserSpaceTransport(LabTransport):
 
     @property
     def tick_ns(self) -> int:
-        """How long at least lies between two turns of a worker, in ns of lab time; 0 where a round trip is short."""
+        """Return the least time between two turns of a worker, in ns of lab time; 0 where a round trip is short."""
         tick_ns = self.base_rtt_ns // TICKS_PER_RTT
         return tick_ns if tick_ns >= LEAST_TICK_NS else 0
 
@@ -42,7 +42,7 @@ class UserSpaceTransport(LabTransport):
 
     @cached_property
     def _undeclared_ns(self) -> int:
-        """What the links of the longest path take more than the declared base RTT, in lab time; less where negative."""
+        """Return by how much the longest path's links exceed the declared base RTT, in lab time; below 0 for less."""
         declared = declared_base_rtt(self.lab.model)
         if declared is None:
             return 0

@@ -14,7 +14,7 @@ from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.model import Scenario
-from testbed.run.trust.pauses import lossless_priorities
+from testbed.run.trust.ports import lossless_priorities
 
 if TYPE_CHECKING:
     from testbed.daemons.portd.client import LabStatus
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortReading:
-    """This is what the data path and the pause agent of a lab with `qos:` said right after the traffic."""
+    """The state of the data path and the pause agent of a lab with `qos:` right after the traffic."""
 
     balance: Reconciliation
     pausing: LabStatus | None = None

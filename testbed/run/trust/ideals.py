@@ -77,7 +77,7 @@ def check_ideals(run: RunResult, ahead: float = 0.0) -> list[Check]:
 
 
 def _metrics(run: RunResult, ahead: float, mean_bytes: list[float]) -> Iterator[_Figure]:
-    """Those whose best value is 1, whatever the fabric: shares, and ratios to a least time."""
+    """Yield the metrics whose best value is 1, whatever the fabric: shares, and ratios to a least time."""
     typical = fmean(run.transfers.size_bytes or mean_bytes or [0])
     least = min(mean_bytes, default=0)
     for name, value in run.metrics.items():

@@ -1,23 +1,27 @@
-"""Trust checks of switch ports: those with a backlog sent at their rate, and their counters add up.
+"""Trust checks of ports: queues, pauses and counters of those with QoS, and links of scale-up domains.
 
 A port in which packets wait sends at its rate, neither less (the machine was late) nor more: samples of queues tell.
 Source: the network invariants of Handigol et al., "Reproducible Network Experiments Using Container-Based Emulation",
-CoNEXT 2012.
-"""
+CoNEXT 2012. In a lab with `qos:` no lossless packet is dropped, and every pause is obeyed in time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.lab.core.plan.operations import LabPlan
 from testbed.record.record import Check
+from testbed.record.samples import ScaleUpLoad
 from testbed.run.measuring.observation import Observation
+from testbed.run.placed.lab import LiveLab
 
 if TYPE_CHECKING:
+    from testbed.daemons.portd.client import LabStatus
     from testbed.lab.observe.reconcile import Reconciliation
+
 
 WINDOW_S = 0.1
 MAX_DEVIATION = 0.05
@@ -108,3 +112,94 @@ def _deviation(
     if windows < LEAST_WINDOWS:
         return None
     return 8 * carried / lasted / float(rate_bps) - 1
+
+
+def reset_reactions(lab: LiveLab) -> None:
+    """Have the pause agent forget what it measured, so that the pauses of one run alone are judged."""
+    if lossless_priorities(lab.plan):
+        lab.pause_agent.reset()
+
+
+def lossless_priorities(plan: LabPlan) -> list[int]:
+    """The priorities of the lab's lossless classes; none without `qos:`."""
+    if plan.qos is None:
+        return []
+    return sorted({item.priority for profile in plan.qos.profiles for item in profile.classes if item.lossless})
+
+
+def check_lossless(plan: LabPlan, seen: Observation) -> list[Check]:
+    """Tell whether a packet of a lossless class was dropped at a queue; nothing where there is no such class."""
+    from testbed.lab.observe.telemetry import QUEUE_DROPS
+
+    if not lossless_priorities(plan) or seen.growth is None or seen.table is None:
+        return []
+    queues = seen.growth.queues
+    packets = sum(int(queues[f"{name}_packets"][seen.table.lossless].sum()) for name in QUEUE_DROPS.values())
+    return [
+        Check(
+            name="lossless",
+            title="No packet of a lossless class dropped",
+            value=packets,
+            limit=0,
+            ok=not packets,
+            message=f"{packets} packets of lossless classes were dropped",
+        )
+    ]
+
+
+def check_reaction(pausing: LabStatus | None, plan: LabPlan) -> list[Check]:
+    """Tell whether pauses were obeyed within the time that the headroom is planned for; nothing without lossless
+    classes.
+    """
+    if pausing is None or plan.qos is None:
+        return []
+    reaction, planned_ns = pausing.reaction, plan.qos.reaction_ns
+    return [
+        Check.at_most(
+            name="pause-reaction",
+            title="Pauses obeyed within the planned time",
+            value=reaction.max_ns / 1e6,
+            limit=planned_ns / 1e6,
+            message=f"{reaction.count} pauses were obeyed within p50 {reaction.p50_ns / 1e6:.2f}, p99"
+            f" {reaction.p99_ns / 1e6:.2f}, at most {reaction.max_ns / 1e6:.2f} ms; headroom is planned for"
+            f" {planned_ns / 1e6:.2f} ms",
+        )
+    ]
+
+
+MAX_FLOOR = 0.10
+"""The share of a domain's modelled round trip that the machine may add to it, idle."""
+MAX_LATENESS = 0.10
+"""The share of a credit loop by which frames may leave late, as the 0.999 percentile."""
+
+
+def check_domains(loads: Sequence[ScaleUpLoad]) -> list[Check]:
+    """Judge the idle round trip and the lateness of the switch of the worst domain; nothing without any."""
+    found = []
+    floors = [(load.rtt_floor_s / load.rtt_s, load) for load in loads if load.rtt_floor_s is not None]
+    if floors:
+        share, load = max(floors, key=lambda item: item[0])
+        found.append(
+            Check.at_most(
+                name="scale-up-floor",
+                title="Idle round trips of scale-up domains",
+                value=share,
+                limit=MAX_FLOOR,
+                message=f"an idle round trip of {load.domain} took {share:.1%} longer than the modelled one of"
+                f" {load.rtt_s * 1e3:.3g} ms of lab time (limit {MAX_FLOOR:.0%}); a higher scale.time makes it less",
+            )
+        )
+    asked = [(load.lateness_p999_s / load.credit_loop_s, load) for load in loads if not load.problem]
+    if asked:
+        share, load = max(asked, key=lambda item: item[0])
+        found.append(
+            Check.at_most(
+                name="scale-up-lateness",
+                title="Scale-up switches sent frames on time",
+                value=share,
+                limit=MAX_LATENESS,
+                message=f"frames left the switch of {load.domain} p99.9 {load.lateness_p999_s * 1e3:.2g} ms late,"
+                f" {share:.1%} of a credit loop (limit {MAX_LATENESS:.0%})",
+            )
+        )
+    return found

@@ -11,17 +11,18 @@ from collections.abc import Callable
 from testbed.record.record import Check
 from testbed.run.faults.registry import lab_fault
 from testbed.run.probes.planning import is_single_path
-from testbed.run.trust.congestion import check_congestion_control
 from testbed.run.trust.evidence import Evidence
-from testbed.run.trust.faults import check_faults
 from testbed.run.trust.ideals import ahead_bytes, check_ideals
 from testbed.run.trust.machine import check_backlogs, check_delays, check_lateness, check_machine, check_start_skew
-from testbed.run.trust.ordering import check_neighbours, check_order
-from testbed.run.trust.pauses import check_lossless, check_reaction
-from testbed.run.trust.ports import check_balance, check_rates
-from testbed.run.trust.probes import check_pace
-from testbed.run.trust.requests import check_request_lateness
-from testbed.run.trust.scale_up import check_domains
+from testbed.run.trust.ports import check_balance, check_domains, check_lossless, check_rates, check_reaction
+from testbed.run.trust.traffic import (
+    check_congestion_control,
+    check_faults,
+    check_neighbours,
+    check_order,
+    check_pace,
+    check_request_lateness,
+)
 
 TrustCheck = Callable[[Evidence], list[Check]]
 

@@ -24,20 +24,20 @@ from testbed.vm.errors import ImageError
 from testbed.vm.image import checkout
 from testbed.vm.image.disk import TOOLS as DISK_TOOLS
 from testbed.vm.image.disk import make_disk
-from testbed.vm.image.recipe import HOOK, Recipe, version_numbers
+from testbed.vm.image.recipe import HOOK, VmRecipe, version_numbers
 from testbed.vm.image.tool import run_tool
 
 KIND, BASE_KIND = "vm", "debian"
 BASE = "base.tar"
 DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
 EPOCH = 1_767_225_600
-"""What the image's files say of when they were made: 1 January 2026."""
+"""The time at which all files of the image say that they were made: 1 January 2026."""
 SOURCES_ONLY = ("mininet",)
 TOOLS = {"mmdebstrap": "mmdebstrap", **DISK_TOOLS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class VmImage:
     """A finished image: files, and the version of its kernel."""
 
     directory: Path
@@ -56,20 +56,20 @@ class Image:
         return self.directory / INITRAMFS
 
 
-def find_image(recipe: Recipe) -> Image:
+def find_image(recipe: VmRecipe) -> VmImage:
     """The image of this recipe from the cache. Raises `ImageError` where there is none, or a damaged one."""
     entry = cache.whole(KIND, recipe.fingerprint)
     if entry is None:
         raise ImageError("the image of the lab VM is not built, or its recipe has changed", hint="testbed vm build")
-    return Image(directory=entry, kernel_version=cache.manifest(entry)["kernel"])
+    return VmImage(directory=entry, kernel_version=cache.manifest(entry)["kernel"])
 
 
-def build_image(recipe: Recipe, tell: Callable[[str], None], *, rebuild: bool = False) -> tuple[Image, bool]:
+def build_image(recipe: VmRecipe, tell: Callable[[str], None], *, rebuild: bool = False) -> tuple[VmImage, bool]:
     """The image of this recipe, built if the cache does not have it whole; whether it was built."""
     entry, built = cache.cached(
         KIND, recipe.fingerprint, lambda directory: _build(recipe, directory, tell), rebuild=rebuild
     )
-    return Image(directory=entry, kernel_version=cache.manifest(entry)["kernel"]), built
+    return VmImage(directory=entry, kernel_version=cache.manifest(entry)["kernel"]), built
 
 
 def require_tools() -> None:
@@ -87,7 +87,7 @@ def require_tools() -> None:
         )
 
 
-def _build(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+def _build(recipe: VmRecipe, directory: Path, tell: Callable[[str], None]) -> dict[str, Any]:
     require_tools()
     tell(f"Debian {recipe.suite}")
     base, _ = cache.cached(BASE_KIND, recipe.base_fingerprint, lambda target: _debootstrap(recipe, target))
@@ -116,7 +116,7 @@ def _build(recipe: Recipe, directory: Path, tell: Callable[[str], None]) -> dict
     return {"kernel": kernel, "packages": cache.manifest(base)["packages"], "wheels": wheels}
 
 
-def _debootstrap(recipe: Recipe, directory: Path) -> dict[str, Any]:
+def _debootstrap(recipe: VmRecipe, directory: Path) -> dict[str, Any]:
     """Debian's packages as an archive."""
     sources, status = directory / "sources.list", directory / "status"
     sources.write_text(recipe.sources)
@@ -141,7 +141,7 @@ def _debootstrap(recipe: Recipe, directory: Path) -> dict[str, Any]:
     return {"packages": installed}
 
 
-def _fetch_wheels(recipe: Recipe, target: Path) -> list[str]:
+def _fetch_wheels(recipe: VmRecipe, target: Path) -> list[str]:
     """Fetch the Python packages for the image's Python, with this machine's own pip and its settings."""
     target.mkdir()
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]

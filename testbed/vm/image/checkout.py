@@ -15,7 +15,7 @@ from testbed.base.files import CHECKOUT
 GUEST_CHECKOUT = "/srv/testbed"
 _LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 _LEFT_OUT_AT_THE_TOP = frozenset({"results", "build", "dist", "docs"})
-"""What was made here, and what is for people to read."""
+"""Products of this machine, and pages for people."""
 
 
 def checkout_files(checkout: Path = CHECKOUT, folder: str = "") -> Iterator[tuple[str, Path]]:

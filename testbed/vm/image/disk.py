@@ -15,7 +15,7 @@ LABEL = "testbed"
 UUID = "7e57bed0-0000-4000-8000-000000000001"
 TOOLS = {"mke2fs": "e2fsprogs", "debugfs": "e2fsprogs"}
 _ROOT_INODE, _FIRST_INODE = 2, 11
-"""Those between are the file system's own (ext4, Documentation/filesystems/ext4/special_inodes.rst)."""
+"""The inodes between are the file system's own (ext4, Documentation/filesystems/ext4/special_inodes.rst)."""
 
 
 def make_disk(root: Path, disk: Path, *, size: str, epoch: int) -> None:

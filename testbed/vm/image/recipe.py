@@ -1,4 +1,4 @@
-"""What an image is made from: Debian packages, `images/versions.toml`, the files beside it, and pyproject.toml."""
+"""The recipe of an image: Debian packages, `images/versions.toml`, the files beside it, and pyproject.toml."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 from testbed.base.errors import CapabilityError
 from testbed.base.files import CHECKOUT
 from testbed.base.installation.environment import requirements
-from testbed.base.installation.packages import Image, packages_of
+from testbed.base.installation.packages import DebianImage, packages_of
 from testbed.lab.features.containers.images.debian_mirror import mirror, security_mirror
 
 HOOK = "before-packages"
-"""What mmdebstrap runs before it installs packages."""
+"""The hook that mmdebstrap runs before it installs packages."""
 FORMAT = 1
 """Counts up when the code that builds images makes something else of the same recipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class VmRecipe:
     """Everything an image depends on. `directory` is `images/vm`.
 
     `fingerprint` is the hash of it all, in hex; `base_fingerprint` that of Debian's packages alone.
@@ -56,7 +56,7 @@ class Recipe:
         return "\n".join(lines) + "\n"
 
 
-def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
+def load_recipe(checkout: Path = CHECKOUT) -> VmRecipe:
     """Read the recipe of this checkout. Raises `CapabilityError` where there is none: an installed wheel has none."""
     versions_file, directory = checkout / "images/versions.toml", checkout / "images/vm"
     if not versions_file.is_file() or not directory.is_dir():
@@ -68,13 +68,13 @@ def load_recipe(checkout: Path = CHECKOUT) -> Recipe:
     versions = tomllib.loads(versions_file.read_text())
     project_text = (checkout / "pyproject.toml").read_text()
     project = tomllib.loads(project_text)
-    packages, qemu = packages_of(Image.VM), packages_of(Image.QEMU)
+    packages, qemu = packages_of(DebianImage.VM), packages_of(DebianImage.QEMU)
     hook = (directory / HOOK).read_bytes()
     base = (FORMAT, versions["debian"], versions["linux"], packages, hook)
     digest = hashlib.sha256(repr((base, versions["python"], versions["vm"], requirements(project_text))).encode())
     for path, content in _files(directory):
         digest.update(repr((path, content)).encode())
-    return Recipe(
+    return VmRecipe(
         directory=directory,
         fingerprint=digest.hexdigest()[:16],
         base_fingerprint=hashlib.sha256(repr(base).encode()).hexdigest()[:16],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from testbed.vm import cache
 from testbed.vm.emulator import Emulator
-from testbed.vm.image.build import INITRAMFS, KERNEL, Image
+from testbed.vm.image.build import INITRAMFS, KERNEL, VmImage
 from testbed.vm.image.tool import run_tool
 
 DISK = "box.img"
@@ -32,7 +32,7 @@ end
 """
 
 
-def write_box(emulator: Emulator, image: Image, target: Path) -> None:
+def write_box(emulator: Emulator, image: VmImage, target: Path) -> None:
     """Write the box. It is there whole or not at all."""
     size = image.disk.stat().st_size
     with cache.scratch("box") as scratch:

@@ -1,4 +1,4 @@
-"""What a verb says on another machine, with the names of its files as they are here."""
+"""The words of a verb on another machine, with the names of its files as they are here."""
 
 from __future__ import annotations
 

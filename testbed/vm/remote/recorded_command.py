@@ -1,4 +1,4 @@
-"""What the user asked for, where a verb runs on another machine: records name this, not what was started there."""
+"""The command that the user gave, where a verb runs on another machine: records name it, not the one started there."""
 
 from __future__ import annotations
 

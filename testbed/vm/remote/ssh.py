@@ -36,7 +36,7 @@ CONNECT_TIMEOUT_S = 60.0
 KEEPALIVE_S = 15
 LOGIN_TRIED_EVERY_S = 0.3
 DISK_FULL = ("No space left on device", "Wrote only")
-"""What tools say of a full disk; the second is tar, of the last block that fitted in part."""
+"""The messages of tools on a full disk; the second is tar's when the last block fitted in part."""
 CHUNK = 65536
 Sink = Callable[[bytes], object]
 

@@ -34,7 +34,7 @@ _READING = frozenset({"exec", "shell"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RemoteTarget:
     """The machine where verbs run.
 
     `machine` is the lab VM's name, or None for `login`; `path` is the project's directory there.
@@ -49,10 +49,10 @@ class Target:
         return f"ssh://{self.login}" if self.machine is None else f"vm:{self.machine}"
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> RemoteTarget:
     """`vm`, `vm:NAME` or `ssh://[user@]host[:port][/directory of the project]`."""
     if text == "vm" or text.startswith("vm:"):
-        return Target(machine=text.partition(":")[2] or DEFAULT_NAME)
+        return RemoteTarget(machine=text.partition(":")[2] or DEFAULT_NAME)
     parts = urlsplit(text)
     try:
         port = parts.port
@@ -63,10 +63,10 @@ def parse_target(text: str) -> Target:
         error.exit_code = 2
         raise error
     login = Login(host=parts.hostname, port=port or 22, user=parts.username)
-    return Target(login=login, path=parts.path.rstrip("/") or GUEST_CHECKOUT)
+    return RemoteTarget(login=login, path=parts.path.rstrip("/") or GUEST_CHECKOUT)
 
 
-def run_there(target: Target, arguments: Sequence[str], directory: Path | None = None) -> int:
+def run_there(target: RemoteTarget, arguments: Sequence[str], directory: Path | None = None) -> int:
     """Run the verb there; its exit code. Raises `ConnectionLost` where the connection breaks on the way."""
     directory = Path.cwd() if directory is None else directory
     session = Machine(target.machine).connect() if target.machine is not None else SshSession(_login(target))
@@ -92,7 +92,7 @@ def synchronise(session: SshSession) -> bool:
 
 
 def _run(
-    session: SshSession, target: Target, arguments: Sequence[str], directory: Path, prefix: tuple[str, ...]
+    session: SshSession, target: RemoteTarget, arguments: Sequence[str], directory: Path, prefix: tuple[str, ...]
 ) -> int:
     program = f"{target.path}/.venv/bin/testbed"
     if arguments[:1] and arguments[0] in _INTERACTIVE and sys.stdin.isatty():
@@ -142,12 +142,12 @@ def _removal(work: PurePosixPath, name: str) -> list[str]:
     return ["find", str(work), *within, "(", *found, ")", "-exec", "rm", "-rf", "{}", "+"]
 
 
-def _login(target: Target) -> Login:
+def _login(target: RemoteTarget) -> Login:
     assert target.login is not None
     return target.login
 
 
-def _check_version(session: SshSession, target: Target) -> None:
+def _check_version(session: SshSession, target: RemoteTarget) -> None:
     if target.machine is not None:
         return
     try:

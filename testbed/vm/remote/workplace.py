@@ -19,10 +19,10 @@ from typing import Any
 from testbed.vm.image.checkout import add
 
 RAW_VERBS = frozenset({"exec", "shell"})
-"""What follows these is for a node to interpret: no names of files."""
+"""Words after which everything is for a node to interpret, and no name of a file."""
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
 FILE_KEYS = frozenset({"file", "groups", "trace"})
-"""Of scenarios: what is a file's name, relative to the scenario's or absolute. A matrix has them as last words."""
+"""Keys of scenarios that name files, relative to the scenario's or absolute. A matrix has them as last words."""
 LARGEST_BYTES = 1 << 20
 """A file that nobody named is sent only up to this size."""
 
@@ -80,8 +80,10 @@ def directories_of(arguments: Sequence[str]) -> list[str]:
 
 
 def _existing(word: str) -> Path | None:
-    """Of an absolute path, the directory next to it that exists: a verb may make those below. None where its first
-    directory is none of ours, or it is no path."""
+    """Return the nearest directory above an absolute path that exists: a verb may make those below it.
+
+    None where its first directory is none of ours, or it is no path.
+    """
     path = Path(word)
     if not path.is_absolute() or not path.name:
         return None

@@ -24,7 +24,7 @@ from testbed.vm import cache
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
 from testbed.vm.image import checkout
-from testbed.vm.image.build import Image
+from testbed.vm.image.build import VmImage
 from testbed.vm.image.checkout import add
 from testbed.vm.machine import kernel_line
 from testbed.vm.remote import workplace
@@ -42,7 +42,7 @@ _POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class VirtualJob:
     """A verb of ours with its arguments. `directory` is where it runs, and `variables` are those of its environment.
 
     What it writes to `RESULTS` comes to `results`, whose name it never learns: it must not matter to a figure.
@@ -67,8 +67,8 @@ class JobOutcome:
 
 def run_job(
     emulator: Emulator,
-    image: Image,
-    job: Job,
+    image: VmImage,
+    job: VirtualJob,
     *,
     stdout: Callable[[bytes], object],
     stderr: Callable[[bytes], object],
@@ -126,7 +126,7 @@ def run_job(
     )
 
 
-def machine_options(image: Image, job: Path, serial: Sequence[Path]) -> list[str]:
+def machine_options(image: VmImage, job: Path, serial: Sequence[Path]) -> list[str]:
     """QEMU's options of such a machine. `serial` are the files of console, standard output and standard error."""
     size = image.disk.stat().st_size
     line = kernel_line("/dev/pmem0", "/usr/lib/testbed/virtual-init")
@@ -150,7 +150,7 @@ def machine_options(image: Image, job: Path, serial: Sequence[Path]) -> list[str
     return [*options, "-kernel", str(image.kernel), "-initrd", str(image.initramfs), "-append", line]
 
 
-def _write_job(disk: Path, job: Job) -> None:
+def _write_job(disk: Path, job: VirtualJob) -> None:
     buffer = io.BytesIO()
     told = {
         "arguments": workplace.far_arguments(job.arguments, BASE),

@@ -93,5 +93,5 @@ _HTSIM_KEYS = (["Nodes"], ["Connections"], ["Triggers"], ["Failures"])
 
 
 def _counts(row: list[str]) -> bool:
-    """Whether a line has one whole number alone, which counts the lines below."""
+    """Tell whether a line has one whole number alone, which counts the lines below."""
     return len(row) == 1 and row[0].isdigit()

@@ -97,7 +97,7 @@ def decode_hpcc_flows(text: str, *, file: str, name: str, ranks: int | None = No
 
 
 def _used(flows: Iterable[_Flow], first_rank: int, faults: Faults, ranks: int | None) -> int:
-    """How many ranks the numbers of `flows` need; those beyond `ranks` are faults."""
+    """Return how many ranks the numbers of `flows` need; those beyond `ranks` are faults."""
     used = 1
     for flow in flows:
         for word, end in zip(flow.ends, (flow.source, flow.destination), strict=True):

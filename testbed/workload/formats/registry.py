@@ -29,7 +29,7 @@ _RANK_FILE = re.compile(r"(?P<name>(?:.*[^0-9])?)(?P<rank>[0-9]{1,6})\.et(\.gz)?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
-    """This is what a file cannot say itself; each format uses its own part."""
+    """Options that a file cannot say itself; each format uses its own part."""
 
     expand: CollectiveExpander = expand_collective
     """Chakra and SimAI: what turns a collective into steps."""
@@ -164,6 +164,6 @@ def _load_chakra(path: Path, options: ImportOptions) -> Workload:
 
 
 def _common(path: Path) -> str:
-    """What the names of a trace and of those of the other ranks have in common."""
+    """Return the part that the names of a trace and of those of the other ranks share."""
     match = _RANK_FILE.match(path.name)
     return (match["name"].rstrip("._-") if match else "") or path.name

@@ -36,7 +36,7 @@ _LISTS = ("checkpoints", "checkpoint_initiates")
 
 
 class ParallelGroup(StrEnum):
-    """Which ranks a collective joins."""
+    """The ranks that a collective joins."""
 
     TENSOR = "tp"
     DATA = "dp"

@@ -164,7 +164,7 @@ def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str
 
 
 def _of_tenant(of_rank: Callable[[int], T] | None, ranks: Sequence[int]) -> Callable[[int], T] | None:
-    """What is said of the fabric's ranks, said of a tenant's."""
+    """Return a message about the fabric's ranks, said of a tenant's."""
     return None if of_rank is None else lambda rank: of_rank(ranks[rank])
 
 

@@ -36,7 +36,7 @@ Takes = Callable[[RunSamples], tuple[Any, ...]]
 
 
 class MetricUnit(StrEnum):
-    """This tells how a value is to be read and printed."""
+    """The unit of a value: how it is to be read and printed."""
 
     BITS_PER_S = "bit/s"
     BYTES_PER_S = "byte/s"
@@ -51,7 +51,7 @@ class MetricUnit(StrEnum):
 
 
 class Better(StrEnum):
-    """Which way a metric improves."""
+    """The direction in which a metric improves."""
 
     MORE = "more"
     LESS = "less"
@@ -114,7 +114,7 @@ class Metric:
 
 
 class MetricWords(TypedDict):
-    """What is said of a metric beside its name and its function; fields as of `Metric`."""
+    """The fields of `Metric` beside its name and its function."""
 
     title: str
     unit: MetricUnit
@@ -157,3 +157,17 @@ class MetricFamily:
 def as_measured(value: float) -> float:
     """Return a value that the run has measured as it is."""
     return value
+
+
+NCCL = "nccl-tests doc/PERFORMANCE.md"
+DRAFT = "draft-calabria-bmwg-ai-fabric-training-bench-04 (individual Internet-Draft, 2026-08-12)"
+HPCC = "HPCC (SIGCOMM 2019), analysis/fct_analysis.py"
+JAIN = "Jain, Chiu, Hawe 1984 (DEC-TR-301)"
+HTSIM = "uet-htsim, validate.py"
+MMR = "Gangidi et al., SIGCOMM 2024; " + DRAFT
+PERCENTILE_RULE = "RFC 2330 section 11.3 for the percentile"
+FAILURE = "RFC 6412, RFC 6413"
+PAUSE = "IEEE 802.1Q clause 36; " + DRAFT
+
+PERCENTILE = "percentile: the smallest sample that the stated share of all samples do not exceed"
+"""The words that explain a percentile in a formula."""

@@ -11,9 +11,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import PERCENTILE_RULE, Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes, RunSamples
-from testbed.workload.metrics.sources import PERCENTILE_RULE
 from testbed.workload.metrics.statistics import percentile
 
 REQUESTS = MetricFamily()
@@ -113,7 +112,7 @@ for _time in _TIMES:
     takes=lambda run: (run[RequestCounts].answered, run[RequestCounts].elapsed_s),
 )
 def per_second(count: int, elapsed_s: float) -> float | None:
-    """How many there were in each second; None for no time."""
+    """Return how many there were in each second; None for no time."""
     if count < 0:
         raise ValueError("a count is negative")
     return count / elapsed_s if elapsed_s > 0 else None
@@ -170,7 +169,7 @@ def goodput_ratio(within_limits: int, requests: int) -> float | None:
     takes=lambda run: (run[RequestCounts].failed,),
 )
 def failed_requests(failed: int) -> float:
-    """How many requests failed."""
+    """Return how many requests failed."""
     if failed < 0:
         raise ValueError("a count is negative")
     return float(failed)

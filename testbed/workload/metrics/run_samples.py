@@ -111,7 +111,7 @@ class PacketsSent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
-    """This tells how many messages (or atomics) of each channel were completed, and in how many seconds."""
+    """The messages (or atomics) of each channel that were completed, and the seconds that took."""
 
     completed: Sequence[float]
     time_s: Sequence[float]
@@ -256,7 +256,7 @@ class UplinkLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """This is what the queues of the switches counted: packets, and the depth of the deepest queue in bytes."""
+    """The counters of the queues of the switches: packets, and the depth of the deepest queue in bytes."""
 
     ect_packets: float
     marked_packets: float
@@ -322,6 +322,8 @@ class FaultCurve:
     """The goodput of all channels together around the first fault: ends of windows in s, rates in bit/s."""
 
     event_s: float
+    undone_s: float
+    """When the fault was undone; infinity where it was not."""
     time_s: Sequence[float]
     rate_bps: Sequence[float]
 
@@ -336,7 +338,7 @@ class LostProbes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """This tells when the first fault was done and when it was noticed, in s."""
+    """The times at which the first fault was done and was noticed, in s."""
 
     event_s: float
     detected_s: Sequence[float]

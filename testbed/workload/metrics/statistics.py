@@ -27,7 +27,7 @@ def percentile(samples: Iterable[float], share: float) -> float | None:
 
 
 def weighted_percentile(samples: Sequence[float], weights: Sequence[float], share: float) -> float | None:
-    """The same where each sample stands for `weights` of them: the seconds a queue had that depth, say."""
+    """Return the percentile where each sample stands for `weights` of them: the seconds a queue had that depth, say."""
     if not 0 <= share <= 1:
         raise ValueError(f"a percentile's share is between 0 and 1, not {share}")
     if any(weight < 0 for weight in weights):

@@ -6,12 +6,13 @@ an event if it ends after it. Sources: RFC 6412 (terms) and RFC 6413 (rate-deriv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 
-from testbed.workload.metrics.metric import Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import DRAFT, FAILURE, Better, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import Detection, FaultCurve, LostProbes
-from testbed.workload.metrics.sources import DRAFT, FAILURE
 from testbed.workload.metrics.statistics import percentile
 
 TIMELINE = MetricFamily()
@@ -162,6 +163,36 @@ def dip_depth(time_s: Sequence[float], rate_bps: Sequence[float], event_s: float
     before = rate_before(time_s, rate_bps, event_s)
     after = [rate for time, rate in zip(time_s, rate_bps, strict=True) if time > event_s]
     return max(0.0, 1 - min(after) / before) if before and after else None
+
+
+@TIMELINE.metric(
+    title="Rate lost to the fault",
+    unit=MetricUnit.SHARE,
+    better=Better.LESS,
+    formula="1 - median rate while the first fault lasts / median rate before it",
+    source=FAILURE,
+    takes=lambda run: (
+        run[FaultCurve].time_s,
+        run[FaultCurve].rate_bps,
+        run[FaultCurve].event_s,
+        run[FaultCurve].undone_s,
+    ),
+)
+def fault_rate_loss(
+    time_s: Sequence[float], rate_bps: Sequence[float], event_s: float, undone_s: float = math.inf
+) -> float | None:
+    """Return the share of the rate that is missing while the fault lasts, from windows that lie in it wholly.
+
+    It is a median, where `dip_depth` is the worst window: transports that swing by themselves move it little. None
+    where no window lies within the fault, or none with traffic before it.
+    """
+    before = rate_before(time_s, rate_bps, event_s)
+    during = [
+        rate
+        for (since, until), rate in zip(pairwise(time_s), rate_bps[1:], strict=True)
+        if since >= event_s and until <= undone_s
+    ]
+    return max(0.0, 1 - median(during) / before) if before and during else None
 
 
 @TIMELINE.metric(

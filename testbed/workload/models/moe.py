@@ -34,7 +34,7 @@ Counts = list[list[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
-    """Where the tokens of each rank go, itself included."""
+    """The destinations of the tokens of each rank, itself included."""
 
     experts: Counts
     """To each rank, a token as often as it has experts there."""
@@ -230,7 +230,7 @@ class _Relayed:
         return {rank: tuple(sorted({*done[rank], *after[rank]})) for rank in range(self._ranks)}
 
     def combine(self, token_bytes: int, after: Frontier, *, label: str) -> Frontier:
-        """What the ranks of a domain have for a token is added up in the relay, and goes back as one."""
+        """Add up in the relay what the ranks of a domain have for a token, which goes back as one."""
         with self._builder.watch(range(self._ranks), after) as done:
             for source, domain, relay in self._ways():
                 given: list[int] = []

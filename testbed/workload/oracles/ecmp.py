@@ -47,15 +47,6 @@ def hashed_choice(hash_of: FlowHash) -> FlowChoice:
     return lambda flow, node, links: (hash_of(flow, node) & 0xFFFFFFFF) * links >> 32
 
 
-def polarised_choice(seed: int) -> FlowChoice:
-    """Every switch computes the same hash of a flow: what one tier divided, the next cannot divide again."""
-
-    def hash_of(flow: int, _node: str) -> int:
-        return random.Random(f"{seed} {flow}").getrandbits(32)
-
-    return hashed_choice(hash_of)
-
-
 def place_flows(graph: FabricGraph, flows: Sequence[Flow], choose: FlowChoice) -> list[tuple[int, ...]]:
     """The links of each flow's one path. Raises `NoPath`."""
     return [graph.path(flow.source, flow.destination, partial(choose, number)) for number, flow in enumerate(flows)]

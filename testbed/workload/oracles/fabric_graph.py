@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 Choose = Callable[[str, int], int]
 """(node, number of equal-cost links) -> which, from 0."""
@@ -152,16 +152,6 @@ class FabricGraph:
         if not found:
             raise NoPath(f"no path from {source} to {destination}")
         return found
-
-    def with_capacity(self, changes: Mapping[str, float]) -> FabricGraph:
-        """The same with other capacities, bit/s, of links by name. Routes stay: routing does not look at rates."""
-        self._known(changes)
-        return replace(
-            self,
-            links=tuple(
-                replace(link, capacity_bps=changes[link.name]) if link.name in changes else link for link in self.links
-            ),
-        )
 
     def without(self, names: Collection[str]) -> FabricGraph:
         """The same once routing has withdrawn these directions of links: they carry nothing, no route leads to a node

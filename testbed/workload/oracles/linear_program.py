@@ -4,6 +4,11 @@ First the common rate of all flows is raised as far as it goes; those that canno
 above 0) keep it, the common rate of the others is raised further, and so on: lexicographic max-min (Nace and Pioro,
 "Max-min fairness and its applications to routing and load-balancing", IEEE Communications Surveys 10(4), 2008).
 
+It is own since what it finds is in records, which are the same to the byte from one machine and version to another:
+HiGHS (`highspy` 1.16, 8 MB) finds the same rates to 1e-14 and no closer, so that every prediction of adaptive spraying
+would change. HiGHS takes 20 times as long for 8 flows, as long for 32, and a tenth of the time for the largest that is
+solved here.
+
 One tableau serves them all: a dense primal simplex, whose next programme begins where the last one ended. Dantzig's
 rule picks the column; after steps without progress, Bland's, which cannot cycle.
 """

@@ -34,7 +34,7 @@ class Usage:
     flows: int
 
     def of(self, chosen: npt.NDArray[np.bool_]) -> Usage:
-        """The same without the entries of flows that are not `chosen`; numbers stay."""
+        """Return the usage without the entries of flows that are not `chosen`; numbers stay."""
         keep = chosen[self.flow]
         return Usage(self.flow[keep], self.link[keep], self.weight[keep], self.flows)
 
@@ -148,6 +148,6 @@ def completion_times(sizes: Sequence[float] | Floats, rates: Callable[[npt.NDArr
 
 
 def fluid_completion_times(sizes: Sequence[float] | Floats, usage: Usage, capacity: Sequence[float] | Floats) -> Floats:
-    """The same under max-min fair shares of fixed routes; sizes in the unit of capacity times seconds."""
+    """Return completion times under max-min shares of fixed routes; sizes in the unit of capacity times seconds."""
     limits = np.asarray(capacity, dtype=np.float64)
     return completion_times(sizes, lambda active: fill(usage.of(active), limits))

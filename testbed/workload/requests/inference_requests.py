@@ -3,6 +3,10 @@
 What goes over the network is small and bursty: a request has some 4 bytes for each token of its prompt and 200 more,
 and each token of the answer is one event of 50 to 250 bytes. Servers compute for times that are given here, however
 many requests they have (they batch continuously), so that all waiting beyond those times is the network's.
+
+Requests arrive by the laws of an open loop, in which no arrival waits for an answer. The gamma law is what `vllm bench
+serve --burstiness` and AIPerf's `--arrival-pattern gamma` draw: intervals of shape 1 / CV^2. A Poisson process has a CV
+of 1. Bursts are Poisson arrivals whose rate is a multiple of the base rate.
 """
 
 from __future__ import annotations
@@ -14,8 +18,8 @@ from enum import StrEnum
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.choices import choose
-from testbed.workload.draws import draw_below
-from testbed.workload.frontend import MAX_BURST_FACTOR, regular_bursts
+from testbed.workload.draws import draw_below, draw_exponential, draw_gamma
+from testbed.workload.frontend import MAX_BURST_FACTOR, Burst, next_arrival, regular_bursts
 from testbed.workload.parameters import (
     Parameter,
     ParameterType,
@@ -28,10 +32,50 @@ from testbed.workload.parameters import (
     some_ranks,
     whole,
 )
-from testbed.workload.requests.arrivals import ArrivalLaw, gamma_arrivals, on_off_arrivals, poisson_arrivals
 from testbed.workload.requests.token_lengths import LENGTH_PRESETS, MOST_TOKENS, TokenLengths
 from testbed.workload.requests.traces import load_request_trace
 from testbed.workload.steps import Request, Workload
+
+
+class ArrivalLaw(StrEnum):
+    POISSON = "poisson"
+    """Intervals are exponential."""
+    GAMMA = "gamma"
+    """Intervals have a gamma distribution with the coefficient of variation asked for."""
+    ON_OFF = "on-off"
+    """A Poisson process whose rate is a multiple of the base rate in bursts."""
+    TRACE = "trace"
+    """Arrivals are those of a file."""
+
+
+def poisson_arrivals(rng: random.Random, *, per_s: float, span_ns: int) -> Iterator[float]:
+    """Yield the times (ns) of a Poisson process of `per_s` arrivals per second that lie within `span_ns`."""
+    at_ns = draw_exponential(rng, 1e9 / per_s)
+    while at_ns < span_ns:
+        yield at_ns
+        at_ns += draw_exponential(rng, 1e9 / per_s)
+
+
+def gamma_arrivals(rng: random.Random, *, per_s: float, cv: float, span_ns: int) -> Iterator[float]:
+    """Yield the times (ns) of arrivals whose intervals have a mean of 1 / `per_s` and a coefficient of variation `cv`.
+
+    The first interval begins at 0, as in `vllm bench serve`; in a short span the expected number of arrivals therefore
+    differs from that of a stationary process by about (cv^2 - 1) / 2.
+    """
+    shape = 1.0 / (cv * cv)
+    at_ns = draw_gamma(rng, shape=shape, mean=1e9 / per_s)
+    while at_ns < span_ns:
+        yield at_ns
+        at_ns += draw_gamma(rng, shape=shape, mean=1e9 / per_s)
+
+
+def on_off_arrivals(rng: random.Random, *, per_s: float, bursts: Sequence[Burst], span_ns: int) -> Iterator[float]:
+    """Yield the times (ns) of a Poisson process of `per_s` arrivals per second, and a multiple of that in `bursts`."""
+    at_ns = next_arrival(0.0, 1e9 / per_s, bursts, rng)
+    while at_ns < span_ns:
+        yield at_ns
+        at_ns = next_arrival(at_ns, 1e9 / per_s, bursts, rng)
+
 
 BYTES_PER_PROMPT_TOKEN = 4
 """Of English text in UTF-8, as tokenizers cut it."""
@@ -44,7 +88,7 @@ MOST_CHUNK_BYTES = 65_536
 
 
 class ServerChoice(StrEnum):
-    """Which server gets the next request."""
+    """The rule by which a request gets its server."""
 
     ROUND_ROBIN = "round-robin"
     RANDOM = "random"
@@ -52,7 +96,7 @@ class ServerChoice(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceRequests:
-    """What is asked for: who asks whom, when, how much, and what a server takes to compute it."""
+    """Requests for inference: who asks whom, when, for how much, and what a server takes to compute it."""
 
     clients: int | tuple[int, ...] | None = asked(
         some_ranks("clients", None, "Says how many ranks send requests, or which; by default half of all.")

@@ -29,7 +29,7 @@ def checkpoint_bytes_per_rank(parameters: int, ranks: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What is written to storage, or read back, and by whom."""
+    """A checkpoint that is written to storage, or read back, and by whom."""
 
     size_bytes: int = asked(size("bytes", "16MB", "Says what each writer writes."))
     storage: int | tuple[int, ...] = asked(

@@ -87,7 +87,7 @@ ACCELERATORS = ("h100", "a100")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetStreaming:
-    """What is read of which dataset, by whom, and how far ahead."""
+    """Datasets that are read: which, by whom, and how far ahead."""
 
     dataset: str = asked(choice("dataset", "unet3d", tuple(DATASETS), "Names the dataset, as MLPerf Storage has it."))
     accelerator: str = asked(choice("accelerator", "h100", ACCELERATORS, "Names what computes on the batches."))

@@ -99,7 +99,7 @@ FIO_JOB_PARAMETERS = parameters_of(_Job)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioJobs:
-    """Who runs which jobs, and where."""
+    """Jobs of fio: whose, which, and where."""
 
     jobs: tuple[Mapping[str, Any], ...] = asked(
         Parameter(

@@ -31,7 +31,7 @@ class FanOut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """Whose weights go to whom, and how."""
+    """Weights that are sent: whose, to whom, and how."""
 
     model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model, of 2 bytes a parameter."))
     storage: int | tuple[int, ...] = asked(

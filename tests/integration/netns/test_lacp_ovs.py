@@ -19,6 +19,7 @@ from waiting import until
 
 from testbed.base.linux.namespaces import identities_of
 from testbed.base.linux.processes import kill_processes, package_environment, processes_in
+from testbed.daemons.kit.configuration import write
 from testbed.daemons.lag.configuration import PROCESS_NAME, HostAggregate, LagConfiguration, MemberPort
 from testbed.daemons.lag.node import read_status
 
@@ -86,7 +87,7 @@ def test_a_host_of_ours_and_a_bond_of_open_vswitch(tmp_path: Path) -> None:
             key=7,
             members=members,
         )
-        LagConfiguration(directory=tmp_path, nodes=(aggregate,)).write(tmp_path / "groups.json")
+        write(tmp_path / "groups.json", LagConfiguration(directory=tmp_path, leaves=(), hosts=(aggregate,)))
         command = [sys.executable, "-m", "testbed.daemons.lag", str(tmp_path / "groups.json")]
         subprocess.run(command, check=True, env=package_environment(), cwd="/")
 

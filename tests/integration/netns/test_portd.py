@@ -24,10 +24,12 @@ from portd_lab import LOSSLESS, SINK, PauseLab, own_name, pause_lab
 from testbed.base.datapath import pins
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
-from testbed.daemons.portd import companion, remains
+from testbed.daemons.kit.control import socket_path
+from testbed.daemons.kit.process import start_module
+from testbed.daemons.portd import remains
 from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
-from testbed.daemons.portd.client import PauseAgent
-from testbed.daemons.portd.control import socket_path
+from testbed.daemons.portd.client import AGENT_MODULE, PauseAgent
+from testbed.daemons.portd.companion import LOG_NAME, SOCKET_NAME
 from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError, PauseAgentMissing
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.plan.operations import InstallPort
@@ -147,7 +149,7 @@ def test_lossless_classes_lose_nothing_over_two_hops(agent: PauseAgent, run: Pat
         status = agent.status().labs[lab.name]
         assert status.reaction.count > 10
         assert 0 < status.reaction.p50_ns <= status.reaction.p99_ns <= status.reaction.max_ns
-        assert (lab.port("a", "s1"), 3) in status.queues
+        assert (lab.port("a", "s1"), 3) in status.reactions
         assert (status.failures, status.broken_events, status.strays["unknown"]) == (0, 0, 0)
         agent.reset()
         assert agent.status().labs[lab.name].reaction.count == 0
@@ -447,7 +449,7 @@ def connection(run: Path) -> Iterator[socket.socket]:
     directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY)
     with socket.socket(socket.AF_UNIX) as item:
         item.settimeout(WAIT_S)
-        item.connect(socket_path(directory))
+        item.connect(socket_path(directory, SOCKET_NAME))
         os.close(directory)
         yield item
 
@@ -495,7 +497,7 @@ def test_an_agent_whose_starter_was_killed_leaves_nothing(run: Path) -> None:
     """A deploy that is killed while its agent starts may be undone before the agent is up."""
     reader, writer = os.pipe()
     os.close(reader)
-    process = companion.start("testbed.daemons.portd", run, ["--ready-fd", str(writer)], [writer])
+    process = start_module(AGENT_MODULE, run, LOG_NAME, ["--ready-fd", str(writer)], [writer])
     os.close(writer)
     assert process.wait(30) == 0
     assert not run.exists()
@@ -508,7 +510,7 @@ def test_an_agent_whose_starter_was_killed_leaves_the_directory_to_a_command_tha
     descriptor = os.open(run, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        process = companion.start("testbed.daemons.portd", run, ["--ready-fd", str(writer)], [writer])
+        process = start_module(AGENT_MODULE, run, LOG_NAME, ["--ready-fd", str(writer)], [writer])
         os.close(writer)
         assert process.wait(30) == 0
         assert (run / "portd.labs").is_dir()

@@ -23,7 +23,7 @@ from testbed.lab.core.model.qos import BalancingMode, LoadBalancing, QosPolicy, 
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.observe.telemetry import take_snapshot
 from testbed.run.probes.traffic import PROBE_PORT, ProbeFlow, ProbeTraffic
-from testbed.run.trust.ordering import check_order
+from testbed.run.trust.traffic import check_order
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timed]
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from domain_lab import DomainLab, domain_lab
+from scale_up_link_bounds import flush_copies
 from steady_rates import prompt
 
 from testbed.protocols.scale_up.domain.endpoint import Endpoint
 from testbed.protocols.scale_up.domain.errors import LinkDown, TransactionTimeout
 from testbed.protocols.scale_up.domain.link import LinkSettings
 from testbed.protocols.scale_up.retry import RetryConfig
-from testbed.workload.oracles.scale_up_links import flush_copies
 
 pytestmark = [pytest.mark.netns]
 

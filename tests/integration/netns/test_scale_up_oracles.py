@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scale_up_link_bounds as oracle
 from domain_lab import DomainLab, domain_lab
 from steady_rates import begin_write, lend, open_gpus, receive_rates, serve
 
@@ -19,7 +20,6 @@ from testbed.protocols.scale_up.domain.endpoint import Endpoint
 from testbed.protocols.scale_up.domain.errors import TransactionTimeout
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.protocols.scale_up.retry import RetryConfig
-from testbed.workload.oracles import scale_up_links as oracle
 
 pytestmark = [pytest.mark.netns, pytest.mark.timed]
 more = pytest.mark.thorough

@@ -26,7 +26,7 @@ from testbed.base.files import CHECKOUT
 from testbed.vm import emulator
 from testbed.vm.emulator import Emulator, find_emulator, kvm_lacks
 from testbed.vm.errors import ConnectionLost, ImageError, MachineError
-from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, Image
+from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, VmImage
 from testbed.vm.image.recipe import load_recipe
 from testbed.vm.image.vagrant_box import write_box
 from testbed.vm.machine import Machine, machines
@@ -43,10 +43,10 @@ STARTER = """
 import sys
 from pathlib import Path
 from testbed.vm.emulator import Emulator
-from testbed.vm.image.build import Image
+from testbed.vm.image.build import VmImage
 from testbed.vm.machine import Machine
 fake = Emulator(program=(sys.executable, sys.argv[1]), image_tool=(), version="")
-image = Image(directory=Path(sys.argv[2]), kernel_version="")
+image = VmImage(directory=Path(sys.argv[2]), kernel_version="")
 Machine("test").up(fake, image, kvm=False, cpus=1, memory_mib=64, timeout_s=600)
 """
 FAKE = Emulator(program=PROGRAM, image_tool=("false",), version="99.1.2")
@@ -70,12 +70,12 @@ def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Image:
+def image(tmp_path: Path) -> VmImage:
     directory = tmp_path / "image"
     directory.mkdir()
     for name in (DISK, KERNEL, INITRAMFS):
         (directory / name).write_bytes(name.encode())
-    return Image(directory=directory, kernel_version="7.3")
+    return VmImage(directory=directory, kernel_version="7.3")
 
 
 @pytest.fixture
@@ -97,14 +97,14 @@ def processes(directory: Path) -> list[int]:
     return found
 
 
-def start(image: Image, *, port: int | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
+def start(image: VmImage, *, port: int | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
     """A machine that is up."""
     machine = Machine("test")
     machine.up(FAKE, image, kvm=False, cpus=1, memory_mib=64, port=port, timeout_s=timeout_s).__exit__()
     return machine
 
 
-def starts_again(image: Image) -> None:
+def starts_again(image: VmImage) -> None:
     """After whatever it was, the next start works, and ends without a trace."""
     machine = start(image)
     with machine.connect() as session:
@@ -125,7 +125,7 @@ def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
 # --- on the wall clock -------------------------------------------------------------------------------
 
 
-def test_its_files_are_nobody_elses_and_its_keys_are_new_each_time(image: Image) -> None:
+def test_its_files_are_nobody_elses_and_its_keys_are_new_each_time(image: VmImage) -> None:
     machine = start(image)
     assert stat.S_IMODE(machine.directory.stat().st_mode) == 0o700
     keys = {path.name: path.read_bytes() for path in machine.directory.glob("*key*")}
@@ -137,7 +137,7 @@ def test_its_files_are_nobody_elses_and_its_keys_are_new_each_time(image: Image)
     machine.down()
 
 
-def test_it_is_told_to_listen_on_the_loopback_alone(image: Image) -> None:
+def test_it_is_told_to_listen_on_the_loopback_alone(image: VmImage) -> None:
     machine = start(image)
     record = machine.record
     assert record is not None
@@ -157,7 +157,7 @@ def test_the_project_has_no_key() -> None:
     assert [name for name, path in checkout_files() if begin in path.read_bytes()] == []
 
 
-def test_it_ends_while_it_starts(image: Image, fault: Callable[[str], None]) -> None:
+def test_it_ends_while_it_starts(image: VmImage, fault: Callable[[str], None]) -> None:
     fault("words qemu: no memory for you")
     with pytest.raises(MachineError, match=r"ended while it started\n.*no memory for you"):
         start(image)
@@ -165,7 +165,7 @@ def test_it_ends_while_it_starts(image: Image, fault: Callable[[str], None]) -> 
     starts_again(image)
 
 
-def test_somebody_takes_the_port_in_between(image: Image, fault: Callable[[str], None]) -> None:
+def test_somebody_takes_the_port_in_between(image: VmImage, fault: Callable[[str], None]) -> None:
     fault("words qemu: Could not set up host forwarding rule 'tcp:127.0.0.1:2222-:22'")
     with pytest.raises(MachineError, match=r"port 2222 of 127\.0\.0\.1 is in use"):
         start(image, port=2222)
@@ -173,7 +173,7 @@ def test_somebody_takes_the_port_in_between(image: Image, fault: Callable[[str],
     starts_again(image)
 
 
-def test_a_port_in_use(image: Image) -> None:
+def test_a_port_in_use(image: VmImage) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MachineError, match=rf"port {port} of 127\.0\.0\.1 is in use"):
@@ -182,7 +182,7 @@ def test_a_port_in_use(image: Image) -> None:
     starts_again(image)
 
 
-def test_it_never_answers(image: Image, fault: Callable[[str], None]) -> None:
+def test_it_never_answers(image: VmImage, fault: Callable[[str], None]) -> None:
     fault("silent")
     with pytest.raises(MachineError, match="did not answer within 1 s"):
         start(image, timeout_s=1.0)
@@ -190,7 +190,7 @@ def test_it_never_answers(image: Image, fault: Callable[[str], None]) -> None:
     starts_again(image)
 
 
-def test_it_is_killed_while_something_runs_in_it(image: Image) -> None:
+def test_it_is_killed_while_something_runs_in_it(image: VmImage) -> None:
     machine = start(image)
     record = machine.record
     assert record is not None
@@ -211,7 +211,7 @@ def test_it_is_killed_while_something_runs_in_it(image: Image) -> None:
 
 
 def test_it_is_killed_while_a_scenario_runs_in_it(
-    image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    image: VmImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`testbed --on vm run`: the verb over there is a program that begins and does not end."""
     monkeypatch.setattr(remote, "synchronise", lambda _: False)
@@ -241,7 +241,7 @@ def test_it_is_killed_while_a_scenario_runs_in_it(
     starts_again(image)
 
 
-def test_the_connection_drops_and_the_machine_stays(image: Image) -> None:
+def test_the_connection_drops_and_the_machine_stays(image: VmImage) -> None:
     machine = start(image)
     with machine.connect() as session, pytest.raises(ConnectionLost, match="broke"):
         session.run(
@@ -254,7 +254,7 @@ def test_the_connection_drops_and_the_machine_stays(image: Image) -> None:
     machine.down()
 
 
-def test_no_room_for_what_it_writes(image: Image, fault: Callable[[str], None], tmp_path: Path) -> None:
+def test_no_room_for_what_it_writes(image: VmImage, fault: Callable[[str], None], tmp_path: Path) -> None:
     fault("full")
     machine = start(image)
     listed = command_line("vm", "status", "-f", "json")
@@ -270,7 +270,7 @@ def test_no_room_for_what_it_writes(image: Image, fault: Callable[[str], None], 
     starts_again(image)
 
 
-def test_whoever_starts_it_is_killed(image: Image, fault: Callable[[str], None], tmp_path: Path) -> None:
+def test_whoever_starts_it_is_killed(image: VmImage, fault: Callable[[str], None], tmp_path: Path) -> None:
     """It is found by what it recorded, and `down` ends it."""
     fault("silent")
     starter = subprocess.Popen([sys.executable, "-c", STARTER, PROGRAM[1], str(image.directory)])
@@ -286,7 +286,7 @@ def test_whoever_starts_it_is_killed(image: Image, fault: Callable[[str], None],
 
 
 @pytest.mark.parametrize("verb", ["up", "down"])
-def test_whoever_starts_it_is_killed_before_it_is_recorded(image: Image, tmp_path: Path, verb: str) -> None:
+def test_whoever_starts_it_is_killed_before_it_is_recorded(image: VmImage, tmp_path: Path, verb: str) -> None:
     machine = start(image)
     record = machine.record
     assert record is not None
@@ -309,7 +309,7 @@ def until(condition: Callable[[], bool]) -> None:
 # --- in virtual time ---------------------------------------------------------------------------------
 
 
-def run_job(image: Image, tmp_path: Path, *, timeout_s: float = TIMEOUT_S) -> tuple[virtual.JobOutcome, bytes]:
+def run_job(image: VmImage, tmp_path: Path, *, timeout_s: float = TIMEOUT_S) -> tuple[virtual.JobOutcome, bytes]:
     said, warned = bytearray(), bytearray()
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
@@ -324,13 +324,13 @@ def run_job(image: Image, tmp_path: Path, *, timeout_s: float = TIMEOUT_S) -> tu
     return outcome, bytes(said)
 
 
-def test_a_job_is_done(image: Image, tmp_path: Path) -> None:
+def test_a_job_is_done(image: VmImage, tmp_path: Path) -> None:
     outcome, said = run_job(image, tmp_path)
     assert (outcome.status, outcome.guest_s, said) == (0, 30.0, fake_qemu.SAID)
     assert outcome.files == (tmp_path / "results/one/record.json",)
 
 
-def test_a_machine_killed_before_its_job_is_done(image: Image, fault: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_machine_killed_before_its_job_is_done(image: VmImage, fault: Callable[[str], None], tmp_path: Path) -> None:
     fault("killed")
     with pytest.raises(MachineError, match=r"ended before its job did\nthe console's last words"):
         run_job(image, tmp_path)
@@ -339,13 +339,13 @@ def test_a_machine_killed_before_its_job_is_done(image: Image, fault: Callable[[
     assert run_job(image, tmp_path)[0].status == 0
 
 
-def test_a_job_that_takes_too_long(image: Image, fault: Callable[[str], None], tmp_path: Path) -> None:
+def test_a_job_that_takes_too_long(image: VmImage, fault: Callable[[str], None], tmp_path: Path) -> None:
     fault("silent")
     with pytest.raises(MachineError, match="did not finish within 0 s"):
         run_job(image, tmp_path, timeout_s=0.1)
 
 
-def test_no_room_for_a_job(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_a_job(image: VmImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -354,7 +354,7 @@ def test_no_room_for_a_job(image: Image, tmp_path: Path, monkeypatch: pytest.Mon
         run_job(image, tmp_path)
 
 
-def test_no_room_for_results(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_results(image: VmImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -403,24 +403,24 @@ class TestKvm:
         path.touch()
         return path
 
-    def test_it_is_not_there(self, image: Image, tmp_path: Path) -> None:
+    def test_it_is_not_there(self, image: VmImage, tmp_path: Path) -> None:
         assert kvm_lacks(FAKE, image, device=tmp_path / "kvm") == f"no {tmp_path / 'kvm'}"
 
-    def test_it_works_and_is_asked_once(self, image: Image, device: Path, fault: Callable[[str], None]) -> None:
+    def test_it_works_and_is_asked_once(self, image: VmImage, device: Path, fault: Callable[[str], None]) -> None:
         assert kvm_lacks(FAKE, image, device=device) == ""
         fault("words qemu: this would be seen")
         assert kvm_lacks(FAKE, image, device=device) == ""
 
-    def test_it_refuses(self, image: Image, device: Path, fault: Callable[[str], None]) -> None:
+    def test_it_refuses(self, image: VmImage, device: Path, fault: Callable[[str], None]) -> None:
         fault("words qemu-system-x86_64: failed to initialize kvm: Permission denied")
         lacks = kvm_lacks(FAKE, image, device=device)
         assert lacks == "a kernel did not start under KVM: failed to initialize kvm: Permission denied"
         fault("")
-        other = Image(directory=image.directory, kernel_version="7.4")
+        other = VmImage(directory=image.directory, kernel_version="7.4")
         assert kvm_lacks(FAKE, other, device=device) == ""
 
     def test_it_hangs(
-        self, image: Image, device: Path, fault: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+        self, image: VmImage, device: Path, fault: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(emulator, "KVM_PROBE_S", 0.5)
         fault("silent")
@@ -430,13 +430,13 @@ class TestKvm:
 # --- the box -----------------------------------------------------------------------------------------
 
 
-def copying(image: Image) -> Emulator:
+def copying(image: VmImage) -> Emulator:
     """An emulator whose image tool copies."""
     copy = "import shutil, sys; shutil.copyfile(sys.argv[-2], sys.argv[-1])"
     return Emulator(program=PROGRAM, image_tool=(sys.executable, "-c", copy), version="")
 
 
-def test_a_box_has_all_that_it_starts_from(image: Image, tmp_path: Path) -> None:
+def test_a_box_has_all_that_it_starts_from(image: VmImage, tmp_path: Path) -> None:
     target = tmp_path / "own.box"
     write_box(copying(image), image, target)
     with tarfile.open(target) as tar:
@@ -447,7 +447,7 @@ def test_a_box_has_all_that_it_starts_from(image: Image, tmp_path: Path) -> None
     assert sorted(names) == sorted(["Vagrantfile", "box.img", "metadata.json", KERNEL, INITRAMFS])
 
 
-def test_a_box_is_whole_or_not_there(image: Image, tmp_path: Path) -> None:
+def test_a_box_is_whole_or_not_there(image: VmImage, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="qemu-img failed"):
         write_box(FAKE, image, tmp_path / "own.box")
     with pytest.raises(OSError, match="No such file"):

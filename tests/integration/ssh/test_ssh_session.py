@@ -23,7 +23,7 @@ from testbed.vm.remote import tethered_command as errand
 from testbed.vm.remote import workplace
 from testbed.vm.remote.recorded_command import VARIABLE, asked_command
 from testbed.vm.remote.ssh import SshSession
-from testbed.vm.remote.target import Target, run_there
+from testbed.vm.remote.target import RemoteTarget, run_there
 
 pytestmark = pytest.mark.process
 
@@ -155,7 +155,7 @@ def test_a_broken_connection_is_an_error_here_and_an_interrupt_there(
 
 def test_a_machine_that_is_not_prepared(server: SshServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(TestbedError, match="no testbed in"):
-        run_there(Target(login=server.login, path=str(tmp_path)), ["list"], tmp_path)
+        run_there(RemoteTarget(login=server.login, path=str(tmp_path)), ["list"], tmp_path)
 
 
 def checkout_there(tmp_path: Path, program: str) -> Path:
@@ -181,7 +181,7 @@ def test_a_verb_on_another_machine(
     here.mkdir()
     (here / "small.yml").write_text("name: small\nfabric: {design: single-switch, hosts: 2}\n")
     monkeypatch.setenv("PYTHONPATH", str(Path(ERRAND).parents[3]))
-    target = Target(login=server.login, path=str(far))
+    target = RemoteTarget(login=server.login, path=str(far))
     for name, days in (("forgotten", 9), ("yesterday's", 1)):
         (tmp_path / ".testbed-work" / name).mkdir(parents=True)
         os.utime(tmp_path / ".testbed-work" / name, times=(0, time.time() - days * 86400))
@@ -217,7 +217,7 @@ def test_what_a_lab_on_another_machine_left_here_goes_with_it(
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     here.mkdir()
     elsewhere.mkdir()
-    target = Target(login=server.login, path=str(far))
+    target = RemoteTarget(login=server.login, path=str(far))
     assert run_there(target, ["deploy", "a", "b", "c"], here) == 0
     copies = {name: here / f"testbed-{name}" for name in "abc"}
     for copy in copies.values():

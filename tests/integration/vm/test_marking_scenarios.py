@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lab_vm import CHECKOUT, LabVm, run_scenario
 
-from testbed.workload.metrics.marking import LEAST_PACKETS
+from testbed.workload.metrics.links import LEAST_PACKETS
 
 pytestmark = [pytest.mark.labvm, pytest.mark.netns, pytest.mark.timeout(1800)]
 

@@ -13,7 +13,7 @@ import pytest
 from lab_vm import CHECKOUT
 
 from testbed.vm.emulator import Emulator
-from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, Image
+from testbed.vm.image.build import DISK, INITRAMFS, KERNEL, VmImage
 from testbed.vm.image.vagrant_box import write_box
 
 pytestmark = [
@@ -94,7 +94,7 @@ def test_our_box_is_one_to_vagrant(vagrant: Vagrant, tmp_path: Path) -> None:
     copy = "import shutil, sys; shutil.copyfile(sys.argv[-2], sys.argv[-1])"
     copying = Emulator(program=(), image_tool=(sys.executable, "-c", copy), version="")
     box = tmp_path / "own.box"
-    write_box(copying, Image(directory=tmp_path, kernel_version="7.3"), box)
+    write_box(copying, VmImage(directory=tmp_path, kernel_version="7.3"), box)
     added = vagrant("box", "add", "--name", "testbed", str(box))
     assert added.returncode == 0, added.stderr
     assert "testbed (libvirt, 0)" in vagrant("box", "list").stdout

@@ -52,7 +52,7 @@ class DocError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineRule:
-    """What is different in the test for the lines of a block that begin with `prefix`."""
+    """A change that the test makes to the lines of a block that begin with `prefix`."""
 
     word: str
     prefix: str
@@ -178,7 +178,7 @@ class _Reader:
 
     @staticmethod
     def _ends_directive(lines: list[str], at: int) -> bool:
-        """Whether a fence without a language closes a directive that was opened above it."""
+        """Tell whether a fence without a language closes a directive that was opened above it."""
         mark = lines[at].strip()
         stack = 0
         for line in lines[:at]:

@@ -216,7 +216,7 @@ def _killed_after(process: subprocess.Popen[str], seconds: float) -> Iterator[No
 
 
 def is_run(line: str) -> bool:
-    """Whether a command measures: `./lab run FILE` without `--dry-run`."""
+    """Tell whether a command measures: `./lab run FILE` without `--dry-run`."""
     words = shlex.split(line)
     if words[:1] != ["./lab"] or "--dry-run" in words:
         return False

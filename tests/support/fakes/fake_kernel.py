@@ -51,7 +51,7 @@ _FIRST_IDENTITY = 4_026_532_000
 
 @dataclass(slots=True, kw_only=True)
 class _Node:
-    """What a namespace holds. Interfaces are by index; routes and rules as the keys that must be unique."""
+    """The contents of a namespace. Interfaces are by index; routes and rules as the keys that must be unique."""
 
     identity: int
     interfaces: dict[int, ObservedInterface] = field(default_factory=dict)

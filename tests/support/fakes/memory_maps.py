@@ -12,7 +12,7 @@ from testbed.base.datapath.maps import LabMaps
 from testbed.base.datapath.ringbuf import RingMemory
 
 _HEADER_BYTES = 8
-"""Of a record of the ring (kernel Documentation/bpf/ringbuf.rst)."""
+"""The size of the header of a record of the ring (kernel Documentation/bpf/ringbuf.rst)."""
 
 
 def maps_in_memory(ports: int, *, profiles: int = 8, buffers: int = 8) -> LabMaps:

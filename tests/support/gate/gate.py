@@ -37,7 +37,7 @@ tiers:
 
 
 class Asked:
-    """What the arguments ask for."""
+    """The request that the arguments make."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.pytest: list[str] = []
@@ -61,7 +61,7 @@ class Asked:
                 case _:
                     self.pytest.append(word)
         self.checked = not (self.tiers or self.pytest)
-        """Whether the sources are checked, too."""
+        """True if the sources are checked, too."""
         if not self.tiers:
             # A test of the gate that is asked for by name is run, whatever tier it is in.
             self.tiers = [*GATE, *PARTS] if self.everything else [*GATE] if self.all or self.pytest else [*FIRST]

@@ -18,7 +18,7 @@ OUTCOMES, PASSED = "TESTBED_TEST_OUTCOMES", "TESTBED_TEST_PASSED"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestOutcome:
-    """What came of a test: `passed`, `failed` (also in a fixture) or `skipped`, and how long it took."""
+    """The outcome of a test: `passed`, `failed` (also in a fixture) or `skipped`, and how long it took."""
 
     __test__ = False
     test: str

@@ -1,4 +1,4 @@
-"""What of the tests has passed with the sources as they are, so that an interrupted run can go on."""
+"""A note of the tests that have passed with the sources as they are, so that an interrupted run can go on."""
 
 from __future__ import annotations
 

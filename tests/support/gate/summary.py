@@ -18,7 +18,7 @@ class Row:
     skipped: int = 0
     repeated: tuple[str, ...] = ()
     minutes: float | None = None
-    """What the tier may take."""
+    """The minutes that the tier may take."""
     earlier: int = 0
     """Tests that an interrupted run before has passed."""
 

@@ -29,15 +29,15 @@ class Tier:
     summary: str
     marks: str
     minutes: float
-    """What it takes on two CPUs that nobody else uses. More than that is a warning."""
+    """The minutes that it takes on two CPUs that nobody else uses. More than that is a warning."""
     places: tuple[str, ...] = ("tests",)
     """Directories that have tests of these marks: to collect all the others takes most of half a minute."""
     beside: int = 1
     """How many of its files run beside each other."""
     by_group: bool = False
-    """Whether `side_by_side` says which files those may be."""
+    """True if `side_by_side` says which files those may be."""
     repeated: bool = True
-    """Whether a test that fails is run once more, alone, before it counts."""
+    """True if a test that fails is run once more, alone, before it counts."""
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -191,7 +191,7 @@ PARTS: tuple[Tier, ...] = (
         by_group=True,
     ),
 )
-"""What `./lab test --everything` runs after the gate."""
+"""The tiers that `./lab test --everything` runs after the gate."""
 
 BY_NAME: Mapping[str, Tier] = {tier.name: tier for tier in (*GATE, *PARTS)}
 WITHOUT_ROOT = frozenset({PURE.name, PROCESS.name, INTERPRETED.name, "long-pure"})

@@ -1,4 +1,4 @@
-"""What anybody may write into a topology or scenario file, and what they must hear: the shapes of their fuzz tests."""
+"""Mistakes that anybody may make in a topology or scenario file, and the answers that they must get, for fuzz tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hostile datagrams may have brought about, judged from their bytes alone and not by the code under test.
+"""The effects that hostile datagrams may have, judged from their bytes alone and not by the code under test.
 
 Everything here errs on the side of permission where the outcome depends on the receiver's state; what it forbids is
 forbidden in any state. What it decodes it decodes with offsets of its own.
@@ -37,7 +37,7 @@ class Oracle:
         self._may_all_shared()
 
     def _may_all_shared(self) -> None:
-        """What the scene itself writes while it goes on: WRITE and READ of bytes 0 to 3064 of the shared memory."""
+        """The bytes that the scene itself writes meanwhile: WRITE and READ of bytes 0 to 3064 of the shared memory."""
         for address in self._scene.memory:
             self._may[address, KEY][: 64 + 3000] = b"\1" * (64 + 3000)
 

@@ -21,10 +21,10 @@ from testbed.protocols.uet.semantics.operations import Operation
 
 SIZE = 4096
 KEY = 0x1122_3344_5566_7788
-"""Of memory that all of the job may use: anybody who has seen it used knows it."""
+"""The key of memory that all of the job may use: anybody who has seen it used knows it."""
 READ_ONLY_KEY = 0x2122_3344_5566_7788
 FOREIGN_KEY = 0x3122_3344_5566_7788
-"""Of memory of another job."""
+"""The key of memory of another job."""
 SECRET_KEY = 0x4122_3344_5566_7788
 """Never on the wire."""
 OTHER_JOB = JOB + 1
@@ -39,7 +39,7 @@ LIMITS = {
 
 
 class Memory:
-    """What one endpoint has registered."""
+    """The memory that one endpoint has registered."""
 
     def __init__(self, fep: Fep) -> None:
         self.shared = bytearray(SIZE)

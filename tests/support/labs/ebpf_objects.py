@@ -1,4 +1,4 @@
-"""What the kernel holds of a lab's data path, asked of bpf(2) itself (linux/bpf.h)."""
+"""The objects that the kernel holds for a lab's data path, asked of bpf(2) itself (linux/bpf.h)."""
 
 from __future__ import annotations
 

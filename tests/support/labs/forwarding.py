@@ -1,4 +1,4 @@
-"""Whether a node of a lab passes packets on that are not for it."""
+"""A check that a node of a lab passes on packets that are not for it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class OpenVSwitch:
         self._run("ovs-vsctl", f"--timeout={PATIENCE_S:.0f}", f"--db=unix:{self._directory}/socket", *words)
 
     def members(self) -> dict[str, dict[str, str]]:
-        """What LACP knows of each member, by its name: "state" and the lines below it."""
+        """Return LACP's view of each member, by its name: "state" and the lines below it."""
         found: dict[str, dict[str, str]] = {}
         inside: dict[str, str] | None = None
         for line in self._run("ovs-appctl", "-t", str(self._control), "lacp/show", BOND).splitlines():

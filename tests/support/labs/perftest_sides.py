@@ -97,7 +97,7 @@ def lab_hosts(box: Any, topology: str) -> Iterator[tuple[Side, Side]]:
 
 @contextmanager
 def captured(side: Side, interface: str, path: Path, *words: str) -> Iterator[None]:
-    """What a side's interface sees meanwhile, of the packets that tcpdump's filter passes, written to `path`."""
+    """Write to `path` the packets at a side's interface that tcpdump's filter passes, while the context lasts."""
     options = ("--immediate-mode", "-U", "-n", "-i", interface, "-w", str(path))
     tcpdump = side.spawn(["tcpdump", *options, *words])
     with ExitStack() as cleanup:

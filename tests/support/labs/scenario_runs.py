@@ -16,12 +16,12 @@ from testbed.record.store import load_record
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 TIMEOUT_S = 300.0
-"""Of one run, by the clock."""
+"""The longest time that one run may take by the clock (s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioRun:
-    """What came of one run of a scenario, `why`, and how long it took by the clock.
+    """The outcome of one run of a scenario, `why`, and how long it took by the clock.
 
     `figures` has the median of each metric, by the name of the point and of the metric; what a point did not measure
     is not there.

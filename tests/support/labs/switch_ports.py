@@ -260,7 +260,7 @@ class PortLab:
     # --- events -----------------------------------------------------------------------------------------
 
     def events(self) -> list[dict[str, str]]:
-        """What the pause agent told, from the beginning."""
+        """Return everything that the pause agent has told, from the beginning."""
         path = self.running.state_directory / "pause-events.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

@@ -23,7 +23,7 @@ LOADED = (
     "testbed.cli.labs.inspect_views",
     "testbed.cli.machine.doctor",
     "testbed.cli.machine.doctor_report",
-    "testbed.run.programs.perftest_pair",
+    "testbed.run.programs.perftest_flows",
     "testbed.lab.core.deploy.scale",
     "testbed.lab.core.deploy.watch.check",
     "testbed.lab.core.drivers.probing.calibration",
@@ -31,7 +31,7 @@ LOADED = (
     "testbed.lab.core.schema.load",
     "testbed.protocols.roce.qp",
 )
-"""What verbs that read, and programs of tests, import also in their functions: loaded once, when the server starts."""
+"""Modules that verbs and programs of tests import in their functions: loaded once, when the server starts."""
 
 
 class CommandChannel:
@@ -44,7 +44,7 @@ class CommandChannel:
 
     @property
     def closed(self) -> bool:
-        """Whether the server is gone."""
+        """True once the server is gone."""
         return self._channel.closed
 
     def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -49,7 +49,7 @@ READING_VERBS = frozenset({"doctor", "inspect", "list", "stats", "validate"})
 
 
 def python_words(command: Sequence[str]) -> list[str] | None:
-    """What the checkout's Python is told to run by a command; None for one that is a program of its own."""
+    """Return the words that a command gives to the checkout's Python; None for a program of its own."""
     program, *words = command
     if program == ".venv/bin/testbed" and words and words[0] in READING_VERBS:
         return [program, *words]

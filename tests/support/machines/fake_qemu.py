@@ -1,4 +1,4 @@
-"""What QEMU does as far as the lab VM's keepers see it, run as a program in its place: test_machine_faults.py.
+"""A stand-in for QEMU that behaves as the lab VM's keepers expect, for test_machine_faults.py.
 
 It takes QEMU's options. A machine on the wall clock is an SSH server at the forwarded port and a QMP socket; one in
 virtual time writes an outcome over its job's disk; one that tries KVM says on its console that it lives. What goes

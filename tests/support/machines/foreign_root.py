@@ -58,7 +58,7 @@ exec python3 -c 'import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IG
 
 
 def lacking() -> str:
-    """What this machine lacks to build and enter a foreign root; "" if nothing."""
+    """Return the tools that this machine lacks to build and enter a foreign root; "" if none."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if not KEYRING.exists():
         missing.append("debian-archive-keyring")
@@ -84,7 +84,7 @@ def build_root(suite: str, packages: Sequence[str], cache: Path) -> Iterator[Pat
 
 
 def _is_whole(root: Path, packages: Sequence[str]) -> bool:
-    """Whether the root was finished, and dpkg in it finds no package half installed or with missing files."""
+    """Tell whether the root was finished, and dpkg in it finds no package half installed or with missing files."""
     if not (root / ".complete").exists():
         return False
     left_out = tuple(f"/usr/share/{name}/" for name in LEFT_OUT)
@@ -178,7 +178,7 @@ class ForeignRoot:
         ]
 
     def check(self, *argv: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
-        """What a command that must succeed prints."""
+        """Return what a command prints, which must succeed."""
         done = self.run(*argv, timeout_s=timeout_s)
         assert done.returncode == 0, f"{shlex.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -13,7 +13,7 @@ TIMEOUT_S = 60
 
 
 def browse(page: Path, options: Sequence[str], profile: Path) -> str:
-    """What the browser prints of a page, with these options; `profile` is a directory for it alone."""
+    """Return the browser's output for a page with these options; `profile` is a directory for it alone."""
     browser = next(filter(None, map(shutil.which, BROWSERS)))
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
     command += [f"--disable-{what}" for what in QUIET] + [f"--user-data-dir={profile}", *options, page.as_uri()]

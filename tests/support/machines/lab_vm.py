@@ -92,7 +92,7 @@ class LabVm:
 
     @cached_property
     def doctor(self) -> dict[str, Any]:
-        """What `testbed doctor` finds in there: asked once, for it tries everything that the kernel has."""
+        """Return the findings of `testbed doctor` in there: asked once, for it tries everything that the kernel has."""
         found: dict[str, Any] = json.loads(self.check(".venv/bin/testbed", "doctor", "-f", "json"))
         return found
 
@@ -102,7 +102,7 @@ class LabVm:
         return item["status"], item["uses"]
 
     def check(self, *argv: str) -> str:
-        """What a command that must succeed prints."""
+        """Return what a command prints, which must succeed."""
         done = self.run(*argv)
         assert done.returncode == 0, f"{shlex.join(argv)}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -1,4 +1,4 @@
-"""What tests left on the machine, told apart from what others made there meanwhile.
+"""Leftovers of tests on the machine, told apart from what others made there meanwhile.
 
 A process is a test's if it, or one that it descends from, is in the UTS namespace that the test run made for itself.
 Nothing that a test starts leaves it: not by forking twice, a session of its own, or an empty environment, and
@@ -45,7 +45,7 @@ def mark_this_run() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What of labs was on the machine at some time: `things` in words, `processes` by number with their command."""
+    """The traces of labs on the machine at some time: `things` in words, `processes` by number with their command."""
 
     things: frozenset[str]
     processes: Mapping[int, str]
@@ -60,7 +60,7 @@ class Leftovers:
 
 
 def look() -> Snapshot:
-    """What is there now."""
+    """Return the traces that are there now."""
     return Snapshot(
         things=frozenset(
             {
@@ -78,7 +78,7 @@ def look() -> Snapshot:
 
 
 def left_since(before: Snapshot, runners: Iterable[int]) -> Leftovers:
-    """What came since `before` and is not plainly somebody else's. `runners` are the processes that ran the tests.
+    """Return what came since `before` and is not plainly somebody else's. `runners` are processes that ran the tests.
 
     Daemons of ours that are about to end are waited for.
     """
@@ -107,7 +107,7 @@ class Owners:
         self._runners = {os.getpid(), *runners}
         self._mark = _inode(os.getpid(), "uts")
         self._marked = self._mark != _inode(1, "uts")
-        """Whether this run has a mark of its own. Without, descending from it is all that there is to go by."""
+        """Tell whether this run has a mark of its own. Without, descending from it is all that there is to go by."""
         self._labs: dict[str, set[bool]] = {}
         """Whose processes are in the namespaces of a lab, by the begin of their names."""
         inside: dict[int, set[bool]] = {}
@@ -122,7 +122,7 @@ class Owners:
             self._labs.setdefault(_lab_of(path.name), set()).update(owners)
 
     def is_ours(self, pid: int) -> bool:
-        """Whether a test started a process, directly or not."""
+        """Tell whether a test started a process, directly or not."""
         seen: set[int] = set()
         while pid > 1 and pid not in seen:
             if pid in self._runners or (self._marked and _inode(pid, "uts") == self._mark):
@@ -132,13 +132,13 @@ class Owners:
         return False
 
     def left_process(self, pid: int) -> bool:
-        """Whether a process of ours should have ended: it is in a node, or nobody waits for it any more."""
+        """Tell whether a process of ours should have ended: it is in a node, or nobody waits for it any more."""
         if pid in self._runners or not self.is_ours(pid):
             return False
         return _inode(pid, "net") != _inode(os.getpid(), "net") or not self._is_waited_for(pid)
 
     def _is_waited_for(self, pid: int) -> bool:
-        """Whether one of the processes that run the tests is its ancestor, which may still end it."""
+        """Tell whether one of the processes that run the tests is its ancestor, which may still end it."""
         while pid > 1:
             if pid in self._runners:
                 return True
@@ -159,7 +159,7 @@ class Owners:
                 os.close(descriptor)
 
     def of_thing(self, thing: str) -> bool | None:
-        """Whether a thing that is no process is ours; None where that cannot be told."""
+        """Tell whether a thing that is no process is ours; None where that cannot be told."""
         if thing.startswith("/proc/sys/"):
             return False if NEIGHBOURS.exists() else None  # a lab is there that needs the room, and it is not ours
         words = thing.removeprefix("mount ").removeprefix("interface ")
@@ -226,7 +226,7 @@ def _mounts() -> set[str]:
 
 
 def _machine_settings() -> set[str]:
-    """What deploying may change for the whole machine and the last `destroy` restores."""
+    """Return the settings that deploying may change for the whole machine and the last `destroy` restores."""
     directories = (Path(f"/proc/sys/net/ipv{family}/neigh/default") for family in (4, 6))
     paths = [directory / f"gc_thresh{number}" for directory in directories for number in (1, 2, 3)]
     return {f"{path} = {path.read_text().strip()}" for path in paths if path.exists()}

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.system"})
-"""What CPython tells its audit hooks when a process is started (PEP 578)."""
+"""The events that CPython tells its audit hooks when a process is started (PEP 578)."""
 COMPILERS = frozenset({"cc", "clang", "gcc", "ld", "ldconfig"})
 
 

@@ -48,7 +48,7 @@ NODES = ("flash1", "flash2", "p1-s1-h1")
 
 
 def served(configfs: Path) -> dict[str, Any]:
-    """What configfs has of targets, and which nodes listen."""
+    """Return the targets in configfs, and the nodes that listen."""
     listening = []
     for node in NODES:
         argv = ("nsenter", f"--net=/run/netns/{NAME}-{node}", "ss", "-Htln", "sport", "=", ":4420")

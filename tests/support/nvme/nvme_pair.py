@@ -80,7 +80,7 @@ class NvmePair:
         return found
 
     def step(self, command: IoCommand, *, data_are_here: bool = False) -> None:
-        """What the I/O layer would do next with a command."""
+        """Do what the I/O layer would do next with a command."""
         span = self.store[command.offset : command.offset + command.length]
         if command.opcode is IoOpcode.READ:
             command.queue.send_data(command, span)

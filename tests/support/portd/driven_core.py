@@ -86,7 +86,7 @@ class DrivenCore(PauseCore):
         return None if when == native.NEVER else when
 
     def flush(self, now: int) -> list[Action]:
-        """What to do now, the most urgent first: gates to close, frames that pause, frames that resume, gates to
+        """Return what to do now, the most urgent first: gates to close, frames that pause, frames that resume, gates to
         open, and what to report."""
         found: list[Action] = []
         action = native.Action()

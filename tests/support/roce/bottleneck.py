@@ -10,6 +10,7 @@ from random import Random
 
 import numpy as np
 import numpy.typing as npt
+from dcqcn_fluid import DcqcnFluid, FixedPoint
 
 from testbed.protocols.congestion.dcqcn import PARAMETER_SETS, Dcqcn
 from testbed.protocols.roce.config import HEADER_BYTES, RoceConfig
@@ -18,11 +19,9 @@ from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.roce.work import RemoteBuffer
-from testbed.protocols.simulation import LinkSettings
-from testbed.protocols.simulation.fabric import ClassSettings, FabricNetwork, FabricPortSettings, SwitchSettings
+from testbed.protocols.simulation import ClassSettings, FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
 from testbed.run.simulated.execution import without_collector
 from testbed.run.simulated.transports.roce import RnicHost
-from testbed.workload.oracles.dcqcn_fluid import DcqcnFluid, FixedPoint
 
 MESSAGE_BYTES = 1 << 20
 SAMPLE_NS = 20_000
@@ -41,9 +40,9 @@ class Bottleneck:
 
     flows: int
     one_way_ns: int = 2_000
-    """Of each of the two links between a sender and the receiver."""
+    """The delay of each of the two links between a sender and the receiver."""
     capacity_bps: int = 10_000_000_000
-    """Of every link."""
+    """The rate of every link."""
     mtu: int = 2048
     curve: tuple[int, int, float] = (20_000, 3_200_000, 0.2)
     """Kmin and Kmax in bytes, Pmax."""
@@ -119,7 +118,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was sampled, and what the network has counted."""
+    """The samples of a run, and the counters of its network."""
 
     times_s: Floats
     queue_bytes: Floats

@@ -26,7 +26,7 @@ WRAPS = 0xFF_FFF0
 MEBIBYTE = 1 << 20
 LOSSY_SIZES = (1, 4095, 4097, 20_001, 65_537)
 ALIGNED = HALF + 4096
-"""Of atomic operations, in either buffer."""
+"""The place of atomic operations in either buffer."""
 ADDITIONS = 100
 WRONG_RKEY = 0xDEAD_BEEF
 WITHOUT_READ = tuple(operation for operation in DATA if operation != "read")
@@ -239,7 +239,7 @@ def unreliable(place: Place) -> dict[str, Any]:
 
 
 def trespass(place: Place) -> dict[str, Any]:
-    """What neither may touch: who asks gets the IBTA's error, and no byte of the memory changes."""
+    """Reach for memory that neither may touch: who asks gets the IBTA's error, and no byte of the memory changes."""
     site = Site(place)
     found: dict[str, Any] = {"ours": {}, "rxe": {}}
     site.rxe.ask("put", data=PATTERN.hex(), offset=ALIGNED)

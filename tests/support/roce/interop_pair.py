@@ -33,7 +33,7 @@ PATIENT = 22
 """Timeout of 17 s: what is sent again was lost, and not late on a busy machine."""
 SLICE_NS = 20_000_000
 QKEY = 0x1234_5678
-"""Of datagrams. The upper bit would make it one of a kernel's own."""
+"""The key of datagrams. The upper bit would make it one of a kernel's own."""
 PSN_MASK = 0xFF_FFFF
 READ_RESPONSES = {
     Opcode.RC_READ_RESPONSE_FIRST,
@@ -53,7 +53,7 @@ class Place:
     theirs: str
     device: str
     namespace: str
-    """Of the device."""
+    """The namespace of the device."""
     gid_index: int = 1
 
 
@@ -108,7 +108,7 @@ class Site:
         self.agent.close()
 
     def counted(self) -> dict[str, Any]:
-        """What both sides have counted: datagrams, and what happened by the names that each has for it."""
+        """Return the counters of both sides: datagrams, and events by the names that each has for them."""
         sockets = self.agent.sockets(self.rnic.address).counters
         return {
             "sent": sockets.sent,
@@ -339,7 +339,7 @@ class Transfer:
         return told, reads_alone and not any(rest)
 
     def receives(self) -> list[tuple[int, Piece]]:
-        """Those that need a receive: the number of the request and its piece."""
+        """Requests that need a receive: the number of the request and its piece."""
         return [
             (number, piece)
             for number, (operation, piece) in enumerate(zip(self.operations, self.pieces, strict=True))

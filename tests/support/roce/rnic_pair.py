@@ -43,7 +43,7 @@ class RnicPair:
         self.sent: list[tuple[str, Outgoing]] = []
         """Every datagram, with the address that it came from."""
         self.drop: Callable[[str, Outgoing], bool] = lambda source, datagram: False
-        """Whether a datagram of an address is lost, whatever `wire` says."""
+        """Tells whether a datagram of an address is lost, whatever `wire` says."""
         self._random = Random(seed)
         self._alarm = 0
         self._nics = {FIRST: self.first, SECOND: self.second}

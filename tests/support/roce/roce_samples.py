@@ -22,7 +22,7 @@ _DO_NOT_FRAGMENT = 0x4000
 
 
 class RoceSamples:
-    """The same packets for the same seed."""
+    """Return packets, the same for the same seed."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)

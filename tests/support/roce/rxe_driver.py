@@ -44,7 +44,7 @@ MTUS = {256: 1, 512: 2, 1024: 3, 2048: 4, 4096: 5}
 """As `enum ibv_mtu` numbers them."""
 REMOTE = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC
 MAPPED = 20 * "0" + "ffff"
-"""What an IPv4 address has before it as a GID."""
+"""The prefix of an IPv4 address as a GID."""
 COUNTERS = Path("/sys/class/infiniband")
 POLL_S = 0.001
 
@@ -68,7 +68,7 @@ class Driver:
         self.region = MR(self.domain, size, REMOTE)
         self.queues: dict[int, tuple[QP, CQ]] = {}
         self.handles: list[AH] = []
-        """Of addresses: they must outlive the sending."""
+        """Address handles, which must outlive the sending."""
         self.gids = [str(self.context.query_gid(PORT, index)) for index in range(4)]
 
     def memory(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Driver:
         return {"completions": found}
 
     def counters(self) -> dict[str, Any]:
-        """What the device has counted, by the names of its files (rxe_hw_counters.c)."""
+        """Return the device's counters, by the names of its files (rxe_hw_counters.c)."""
         directory = COUNTERS / self.device / f"ports/{PORT}/hw_counters"
         return {
             "counters": {path.name: int(path.read_text()) for path in directory.iterdir() if path.name != "lifespan"}

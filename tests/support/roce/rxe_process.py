@@ -50,7 +50,7 @@ class RxeProcess:
         return answer
 
     def counted(self) -> dict[str, int]:
-        """What the device has counted since the start."""
+        """Return the device's counters since the start."""
         counters: dict[str, int] = self.ask("counters")["counters"]
         return {name: value - self._before.get(name, 0) for name, value in counters.items()}
 

@@ -18,7 +18,7 @@ MOST_CREDITS: Final = CYCLE_MASK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreditConfig:
-    """What both ends of a direction agree on. Raises `UsageError` for what is out of range."""
+    """The settings that both ends of a direction agree on. Raises `UsageError` for what is out of range."""
 
     limits: tuple[int, ...]
     """Credits of each VC from 0 on, at most 32; 0: best effort, or not in use."""
@@ -47,7 +47,7 @@ class CreditConfig:
             raise UsageError("a spacing or a period is negative")
 
     def credits(self, frame_bytes: int) -> int:
-        """What a frame of this size, from its Ethernet header to its FCS, takes."""
+        """Return the credits that a frame of this size takes, from its Ethernet header to its FCS."""
         return max(0, -(-(frame_bytes + self.overhead_bytes) // self.unit_bytes))
 
     def limit(self, vc: int) -> int:
@@ -106,7 +106,7 @@ class CreditSender:
         return distance(self.freed[vc], self.consumed[vc])
 
     def may_send(self, vc: int, frame_bytes: int) -> bool:
-        """Whether the receiver has room for such a frame."""
+        """Tell whether the receiver has room for such a frame."""
         limit, needed = self.config.limit(vc), self.config.credits(frame_bytes)
         if not limit:
             return True

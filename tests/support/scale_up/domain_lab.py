@@ -50,7 +50,7 @@ class DomainLab:
         spray: Spray = Spray.WEIGHTED,
         peer_window: int = 0,
     ) -> Gpu:
-        """What a GPU's end is told."""
+        """Return the settings of a GPU's end."""
         planes = range(self.description.planes)
         return Gpu(
             gpu=number,
@@ -82,7 +82,7 @@ class DomainLab:
 
 
 def host_gpus(lab: DomainLab, *, time_scale: float, rtt_ns: int) -> HostGpus:
-    """What a lab of this time scale would say of all GPUs to a host that has them."""
+    """Return what a lab of this time scale would tell a host of all the GPUs that it has."""
     description = lab.description
     lab_bps = description.planes * description.link.rate_bps
     return HostGpus(

@@ -58,7 +58,7 @@ class LinkConfig:
 
 
 class Offered(enum.Enum):
-    """What became of a frame that was offered."""
+    """The fate of a frame that was offered."""
 
     SENT = "sent"
     NO_CREDITS = "no credits"
@@ -68,7 +68,7 @@ class Offered(enum.Enum):
 
 
 class Outcome(NamedTuple):
-    """What became of a frame that was offered, and its bytes where they are to be sent."""
+    """The fate of a frame that was offered, and its bytes where they are to be sent."""
 
     offered: Offered
     data: bytes | None
@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class LinkCounters:
-    """What neither credits nor retry count."""
+    """Counters beside those of credits and retry."""
 
     malformed: int = 0
     """Frames that are none of a scale-up link, or cannot be understood."""
@@ -124,7 +124,7 @@ class ScaleUpLink:
         return outcome
 
     def next_frame(self, now: int) -> bytes | None:
-        """What the link itself has to send in line with data; None: new data may be offered."""
+        """Return what the link itself has to send in line with data; None: new data may be offered."""
         if self.retry_sender is not None:
             match self.retry_sender.replay(now):
                 case Replayed(sequence, data):
@@ -197,7 +197,7 @@ class ScaleUpLink:
             self.receiver.on_freed(vc, frame_bytes)
 
     def set_pcs(self, up: bool, now: int) -> None:
-        """Whether the link below can carry anything."""
+        """Tell whether the link below can carry anything."""
         if self.retry_sender is not None:
             self.retry_sender.set_pcs(up, now)
 
@@ -211,7 +211,7 @@ class ScaleUpLink:
         return min((part.next_timer() for part in parts if part is not None), default=NEVER)
 
     def _goes_on(self, item: Ctlos) -> bool:
-        """Whether the same source may have another one at once."""
+        """Tell whether the same source may have another one at once."""
         if isinstance(item, InitEcho):
             return True
         spaced = self.config.receiving is None or self.config.receiving.cf_min_ns

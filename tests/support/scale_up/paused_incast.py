@@ -33,9 +33,9 @@ IP_BYTES = FRAME_BYTES - 14
 UDP_BYTES = IP_BYTES - 28
 SENDERS = 3
 FRAMES = 600
-"""Of each flow."""
+"""The frames of each flow."""
 IDEAL_S = SENDERS * FRAMES * FRAME_BYTES * 8 / RATE_BPS
-"""What the receiver's link needs for the incast."""
+"""The time that the receiver's link needs for the incast."""
 
 _TOPOLOGY = """
 name: {name}
@@ -66,7 +66,7 @@ topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """Of an input buffer, in frames."""
+    """The thresholds of an input buffer, in frames."""
 
     xoff: int = 24
     xon: int = 12
@@ -75,7 +75,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incast:
-    """What came of it. Senders stand in order, the first is the one with two flows."""
+    """The outcome. Senders stand in order, the first is the one with two flows."""
 
     took_s: float
     """Until the last frame was at z."""
@@ -98,13 +98,13 @@ class Incast:
 
 
 TIME_BAND = 0.06
-"""Of the time."""
+"""The deviation of the time that is tolerated, as a fraction."""
 GOODPUT_BAND = 0.05
 PAUSE_BAND = 0.13
 """A port of the kernel sends a few frames at once when a pause ends (the bucket of its shaper), and by then was paused
 for the time that they would have taken: 0.09 more of the sender with two flows."""
 BUFFER_BAND_FRAMES = 6
-"""What arrives until a pause is in force depends on how soon the processes are run."""
+"""The bytes that arrive until a pause is in force depend on how soon the processes are run."""
 
 
 def differences(one: Incast, other: Incast) -> list[str]:

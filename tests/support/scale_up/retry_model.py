@@ -14,7 +14,7 @@ from testbed.protocols.scale_up.frames import FrameCheck
 from testbed.protocols.scale_up.retry import UNLIMITED_REPLAYS, FrameAction, RetryConfig
 
 Kept = TypeVar("Kept")
-"""What the replay buffer has of a frame."""
+"""A frame in the replay buffer."""
 
 
 class SenderState(enum.IntEnum):
@@ -33,7 +33,7 @@ class ReceiverState(enum.IntEnum):
 
 
 class Verdict(enum.IntEnum):
-    """What becomes of a frame that is offered."""
+    """The fate of a frame that is offered."""
 
     SENT = 0
     """It is numbered and to be sent now."""
@@ -157,7 +157,7 @@ class RetrySender(Generic[Kept]):
         self.state = SenderState.OFF
 
     def set_pcs(self, up: bool, now: int) -> None:
-        """Whether the link below can carry anything."""
+        """Tell whether the link below can carry anything."""
         if up and self._pcs_down_ns is not None:
             self._pcs_down_ns = None
             if self.state is SenderState.ADVANCE and self._slots:
@@ -166,7 +166,7 @@ class RetrySender(Generic[Kept]):
             self._pcs_down_ns = now
 
     def verdict(self, frame_bytes: int) -> Verdict:
-        """What would become of a frame of that size."""
+        """Return the fate that a frame of that size would have."""
         match self.state:
             case SenderState.OFF:
                 verdict = Verdict.BEST_EFFORT
@@ -339,7 +339,7 @@ class RetryReceiver:
     expected: int = 0
     """The number of the frame that is taken next."""
     _acked: int = CYCLE_MASK
-    """What the last ACK or NACK said."""
+    """The last ACK or NACK."""
     _ack_again: bool = False
     """A frame has come again: the ACK of it may have been lost."""
     _echo: InitEcho | None = None

@@ -16,9 +16,9 @@ from testbed.protocols.scale_up.headers import SueHeader, SueOperation
 
 FIRST, SECOND = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 OVERHEAD_BYTES = 14 + 4 + 8 + 4
-"""Of a frame with a SUE header: Ethernet, prefix, header, FCS."""
+"""The overhead of a frame with a SUE header: Ethernet, prefix, header, FCS."""
 Fault = Callable[[bytes], bytes | None]
-"""What becomes of a frame on its way: the same, a damaged one, or None."""
+"""Turns a frame into what arrives of it: the same, a damaged one, or None."""
 
 
 def frame_of(size: int, *, vc: int = 0, number: int = 0, check: FrameCheck = FrameCheck.GOOD) -> DataFrame:

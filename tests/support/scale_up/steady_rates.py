@@ -15,7 +15,7 @@ from testbed.protocols.scale_up.domain.endpoint import Endpoint, WindowReference
 LONG_BYTES = 64 << 20
 """More than any flow here sends until it has been measured."""
 _SPACE = bytearray(LONG_BYTES)
-"""What flows write, and where: nothing looks at it, and its pages are never touched but for a few."""
+"""The data that flows write: nothing looks at it, and its pages are never touched but for a few."""
 
 
 def open_gpus(lab: DomainLab, count: int, **settings: Any) -> list[Endpoint]:
@@ -73,7 +73,7 @@ def received_bytes(gpu: Endpoint) -> Mapping[int, int]:
 def receive_rates(
     lab: DomainLab, gpus: Sequence[Endpoint], *, settle_s: float, measure_s: float, vcs: Sequence[int] = (0,)
 ) -> list[float]:
-    """What each GPU receives on some VCs, in bit/s on its links, measured after a while."""
+    """Return the rate at which each GPU receives on some VCs, in bit/s on its links, measured after a while."""
     serve(lab, settle_s)
     before, begun = [received_bytes(gpu) for gpu in gpus], time.monotonic()
     serve(lab, measure_s)

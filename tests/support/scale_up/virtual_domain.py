@@ -129,7 +129,7 @@ class VirtualDomain:
 
 
 def share_of(link: LinkSettings, size: int, took_ns: int, planes: int = 1, rates: Sequence[int] = ()) -> float:
-    """Of a link's rate, or of those of all planes, in frames with all their bytes."""
+    """Return the share of a link's rate, or of those of all planes, in frames with all their bytes."""
     frames = -(-size // (link.frame_bytes - binding.OVERHEAD_BYTES))
     rate = sum(rates) or planes * link.rate_bps
     return frames * link.frame_bytes * 8e9 / took_ns / rate

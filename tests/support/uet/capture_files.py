@@ -77,7 +77,7 @@ def erspan_2(frame: bytes, *, session: int = 9, truncated: bool = False) -> byte
 
 
 def erspan_3(body: bytes, *, kind: int = 0, subheader: bytes = b"") -> bytes:
-    """The same in type III, with session 8; `kind` is the frame type."""
+    """Return such a frame of type III, with session 8; `kind` is the frame type."""
     last = 0x8000 | kind << 10 | bool(subheader)
     header = struct.pack("!HHIHH", 2 << 12 | 100, 8, 1_000, 0, last)
     return gre(header + subheader + body, 0x22EB, sequence=1)

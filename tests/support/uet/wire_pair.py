@@ -48,7 +48,7 @@ class WirePair:
         return self.b if fep is self.a else self.a
 
     def take(self, fep: Fep, limit: int = 10_000) -> list[Outgoing]:
-        """What it sends now, not yet delivered."""
+        """Return the datagrams that it sends now, not yet delivered."""
         return fep.transmit(self.now, limit)
 
     def give(self, datagram: Outgoing, *, ce: bool = False, trim: int = 0, last_hop: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What holds of every workload that our generators make: a rank waits for what it has seen itself."""
+"""A law of every workload that our generators make: a rank waits for what it has seen itself."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import TestbedError
 from testbed.cli.counters.pause_rows import pause_rows, storm_priority
+from testbed.daemons.kit.events import EventLog
 from testbed.daemons.portd.client import LabStatus
-from testbed.daemons.portd.eventlog import EventLog
 from testbed.daemons.portd.histogram import Latency
 from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.schema.load import load_topology
@@ -36,7 +36,7 @@ def rows(table: PortTable, maps: LabMaps, *patterns: str, every: bool = False) -
         reaction=latency,
         event_to_frame=latency,
         frame_to_gate=latency,
-        queues={(2, 3): latency},
+        queues=((2, 3, latency),),
     )
     return pause_rows(table, maps, served, patterns, every=every, now_ns=50_000_000)
 

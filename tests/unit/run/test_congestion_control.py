@@ -14,7 +14,7 @@ from testbed.lab.core.plan import SetSysctl, plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.transports.registry import transport_on
-from testbed.run.trust.congestion import check_congestion_control
+from testbed.run.trust.traffic import check_congestion_control
 
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "single-switch.yml"
 

@@ -18,10 +18,10 @@ from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import LabPlan
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.port_hash import FiveTuple, lab_hash, port_hash
+from testbed.run.ideals.predictions import FiveTuple, lab_hash, port_hash
 from testbed.run.placed.placement import place_ranks
+from testbed.run.programs.iperf3 import IperfFlow, plan_flows
 from testbed.run.schema.model import Ranks
-from testbed.run.transports.programs.iperf3 import IperfFlow, plan_flows
 from testbed.workload.oracles.ecmp import hashed_choice, place_flows, predict_ecmp
 from testbed.workload.oracles.fabric_graph import NoPath
 from testbed.workload.oracles.prediction import Flow

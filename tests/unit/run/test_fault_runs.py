@@ -14,7 +14,6 @@ from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.record.record import Check, Outcome, Record, RunResult
 from testbed.run.emulated.sweep import run_sweep
-from testbed.run.faults import lab_watch
 from testbed.run.faults import timeline as timeline_module
 from testbed.run.schema.model import Fault, Probes, Repeat, Scenario, TopologyRef, Transport, Workload
 from testbed.run.sweep.points import plan_points
@@ -94,7 +93,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[QuietLab]:
         return LISTENING if "-s" in argv else waits
 
     monkeypatch.setattr(timeline_module, "LinkControl", Links)
-    monkeypatch.setattr(lab_watch, "EventStream", Stream)
+    monkeypatch.setattr(timeline_module, "EventStream", Stream)
     monkeypatch.setattr("testbed.run.emulated.point.measure_rtt", lambda lab, probes: None)
     monkeypatch.setattr("testbed.run.emulated.point.resolve_next_hops", lambda lab, hops: [])
     monkeypatch.setattr("testbed.run.emulated.point.set_hash_seeds", lambda lab, run: None)

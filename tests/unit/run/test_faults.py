@@ -15,7 +15,7 @@ from testbed.base.errors import DriverError, ScenarioError
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.links.changes import LinkChange
 from testbed.lab.core.schema.load import load_topology, load_topology_text
-from testbed.run.faults import daemon_kill, lab_watch
+from testbed.run.faults import kills
 from testbed.run.faults import timeline as timeline_module
 from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged
 from testbed.run.faults.registry import FAULTS, fault_findings, lab_fault
@@ -23,7 +23,7 @@ from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.schema.faults import FAULT_WORDS, FaultWords
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Fault, Scalar
-from testbed.run.trust.faults import check_faults
+from testbed.run.trust.traffic import check_faults
 
 PATIENCE_S = 20.0
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
@@ -107,7 +107,7 @@ class Lab:
 def links(monkeypatch: pytest.MonkeyPatch) -> Links:
     found = Links()
     monkeypatch.setattr(timeline_module, "LinkControl", lambda lab: found)
-    monkeypatch.setattr(lab_watch, "EventStream", Stream)
+    monkeypatch.setattr(timeline_module, "EventStream", Stream)
     return found
 
 
@@ -301,8 +301,8 @@ def test_a_host_without_a_worker_has_none_that_could_be_killed(links: Links) -> 
 
 
 def test_a_daemon_that_does_not_run_cannot_be_killed(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_kill, "running_daemons", lambda lab, node: [])
-    monkeypatch.setattr(daemon_kill, "start_routing", lambda lab, node: None)
+    monkeypatch.setattr(kills, "running_daemons", lambda lab, node: [])
+    monkeypatch.setattr(kills, "start_routing", lambda lab, node: None)
     timeline = played(
         links,
         fault("daemon-kill", "s", "0ms", daemon="bgpd"),

@@ -22,10 +22,11 @@ from testbed.record.report import print_record, render_report
 from testbed.record.report.scenario.latencies import latency_distribution, latency_rows
 from testbed.record.report.scenario.tables import channels_csv
 from testbed.record.store import decode_record, encode_record
-from testbed.run.emulated.flow_processes import Sender, wait_for_senders
 from testbed.run.emulated.sweep import run_sweep
 from testbed.run.machine.cpu import CpuTimes
 from testbed.run.programs.perftest import PerftestTest
+from testbed.run.programs.perftest_flows import ideal_latency_s
+from testbed.run.programs.timed_flows import Sender, wait_for_senders
 from testbed.run.schema.model import (
     Expectation,
     Ranks,
@@ -38,12 +39,11 @@ from testbed.run.schema.model import (
 )
 from testbed.run.sweep.points import plan_points
 from testbed.run.sweep.runner import ScenarioStopped
-from testbed.run.transports.programs.latency_ideals import ideal_latency_s
 from testbed.run.transports.registry import transport_on
 
 pytestmark = pytest.mark.process
 
-TRAFFIC = "testbed.run.transports.programs.perftest_traffic"
+TRAFFIC = "testbed.run.programs.perftest_traffic"
 DATA = Path(__file__).parents[2] / "data/perftest"
 STAYS = ["tail", "-f", "/dev/null"]
 NIC_BPS = 100e6

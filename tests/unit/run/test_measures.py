@@ -205,6 +205,10 @@ def test_a_fault_is_seen_in_the_curve() -> None:
     found = compute_metrics(data(channels=[channel(0, steps)], transfers=until(4.0), events=[event, *seen]))
     assert found["blackhole_time_rate"] == pytest.approx(1.0, abs=0.11)
     assert found["dip_depth"] == pytest.approx(1.0)
+    assert found["fault_rate_loss"] == pytest.approx(0.0)  # the rate was back long before the run ended
+    undone = RunEvent(at_s=2.0, kind="undone-link-set", target="a:b", detail="")
+    found = compute_metrics(data(channels=[channel(0, steps)], transfers=until(4.0), events=[event, undone, *seen]))
+    assert found["fault_rate_loss"] == pytest.approx(1.0)
     assert found["detection_time"] == pytest.approx(0.9)
 
 

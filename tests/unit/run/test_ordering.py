@@ -18,8 +18,8 @@ from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
 from testbed.run.schema.model import Workload as Asked
 from testbed.run.trust.evidence import Evidence
-from testbed.run.trust.ordering import channels_in_order, check_neighbours, check_order
 from testbed.run.trust.registry import judge_run
+from testbed.run.trust.traffic import channels_in_order, check_neighbours, check_order
 from testbed.workload.patterns import generate_point_to_point
 
 TOPOLOGY = Path(__file__).parents[3] / "topologies" / "dcqcn.yml"

@@ -16,7 +16,7 @@ from testbed.lab.core.plan.operations import CreateRdma
 from testbed.record.record import Record
 from testbed.run.emulated.sweep import run_sweep
 from testbed.run.machine.cpu import CpuTimes
-from testbed.run.programs.perftest_pair import udp_source_port
+from testbed.run.programs.perftest_flows import udp_source_port
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind, Workload
 from testbed.run.sweep.points import plan_points
 from testbed.run.sweep.runner import ScenarioStopped
@@ -25,7 +25,7 @@ from testbed.run.trust.machine import MAX_CPU_BUSY, check_machine
 pytestmark = pytest.mark.process
 
 STAYS = ("tail", "-f", "/dev/null")
-TRAFFIC = "testbed.run.transports.programs.perftest_traffic"
+TRAFFIC = "testbed.run.programs.perftest_traffic"
 TABLE = """\
  Number of qps   : 1\t\tTransport type : IB
 ---------------------------------------------------------------------------------------

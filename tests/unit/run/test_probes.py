@@ -40,9 +40,8 @@ from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Fault, Probes, Scalar, Scenario, TopologyRef, Workload
 from testbed.run.schema.written import scenario_as_run
 from testbed.run.trust.evidence import Evidence
-from testbed.run.trust.ordering import check_order
-from testbed.run.trust.probes import check_pace
 from testbed.run.trust.registry import judge_run
+from testbed.run.trust.traffic import check_order, check_pace
 
 LAB, PLAN = small_lab(segments=2, hosts=2, rails=1, spines=4)
 AT = Duration.parse("1s")

@@ -14,7 +14,7 @@ from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.record.record import RunResult
 from testbed.record.samples import Channel, FlowEnd, Transfers
-from testbed.run.faults.link_set import link_change
+from testbed.run.faults.links import link_change
 from testbed.run.faults.registry import lab_fault
 from testbed.run.faults.timeline import plan_acts
 from testbed.run.machine.canary import Canary, Lateness
@@ -24,7 +24,7 @@ from testbed.run.trust.ideals import ahead_bytes, check_ideals
 from testbed.run.trust.machine import check_backlogs, check_lateness
 from testbed.run.trust.ports import _deviation
 from testbed.run.trust.registry import mtus_of
-from testbed.run.trust.requests import check_request_lateness
+from testbed.run.trust.traffic import check_request_lateness
 
 RATE_BPS = 8e6
 TIMES = np.arange(0.0, 2.0, 0.01)

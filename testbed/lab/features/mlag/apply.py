@@ -15,6 +15,7 @@ from testbed.base.linux.inotify import DirectoryWatch
 from testbed.base.linux.namespaces import open_namespaces
 from testbed.base.linux.processes import launch_servers
 from testbed.base.names import namespace_name
+from testbed.daemons.kit import configuration
 from testbed.daemons.lag.bond import bond_status
 from testbed.daemons.lag.bonding import bond_states
 from testbed.daemons.lag.configuration import (
@@ -59,7 +60,7 @@ def start_link_groups(plan: LabPlan, run: Path, only: Collection[str] = ()) -> N
     try:
         if not only:
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-            _configuration(plan, directory).write(path)
+            configuration.write(path, _configuration(plan, directory), mode=0o600)
         for node in only:
             (directory / f"{node}.json").unlink(missing_ok=True)
     except OSError as error:
@@ -124,8 +125,8 @@ def _configuration(plan: LabPlan, directory: Path) -> LagConfiguration:
         )
 
     leaves = tuple(map(leaf, plan.link_groups.leaves))
-    hosts = (host(item) for item in plan.link_groups.hosts if not item.is_bond)
-    return LagConfiguration(directory=directory, nodes=(*leaves, *hosts))
+    hosts = tuple(host(item) for item in plan.link_groups.hosts if not item.is_bond)
+    return LagConfiguration(directory=directory, leaves=leaves, hosts=hosts)
 
 
 def _port(member: MemberPlan, number: int) -> MemberPort:

@@ -10,9 +10,10 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux.processes import launch_servers
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper.configuration import KeeperConfiguration, KeptVrf
-from testbed.daemons.keeper.lock import is_held
+from testbed.daemons.keeper.configuration import LOCK_NAME, KeeperConfiguration, KeptEntry, KeptVrf
 from testbed.daemons.keeper.vrfs import EntryKind
+from testbed.daemons.kit import configuration
+from testbed.daemons.kit.lock import is_held
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.plan.operations import LabPlan
 
@@ -34,12 +35,21 @@ def keeper_configuration(plan: LabPlan, run: Path, events: Path) -> KeeperConfig
     asns = {switch.node: switch.asn for switch in plan.switches}
     vrfs = []
     for vrf in plan.overlay.vrfs:
-        routers = tuple(
-            entry
+        entries = tuple(
+            KeptEntry(
+                kind=entry.kind,
+                vni=entry.vni,
+                ifindex=entry.ifindex,
+                of=entry.of,
+                switch=entry.switch,
+                mac=entry.mac,
+                address=str(entry.address or ""),
+                vteps=entry.vteps,
+            )
             for entry in plan.overlay.expected[vrf.node]
             if entry.kind in (EntryKind.MAC, EntryKind.NEIGHBOUR) and not entry.routes
         )
-        if routers:
+        if entries:
             vrfs.append(
                 KeptVrf(
                     namespace=namespace_name(plan.lab, vrf.place),
@@ -51,7 +61,7 @@ def keeper_configuration(plan: LabPlan, run: Path, events: Path) -> KeeperConfig
                     ipv6=vrf.ipv6,
                     asn=asns[vrf.switch],
                     directory=run / vrf.switch,
-                    routers=routers,
+                    entries=entries,
                 )
             )
     return KeeperConfiguration(lab=plan.lab, events=events, vrfs=tuple(vrfs)) if vrfs else None
@@ -63,14 +73,14 @@ def start_keeper(plan: LabPlan, state: StateDirectory) -> None:
     Raises `DriverError`. It lives in the network namespace of a VRF, and goes with the lab.
     """
     run = state.run_directory(plan.lab)
-    configuration = keeper_configuration(plan, run, state.lab_directory(plan.lab) / EVENTS_FILE)
+    kept = keeper_configuration(plan, run, state.lab_directory(plan.lab) / EVENTS_FILE)
     directory = run / DIRECTORY_NAME
-    if configuration is None or is_held(directory):
+    if kept is None or is_held(directory / LOCK_NAME):
         return
     path = directory / CONFIGURATION
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-        configuration.write(path)
+        configuration.write(path, kept)
     except OSError as error:
         raise DriverError(f"the keeper of the overlay does not start: {error}", operation="keeper") from error
     what = "the keeper of the overlay does"
@@ -80,4 +90,4 @@ def start_keeper(plan: LabPlan, state: StateDirectory) -> None:
 def keeper_runs(plan: LabPlan, state: StateDirectory) -> bool:
     """Tell whether a lab has its keeper, or needs none."""
     run = state.run_directory(plan.lab)
-    return keeper_configuration(plan, run, run) is None or is_held(run / DIRECTORY_NAME)
+    return keeper_configuration(plan, run, run) is None or is_held(run / DIRECTORY_NAME / LOCK_NAME)

@@ -55,12 +55,12 @@ class CapturedPacket(ABC):
 
     @abstractmethod
     def fields(self) -> Document:
-        """What the document says of the packet besides what it says of the datagram."""
+        """Return the document's entries about the packet, beside those about the datagram."""
 
     @property
     @abstractmethod
     def flow(self) -> str:
-        """What tells the flows between two hosts apart; "": nothing that is known."""
+        """Return the word that tells the flows between two hosts apart; "" where nothing is known."""
 
     @property
     @abstractmethod
@@ -74,7 +74,7 @@ class CapturedPacket(ABC):
 
     @property
     def carried(self) -> str:
-        """What its line says of the datagram: entropy value, DSCP, ECN field."""
+        """Return what the packet's line says of the datagram: entropy value, DSCP, ECN field."""
         seen = self.datagram
         return f"EV {seen.source_port:5}  DSCP {seen.dscp:2} {ECN_NAMES[seen.ecn]:4}"
 
@@ -122,7 +122,7 @@ class CapturedPacket(ABC):
         }
 
     def envelope(self) -> Document:
-        """What the document says of the headers that carry the packet: those of IP and UDP."""
+        """Return the document's entries about the headers that carry the packet: those of IP and UDP."""
         seen = self.datagram
         return {
             "ev": seen.source_port,

@@ -178,7 +178,6 @@ class RoceCapture(CapturedPacket):
 
 
 def _extended(packet: RocePacket) -> Iterator[str]:
-    """What the headers behind the BTH say, and how much data there is."""
     if packet.deth is not None:
         yield f"from QP {packet.deth.source_qp:#08x}"
     remote = packet.reth or packet.atomic
@@ -249,7 +248,7 @@ class RoceDecoder:
         return self._make(datagram, packet, good is not None, good or 0, seen_before)
 
     def _seen(self, datagram: CapturedDatagram, packet: RocePacket) -> bool:
-        """Whether it was seen before; from now on it was."""
+        """Tell whether it was seen before, and remember it."""
         layout = LAYOUTS[packet.bth.opcode]
         assert layout is not None
         is_response = layout.operation in _RESPONSES

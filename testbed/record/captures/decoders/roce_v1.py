@@ -76,7 +76,7 @@ class RoceV1Decoder:
 
 
 def _wrong_grh(data: bytes, length: int, there: int | None) -> DecodeError | None:
-    """What is wrong with a GRH, behind which are `there` bytes, if that is known; None: nothing."""
+    """Return the fault of a GRH, behind which are `there` bytes, if that is known; None where there is none."""
     if data[0] >> 4 != 6:
         return DecodeError(0, f"version {data[0] >> 4} of the GRH")
     if data[6] != _BTH_FOLLOWS:

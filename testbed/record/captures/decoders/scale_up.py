@@ -186,7 +186,7 @@ class ScaleUpCapture(CapturedPacket):
 
     @property
     def _check(self) -> FrameCheck | None:
-        """What the check sequence says; None: not all of the frame is there."""
+        """Judge the check sequence; None where not all of the frame is there."""
         if isinstance(self.content, DecodeError | CutFrame) or self.datagram.snapped:
             return None
         return self.content.check
@@ -272,7 +272,7 @@ def _decode(data: bytes) -> Frame | DecodeError:
 
 
 def _decode_cut(data: bytes, length: int) -> Frame | CutFrame | DecodeError:
-    """What the captured start of a frame of `length` bytes says."""
+    """Decode the captured start of a frame of `length` bytes."""
     if is_control(data):
         captured = range(ETHERNET_BYTES, min(len(data), _SETS_END) - CTLOS_BYTES + 1, CTLOS_BYTES)
         try:

@@ -175,7 +175,7 @@ def _decode(data: bytes, *, trimmed: bool) -> Packet | ProtectedPacket:
 
 
 def _decode_cut(data: bytes, datagram: CapturedDatagram) -> Packet | ProtectedPacket | CutPacket:
-    """What the captured start of a packet says. Raises `DecodeError` for what no end of it could mend."""
+    """Decode the captured start of a packet. Raises `DecodeError` for what no end of it could mend."""
     if not data:
         return CutPacket(CUT)
     ends = [data.ljust(datagram.length, filling) for filling in (b"\0", b"\xff")]

@@ -89,7 +89,7 @@ class CapturedDatagram:
 
     @property
     def inside(self) -> str:
-        """What tells it from a packet of the same addresses elsewhere: "VLAN 5, VXLAN 5010"; "": nothing."""
+        """Return the tunnels that the packet is in: "VLAN 5, VXLAN 5010"; "" for none."""
         return ", ".join(one.label for one in self.around)
 
 

@@ -238,7 +238,7 @@ class _Walk:
         return self._extended(data[at + 6], at + 40, carrier, "IPv6")
 
     def _extended(self, protocol: int, at: int, carrier: _Network, family: str) -> Found:
-        """What is behind extension headers, of which IPv4 has one, authentication (RFC 4302)."""
+        """Return the content behind extension headers, of which IPv4 has one, authentication (RFC 4302)."""
         extensions = {_AUTHENTICATION} if family == "IPv4" else {_AUTHENTICATION, _FRAGMENT, *_SIZED_IN_EIGHTS}
         while protocol in extensions:
             self._need(at, 8, f"{family} extension header")
@@ -332,7 +332,7 @@ class _Walk:
         return self._payload(protocol, at + 8 + options, name_ethertype(protocol))
 
     def _payload(self, ethertype: int | None, at: int, name: str) -> Found:
-        """What a tunnel says that it carries by an EtherType."""
+        """Return the content of a tunnel that names it by an EtherType."""
         if ethertype == _BRIDGED:
             return self._ethernet(at)
         if ethertype in (_IPV4, _IPV6):

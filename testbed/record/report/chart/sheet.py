@@ -1,11 +1,18 @@
-"""Charts below each other in one SVG file that stands alone, with its own style sheet, title and legends."""
+"""The style of drawings, and a drawing as a file: SVG as it is, PNG and PDF rendered from it by Cairo.
+
+Cairo's SVG renderer knows neither CSS variables nor a page around the drawing: it gets the style sheet's light colours,
+written out, and without what only a page needs.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 
-from testbed.record.report.chart.svg import Drawing, element, number, path, text
+from testbed.base.errors import CapabilityError, TestbedError
+from testbed.record.report.chart.svg import TONES, Drawing, element, number, path, text
 
 _TITLE_HEIGHT, _LEGEND_ROW, _GAP, _EDGE = 44.0, 22.0, 14.0, 16.0
 _CHARACTER, _KEY = 6.5, 26.0
@@ -53,3 +60,70 @@ def _legend(drawing: Drawing, right: float, y: float) -> list[str]:
         parts.append(text(label, x + _KEY - 3, y + 15, "note"))
         x += _KEY + _CHARACTER * len(label) + _GAP
     return parts
+
+
+SUFFIXES = (".svg", ".png", ".pdf")
+PIXELS_PER_UNIT = 1.5
+"""How finely a PNG is drawn."""
+_VARIABLE = re.compile(r"var\((--[a-z0-9-]+)\)")
+_VALUE = re.compile(r"(--[a-z0-9-]+):\s*([^;]+);")
+_RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+_OF_A_PAGE = {"display", "width", "height", "max-width", "font", "paint-order"}
+_HALO = "stroke: var(--card); stroke-width: 3px; stroke-linejoin: round;"
+
+
+def write_picture(svg: str, target: Path) -> None:
+    """Write a sheet of `draw_sheet` as its name's ending says: one of `SUFFIXES`.
+
+    Raises `TestbedError` for another ending and for a file that cannot be written, `CapabilityError` without Cairo.
+    """
+    suffix = target.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise TestbedError(
+            f"cannot write {target}: no picture ends in {suffix or 'nothing'}",
+            hint=f"expected one of {', '.join(SUFFIXES)}",
+        )
+    content = svg.encode() if suffix == ".svg" else _rendered(svg, suffix)
+    try:
+        target.write_bytes(content)
+    except OSError as error:
+        raise TestbedError(f"cannot write {target}: {error.strerror}") from error
+
+
+def _rendered(svg: str, suffix: str) -> bytes:
+    try:
+        import cairosvg
+    except OSError as error:  # the Python package is there, the library that it loads is not
+        raise CapabilityError(
+            f"PNG and PDF are drawn by Cairo, which cannot be loaded: {str(error).splitlines()[0]}",
+            missing="libcairo.so.2",
+            hint="apt-get install libcairo2, or name a file ending in .svg",
+        ) from error
+    plain = _plain(svg).encode()
+    if suffix == ".pdf":
+        content: bytes = cairosvg.svg2pdf(bytestring=plain)
+    else:
+        content = cairosvg.svg2png(bytestring=plain, scale=PIXELS_PER_UNIT)
+    return content
+
+
+def _plain(svg: str) -> str:
+    """The sheet with each variable's value in its place, and a rule for each tone."""
+    sheet = style_sheet()
+    values = dict(_VALUE.findall(sheet[: sheet.index("@media")]))
+    rules: list[str] = []
+    for selectors, body in _RULE.findall(sheet[sheet.index(".chart {") :]):
+        if "--tone:" in body:
+            continue
+        parts = [part.strip() for part in body.replace(_HALO, "").split(";")]
+        declarations = [part for part in parts if part and part.partition(":")[0] not in _OF_A_PAGE]
+        toned = [part for part in declarations if "var(--tone)" in part]
+        # The tones' rules name one class more and would win over later ones: they say nothing but the tone.
+        rules.append(f"{selectors.strip()} {{{'; '.join(part for part in declarations if part not in toned)}}}")
+        for tone in range(1, TONES + 1) if toned else ():
+            names = ", ".join(f"{selector.strip()}.t{tone}" for selector in selectors.split(","))
+            rules.append(f"{names} {{{'; '.join(toned).replace('--tone', f'--c{tone}')}}}")
+    rules.insert(0, '.chart { font-size: 13px; font-family: "DejaVu Sans", sans-serif; }')
+    plain = re.sub(r"<style>.*?</style>", lambda _: f"<style>{' '.join(rules)}</style>", svg, count=1, flags=re.DOTALL)
+    plain = re.sub(r' style="width: [^"]*"', "", plain, count=1)
+    return _VARIABLE.sub(lambda found: values[found[1]], plain)

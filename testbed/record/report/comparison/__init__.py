@@ -9,8 +9,13 @@ from testbed.record.report.comparison.compare import (
     MetricChange,
     compare_records,
 )
-from testbed.record.report.comparison.page import render_comparison
-from testbed.record.report.comparison.present import COLUMNS, comparison_json, comparison_rows, print_comparison
+from testbed.record.report.comparison.page import (
+    COLUMNS,
+    comparison_json,
+    comparison_rows,
+    print_comparison,
+    render_comparison,
+)
 
 __all__ = [
     "ALL",

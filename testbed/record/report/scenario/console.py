@@ -11,6 +11,7 @@ from testbed.record.report.scenario.configuration import earlier_sessions
 from testbed.record.report.scenario.figures import (
     MISSING,
     every_run,
+    fates_of,
     foremost_metrics,
     format_band,
     format_prediction,
@@ -21,6 +22,7 @@ from testbed.record.report.scenario.figures import (
     format_value,
     point_label,
     predictions_of,
+    tenant_figures,
     title_of,
     typical_run,
     unit_of,
@@ -28,10 +30,8 @@ from testbed.record.report.scenario.figures import (
 from testbed.record.report.scenario.latencies import LatencyRow, latency_rows
 from testbed.record.report.scenario.nccl_table import CollectiveRow, collective_rows
 from testbed.record.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
-from testbed.record.report.scenario.packet_fates import fates_of
 from testbed.record.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.report.scenario.senders import senders_of
-from testbed.record.report.scenario.tenants import tenant_figures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -190,7 +190,7 @@ def _common_ideal(record: Record, name: str) -> str:
 def _loads_table(
     title: str, columns: Sequence[str], points: Sequence[PointResult], rows_of: Sequence[Sequence[Sequence[Cell]]]
 ) -> Table:
-    """What each network, or each tenant, carried in each point's typical run."""
+    """Make the table of the loads of networks, or of tenants, in each point's typical run."""
     several = len(points) > 1
     table = _table(title)
     _columns(table, *(["Point"] if several else []), *columns)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from testbed.record.record import RunResult
-from testbed.record.report.scenario.figures import format_bytes, format_time
-from testbed.record.report.scenario.packet_fates import fates_of, total
+from testbed.record.report.scenario.figures import fates_of, format_bytes, format_time, total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

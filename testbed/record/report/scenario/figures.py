@@ -1,10 +1,25 @@
-"""Numbers as a report prints them: by the unit the record gives, never by guessing from the value."""
+"""Numbers as a report prints them, by the unit the record gives, and the rows of its smallest tables.
+
+These are trust checks by name, figures of the workload's tenants side by side, and what befell packets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from testbed.record.record import ExpectationResult, MetricSummary, PointResult, PredictedMetric, Record, RunResult
+from testbed.record.record import (
+    Check,
+    ExpectationResult,
+    MetricSummary,
+    PointResult,
+    PredictedMetric,
+    Record,
+    RunResult,
+)
+from testbed.record.samples import Channel
+from testbed.workload.metrics import definition_of, selected_words
 
 MISSING = "–"
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -158,3 +173,114 @@ def _leading(runs: Sequence[RunResult]) -> str:
 
 def _metrics(record: Record) -> Iterable[MetricSummary]:
     return (item for point in record.points for item in point.metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustRow:
+    """One check by name. `said` is what it said where it was nearest to its limit, or beyond."""
+
+    name: str
+    title: str
+    worst: Check
+    where: str
+    """Point and run of `worst`."""
+    runs: int
+    broken: int
+
+
+def trust_rows(record: Record) -> list[TrustRow]:
+    """Return the rows in the order of their first appearance, broken ones first."""
+    found: dict[str, list[tuple[PointResult, RunResult, Check]]] = {}
+    for point, run in every_run(record):
+        for check in run.checks:
+            found.setdefault(check.name, []).append((point, run, check))
+    rows = []
+    for name, checks in found.items():
+        point, run, worst = max(checks, key=lambda item: (not item[2].ok, _strain(item[2])))
+        where = f"{point_label(point)}, run {run.index}" if len(record.points) > 1 else f"run {run.index}"
+        rows.append(
+            TrustRow(
+                name=name,
+                title=worst.title,
+                worst=worst,
+                where=where,
+                runs=len(checks),
+                broken=sum(not check.ok for _, _, check in checks),
+            )
+        )
+    return sorted(rows, key=lambda row: row.broken == 0)
+
+
+def _strain(check: Check) -> float:
+    """Return how far into its limit a value is: 1 is at it."""
+    return abs(check.value / check.limit) if check.limit else abs(check.value)
+
+
+_TENANT = "tenant="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantFigures:
+    """A column for each tenant, a row for each metric that one of them has: its title, and a text for each tenant, ""
+    where it has none."""
+
+    tenants: Sequence[str] = ()
+    rows: Sequence[tuple[str, Sequence[str]]] = ()
+
+
+def tenant_figures(point: PointResult) -> TenantFigures:
+    """Return the medians of those metrics that stand in a report's first table; nothing without tenants."""
+    found: dict[str, dict[str, MetricSummary]] = {}
+    for metric in point.metrics:
+        words, definition = selected_words(metric.name), definition_of(metric.name)
+        if words.startswith(_TENANT) and definition is not None and definition.headline and metric.median is not None:
+            found.setdefault(definition.title, {})[words.removeprefix(_TENANT)] = metric
+    tenants = list(dict.fromkeys(tenant for by_tenant in found.values() for tenant in by_tenant))
+    rows = [
+        (
+            title,
+            [
+                format_value(by_tenant[tenant].median, by_tenant[tenant].unit) if tenant in by_tenant else ""
+                for tenant in tenants
+            ],
+        )
+        for title, by_tenant in found.items()
+    ]
+    return TenantFigures(tenants=tenants, rows=rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """`names` are those of `Channel.counters`, of whatever transport; a channel's figure is their sum."""
+
+    title: str
+    names: tuple[str, ...]
+
+    def of(self, counters: Mapping[str, float]) -> int:
+        return int(sum(counters.get(name, 0) for name in self.names))
+
+
+FATES = (
+    Fate(title="Time-outs", names=("timeout",)),
+    Fate(title="Inferred lost", names=("inferred_loss",)),
+    Fate(title="Trimmed", names=("trimmed",)),
+    Fate(title="CE-marked", names=("ce_marked", "delivered_ce")),
+    Fate(title="Out of order", names=("out_of_order",)),
+    Fate(title="Duplicates", names=("duplicate", "duplicate_sacks")),
+    Fate(title="Gone back for", names=("rewound",)),
+    Fate(title="Refused", names=("refused", "out_of_window", "rod_out_of_order", "no_room_for_responses")),
+)
+"""The graver first. Time-outs, losses, trimming and going back are why packets are sent again."""
+
+
+def fates_of(counted: Iterable[Mapping[str, float]]) -> Sequence[Fate]:
+    """Return those that befell any packet of these channels."""
+    counted = list(counted)
+    return [fate for fate in FATES if any(fate.of(counters) for counters in counted)]
+
+
+def total(channels: Iterable[Channel]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for channel in channels:
+        found.update(channel.counters)
+    return found

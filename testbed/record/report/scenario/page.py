@@ -16,7 +16,9 @@ from testbed.record.report.scenario.configuration import command_line, facts, ma
 from testbed.record.report.scenario.counters import Balance, reconcile
 from testbed.record.report.scenario.figures import (
     MISSING,
+    TenantFigures,
     every_run,
+    fates_of,
     foremost_metrics,
     format_band,
     format_bytes,
@@ -28,7 +30,9 @@ from testbed.record.report.scenario.figures import (
     format_value,
     point_label,
     predictions_of,
+    tenant_figures,
     title_of,
+    trust_rows,
     typical_run,
     unit_of,
 )
@@ -42,7 +46,6 @@ from testbed.record.report.scenario.networks import (
     network_rows,
     tenant_rows,
 )
-from testbed.record.report.scenario.packet_fates import fates_of
 from testbed.record.report.scenario.plots import Plot, draw_overview, draw_run
 from testbed.record.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.report.scenario.senders import Sender, senders_of
@@ -55,8 +58,6 @@ from testbed.record.report.scenario.tables import (
     has_requests,
     metrics_csv,
 )
-from testbed.record.report.scenario.tenants import TenantFigures, tenant_figures
-from testbed.record.report.scenario.trust import trust_rows
 from testbed.record.store import RECORD_FILE
 
 MAX_FLOWS = 256
@@ -309,7 +310,6 @@ def _slowest(run: RunResult) -> list[Sender]:
 
 
 def _approximations(record: Record) -> list[str]:
-    """Of the lab, and of the points' workloads."""
     notes = [note for point in record.points for note in point.notes]
     return list(dict.fromkeys([*record.environment.approximations, *notes]))
 

@@ -13,10 +13,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 from testbed.record.record import MetricSummary, Outcome, PointResult, Record, RunResult
-from testbed.record.report.scenario.figures import every_run, format_band, format_value, predictions_of, unit_of
+from testbed.record.report.scenario.figures import (
+    every_run,
+    format_band,
+    format_value,
+    predictions_of,
+    total,
+    unit_of,
+)
 from testbed.record.report.scenario.latencies import latency_row
 from testbed.record.report.scenario.networks import network_json
-from testbed.record.report.scenario.packet_fates import total
 from testbed.record.samples import Channel
 
 SUMMARY_FILE = "summary.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base.files import CHECKOUT
-from testbed.base.installation.environment import Environment, requirements
+from testbed.base.installation.environment import VirtualEnvironment, requirements
 from testbed.base.installation.errors import InstallationError
 from testbed.base.installation.log import MOST_BYTES, Log
 
@@ -38,9 +38,9 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> Tools:
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Environment:
+def environment(tmp_path: Path) -> VirtualEnvironment:
     (tmp_path / "pyproject.toml").write_text(PROJECT)
-    found = Environment(tmp_path)
+    found = VirtualEnvironment(tmp_path)
     (found.directory / "bin").mkdir(parents=True)
     Path(found.program("python")).touch(mode=0o755)
     return found
@@ -49,7 +49,9 @@ def environment(tmp_path: Path) -> Environment:
 @pytest.mark.parametrize(
     ("made_for", "serves"), [("dev", {"dev", "docs", "run"}), ("docs", {"docs", "run"}), ("run", {"run"})]
 )
-def test_an_environment_serves_what_needs_less(environment: Environment, made_for: str, serves: set[str]) -> None:
+def test_an_environment_serves_what_needs_less(
+    environment: VirtualEnvironment, made_for: str, serves: set[str]
+) -> None:
     assert not environment.serves(made_for)
     environment.stamp(made_for)
     assert {purpose for purpose in ("dev", "docs", "run") if environment.serves(purpose)} == serves
@@ -59,7 +61,7 @@ def test_an_environment_serves_what_needs_less(environment: Environment, made_fo
     ("old", "new", "still"), [("length = 3", "length = 4", True), ('name = "x"', 'name = "y"', False)]
 )
 def test_it_is_made_anew_when_its_requirements_change(
-    environment: Environment, old: str, new: str, still: bool
+    environment: VirtualEnvironment, old: str, new: str, still: bool
 ) -> None:
     environment.stamp("run")
     (environment.root / "pyproject.toml").write_text(PROJECT.replace(old, new))
@@ -72,13 +74,13 @@ def test_requirements_are_everything_but_settings_of_tools() -> None:
     assert "[tool." not in found
 
 
-def test_one_without_its_python_is_none(environment: Environment) -> None:
+def test_one_without_its_python_is_none(environment: VirtualEnvironment) -> None:
     environment.stamp("dev")
     Path(environment.program("python")).unlink()
     assert not environment.serves("dev")
 
 
-def test_pip_installs_once_for_each_purpose(environment: Environment, tools: Tools) -> None:
+def test_pip_installs_once_for_each_purpose(environment: VirtualEnvironment, tools: Tools) -> None:
     environment.install("run")
     assert tools.ran[-1][-2:] == ["-e", f"{environment.root}[compiled]"]
     tools.ran.clear()
@@ -88,7 +90,7 @@ def test_pip_installs_once_for_each_purpose(environment: Environment, tools: Too
     assert tools.ran[-1][-2:] == ["-e", f"{environment.root}[dev]"]
 
 
-def test_without_a_pip_all_but_the_log_is_made_anew(environment: Environment, tools: Tools) -> None:
+def test_without_a_pip_all_but_the_log_is_made_anew(environment: VirtualEnvironment, tools: Tools) -> None:
     environment.log.begin()
     (environment.directory / "lib64").symlink_to("nowhere")
     tools.codes["-c"] = 1
@@ -106,7 +108,7 @@ def test_without_a_pip_all_but_the_log_is_made_anew(environment: Environment, to
     ],
 )
 def test_what_fails_shows_its_log(
-    environment: Environment,
+    environment: VirtualEnvironment,
     tools: Tools,
     capsys: pytest.CaptureFixture[str],
     word: str,
@@ -127,7 +129,7 @@ def test_what_fails_shows_its_log(
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / ".venv").touch()
-    with pytest.raises(InstallationError, match="cannot write") as told, Environment(tmp_path).being_changed():
+    with pytest.raises(InstallationError, match="cannot write") as told, VirtualEnvironment(tmp_path).being_changed():
         pass
     assert told.value.advice == (f"run this as the owner of {tmp_path}, or with sudo",)
 

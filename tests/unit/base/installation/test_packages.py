@@ -11,7 +11,7 @@ from testbed.base.files import CHECKOUT
 from testbed.base.installation.packages import (
     PACKAGES,
     PROGRAMS,
-    Image,
+    DebianImage,
     Level,
     Package,
     missing_packages,
@@ -59,7 +59,7 @@ def test_an_image_has_all_that_lab_would_install() -> None:
     by_script = re.findall(r"^PACKAGES=\((.+)\)$", (CHECKOUT / "lab").read_text(), re.MULTILINE)[0].split()
     wanted = {package.name for package in PACKAGES if package.level is Level.LABS} | set(by_script)
     assert {"frr", "clang", "python3-venv"} <= wanted
-    assert wanted - set(packages_of(Image.VM)) == {"python3-dev"}, "and that only where nothing is set up"
+    assert wanted - set(packages_of(DebianImage.VM)) == {"python3-dev"}, "and that only where nothing is set up"
 
 
 def test_no_service_that_comes_with_a_package_runs() -> None:

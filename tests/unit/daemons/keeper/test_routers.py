@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from testbed.daemons.keeper.configuration import KeeperConfiguration, KeptVrf
-from testbed.daemons.keeper.lock import hold, is_held
 from testbed.daemons.keeper.overlay import VrfTables
 from testbed.daemons.keeper.routers import LONGEST_S, LOOKED_AGAIN_S, REST, SETTLED_S, Attention, lost_routers
 from testbed.daemons.keeper.vrfs import EntryKind
+from testbed.daemons.kit.configuration import read, write
+from testbed.daemons.kit.lock import hold, is_held
 from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.keeper import keeper_configuration
@@ -68,11 +69,11 @@ def test_a_file_says_what_is_kept(configuration: KeeperConfiguration, tmp_path: 
     vrf = _vrf(configuration)
     assert [entry.kind for entry in vrf.routers] == [EntryKind.MAC, EntryKind.NEIGHBOUR, EntryKind.NEIGHBOUR]
     assert {entry.of for entry in vrf.routers} == {f"the router of {FAR}"}
-    configuration.write(tmp_path / "file")
-    assert KeeperConfiguration.read(tmp_path / "file") == configuration
+    write(tmp_path / "file", configuration)
+    assert read(tmp_path / "file", KeeperConfiguration) == configuration
     (tmp_path / "file").write_text('{"lab": "kept"}')
-    with pytest.raises(ValueError, match="no configuration of a keeper"):
-        KeeperConfiguration.read(tmp_path / "file")
+    with pytest.raises(ValueError, match="file: Object missing required field `events`"):
+        read(tmp_path / "file", KeeperConfiguration)
 
 
 def test_a_router_is_lost_where_routes_need_it(configuration: KeeperConfiguration) -> None:
@@ -131,7 +132,8 @@ def test_what_stays_lost_is_tried_ever_more_seldom() -> None:
 
 
 def test_one_keeper_is_enough(tmp_path: Path) -> None:
-    assert not is_held(tmp_path), "none was ever started"
-    assert hold(tmp_path)
-    assert is_held(tmp_path)
-    assert not hold(tmp_path)
+    path = tmp_path / "lock"
+    assert not is_held(path), "none was ever started"
+    assert hold(path, create=True) is not None
+    assert is_held(path)
+    assert hold(path) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from testbed.base.linux.rtnetlink import RTM_NEWNEIGH, attribute, mac_bytes
+from testbed.daemons.kit.configuration import read, write
 from testbed.daemons.lag.bridge import BridgeTables
 from testbed.daemons.lag.configuration import LagConfiguration, LeafGroup, MemberPort, PairedBridge, PairedLeaf
 from testbed.daemons.lag.kernel import Change, NeighbourChange, _change
@@ -110,6 +111,6 @@ def test_the_file_has_the_bridges_of_a_leaf(tmp_path: Path) -> None:
         vtep="192.168.0.190",
     )
     path = tmp_path / "configuration.json"
-    LagConfiguration(directory=tmp_path, nodes=(leaf,)).write(path)
-    assert LagConfiguration.read(path).nodes == (leaf,)
+    write(path, LagConfiguration(directory=tmp_path, leaves=(leaf,), hosts=()))
+    assert read(path, LagConfiguration).nodes == (leaf,)
     assert [group.name for group in leaf.groups] == ["h1", "h1"]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.daemons.kit.control import MAX_CLIENTS
 from testbed.daemons.portd.agent import Agent
-from testbed.daemons.portd.control import MAX_CLIENTS, SOCKET_NAME
+from testbed.daemons.portd.companion import SOCKET_NAME
 
 
 class Turning:
@@ -24,12 +25,12 @@ class Turning:
         self._thread.start()
 
     def _turn(self) -> None:
-        while not self.agent._ending:
+        while not self.agent._control.ending:
             self.agent._turn()
 
     def end(self) -> None:
-        self.agent._ending = True
-        self.agent._wake_writer.send(b"x")
+        self.agent._control.ending = True
+        self.agent._control._wake_writer.send(b"x")
         self._thread.join()
         self.agent._end()
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from testbed.lab.core.model import End
 from testbed.run.programs.perftest import (
     MEBIBYTES,
     PerftestError,
@@ -18,10 +17,9 @@ from testbed.run.programs.perftest import (
     parse_latencies_us,
     parse_report,
 )
-from testbed.run.programs.perftest_pair import PerftestJob
+from testbed.run.programs.perftest_flows import PerftestJob
 
 DATA = Path(__file__).parents[3] / "data/perftest"
-CLIENT, SERVER = End(node="h1", interface="rail1"), End(node="h2", interface="rail1")
 
 
 def captured(name: str) -> str:
@@ -227,7 +225,7 @@ def test_a_completion_with_error_is_explained() -> None:
 
 
 def job(test: PerftestTest, **settings: Any) -> PerftestJob:
-    return PerftestJob(test=test, client=CLIENT, server=SERVER, **settings)
+    return PerftestJob(test=test, **settings)
 
 
 def test_arguments() -> None:

@@ -18,8 +18,8 @@ from rich.console import Console
 from testbed.base.errors import RecordError
 from testbed.record.record import Backend, Outcome, PointResult, Record, Verdict
 from testbed.record.report.comparison import Change, Comparison, compare_records, print_comparison, render_comparison
-from testbed.record.report.comparison.present import comparison_json
-from testbed.record.report.comparison.significance import holm, least_p, rank_sum_p, runs_needed
+from testbed.record.report.comparison.compare import holm, least_p, rank_sum_p, runs_needed
+from testbed.record.report.comparison.page import comparison_json
 from testbed.record.store import load_record
 
 RECORDS = Path(__file__).parents[3] / "data" / "records"

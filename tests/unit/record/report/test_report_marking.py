@@ -9,7 +9,7 @@ import pytest
 
 from testbed.record.record import Record
 from testbed.record.report import render_report
-from testbed.record.report.scenario.plots.marking import plot_marking
+from testbed.record.report.scenario.plots.links import plot_marking
 from testbed.record.samples import MarkingCurve
 from testbed.record.store import load_record
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from testbed.record.record import Record
 from testbed.record.report import print_record, render_report
 from testbed.record.report.scenario.counters import Balance, reconcile
-from testbed.record.report.scenario.packet_fates import FATES, fates_of
+from testbed.record.report.scenario.figures import FATES, fates_of
 from testbed.record.report.scenario.tables import channels_csv, summary_json
 from testbed.record.store import load_record
 

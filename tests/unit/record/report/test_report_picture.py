@@ -10,8 +10,7 @@ from PIL import Image
 
 from testbed.base.errors import CapabilityError, TestbedError
 from testbed.record.report.chart import XYChart, draw_sheet, linear_axis
-from testbed.record.report.chart.picture import PIXELS_PER_UNIT, write_picture
-from testbed.record.report.chart.sheet import style_sheet
+from testbed.record.report.chart.sheet import PIXELS_PER_UNIT, style_sheet, write_picture
 
 WHITE, BLUE = (255, 255, 255), (0x24, 0x58, 0xD3)
 WIDTH, HEIGHT = 600.0, 300.0

@@ -17,13 +17,11 @@ from testbed.base.errors import RecordError
 from testbed.record.record import EarlierTry, Outcome, Record
 from testbed.record.report import print_record, render_report, write_report_files
 from testbed.record.report.scenario.counters import reconcile
-from testbed.record.report.scenario.figures import title_of
+from testbed.record.report.scenario.figures import tenant_figures, title_of, trust_rows
 from testbed.record.report.scenario.nccl_table import collective_rows
 from testbed.record.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
 from testbed.record.report.scenario.senders import senders_of, total_rate
 from testbed.record.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
-from testbed.record.report.scenario.tenants import tenant_figures
-from testbed.record.report.scenario.trust import trust_rows
 from testbed.record.samples import NetworkLoad, ScaleUpLoad, TenantLoad
 from testbed.record.store import decode_record, encode_record, load_record
 

@@ -10,9 +10,14 @@ import pytest
 
 from testbed.base.errors import RecordError
 from testbed.record.record import Backend, Environment, ExpectationResult, Outcome
-from testbed.record.report.steadiness.estimates import chance_below_zero, clopper_pearson_upper, student_upper_tail
 from testbed.record.report.steadiness.page import BEGIN, END, steadiness_markdown, with_table
-from testbed.record.report.steadiness.rows import chance_of_any, steady_rows
+from testbed.record.report.steadiness.rows import (
+    chance_below_zero,
+    chance_of_any,
+    clopper_pearson_upper,
+    steady_rows,
+    student_upper_tail,
+)
 from testbed.record.steady import (
     STEADY_FILE,
     Steadiness,

@@ -9,7 +9,7 @@ import pytest
 from wire_pair import WirePair
 
 from testbed.base.errors import TestbedError
-from testbed.record.report.chart.picture import write_picture
+from testbed.record.report.chart.sheet import write_picture
 from testbed.record.report.transport_trace import PdcTrace, busiest_pdc, draw_trace, gather, load_trace
 
 SVG = "{http://www.w3.org/2000/svg}"

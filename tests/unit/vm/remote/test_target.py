@@ -9,21 +9,21 @@ from testbed.base.errors import TestbedError
 from testbed.cli import app as command_line
 from testbed.cli.machine import elsewhere
 from testbed.vm.remote.ssh import Login
-from testbed.vm.remote.target import Target, parse_target
+from testbed.vm.remote.target import RemoteTarget, parse_target
 
 
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("vm", Target(machine="vm")),
-        ("vm:mine", Target(machine="mine")),
-        ("ssh://host", Target(login=Login(host="host"))),
-        ("ssh://root@host:2222", Target(login=Login(host="host", user="root", port=2222))),
-        ("ssh://host/opt/testbed/", Target(login=Login(host="host"), path="/opt/testbed")),
-        ("ssh://[::1]:2222", Target(login=Login(host="::1", port=2222))),
+        ("vm", RemoteTarget(machine="vm")),
+        ("vm:mine", RemoteTarget(machine="mine")),
+        ("ssh://host", RemoteTarget(login=Login(host="host"))),
+        ("ssh://root@host:2222", RemoteTarget(login=Login(host="host", user="root", port=2222))),
+        ("ssh://host/opt/testbed/", RemoteTarget(login=Login(host="host"), path="/opt/testbed")),
+        ("ssh://[::1]:2222", RemoteTarget(login=Login(host="::1", port=2222))),
     ],
 )
-def test_targets(text: str, target: Target) -> None:
+def test_targets(text: str, target: RemoteTarget) -> None:
     assert parse_target(text) == target
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.cli.machine.virtual_time import results_aside
 from testbed.vm.errors import MachineError
-from testbed.vm.image.build import Image
+from testbed.vm.image.build import VmImage
 from testbed.vm.image.checkout import add
 from testbed.vm.remote import workplace
 from testbed.vm.remote.local_names import Renamed
@@ -81,7 +81,7 @@ def test_nothing_can_reach_the_guest(tmp_path: Path) -> None:
     """No network, no disk that interrupts, one core, a fixed seed and date."""
     for name in ("disk.raw", "vmlinuz", "initramfs.cpio"):
         (tmp_path / name).touch()
-    image = Image(directory=tmp_path, kernel_version="7.3")
+    image = VmImage(directory=tmp_path, kernel_version="7.3")
     options = virtual.machine_options(image, tmp_path / "job", [tmp_path / "console"])
     line = " ".join(options)
     for words in ("-nic none", "-smp 1", "-icount shift=0,sleep=off,align=off", "-seed 1", "clock=vm", "nokaslr"):

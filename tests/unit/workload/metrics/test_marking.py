@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.workload.metrics.links import marking_error
-from testbed.workload.metrics.marking import LEAST_PACKETS, ideal_share, marking_probability
+from testbed.workload.metrics.links import LEAST_PACKETS, ideal_share, marking_error, marking_probability
 from testbed.workload.metrics.run_samples import MarkedPackets
 
 

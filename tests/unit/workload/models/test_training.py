@@ -12,8 +12,7 @@ from local_waits import check_local
 from testbed.base.errors import WorkloadError
 from testbed.workload.models.language_models import MODELS, TrainingVolumes, language_model, training_volumes
 from testbed.workload.models.layout import ParallelLayout
-from testbed.workload.models.pipeline import Pass, Schedule, schedule_of
-from testbed.workload.models.training import Training, generate_pipeline, generate_training
+from testbed.workload.models.training import Pass, Schedule, Training, generate_pipeline, generate_training, schedule_of
 from testbed.workload.steps import Compute, Transfer, Workload
 
 GPT3 = ParallelLayout(tensor=8, pipeline=8, data=16)

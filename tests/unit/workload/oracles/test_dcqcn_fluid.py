@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dcqcn_fluid import DcqcnFluid
 
 from testbed.protocols.congestion.dcqcn import PARAMETER_SETS
-from testbed.workload.oracles.dcqcn_fluid import DcqcnFluid
 
 PACKET_BYTES = 1000
 LONG = (5_000, 2_000_000, 0.1)

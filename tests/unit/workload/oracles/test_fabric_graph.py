@@ -84,14 +84,6 @@ def test_too_many_paths_to_list() -> None:
         leaf_spine(2, 1, 4).paths("h0.0", "h1.0", limit=3)
 
 
-def test_a_slow_link_keeps_its_routes() -> None:
-    graph = leaf_spine(2, 1, 4).with_capacity({"leaf0:spine1": 5e9})
-    assert len(graph.paths("h0.0", "h1.0")) == 4
-    assert sorted(graph.links[number].capacity_bps for number in graph.tier("uplink"))[0] == 5e9
-    with pytest.raises(ValueError, match="no link is named leaf9:spine9"):
-        graph.with_capacity({"leaf9:spine9": 1})
-
-
 def test_a_link_that_is_gone_is_withdrawn_upstream() -> None:
     graph = leaf_spine(3, 1, 4).without(["spine1:leaf1", "leaf1:spine1"])
     assert len(graph.paths("h0.0", "h1.0")) == 3  # spine1 has no way down to leaf1

@@ -5,12 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from testbed.workload.collectives.algorithms import generate_collective
-from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind
-from testbed.workload.models.moe import MixtureOfExperts, generate_moe
-from testbed.workload.oracles.roofline import workload_roofline_s
-from testbed.workload.oracles.scale_up import (
+from scale_up_bounds import (
     all_to_all,
     domains_of_a_token,
     hierarchical_all_reduce,
@@ -19,6 +14,11 @@ from testbed.workload.oracles.scale_up import (
     relay_all_to_all,
     ring_all_reduce,
 )
+
+from testbed.workload.collectives.algorithms import generate_collective
+from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind
+from testbed.workload.models.moe import MixtureOfExperts, generate_moe
+from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.steps import Workload, payload_bytes
 
 NIC_BPS = 8e9

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from testbed.workload.oracles import scale_up_links as oracle
+import scale_up_link_bounds as oracle
 
 
 @pytest.mark.parametrize(("window", "share"), [(12, 0.988), (120, 0.893)])

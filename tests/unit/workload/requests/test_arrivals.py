@@ -18,7 +18,7 @@ from testbed.workload.draws import draw_gamma, draw_lognormal, draw_normal
 from testbed.workload.frontend import Burst
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload
-from testbed.workload.requests.arrivals import gamma_arrivals, on_off_arrivals, poisson_arrivals
+from testbed.workload.requests.inference_requests import gamma_arrivals, on_off_arrivals, poisson_arrivals
 from testbed.workload.requests.token_lengths import LENGTH_PRESETS
 from testbed.workload.steps import Workload
 from testbed.workload.tenants import Tenant, mix_tenants

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.base.installation.packages import PROGRAMS, SYSTEM_PATH, Program
+from testbed.base.installation.packages import PROGRAMS, SYSTEM_PATH, KnownProgram
 
 _TIMEOUT_S = 5.0
 _SEARCH = os.pathsep.join((*SYSTEM_PATH, str(Path(sys.executable).parent)))
@@ -31,10 +31,10 @@ class Installed:
     identity: str = ""
 
 
-def find_programs(known: Mapping[str, Installed], programs: Sequence[Program] = PROGRAMS) -> dict[str, Installed]:
+def find_programs(known: Mapping[str, Installed], programs: Sequence[KnownProgram] = PROGRAMS) -> dict[str, Installed]:
     """All programs by name. Those in `known` whose file is the same are not asked again; others all at once."""
     found: dict[str, Installed] = {}
-    ask: list[tuple[Program, Installed]] = []
+    ask: list[tuple[KnownProgram, Installed]] = []
     for program in programs:
         path = program.locate(None, _SEARCH)
         if path is None:
@@ -60,7 +60,7 @@ def _identity(path: str) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_mtime_ns}:{status.st_size}"
 
 
-def _ask(program: Program, item: Installed) -> Installed:
+def _ask(program: KnownProgram, item: Installed) -> Installed:
     try:
         answer = subprocess.run(
             [item.path, *(program.question or ())],

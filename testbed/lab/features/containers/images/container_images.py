@@ -22,7 +22,7 @@ from typing import Any
 
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import CHECKOUT
-from testbed.base.installation.packages import Image, packages_of
+from testbed.base.installation.packages import DebianImage, packages_of
 from testbed.base.version import __version__
 from testbed.lab.features.containers.engine import ContainerEngine, answers
 from testbed.lab.features.containers.images.debian_mirror import mirror
@@ -90,7 +90,7 @@ def load_recipe(name: str, checkout: Path = CHECKOUT) -> Recipe:
     for module in docker["modules"].get(name, ()):
         sources = _files(checkout / "testbed" / module)
         files |= {str(path.relative_to(checkout)): path for path in sources}
-    packages, suite = packages_of(Image[name.upper()]), versions["debian"]["suite"]
+    packages, suite = packages_of(DebianImage[name.upper()]), versions["debian"]["suite"]
     digest = hashlib.sha256(repr((docker["base"], suite, packages)).encode())
     for file, path in sorted(files.items()):
         digest.update(repr((file, os.access(path, os.X_OK), path.read_bytes())).encode())

@@ -25,7 +25,7 @@ from pathlib import Path
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import write_atomically
 from testbed.base.installation import packages
-from testbed.base.installation.packages import Program as KnownProgram
+from testbed.base.installation.packages import KnownProgram
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.processes import disown, processes_in

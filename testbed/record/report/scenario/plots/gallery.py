@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 from testbed.record.record import Record, RunResult
-from testbed.record.report.scenario.plots.busbw import plot_busbw
-from testbed.record.report.scenario.plots.completion import plot_completion, plot_slowdown
-from testbed.record.report.scenario.plots.flows import plot_ranks
-from testbed.record.report.scenario.plots.histogram import plot_histograms
-from testbed.record.report.scenario.plots.links import plot_links
-from testbed.record.report.scenario.plots.marking import plot_marking
+from testbed.record.report.scenario.plots.flows import (
+    plot_busbw,
+    plot_completion,
+    plot_histograms,
+    plot_ranks,
+    plot_repeatability,
+    plot_slowdown,
+)
+from testbed.record.report.scenario.plots.links import plot_links, plot_marking
 from testbed.record.report.scenario.plots.plot import Plot
-from testbed.record.report.scenario.plots.repeatability import plot_repeatability
 from testbed.record.report.scenario.plots.sweep import plot_sweep
 from testbed.record.report.scenario.plots.timeline import plot_timelines
 

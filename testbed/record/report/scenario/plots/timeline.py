@@ -31,7 +31,7 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SenderQuantity:
-    """What every sender has a curve of, and how its plot is called and explained."""
+    """A quantity that every sender has a curve of, and the words of its plot."""
 
     name: str
     title: str

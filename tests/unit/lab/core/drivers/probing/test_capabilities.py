@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base.datapath.markers import KERNEL_MARKERS
-from testbed.base.installation.packages import PROGRAMS, Program
+from testbed.base.installation.packages import PROGRAMS, KnownProgram
 from testbed.base.linux.modules import ModuleState, module_state
 from testbed.lab.core.drivers.probing import capabilities, ebpf_probe, kernel_probe, machine_probe
 from testbed.lab.core.drivers.probing.capabilities import FILE_NAME, Capabilities, probe_capabilities
@@ -214,8 +214,8 @@ def program(directory: Path, name: str, says: str) -> Path:
 def test_a_program_is_asked_once_for_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     wanted = (
-        Program(name="wxprogram", package="p", needed_for="x"),
-        Program(name="wxnone", package="p", needed_for="x"),
+        KnownProgram(name="wxprogram", package="p", needed_for="x"),
+        KnownProgram(name="wxnone", package="p", needed_for="x"),
     )
     program(tmp_path, "wxprogram", "wxprogram version 1.2.3-4")
     first = find_programs({}, wanted)
@@ -233,7 +233,7 @@ def test_a_program_that_does_not_run_is_no_program(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "wxbroken").write_bytes(b"\x7fELF nonsense")
     (tmp_path / "wxbroken").chmod(0o755)
-    found = find_programs({}, (Program(name="wxbroken", package="p", needed_for="x"),))
+    found = find_programs({}, (KnownProgram(name="wxbroken", package="p", needed_for="x"),))
     assert "does not run" in found["wxbroken"].error
 
 

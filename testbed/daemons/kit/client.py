@@ -1,0 +1,51 @@
+"""Asking a daemon over its control socket: one line of JSON, and one for the answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed.daemons.kit.control import socket_path
+
+NOBODY = (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)
+"""What `connect` raises where no daemon listens."""
+
+
+def connect(directory: Path, name: str, timeout_s: float) -> socket.socket:
+    """A connection to the control socket `name` of a run directory. Raises `OSError`."""
+    item = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        item.settimeout(timeout_s)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            item.connect(socket_path(descriptor, name))
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        item.close()
+        raise
+    return item
+
+
+def ask(directory: Path, name: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """The answer, whether the daemon did it (`ok`) or not.
+
+    Raises `OSError`, as `connect` does; `TimeoutError` where no answer comes, and `EOFError` where the daemon ends
+    before it has answered.
+    """
+    received = bytearray()
+    with connect(directory, name, timeout_s) as item:
+        item.sendall(json.dumps(request).encode() + b"\n")
+        deadline = time.monotonic() + timeout_s
+        while not received.endswith(b"\n"):
+            item.settimeout(max(0.001, deadline - time.monotonic()))
+            data = item.recv(1 << 18)
+            if not data:
+                raise EOFError(name)
+            received += data
+    return dict(json.loads(received))

@@ -1,0 +1,37 @@
+"""A lab's events as JSON lines, appended to the file that the lab named: one line, one write."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+from pathlib import Path
+
+
+class EventLog:
+    """Never raises for a file that cannot be written: the daemon goes on, `lost` counts."""
+
+    def __init__(self, path: Path, lab: str) -> None:
+        self._path = path
+        self._lab = lab
+        self.lost = 0
+
+    def write(self, kind: str, node: str = "", subject: str = "", detail: str = "") -> None:
+        """`time` is UTC; `node` and `subject` say where, as in the events of `testbed events`."""
+        line = json.dumps(
+            {
+                "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+                "lab": self._lab,
+                "node": node,
+                "kind": kind,
+                "subject": subject,
+                "detail": detail,
+            }
+        )
+        try:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with contextlib.closing(os.fdopen(descriptor, "wb", buffering=0)) as stream:
+                stream.write(line.encode() + b"\n")
+        except OSError:
+            self.lost += 1

@@ -1,0 +1,276 @@
+"""A NIC with the endpoint behind it, which its port asks for a packet as the line becomes free; it obeys pauses.
+
+Where `NIC_PACKETS` wait in a NIC whose class is paused, its endpoint is asked for no more but what is urgent: that may
+ride in a class which is not.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from testbed.protocols.datagram import DONT_FRAGMENT, NIC_PACKETS, Incoming, Outgoing
+from testbed.protocols.simulation.errors import ContractError, Livelock
+from testbed.protocols.simulation.events import Actor, Events
+from testbed.protocols.simulation.frame import Frame
+from testbed.protocols.simulation.port import OutputPort
+from testbed.protocols.simulation.switch import Arrivals
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+new_tuple: Final[Callable[..., Any]] = tuple.__new__
+MAX_TIMERS_AT_ONCE: Final = 1000
+"""Timers of one endpoint without time passing, before that counts as a livelock."""
+
+
+class Endpoint(Protocol):
+    """A transport core without I/O. All times are ns."""
+
+    @property
+    def address(self) -> str: ...
+
+    def receive(self, datagrams: Sequence[Incoming], now: int) -> None: ...
+
+    def transmit(self, now: int, limit: int = 64) -> list[Outgoing]:
+        """Return what it wants to send now, `limit` at most. Nothing: it is asked again after something has happened to
+        it.
+        """
+        ...
+
+    def next_timer(self) -> int | None:
+        """Return when `handle_timer` is due; a time in the past means now."""
+        ...
+
+    def handle_timer(self, now: int) -> None: ...
+
+
+class NicTimer(Actor):
+    """The event at which the timer of a NIC's endpoint is due."""
+
+    __slots__ = ("_nic",)
+
+    def __init__(self, nic: NicHost) -> None:
+        self._nic = nic
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        self._nic.on_timer(now)
+
+
+class NicWaking(Actor):
+    """The event at which an endpoint that was given something is asked what it wants."""
+
+    __slots__ = ("_nic",)
+
+    def __init__(self, nic: NicHost) -> None:
+        self._nic = nic
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        self._nic.on_wake(now)
+
+
+def ignore_endings() -> None:
+    """Do nothing about ended operations, where nobody else hears of them."""
+
+
+class NicHost(Actor):
+    """Number and address in the network; what it sent and got.
+
+    `completions` are those of its endpoint: as long as there are any, `on_completions` is called after it acted.
+    """
+
+    __slots__ = (
+        "_armed",
+        "_events",
+        "_numbers",
+        "_timer",
+        "_timers_at",
+        "_timers_now",
+        "_waking",
+        "_woken",
+        "address",
+        "addresses",
+        "alive",
+        "arrivals",
+        "completions",
+        "delivered",
+        "delivered_bytes",
+        "endpoint",
+        "last_active",
+        "number",
+        "on_completions",
+        "overhead_bytes",
+        "port",
+        "refused",
+        "sent",
+        "unroutable",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        endpoint: Endpoint,
+        events: Events,
+        numbers: dict[str, int],
+        addresses: list[str],
+        overhead_bytes: int,
+    ) -> None:
+        self.number = number
+        self.address = endpoint.address
+        self.endpoint = endpoint
+        self.addresses = addresses
+        self.overhead_bytes: i64 = overhead_bytes
+        self.alive = True
+        self.port: OutputPort | None = None
+        """Its way out; set as the network is built."""
+        self.arrivals: Arrivals | None = None
+        self.completions: deque[Any] = deque()
+        self.on_completions: Callable[[], None] = ignore_endings
+        self.sent: i64 = 0
+        """Datagrams the NIC took from the endpoint."""
+        self.unroutable = 0
+        """Of those, the ones to an address that is not in the network."""
+        self.delivered: i64 = 0
+        self.delivered_bytes: i64 = 0
+        """Of UDP payload as it arrived."""
+        self.refused = 0
+        """Frames that arrived while the host was dead."""
+        self.last_active: i64 = 0
+        self._numbers = numbers
+        self._events = events
+        self._waking = False
+        self._armed: i64 = -1
+        """Time of the timer event that counts, others are out of date; -1: none does."""
+        self._timers_at: i64 = -1
+        self._timers_now: i64 = 0
+        self._timer = NicTimer(self)
+        self._woken = NicWaking(self)
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        """A frame has come in whole."""
+        assert frame is not None
+        arrivals = self.arrivals
+        if arrivals is not None:
+            arrivals.count(frame)
+        if not self.alive:
+            self.refused += 1
+            return
+        data = frame.data
+        self.delivered += 1
+        self.delivered_bytes += len(data)
+        length = frame.length if frame.trimmed else 0
+        # The constructor of a named tuple is a function of Python's; tuple's own takes a third of its time.
+        incoming: Incoming = new_tuple(
+            Incoming,
+            (self.addresses[frame.source], frame.entropy, data, frame.ce, length, frame.last_hop, DONT_FRAGMENT),
+        )
+        self._receive(incoming, now)
+        self._continue(now)
+
+    def ask(self, now: i64) -> None:
+        """The line is free."""
+        if self.alive:
+            self._pull(now)
+            self._events.acted = True
+            self._arm(now)
+            if self.completions:
+                self.on_completions()
+
+    def wake(self) -> None:
+        """Ask the endpoint for datagrams and its timer, in an event of its own: the endpoint itself may call this."""
+        if not self._waking:
+            self._waking = True
+            self._events.put(self._events.now, self._woken, None)
+
+    def kill(self) -> None:
+        """The endpoint is called no more; what arrives is refused, what has been sent goes on."""
+        self.alive = False
+        self._armed = -1
+
+    def restart(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.alive = True
+        self._armed = -1
+        self.wake()
+
+    def describe(self) -> str:
+        """Describe the state of the host for the message of a deadlock."""
+        timer = self.endpoint.next_timer() if self.alive else None
+        state = "killed" if not self.alive else "no timer" if timer is None else f"timer at {timer} ns"
+        return f"{self.address}: sent {self.sent}, got {self.delivered}, last active at {self.last_active} ns, {state}"
+
+    def _continue(self, now: i64) -> None:
+        self._events.acted = True
+        self.last_active = now
+        self._pull(now)
+        self._arm(now)
+        if self.completions:
+            self.on_completions()
+
+    def _receive(self, incoming: Incoming, now: int) -> None:
+        self.endpoint.receive((incoming,), now)
+
+    def _transmit(self, now: int) -> list[Outgoing]:
+        return self.endpoint.transmit(now, 1)
+
+    def _urgent(self) -> int:
+        """Return how many answers an endpoint has that go before all else, if it knows such."""
+        return 0
+
+    def _pull(self, now: i64) -> None:
+        port = self.port
+        assert port is not None
+        while not port.draining and port.free <= now and (port.waiting < NIC_PACKETS or self._urgent()):
+            batch = self._transmit(now)
+            if not batch:
+                return
+            if len(batch) > 1:
+                raise ContractError(f"{self.address} was asked for 1 datagram and handed out {len(batch)}")
+            outgoing = batch[0]
+            self.sent += 1
+            data = outgoing.header + outgoing.payload
+            destination = self._numbers.get(outgoing.remote, -1)
+            if destination < 0:
+                self.unroutable += 1
+                continue
+            frame = Frame(self.number, destination, outgoing.entropy, outgoing.priority, data)
+            frame.wire_bytes = len(data) + self.overhead_bytes
+            port.offer(now, frame, None)
+
+    def _next_timer(self) -> int | None:
+        return self.endpoint.next_timer()
+
+    def _arm(self, now: i64) -> None:
+        timer = self._next_timer()
+        if timer is None:
+            return
+        due: i64 = timer
+        due = max(due, now)
+        if due < self._armed or self._armed < 0:
+            self._armed = due
+            self._events.put(due, self._timer, None)
+
+    def on_wake(self, now: i64) -> None:
+        """The application has acted."""
+        self._waking = False
+        if self.alive:
+            self._continue(now)
+
+    def on_timer(self, now: i64) -> None:
+        """A timer was due now; it may be out of date."""
+        if now != self._armed:
+            return
+        self._armed = -1
+        due = self.endpoint.next_timer()
+        if due is None or due > now:
+            self._arm(now)
+            return
+        if now != self._timers_at:
+            self._timers_at = now
+            self._timers_now = 0
+        self._timers_now += 1
+        if self._timers_now > MAX_TIMERS_AT_ONCE:
+            raise Livelock(now, self.address)
+        self.endpoint.handle_timer(now)
+        self._continue(now)

@@ -1,0 +1,258 @@
+"""A switch: its input ports, the memory that its queues share, and the choice among ports of equal cost.
+
+The hash is that of the emulated switches' ingress program, so that the oracles which follow every flow through an
+emulated lab follow it here as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from testbed.protocols.simulation.errors import ConfigurationError
+from testbed.protocols.simulation.events import Actor, Events, Handler
+from testbed.protocols.simulation.frame import Frame
+from testbed.protocols.simulation.port import OutputPort
+from testbed.protocols.simulation.settings import PRIORITIES, ClassSettings, FabricPortSettings, SwitchSettings
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+WORD: Final = (1 << 64) - 1
+HALF: Final = (1 << 32) - 1
+UDP: Final = 17
+SPRAY_STEP: Final = 0x9E3779B1
+"""Multiples of the golden ratio fill any number of equal paths evenly."""
+REMEMBERED: Final = 1 << 20
+"""Flows whose hash a switch keeps."""
+FLOWLET: Final = 1
+SPRAY: Final = 2
+"""Of `Balancing`, as numbers that a compiler knows."""
+
+
+def mix(value: int) -> int:
+    """The finaliser of MurmurHash3 (public domain, A. Appleby)."""
+    value ^= value >> 33
+    value = value * 0xFF51AFD7ED558CCD & WORD
+    value ^= value >> 33
+    value = value * 0xC4CEB9FE1A85EC53 & WORD
+    return value ^ value >> 33
+
+
+def flow_hash(source: bytes, destination: bytes, source_port: int, destination_port: int, seed: int) -> int:
+    """Return the 64-bit hash of a UDP flow between two IPv4 addresses, as the emulated switches compute it."""
+    order = sys.byteorder
+    addresses = int.from_bytes(source, order) << 32 | int.from_bytes(destination, order)
+    both = source_port.to_bytes(2, "big") + destination_port.to_bytes(2, "big")
+    flow = mix(addresses ^ seed << 17)
+    return mix((flow + (int.from_bytes(both, order) << 8 | UDP) + seed) & WORD)
+
+
+class SharedBuffer:
+    """The packet memory of a switch."""
+
+    __slots__ = ("max_bytes", "size_bytes", "used_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes: i64 = size_bytes
+        self.used_bytes: i64 = 0
+        self.max_bytes: i64 = 0
+
+
+class HeldAccount:
+    """What a switch holds of an input port's packets of one priority, and the pauses that it asks for."""
+
+    __slots__ = (
+        "_delay_ns",
+        "_events",
+        "_pause_handler",
+        "_resume_handler",
+        "_upstream",
+        "bytes",
+        "hold_bytes",
+        "max_bytes",
+        "priority",
+        "xoff",
+        "xoff_bytes",
+        "xoff_sent",
+        "xon_bytes",
+        "xon_sent",
+    )
+
+    def __init__(self, settings: ClassSettings, events: Events) -> None:
+        self.priority: i64 = settings.priority
+        self.xoff_bytes: i64 = settings.xoff_bytes
+        self.xon_bytes: i64 = settings.xon_bytes
+        self.hold_bytes: i64 = settings.hold_bytes
+        self.bytes: i64 = 0
+        self.max_bytes: i64 = 0
+        self.xoff = False
+        self.xoff_sent: i64 = 0
+        self.xon_sent: i64 = 0
+        self._events = events
+        self._pause_handler: Handler = self._pause
+        self._resume_handler: Handler = self._resume
+        self._upstream: OutputPort | None = None
+        self._delay_ns: i64 = 0
+
+    def pauses(self, upstream: OutputPort, delay_ns: int) -> None:
+        """Have pauses take effect at the port that sends here, `delay_ns` after they were asked for."""
+        self._upstream = upstream
+        self._delay_ns = delay_ns
+
+    def charge(self, now: i64, size: i64) -> None:
+        """A packet waits in the switch."""
+        self.bytes = held = self.bytes + size
+        self.max_bytes = max(self.max_bytes, held)
+        if self.xoff_bytes and held > self.xoff_bytes and not self.xoff:
+            self.xoff = True
+            self.xoff_sent += 1
+            if self._upstream is not None:
+                self._events.schedule(now + self._delay_ns, self._pause_handler)
+
+    def discharge(self, now: i64, size: i64) -> None:
+        """A packet has left the switch."""
+        self.bytes = held = self.bytes - size
+        if self.xoff and held <= self.xon_bytes:
+            self.xoff = False
+            self.xon_sent += 1
+            if self._upstream is not None:
+                self._events.schedule(now + self._delay_ns, self._resume_handler)
+
+    def _pause(self, now: int, _: object) -> None:
+        if self._upstream is not None:
+            self._upstream.pause(now, self.priority)
+
+    def _resume(self, now: int, _: object) -> None:
+        if self._upstream is not None:
+            self._upstream.resume(now, self.priority)
+
+
+class ArrivalCount:
+    """Packets of one priority that came in at a port."""
+
+    __slots__ = ("bytes", "ce_packets", "packets")
+
+    def __init__(self) -> None:
+        self.packets: i64 = 0
+        self.bytes: i64 = 0
+        self.ce_packets: i64 = 0
+
+
+class Arrivals:
+    """What came in at a port, by priority."""
+
+    __slots__ = ("_of_kind", "by_priority")
+
+    def __init__(self, settings: FabricPortSettings) -> None:
+        self.by_priority = {item.priority: ArrivalCount() for item in settings.classes}
+        self._of_kind = tuple(self.by_priority[priority] for priority in settings.priority_of)
+
+    def count(self, frame: Frame) -> None:
+        counted = self._of_kind[frame.kind]
+        counted.packets += 1
+        counted.bytes += frame.wire_bytes
+        if frame.ce:
+            counted.ce_packets += 1
+
+
+class FabricSwitch:
+    """Forwards by destination. `hash_seed` is that of its hash; `addresses` are those of all hosts by their number."""
+
+    __slots__ = (
+        "_addresses",
+        "_destination_port",
+        "_flowlets",
+        "_gap_ns",
+        "_hashes",
+        "_random",
+        "balancing",
+        "buffer",
+        "name",
+        "routes",
+        "seed",
+        "spray_seed",
+    )
+
+    def __init__(
+        self, name: str, settings: SwitchSettings, addresses: list[bytes], destination_port: int, random: Random
+    ) -> None:
+        self.name = name
+        self.balancing: i64 = settings.balancing
+        self.seed = settings.seed
+        self.spray_seed: i64 = settings.seed & HALF
+        self.buffer = SharedBuffer(settings.buffer_bytes)
+        self.routes: list[tuple[OutputPort, ...]] = [() for _ in addresses]
+        """By the number of the destination host."""
+        self._gap_ns = settings.gap_ns
+        self._addresses = addresses
+        self._destination_port = destination_port
+        self._hashes: dict[int, int] = {}
+        self._flowlets: dict[int, tuple[int, int]] = {}
+        """By flow: when its last packet came, and the salt of its hash."""
+        self._random = random
+
+    def choose(self, frame: Frame, ports: int) -> int:
+        """Return which of so many ports the flow of a packet takes: Linux' hash-threshold (RFC 2992)."""
+        found = self._hashes.get(frame.flow)
+        if found is None:
+            found = self._remember(frame)
+        return (found * ports) >> 32
+
+    def choose_flowlet(self, now: int, frame: Frame, ports: int) -> int:
+        """Return the same for a flow that takes another way after a gap."""
+        last, salt = self._flowlets.get(frame.flow, (now, 0))
+        if now - last > self._gap_ns:
+            salt = self._random.getrandbits(32)
+        self._flowlets[frame.flow] = (now, salt)
+        full = self._full_hash(frame)
+        return ((mix(full ^ salt) >> 32) * ports) >> 32
+
+    def _remember(self, frame: Frame) -> int:
+        if len(self._hashes) >= REMEMBERED:
+            self._hashes.clear()
+        found = self._hashes[frame.flow] = self._full_hash(frame) >> 32
+        return found
+
+    def _full_hash(self, frame: Frame) -> int:
+        addresses = self._addresses
+        source, destination = addresses[frame.source], addresses[frame.destination]
+        return flow_hash(source, destination, frame.entropy, self._destination_port, self.seed)
+
+
+class InputPort(Actor):
+    """Where packets come into a switch: counts them and hands them to an output port."""
+
+    __slots__ = ("_sprayed", "_switch", "accounts", "arrivals", "name")
+
+    def __init__(self, name: str, switch: FabricSwitch, settings: FabricPortSettings, events: Events) -> None:
+        self.name = name
+        self._switch = switch
+        self._sprayed: i64 = 0
+        self.arrivals = Arrivals(settings)
+        own = {item.priority: item for item in settings.classes}
+        lossy = [ClassSettings(priority=priority) for priority in range(PRIORITIES)]
+        self.accounts = [HeldAccount(own.get(item.priority, item), events) for item in lossy]
+        """By the priority of the queue that a packet waits in."""
+
+    def act(self, now: i64, frame: Frame | None) -> None:
+        """A packet has come in whole."""
+        assert frame is not None
+        self.arrivals.count(frame)
+        switch = self._switch
+        ports = switch.routes[frame.destination]
+        count = len(ports)
+        if count == 1:
+            ports[0].offer(now, frame, self)
+        elif not count:
+            raise ConfigurationError(f"{switch.name} has no route to host {frame.destination}")
+        elif switch.balancing == SPRAY:
+            number = self._sprayed
+            self._sprayed = number + 1
+            place = (number * SPRAY_STEP + switch.spray_seed) & HALF
+            ports[(place * count) >> 32].offer(now, frame, self)
+        elif switch.balancing == FLOWLET:
+            ports[switch.choose_flowlet(now, frame, count)].offer(now, frame, self)
+        else:
+            ports[switch.choose(frame, count)].offer(now, frame, self)

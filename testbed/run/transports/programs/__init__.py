@@ -1,1 +1,0 @@
-"""Pairs of programs that send flows between hosts: iperf3 over TCP, perftest over RDMA devices."""
