@@ -3,6 +3,7 @@
 from testbed.lab.core.feature import register
 
 register(
+    "testbed.lab.features.containers.feature",
     "testbed.lab.features.guards.feature",
     "testbed.lab.features.management.feature",
     "testbed.lab.features.mlag.feature",

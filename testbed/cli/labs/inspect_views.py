@@ -19,10 +19,9 @@ from testbed.cli.output import emit_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.packet_costs import PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind
+from testbed.lab.core.model import BACKEND, NETNS, OUT_OF_BAND, Delay, DelayBy, Link, LinkKind
 from testbed.lab.core.plan.link_delays import mechanism_text
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.lab.features.containers.model import NETNS
 from testbed.lab.features.guards.watch import read_dropped
 from testbed.lab.features.management.services_apply import read_services
 from testbed.lab.features.mlag.apply import read_link_groups

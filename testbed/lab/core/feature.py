@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.journal import Journal
     from testbed.lab.core.deploy.records.state import StateDirectory
+    from testbed.lab.core.deploy.runtime import Runtime
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.deploy.watch.events import EventStream
@@ -100,6 +101,10 @@ class Feature:
     def prepare(self, lab: Lab, plan: LabPlan) -> None:
         """Load modules of the kernel and compile programs, which stay. Raises `CapabilityError`, `DriverError`."""
 
+    def runtimes(self) -> Mapping[str, Runtime]:
+        """Ways of realising nodes, by the name that topology files give them."""
+        return {}
+
     def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
         """How operations that are transactions of nftables are carried out, by their class."""
         return {}
@@ -148,12 +153,19 @@ def register(*modules: str) -> None:
     _modules.extend(modules)
     features.cache_clear()
     filters.cache_clear()
+    runtimes.cache_clear()
 
 
 @cache
 def filters() -> Mapping[type, Callable[[Any], Filter]]:
     """How operations of all features that are transactions of nftables are carried out, by their class."""
     return {kind: make for feature in features() for kind, make in feature.filters().items()}
+
+
+@cache
+def runtimes() -> Mapping[str, Runtime]:
+    """All ways of realising nodes that are more than a network namespace, by the name that topology files give them."""
+    return {name: runtime for feature in features() for name, runtime in feature.runtimes().items()}
 
 
 @cache

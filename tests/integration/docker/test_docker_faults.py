@@ -12,11 +12,11 @@ import pytest
 from testbed.base.errors import CapabilityError, DriverError, LabNotFound, NameInUse, TestbedError
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.runtime import NodesRemain
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.containers.engine import LABEL, ContainerEngine
-from testbed.lab.features.containers.runtimes.runtime import NodesRemain
 
 pytestmark = [pytest.mark.docker, pytest.mark.frr, pytest.mark.timeout(300)]
 

@@ -38,13 +38,14 @@ from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_direc
 from testbed.lab.core.deploy.records.password import bgp_password
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.routing import daemon_sets, start_daemons
+from testbed.lab.core.deploy.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
-from testbed.lab.core.feature import Deployment, Started, features
+from testbed.lab.core.feature import Deployment, Started, features, runtimes
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan import slot_for
 from testbed.lab.core.plan.operations import (
@@ -56,8 +57,6 @@ from testbed.lab.core.plan.operations import (
     StartContainer,
     StartRouting,
 )
-from testbed.lab.features.containers.runtimes.registry import RUNTIMES
-from testbed.lab.features.containers.runtimes.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.lab.features.management.plan.service_operations import StartService
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf
 
@@ -176,7 +175,7 @@ def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
     run, journal = state.run_directory(lab.name), Journal(state.lab_directory(lab.name))
     found: list[DeployingNodes] = []
     try:
-        for runtime in RUNTIMES.values():
+        for runtime in runtimes().values():
             if (nodes := runtime.prepare(lab, run, journal)) is not None:
                 found.append(nodes)
     except BaseException:
@@ -488,7 +487,7 @@ def _destroy_locked(name: str, state: StateDirectory, notify: StepCallback) -> D
         except PauseAgentError as error:  # one that hangs must not keep the lab
             remaining.append(error.message)
         remain: list[NodesRemain] = []
-        for runtime in RUNTIMES.values():
+        for runtime in runtimes().values():
             try:
                 runtime.remove(content)
             except NodesRemain as error:

@@ -26,15 +26,13 @@ from testbed.lab.core.deploy.links.recorded import read_link_state
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.runtime import LiveNodes, not_started
 from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
-from testbed.lab.core.feature import features
-from testbed.lab.core.model import DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
+from testbed.lab.core.feature import features, runtimes
+from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 from testbed.lab.core.plan import plan_lab
 from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
-from testbed.lab.features.containers.model import NETNS
-from testbed.lab.features.containers.runtimes.registry import RUNTIMES
-from testbed.lab.features.containers.runtimes.runtime import LiveNodes, not_started
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
@@ -233,7 +231,7 @@ class RunningLab:
     def _runtimes(self) -> Mapping[str, LiveNodes]:
         """The runtimes that nodes of this lab have besides their namespace, by name."""
         content = Journal(self._state.lab_directory(self.name)).read()
-        live = ((name, runtime.live(content)) for name, runtime in RUNTIMES.items())
+        live = ((name, runtime.live(content)) for name, runtime in runtimes().items())
         return {name: nodes for name, nodes in live if nodes is not None}
 
     def runtime(self, node: str) -> LiveNodes | None:

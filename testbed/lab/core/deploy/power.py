@@ -12,8 +12,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories
 from testbed.lab.core.feature import features
-from testbed.lab.core.model import NodeKind
-from testbed.lab.features.containers.model import NETNS
+from testbed.lab.core.model import NETNS, NodeKind
 
 WITH_POWER = frozenset((NodeKind.HOST, NodeKind.SWITCH, NodeKind.STORAGE))
 """The kinds of nodes whose power can be switched."""

@@ -22,10 +22,9 @@ from testbed.lab.core.drivers.routing.frr import (
     remove_crash_directories,
 )
 from testbed.lab.core.feature import features
-from testbed.lab.core.model import Lab
+from testbed.lab.core.model import NETNS, Lab
 from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
 from testbed.lab.core.render import ANYBODY, FrrVersion, render_switch
-from testbed.lab.features.containers.model import NETNS
 
 
 def daemon_sets(

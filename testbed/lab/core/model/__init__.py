@@ -5,6 +5,7 @@ from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.lab import (
     BACKEND,
+    NETNS,
     OUT_OF_BAND,
     Bfd,
     Delay,
@@ -65,6 +66,7 @@ from testbed.lab.features.scale_up.model import (
 
 __all__ = [
     "BACKEND",
+    "NETNS",
     "NO_GUARDS",
     "OUT_OF_BAND",
     "SCALE_UP_PRESETS",

@@ -15,16 +15,17 @@ from ipaddress import IPv4Network
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.qos import QosPolicy
-from testbed.lab.features.containers.model import NETNS, Container
+from testbed.lab.features.containers.model import Container
 from testbed.lab.features.guards.model import NO_GUARDS, Guards
 from testbed.lab.features.management.model import ManagementService
 from testbed.lab.features.overlay.model import Overlay
 from testbed.lab.features.scale_up.model import UNSTATED_SCALE_UP, ScaleUp
 from testbed.lab.features.targets.model import StorageTarget
 
+NETNS = "netns"
+"""The runtime of a node that is a network namespace and nothing more."""
 BACKEND = "backend"
 """The network that `fabric:` describes: the scale-out back end, which joins GPUs of different hosts."""
-
 
 OUT_OF_BAND = "out-of-band"
 """The design of a network that joins the management ports of all nodes, and carries no data."""

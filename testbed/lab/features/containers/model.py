@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from testbed.base.units import Duration
 
-NETNS = "netns"
-"""The runtime of a node that is a network namespace and nothing more."""
 CONTAINER_KEYS = ("image", "entrypoint", "cmd", "binds", "cpu", "memory", "capabilities", "healthcheck")
 """What a file can say of a container and of no namespace, in containerlab's words."""
 HOST_IMAGE = "testbed/host"

@@ -19,7 +19,7 @@ class TargetsFeature(Feature):
     def require(self, lab: Lab, state: StateDirectory) -> None:
         """Raise `PlanError` where the kernel is to serve storage targets, and this machine's kernel cannot."""
         from testbed.lab.core.deploy.mechanisms import machine_capabilities
-        from testbed.lab.features.containers.model import NETNS
+        from testbed.lab.core.model import NETNS
 
         for node in _kernel_targets(lab):
             place = f"networks.{node.network}.targets"

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
+from testbed.lab.core.deploy.runtime import NodesRemain, not_started
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent, step
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.operations import LabPlan, StartContainer
 from testbed.lab.features.containers.engine import LABEL, ContainerEngine, Mount, StartedContainer
-from testbed.lab.features.containers.runtimes.runtime import NodesRemain, not_started
 
 if TYPE_CHECKING:
     from testbed.lab.core.drivers.nodes.netns import NetnsKernel

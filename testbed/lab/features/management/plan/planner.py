@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Interface
 
-from testbed.lab.core.model import Guard, Guards, Lab, Link, LinkKind, Node, NodeKind
+from testbed.lab.core.model import NETNS, Guard, Guards, Lab, Link, LinkKind, Node, NodeKind
 from testbed.lab.core.plan.addressing import Net
 from testbed.lab.core.plan.interfaces import FIRST_BRIDGE
 from testbed.lab.core.plan.operations import (
@@ -29,7 +29,6 @@ from testbed.lab.core.plan.operations import (
     SetUp,
 )
 from testbed.lab.core.plan.sysctls import bridge_sysctls, managed_sysctls, management_port_sysctls, server_sysctls
-from testbed.lab.features.containers.model import NETNS
 from testbed.lab.features.management.model import SLURM_CLIENT_PORTS, SLURMD_PORT
 from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement, ManagementPlan
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.lab.core.model import Lab, NodeKind
-from testbed.lab.features.containers.model import NETNS
+from testbed.lab.core.model import NETNS, Lab, NodeKind
 from testbed.lab.features.management.model import SERVICES
 from testbed.lab.features.management.plan.management_plan import ManagementPlan
 from testbed.lab.features.management.plan.service_operations import StartService

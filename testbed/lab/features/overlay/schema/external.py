@@ -9,8 +9,7 @@ from testbed.base.errors import Problem
 from testbed.base.names import known_names_hint
 from testbed.base.units import Rate
 from testbed.base.yaml.paths import Path
-from testbed.lab.core.model import End, External, Lab, Link, LinkKind, Node, NodeKind, Role, Tenant
-from testbed.lab.features.containers.model import NETNS
+from testbed.lab.core.model import NETNS, End, External, Lab, Link, LinkKind, Node, NodeKind, Role, Tenant
 from testbed.lab.features.overlay.schema.talks import ProblemAt
 from testbed.lab.features.overlay.schema.tenant_spec import ExternalSpec
 

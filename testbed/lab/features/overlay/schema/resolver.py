@@ -18,6 +18,7 @@ from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path
 from testbed.lab.core.model import (
     BACKEND,
+    NETNS,
     End,
     Lab,
     Link,
@@ -30,7 +31,6 @@ from testbed.lab.core.model import (
     VrfBy,
 )
 from testbed.lab.core.schema.network_spec import NetworkSpec
-from testbed.lab.features.containers.model import NETNS
 from testbed.lab.features.overlay.model import VXLAN_BYTES
 from testbed.lab.features.overlay.schema.external import (
     check_externals,

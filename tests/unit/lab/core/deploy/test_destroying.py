@@ -13,7 +13,7 @@ from testbed.lab.core.deploy.lifecycle import destroy_lab
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.features.containers.runtimes.runtime import NodesRemain
+from testbed.lab.core.deploy.runtime import NodesRemain
 
 
 class Stubborn:
@@ -58,7 +58,7 @@ def test_every_runtime_that_leaves_nodes_is_named(
     state: StateDirectory, monkeypatch: pytest.MonkeyPatch, left: tuple[str, ...]
 ) -> None:
     runtimes = {name: Stubborn(name) for name in left}
-    monkeypatch.setattr(lifecycle, "RUNTIMES", runtimes)
+    monkeypatch.setattr(lifecycle, "runtimes", lambda: runtimes)
     with pytest.raises(NodesRemain) as refusal:
         destroy_lab("one", state)
     assert refusal.value.message == "; ".join(f"{name} keeps h1" for name in left)
@@ -76,7 +76,7 @@ def test_a_pause_agent_that_does_not_end_is_told_and_keeps_no_lab(
     def hang(*_: object) -> None:
         raise PauseAgentTimeout("the pause agent does not end")
 
-    monkeypatch.setattr(lifecycle, "RUNTIMES", {})
+    monkeypatch.setattr(lifecycle, "runtimes", dict)
     monkeypatch.setattr(lifecycle, "detach", hang)
     assert destroy_lab("one", state).remaining == ("the pause agent does not end",)
     assert not state.exists("one")

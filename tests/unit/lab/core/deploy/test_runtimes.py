@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from testbed.lab.core.deploy.records.journal import JOURNAL_NAME, Journal
+from testbed.lab.core.feature import runtimes
 from testbed.lab.features.containers.model import CONTAINER_RUNTIMES
 from testbed.lab.features.containers.runtimes.docker import LiveContainers
-from testbed.lab.features.containers.runtimes.registry import RUNTIMES
 
 
 def test_every_runtime_that_a_file_may_name_is_there() -> None:
-    assert tuple(RUNTIMES) == tuple(CONTAINER_RUNTIMES)
+    assert tuple(runtimes()) == tuple(CONTAINER_RUNTIMES)
 
 
 def test_a_journal_tells_the_containers_of_each_runtime_apart(tmp_path: Path) -> None:
@@ -30,6 +30,6 @@ def test_a_journal_from_before_there_was_a_choice_is_about_docker(tmp_path: Path
         {"kind": "container", "ids": {"h1": "abc"}, "frr": {"h1": "8.4"}},
     ]
     (tmp_path / JOURNAL_NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    live = RUNTIMES["docker"].live(Journal(tmp_path).read())
+    live = runtimes()["docker"].live(Journal(tmp_path).read())
     assert isinstance(live, LiveContainers)
     assert (live.container_id("h1"), live.frr_version("h1")) == ("abc", "8.4")

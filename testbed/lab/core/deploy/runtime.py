@@ -86,7 +86,7 @@ class LiveNodes(Protocol):
 
 
 class Runtime(Protocol):
-    """One way of realising nodes. Its name in topology files is the key of `RUNTIMES`."""
+    """One way of realising nodes. Its name in topology files is the key of `testbed.lab.core.feature.runtimes`."""
 
     def prepare(self, lab: Lab, run: Path, journal: Journal) -> DeployingNodes | None:
         """Check that this machine can realise the lab's nodes of this runtime; None for a lab without any.
