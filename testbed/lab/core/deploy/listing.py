@@ -83,12 +83,12 @@ def _from_records(name: str, state: StateDirectory) -> ListedLab | None:
 def _from_whole_lab(name: str, state: StateDirectory) -> ListedLab:
     """Raises `LabNotFound`, and `LabUnreadable` for a record of another version."""
     from testbed.lab.core.deploy.live import RunningLab
-    from testbed.lab.features.scale_up.watch_switches import dead_domains
+    from testbed.lab.core.feature import features
 
     lab = RunningLab.open(name, state)
     model, life_cycle = lab.model, lab.life_cycle
     whole = {status.state for status in lab.status()} <= {"running"}
-    whole = whole and not dead_domains(lab.plan, state.run_directory(name))
+    whole = whole and not any(feature.broken(lab.plan, lab.processes_directory) for feature in features())
     return ListedLab(
         name=name,
         state=(life_cycle.value if life_cycle else "unknown") if whole else "degraded",
