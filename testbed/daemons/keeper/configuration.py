@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
-from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
 
 PROCESS_NAME = "testbed-keeper"
 """What the process is called (comm in proc(5))."""

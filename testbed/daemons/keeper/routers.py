@@ -26,8 +26,8 @@ from testbed.base.linux import vty
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.daemons.keeper.configuration import KeeperConfiguration, KeptVrf
-from testbed.daemons.keeper.overlay import RouterMonitor, VrfTables, read_tables
-from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.tables import RouterMonitor, VrfTables, read_tables
 from testbed.daemons.kit.events import EventLog
 
 SETTLED_S = 0.1
