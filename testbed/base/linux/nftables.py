@@ -143,7 +143,7 @@ _OF = "_"
 
 
 def table_name(name: str, tenant: str) -> str:
-    """What a table is called in a namespace that VRFs of several tenants share; "" for the tenant of one that has its
+    """The name of a table in a namespace that VRFs of several tenants share; "" for the tenant of one that has its
     own."""
     return f"{name}{_OF}{tenant}" if tenant else name
 

@@ -88,7 +88,7 @@ class RouteMonitor:
     """Notice that a namespace's IPv4 routes changed. Made by a thread inside that namespace."""
 
     GROUPS: ClassVar[tuple[int, ...]] = (rtnetlink.RTNLGRP_IPV4_ROUTE,)
-    """Of rtnetlink, whose notices it gets."""
+    """The groups of rtnetlink whose notices it gets."""
 
     def __init__(self) -> None:
         self._socket = RouteSocket(groups=self.GROUPS)

@@ -75,7 +75,7 @@ _FILTER = struct.Struct("=HBBI")
 """An instruction of classic BPF (struct sock_filter of linux/filter.h)."""
 _BPF_LOAD_HALF, _BPF_JUMP_EQUAL, _BPF_RETURN = 0x28, 0x15, 0x06
 _TYPE_OFFSET = 4
-"""Of nlmsg_type in struct nlmsghdr."""
+"""The offset of nlmsg_type in struct nlmsghdr."""
 
 
 def attribute(kind: int, payload: bytes) -> bytes:

@@ -46,8 +46,8 @@ NSEC_PER_TICK_SHIFT = 6
 ETHERNET_HEADER_BYTES = 14
 
 OWN_BYTES_PER_S = 1
-"""Of a traffic class: HTB needs a rate, and sends of it without asking the line for tokens. At this one, without a
-burst, that is a frame a minute, for so far back HTB keeps debts (net/sched/sch_htb.c, mbuffer)."""
+"""The own rate of a traffic class: HTB needs one, and sends of it without asking the line for tokens. At this one,
+without a burst, that is a frame a minute, for so far back HTB keeps debts (net/sched/sch_htb.c, mbuffer)."""
 OPEN_GATE_BYTES_PER_S = 12_500_000_000
 OPEN_GATE_BURST_BYTES = 1 << 20
 CLOSED_GATE_WINDOW_S = 4.0

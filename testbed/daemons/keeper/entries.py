@@ -1,4 +1,4 @@
-"""What EVPN must have brought into a VRF of a converged overlay: entries of the kernel's tables, as data."""
+"""The entries that EVPN must have brought into the kernel's tables of a VRF in a converged overlay, as data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 BEYOND = IPv4Address("169.254.0.1")
-"""What zebra gives the kernel as the next hop in place of a link-local one of IPv6."""
+"""The next hop that zebra gives the kernel in place of a link-local one of IPv6."""
 
 
 class EntryKind(StrEnum):

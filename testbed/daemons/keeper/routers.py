@@ -97,7 +97,7 @@ class _Place:
     query: RouteSocket
     attention: Attention = field(default_factory=Attention)
     lost: dict[str, list[ExpectedEntry]] = field(default_factory=dict)
-    """What the VRF of each tenant had lost when it was last looked at."""
+    """The entries that the VRF of each tenant lacked when it was last looked at."""
 
     def read(self) -> VrfTables:
         return read_tables(self.query, ipv6=any(vrf.ipv6 for vrf in self.vrfs.values()))

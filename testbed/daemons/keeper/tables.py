@@ -31,7 +31,7 @@ _RTNEXTHOP = struct.Struct("=HBBi")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VrfTables:
-    """What the kernel has of the VRFs in a namespace. MACs are text; `learned` are the neighbours and MACs that a
+    """The kernel's tables of the VRFs in a namespace. MACs are text; `learned` are the neighbours and MACs that a
     daemon has brought.
 
     `fdb` has (interface index, MAC, VTEP), `neighbours` the MAC of each (interface index, address), and `routes` the

@@ -1,4 +1,4 @@
-"""What link aggregation reads and sets in the kernel of one network namespace, and hears of there (rtnetlink(7))."""
+"""The kernel of one network namespace as link aggregation reads, sets and hears it (rtnetlink(7))."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Kernel:
         yield RoutesChange()
 
     def links(self) -> Mapping[int, bool]:
-        """Whether each link is up and has carrier, by interface index."""
+        """Tell of each link whether it is up and has carrier, by interface index."""
         found = {}
         for body in self._route.dump(rtnetlink.RTM_GETLINK, IFINFOMSG.pack(0, 0, 0, 0, 0)):
             _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)

@@ -30,7 +30,7 @@ _RTM_DELRULE = 33
 _RT_TABLE_LOCAL = 255
 _RTN_UNREACHABLE = 7
 _LAST_METRIC = 4278198272
-"""What zebra takes for a distance of 255, "unknown": the kernel tries all other routes first (vrf.rst of Linux)."""
+"""The metric that zebra takes for a distance of 255, "unknown": the kernel tries all other routes first (vrf.rst)."""
 _LOCAL_PRIORITY = 32765
 
 

@@ -33,7 +33,7 @@ DEV_INDEX, DEV_NAME, NDEV_INDEX, NDEV_NAME, LINK_TYPE = 1, 2, 50, 51, 65
 DEVICES = Path("/sys/class/infiniband")
 SHARED_MODE = Path("/sys/module/ib_core/parameters/netns_mode")
 MODULES = ("rdma_rxe", "ib_uverbs", "rdma_cm", "rdma_ucm")
-"""What the devices, verbs in user space, and perftest need."""
+"""The modules that the devices, verbs in user space, and perftest need."""
 ELSEWHERE = "run the lab in the lab VM (testbed --on vm), whose kernel has it"
 
 

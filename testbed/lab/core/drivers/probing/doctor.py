@@ -1,4 +1,4 @@
-"""What this machine has and lacks for labs, feature by feature, with the way to get what is missing.
+"""The report on this machine for labs: what it has and lacks, feature by feature, and how to get what is missing.
 
 Data only: the command line renders it. Nothing stays behind and nothing of the machine is changed but a cache.
 """

@@ -1,4 +1,4 @@
-"""What the running kernel's network stack can do, found by doing it in a scratch network namespace.
+"""The abilities of the running kernel's network stack, found by doing it in a scratch network namespace.
 
 An answer is "" where the thing works, else the kernel's words for why it does not. The namespaces end with the call.
 A module that brings devices of its own into the machine's namespace when it is loaded (ifb, dummy, bonding) is only
