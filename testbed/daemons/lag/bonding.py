@@ -13,6 +13,8 @@ from testbed.base.linux import rtnetlink
 from testbed.base.linux.modules import ModuleState, load_module, module_state
 from testbed.base.linux.rtnetlink import IFINFOMSG, RouteSocket, attribute, fields, u32
 from testbed.daemons.lag.groups import CreateBond
+from testbed.daemons.lag.node import GroupStatus
+from testbed.protocols.lacp.lacp import MemberStatus, Receive, State
 
 MODULE = "bonding"
 _MODE, _MIIMON, _XMIT_HASH_POLICY, _MIN_LINKS, _AD_LACP_RATE, _AD_INFO = 1, 3, 14, 18, 21, 23
@@ -24,6 +26,7 @@ _LINK_UP, _STATE_ACTIVE = 0, 0
 MIIMON_MS = 50
 """How often the kernel looks whether members have carrier."""
 _NO_MAC = bytes(6)
+_SERVING = State.SYNCHRONIZATION | State.COLLECTING | State.DISTRIBUTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +108,37 @@ def _member(slave: Mapping[int, bytes]) -> BondMember:
 
 def _number(found: Mapping[int, bytes], kind: int) -> int:
     return int.from_bytes(found.get(kind, b""), "little")
+
+
+def bond_status(nic: str, bond: BondState, members: Mapping[int, str]) -> GroupStatus:
+    """The group of a NIC. `members` are the names of its ports by interface index; those that are no members of the
+    bond are disabled."""
+    found = (_member_status(name, bond, bond.members.get(ifindex)) for ifindex, name in members.items())
+    return GroupStatus(name=nic, members=tuple(found))
+
+
+def _member_status(name: str, bond: BondState, member: BondMember | None) -> MemberStatus:
+    receive = _receive(member)
+    ours = member is not None and member.aggregator == bond.aggregator and bool(bond.partner)
+    serves = (
+        member is not None
+        and member.active
+        and member.actor & _SERVING == _SERVING
+        and bool(member.partner & State.SYNCHRONIZATION)
+    )
+    return MemberStatus(
+        name=name,
+        receive=receive,
+        in_sync=ours and serves and receive is Receive.CURRENT,
+        partner=bond.partner if ours and receive is Receive.CURRENT else "",
+        partner_port=0,
+    )
+
+
+def _receive(member: BondMember | None) -> Receive:
+    """The state of the receive machine, which the kernel tells by the state octets alone."""
+    if member is None or not member.carrier:
+        return Receive.DISABLED
+    if member.actor & State.EXPIRED:
+        return Receive.EXPIRED
+    return Receive.DEFAULTED if member.actor & State.DEFAULTED else Receive.CURRENT
