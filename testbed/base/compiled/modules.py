@@ -1,4 +1,4 @@
-"""What is compiled, and the key of a build: which sources, interpreter and way of building it is made for."""
+"""The modules that are compiled, and the key of a build: its sources, interpreter and way of building."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from testbed.base.files import CHECKOUT
 
 PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated")
-"""Of these directories every module is compiled, but those in `INTERPRETED`."""
+"""Every module in these directories is compiled, but those in `INTERPRETED`."""
 INTERPRETED = (
     "testbed/endpoints/completions.py",
     "testbed/endpoints/fabric.py",
