@@ -15,16 +15,18 @@ from collections.abc import Callable, Sequence
 import pytest
 from figures import Figure, judge
 from simulated_fabric import GBPS, RATE, WIRE_BYTES, Fabric, config
+from simulated_topologies import plane_port
 
 from testbed.api.sweeps import read_sweep
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
-from testbed.protocols.simulation import LinkSettings, PortSettings, events
-from testbed.protocols.simulation.fabric import (
+from testbed.protocols.simulation import (
     Balancing,
     ClassSettings,
     FabricNetwork,
     FabricPortSettings,
+    LinkSettings,
     SwitchSettings,
+    events,
 )
 from testbed.run.simulated.execution import execute, without_collector
 from testbed.run.simulated.point import SimulatedPoint
@@ -177,7 +179,7 @@ MESSAGE = 2_000_000
 def last_end_us(begin: Callable[[Fabric], None], seed: int = 1) -> float:
     """When the last of some flows between 16 hosts has ended, as packets of uet-htsim's size would have it."""
     settings = config(base_rtt_ns=HTSIM_RTT_NS, rto_min_ns=20 * HTSIM_RTT_NS, trimming=True)
-    port = PortSettings.for_plane(RATE * HTSIM_RTT_NS // (8 * GBPS), trimming=True)
+    port = plane_port(RATE * HTSIM_RTT_NS // (8 * GBPS), trimming=True)
     fabric = Fabric(16, settings, seed=seed).leaf_spine(4, 4, port)
     begin(fabric)
     fabric.run()

@@ -1,47 +1,54 @@
 """A simulator for transports without I/O: endpoints, links and switches under a fake clock of integer nanoseconds.
 
 It moves `Outgoing` of one endpoint to `Incoming` of another through switches that store and forward, and keeps every
-count that is needed to say where a datagram went. Nothing in it waits, and the same seed gives the same run.
+count that is needed to say where a datagram went. Nothing in it waits, and the same seed gives the same run. Switches
+have the ports of a lab: traffic classes over a shared buffer, ECN, trimming, pauses, and the load balancing of the
+emulated ones, hash for hash.
 """
 
 from testbed.protocols.simulation.errors import ConfigurationError, ContractError, Deadlock, Livelock, SimulationError
 from testbed.protocols.simulation.events import Call, Ended, Events
 from testbed.protocols.simulation.faults import ALL_PRIORITIES, Impairments
 from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
-from testbed.protocols.simulation.host import Endpoint, Host
-from testbed.protocols.simulation.link import Line, LineStatistics, LinkSettings
-from testbed.protocols.simulation.network import Network, NetworkStatistics, Switch
-from testbed.protocols.simulation.port import EcnCurve, Port, PortSettings, PortStatistics
-from testbed.protocols.simulation.topologies import LeafSpineSize, Tier, leaf_spine, point_to_point, star
+from testbed.protocols.simulation.link import Line, LinkSettings
+from testbed.protocols.simulation.network import FabricNetwork
+from testbed.protocols.simulation.nic import Endpoint, NicHost
+from testbed.protocols.simulation.port import ClassQueue, OutputPort
+from testbed.protocols.simulation.settings import (
+    Balancing,
+    ClassSettings,
+    FabricPortSettings,
+    PacketKind,
+    SwitchSettings,
+)
+from testbed.protocols.simulation.switch import FabricSwitch, InputPort, SharedBuffer
 
 __all__ = [
     "ALL_PRIORITIES",
     "WIRE_OVERHEAD_BYTES",
+    "Balancing",
     "Call",
+    "ClassQueue",
+    "ClassSettings",
     "ConfigurationError",
     "ContractError",
     "Deadlock",
-    "EcnCurve",
     "Ended",
     "Endpoint",
     "Events",
+    "FabricNetwork",
+    "FabricPortSettings",
+    "FabricSwitch",
     "Frame",
-    "Host",
     "Impairments",
-    "LeafSpineSize",
+    "InputPort",
     "Line",
-    "LineStatistics",
     "LinkSettings",
     "Livelock",
-    "Network",
-    "NetworkStatistics",
-    "Port",
-    "PortSettings",
-    "PortStatistics",
+    "NicHost",
+    "OutputPort",
+    "PacketKind",
+    "SharedBuffer",
     "SimulationError",
-    "Switch",
-    "Tier",
-    "leaf_spine",
-    "point_to_point",
-    "star",
+    "SwitchSettings",
 ]

@@ -9,7 +9,7 @@ from testbed.protocols.datagram import Priority
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-    from testbed.protocols.simulation.fabric.switch import HeldAccount
+    from testbed.protocols.simulation.switch import HeldAccount
 
 WIRE_OVERHEAD_BYTES: Final = 8 + 20 + 14 + 24
 """UDP, IPv4 and Ethernet headers, then FCS (4), preamble (8) and gap (12). Queues count the same bytes as

@@ -33,25 +33,11 @@ class LinkSettings:
             raise ConfigurationError("a link needs a rate above 0, and a delay and jitter of at least 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineStatistics:
-    """Frames whose serialisation began, and what became of them."""
-
-    frames: int
-    bytes: int
-    blackholed: int
-    lost: int
-    duplicated: int
-    corrupted: int
-    reordered: int
-
-
 class Line:
     """A link from one node to the next, named `from->to`. Whoever sends waits for the serialisation itself."""
 
     __slots__ = (
         "_events",
-        "_impairers",
         "_jitter_ns",
         "_latest",
         "_random",
@@ -61,6 +47,7 @@ class Line:
         "delay_ns",
         "frames",
         "impairer",
+        "impairers",
         "name",
         "rate_bps",
         "up",
@@ -78,7 +65,7 @@ class Line:
         self.bytes: i64 = 0
         self.blackholed = 0
         self.impairer: Impairer | None = None
-        self._impairers: list[Impairer] = []
+        self.impairers: list[Impairer] = []
         self._events = events
         self._sink = sink
         self._random = random
@@ -88,7 +75,7 @@ class Line:
         """Change what goes wrong on the link from now on; the counts of what went before are kept."""
         self.impairer = None if impairments is None else Impairer(impairments, self._random)
         if self.impairer is not None:
-            self._impairers.append(self.impairer)
+            self.impairers.append(self.impairer)
 
     def serialisation_ns(self, wire_bytes: i64) -> i64:
         """Rounded up to whole ns, so that a line never exceeds its rate."""
@@ -123,21 +110,9 @@ class Line:
     @property
     def lost_frames(self) -> int:
         """Frames that impairments have lost so far."""
-        return sum(impairer.lost for impairer in self._impairers)
+        return sum(impairer.lost for impairer in self.impairers)
 
     @property
     def lost_bytes(self) -> int:
         """Bytes of those on the wire."""
-        return sum(impairer.lost_bytes for impairer in self._impairers)
-
-    def statistics(self) -> LineStatistics:
-        past = self._impairers
-        return LineStatistics(
-            frames=self.frames,
-            bytes=self.bytes,
-            blackholed=self.blackholed,
-            lost=self.lost_frames,
-            duplicated=sum(impairer.duplicated for impairer in past),
-            corrupted=sum(impairer.corrupted for impairer in past),
-            reordered=sum(impairer.reordered for impairer in past),
-        )
+        return sum(impairer.lost_bytes for impairer in self.impairers)

@@ -1,310 +1,417 @@
-"""An output port of a switch: three traffic classes, ECN, trimming, tail drop, and the line behind them.
+"""An output port: its classes, who may wait in them, who is marked, cut or dropped, and who is sent next.
 
-Source: UE Specification 1.0, sections 3.6.17 (switch settings) and 4.1 (trimming). Where they are silent, this does as
-the UEC congestion control simulator does: marking looks at what stays behind in the queue.
+A packet leaves its queue's account as its serialisation begins. The rules are those of the emulated ports
+(`testbed/base/datapath/programs/accounts.h`), so that the same plan does the same.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from testbed.protocols.datagram import Priority
-from testbed.protocols.simulation.errors import ConfigurationError
 from testbed.protocols.simulation.events import Actor, Events
-from testbed.protocols.simulation.frame import Frame
+from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.protocols.simulation.link import Line
+from testbed.protocols.simulation.settings import ClassSettings, FabricPortSettings
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-CONTROL: Final = int(Priority.CONTROL)
-"""It and what is above it, notifications, ride in the high class."""
-RETRANSMISSION: Final = int(Priority.RETRANSMISSION)
+    from testbed.protocols.simulation.nic import NicHost
+    from testbed.protocols.simulation.switch import HeldAccount, InputPort, SharedBuffer
+
+CONTROL: Final = 2
+NOTIFICATION: Final = 3
+TRIMMED: Final = 4
+"""Of `PacketKind`, as numbers that a compiler knows."""
+ADMIT: Final = 0
+DROP_TAIL: Final = 1
+DROP_BUFFER: Final = 2
+DROP_HEADROOM: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EcnCurve:
-    """Marking probability over the bytes in the low class: 0 up to `kmin`, linear to `pmax` at `kmax`, 1 beyond.
-
-    `kmin == kmax` is a deterministic threshold: marked above it.
-    """
-
-    kmin_bytes: int
-    kmax_bytes: int
-    pmax: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.kmin_bytes <= self.kmax_bytes or not 0 <= self.pmax <= 1:
-            raise ConfigurationError("an ECN curve needs 0 <= kmin <= kmax and 0 <= pmax <= 1")
-
-    def probability(self, queue_bytes: int) -> float:
-        if queue_bytes <= self.kmin_bytes:
-            return 0.0
-        if queue_bytes >= self.kmax_bytes:
-            return 1.0 if queue_bytes > self.kmax_bytes else self.pmax
-        return self.pmax * (queue_bytes - self.kmin_bytes) / (self.kmax_bytes - self.kmin_bytes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortSettings:
-    """Bytes are bytes on the wire; a frame joins a class if the class with it stays within the capacity.
-
-    The frame on the line is no longer in the queue.
-    """
-
-    low_capacity_bytes: int
-    medium_capacity_bytes: int
-    high_capacity_bytes: int
-    ecn: EcnCurve | None = None
-    trim_threshold_bytes: int | None = None
-    """Data that would bring its class above this is trimmed. None: no trimming, tail drop."""
-    late_trim_threshold_bytes: int | None = None
-    """The threshold for retransmissions, and for all data on the last hop. None: `trim_threshold_bytes`."""
-    trim_bytes: int = 64
-    """What trimming leaves of the UDP payload; shorter datagrams are not trimmed but dropped at the capacity."""
-    retransmissions_medium: bool = False
-    """Retransmissions ride in the medium class with what was trimmed, unmarked, instead of in the low class."""
-    low_weight: int = 25
-    medium_weight: int = 75
-    """Shares in bytes of what the high class leaves, while both are backlogged."""
-
-    def __post_init__(self) -> None:
-        if min(self.low_capacity_bytes, self.medium_capacity_bytes, self.high_capacity_bytes) < 0:
-            raise ConfigurationError("a capacity must not be negative")
-        if min(self.low_weight, self.medium_weight) < 1:
-            raise ConfigurationError("a weight must be at least 1")
-        if self.trim_bytes < 24:
-            raise ConfigurationError("trimming keeps at least MIN_TRIM_SIZE, 24 bytes (table 4-1)")
-        if self.late_trim_threshold_bytes is not None and self.trim_threshold_bytes is None:
-            raise ConfigurationError("late_trim_threshold_bytes needs a trim_threshold_bytes")
-
-    @classmethod
-    def for_plane(
-        cls,
-        plane_bdp_bytes: int,
-        *,
-        trimming: bool = True,
-        deterministic_ecn: bool = False,
-        drop_bdps: float = 5.0,
-        medium_bdps: float = 1.0,
-    ) -> PortSettings:
-        """Return what section 3.6.17 advises; Plane_BDP is the lowest link rate times config_base_rtt.
-
-        ECN from 0.2 to 0.8 Plane_BDP, or above 0.5. With trimming: low trims at 1 Plane_BDP (retransmissions and the
-        last hop at 1.5), medium and high drop at 1. Without: low drops at `drop_bdps`, 2 to 5.
-
-        `medium_bdps` is not the specification's: where a hundred hosts send to one, the headers of their first windows
-        are more than 1 Plane_BDP, and each one that is dropped costs a time-out.
-        """
-        bdp = plane_bdp_bytes
-        if deterministic_ecn:
-            ecn = EcnCurve(kmin_bytes=bdp // 2, kmax_bytes=bdp // 2)
-        else:
-            ecn = EcnCurve(kmin_bytes=bdp * 2 // 10, kmax_bytes=bdp * 8 // 10)
-        return cls(
-            low_capacity_bytes=bdp * 3 // 2 if trimming else int(bdp * drop_bdps),
-            medium_capacity_bytes=int(bdp * medium_bdps),
-            high_capacity_bytes=bdp,
-            ecn=ecn,
-            trim_threshold_bytes=bdp if trimming else None,
-            late_trim_threshold_bytes=bdp * 3 // 2 if trimming else None,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortStatistics:
-    """`frames` and `bytes` have left on the line; queues are bytes that wait, all classes together unless told."""
-
-    frames: int
-    bytes: int
-    marked: int
-    trimmed: int
-    dropped: int
-    dropped_low: int
-    dropped_medium: int
-    dropped_high: int
-    max_queue_bytes: int
-    max_low_queue_bytes: int
-    mean_queue_bytes: float
-    """Over time, from 0 to now."""
-    queue_byte_ns: int
-    """The integral under the mean, so that the mean over an interval is a difference of two."""
-
-
-class Port(Actor):
-    """Strict high class, then medium and low by weight; the queue is served as the line becomes free."""
+class ClassQueue:
+    """The queue of a class at a port, and what was counted of it. Amounts are packets and bytes on the wire."""
 
     __slots__ = (
-        "_balance",
-        "_changed",
-        "_draining",
-        "_events",
-        "_free",
-        "_high",
-        "_integral",
-        "_low",
-        "_medium",
-        "_random",
-        "dropped_high",
-        "dropped_low",
-        "dropped_medium",
-        "high_bytes",
-        "last_hop",
-        "line",
-        "low_bytes",
-        "marked",
-        "max_low_queue_bytes",
-        "max_queue_bytes",
-        "medium_bytes",
-        "name",
-        "settings",
-        "trimmed",
+        "_first",
+        "_last",
+        "alpha",
+        "bytes",
+        "ce_packets",
+        "deficit",
+        "drop_non_ect",
+        "drops_bytes",
+        "drops_packets",
+        "ecn",
+        "ect_packets",
+        "enqueued_bytes",
+        "enqueued_packets",
+        "forwarded_bytes",
+        "forwarded_packets",
+        "in_bytes",
+        "in_packets",
+        "kmax_bytes",
+        "kmin_bytes",
+        "limit_bytes",
+        "lossless",
+        "mark_at_dequeue",
+        "marked_by_bin",
+        "max_bytes",
+        "out_bytes",
+        "out_packets",
+        "packets_by_bin",
+        "paused",
+        "paused_ns",
+        "paused_since",
+        "pauses",
+        "pmax",
+        "priority",
+        "quantum_bytes",
+        "reserved_bytes",
+        "strict",
+        "trimmed_bytes",
+        "trimmed_packets",
+        "trims",
+        "wred_bytes",
+        "wred_packets",
     )
 
-    def __init__(self, line: Line, settings: PortSettings, events: Events, random: Random, *, last_hop: bool) -> None:
+    def __init__(self, settings: ClassSettings, port: FabricPortSettings) -> None:
+        self.priority: i64 = settings.priority
+        self.strict = settings.strict
+        self.quantum_bytes: i64 = settings.quantum_bytes
+        self.lossless = settings.lossless
+        self.limit_bytes: i64 = settings.limit_bytes
+        self.reserved_bytes: i64 = settings.reserved_bytes
+        self.alpha = settings.alpha
+        self.ecn = settings.kmin_bytes >= 0
+        self.kmin_bytes: i64 = settings.kmin_bytes
+        self.kmax_bytes: i64 = settings.kmax_bytes
+        self.pmax = settings.pmax
+        self.drop_non_ect = settings.drop_non_ect
+        self.mark_at_dequeue = settings.mark_at_dequeue
+        self.trims = port.trimming and not settings.strict and not settings.lossless
+        self._first: Frame | None = None
+        self._last: Frame | None = None
+        self.bytes: i64 = 0
+        self.max_bytes: i64 = 0
+        self.deficit: i64 = settings.quantum_bytes
+        self.paused = False
+        """Its peer has asked for a pause."""
+        self.paused_since: i64 = 0
+        self.paused_ns: i64 = 0
+        """Of pauses that are over."""
+        self.pauses: i64 = 0
+        self.in_packets: i64 = 0
+        self.in_bytes: i64 = 0
+        self.enqueued_packets: i64 = 0
+        self.enqueued_bytes: i64 = 0
+        self.out_packets: i64 = 0
+        self.out_bytes: i64 = 0
+        self.forwarded_packets: i64 = 0
+        self.forwarded_bytes: i64 = 0
+        self.ce_packets: i64 = 0
+        """Marked here."""
+        self.ect_packets: i64 = 0
+        self.trimmed_packets: i64 = 0
+        self.trimmed_bytes: i64 = 0
+        self.wred_packets: i64 = 0
+        self.wred_bytes: i64 = 0
+        self.drops_packets = [0, 0, 0, 0]
+        """By cause: `DROP_TAIL`, `DROP_BUFFER`, `DROP_HEADROOM`."""
+        self.drops_bytes = [0, 0, 0, 0]
+        self.packets_by_bin = [0] * port.curve_bins
+        self.marked_by_bin = [0] * port.curve_bins
+
+    def put(self, frame: Frame) -> None:
+        """Let a packet wait behind all others."""
+        last = self._last
+        if last is None:
+            self._first = frame
+        else:
+            last.next = frame
+        self._last = frame
+
+    def take(self) -> Frame:
+        """Take the packet that has waited longest; there must be one."""
+        frame = self._first
+        assert frame is not None
+        self._first = behind = frame.next
+        if behind is None:
+            self._last = None
+        else:
+            frame.next = None
+        return frame
+
+
+class OutputPort(Actor):
+    """The port in front of a line. A NIC's has a `host`, which is asked for more as the line becomes free."""
+
+    __slots__ = (
+        "_bins_to_kmax",
+        "_by_kind",
+        "_curve_bins",
+        "_events",
+        "_random",
+        "_strict",
+        "_turn",
+        "_weighted",
+        "buffer",
+        "draining",
+        "free",
+        "host",
+        "last_hop",
+        "line",
+        "name",
+        "overhead_bytes",
+        "queues",
+        "trim_bytes",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        line: Line,
+        settings: FabricPortSettings,
+        events: Events,
+        random: Random,
+        buffer: SharedBuffer | None,
+        *,
+        overhead_bytes: int = WIRE_OVERHEAD_BYTES,
+        last_hop: bool = False,
+    ) -> None:
         self.name = line.name
         self.line = line
-        self.settings = settings
+        self.buffer = buffer
+        """The memory of its switch; None: it is a NIC's, or its switch has no bound."""
         self.last_hop = last_hop
-        """The line leads to a host."""
-        self.low_bytes = 0
-        self.medium_bytes = 0
-        self.high_bytes = 0
-        self.marked = 0
-        self.trimmed = 0
-        self.dropped_low = 0
-        self.dropped_medium = 0
-        self.dropped_high = 0
-        self.max_queue_bytes = 0
-        self.max_low_queue_bytes = 0
-        self._low: deque[Frame] = deque()
-        self._medium: deque[Frame] = deque()
-        self._high: deque[Frame] = deque()
-        self._balance = 0
-        """Above 0: medium has had more than its share, the low class is next."""
-        self._free = 0
+        """A NIC is at the line's end."""
+        self.host: NicHost | None = None
+        self.queues = tuple(ClassQueue(item, settings) for item in settings.classes)
+        self.trim_bytes: i64 = settings.trim_bytes
+        self.overhead_bytes: i64 = overhead_bytes
+        self.free: i64 = 0
         """When the line is free."""
-        self._draining = False
-        """An event to serve the queue is scheduled."""
-        self._integral = 0
-        self._changed = 0
-        """When the queue last changed: the integral is complete up to there."""
+        self.draining = False
+        """An event to serve the queues is scheduled."""
+        self.waiting: i64 = 0
+        """Packets in all queues."""
+        by_priority = {queue.priority: queue for queue in self.queues}
+        self._by_kind = tuple(by_priority[priority] for priority in settings.priority_of)
+        ranked = sorted(self.queues, key=lambda queue: -queue.priority)
+        self._strict = tuple(queue for queue in ranked if queue.strict)
+        self._weighted = tuple(queue for queue in ranked if not queue.strict)
+        self._turn: i64 = 0
+        """Which of the weighted classes is next."""
+        self._curve_bins: i64 = settings.curve_bins
+        self._bins_to_kmax: i64 = settings.bins_to_kmax
         self._events = events
         self._random = random
 
-    @property
-    def queued_bytes(self) -> int:
-        return self.low_bytes + self.medium_bytes + self.high_bytes
+    def queue_of(self, priority: int) -> ClassQueue:
+        """Return the queue of a priority. Raises `KeyError` where the port has no such class."""
+        for queue in self.queues:
+            if queue.priority == priority:
+                return queue
+        raise KeyError(priority)
 
-    @property
-    def queued_frames(self) -> int:
-        return len(self._low) + len(self._medium) + len(self._high)
+    # --- packets come ------------------------------------------------------------------------------------
 
-    def offer(self, now: int, frame: Frame) -> None:
-        """Send, queue, trim or drop `frame`."""
-        if not self._draining:
-            if now >= self._free:
-                self._free = self.line.send(now, frame)
-                return
-            if self._admit(now, frame):
-                self._draining = True
-                self._events.put(self._free, self, None)
-            return
-        self._admit(now, frame)
-
-    def _admit(self, now: int, frame: Frame) -> bool:
-        settings = self.settings
+    def offer(self, now: i64, frame: Frame, source: InputPort | None) -> None:
+        """Send, queue, mark, cut or drop a packet that came in at `source`; None: the host's own."""
+        queue = self._by_kind[frame.kind]
         size = frame.wire_bytes
-        before = self.low_bytes + self.medium_bytes + self.high_bytes
-        if frame.priority >= CONTROL:
-            if self.high_bytes + size > settings.high_capacity_bytes:
-                self.dropped_high += 1
+        if queue.trims and len(frame.data) > self.trim_bytes and self._admission(queue, size, None) != ADMIT:
+            queue.trimmed_packets += 1
+            frame.trim(self.trim_bytes, self.last_hop)
+            frame.wire_bytes = self.trim_bytes + self.overhead_bytes
+            frame.kind = TRIMMED
+            queue.trimmed_bytes += size - frame.wire_bytes
+            size = frame.wire_bytes
+            queue = self._by_kind[TRIMMED]
+        queue.in_packets += 1
+        queue.in_bytes += size
+        account: HeldAccount | None = None
+        if source is not None:
+            account = source.accounts[queue.priority]
+            queue.forwarded_packets += 1
+            queue.forwarded_bytes += size
+        verdict = self._admission(queue, size, account)
+        if verdict != ADMIT:
+            queue.drops_packets[verdict] += 1
+            queue.drops_bytes[verdict] += size
+            return
+        ect = not CONTROL <= frame.kind <= NOTIFICATION
+        frame.curve_bin = -1
+        if queue.ecn and not self._mark_arrival(queue, frame, size, ect):
+            return
+        queue.enqueued_packets += 1
+        queue.enqueued_bytes += size
+        if ect:
+            queue.ect_packets += 1
+        held = queue.bytes + size
+        queue.max_bytes = max(queue.max_bytes, held)
+        if not self.draining and not self.waiting and now >= self.free and not queue.paused:
+            self._send(now, queue, frame, size)
+            return
+        queue.bytes = held
+        queue.put(frame)
+        self.waiting += 1
+        buffer = self.buffer
+        if buffer is not None:
+            buffer.used_bytes += size
+            buffer.max_bytes = max(buffer.max_bytes, buffer.used_bytes)
+        frame.account = account
+        if account is not None:
+            account.charge(now, size)
+        if not self.draining and not queue.paused:
+            self.draining = True
+            self._events.put(self.free, self, None)
+
+    def _admission(self, queue: ClassQueue, size: i64, account: HeldAccount | None) -> i64:
+        """Decide whether a packet may wait."""
+        if queue.lossless and account is not None:
+            return DROP_HEADROOM if account.bytes + size > account.hold_bytes else ADMIT
+        held = queue.bytes + size
+        if held <= queue.reserved_bytes:
+            return ADMIT
+        if held > queue.limit_bytes:
+            return DROP_TAIL
+        buffer = self.buffer
+        if queue.alpha > 0 and buffer is not None and buffer.size_bytes:
+            available = buffer.size_bytes - buffer.used_bytes
+            if size > available or float(held) > float(available) * queue.alpha:
+                return DROP_BUFFER
+        return ADMIT
+
+    def _mark_arrival(self, queue: ClassQueue, frame: Frame, size: i64, ect: bool) -> bool:
+        """Mark a packet as it comes, by what waits before it. False: it may not be marked and is dropped instead."""
+        depth = queue.bytes
+        if not ect:
+            if queue.drop_non_ect and self._is_hit(queue, depth):
+                queue.wred_packets += 1
+                queue.wred_bytes += size
                 return False
-            self.high_bytes += size
-            self._high.append(frame)
+            return True
+        if frame.ce:
+            return True
+        place = 0
+        if depth:
+            place = self._bin_of(queue, depth)
+            if not queue.mark_at_dequeue and self._is_hit(queue, depth):
+                frame.ce = True
+                queue.ce_packets += 1
+                queue.marked_by_bin[place] += 1
+        if queue.mark_at_dequeue:
+            frame.curve_bin = place
         else:
-            retransmission = frame.priority == RETRANSMISSION
-            medium = frame.trimmed or (retransmission and settings.retransmissions_medium)
-            if not frame.trimmed and self._is_to_trim(frame, medium, retransmission or self.last_hop):
-                frame.trim(settings.trim_bytes, self.last_hop)
-                self.trimmed += 1
-                size = frame.wire_bytes
-                medium = True
-            if medium:
-                if self.medium_bytes + size > settings.medium_capacity_bytes:
-                    self.dropped_medium += 1
-                    return False
-                self.medium_bytes += size
-                self._medium.append(frame)
-            else:
-                if self.low_bytes + size > settings.low_capacity_bytes:
-                    self.dropped_low += 1
-                    return False
-                self.low_bytes += size
-                self._low.append(frame)
-                self.max_low_queue_bytes = max(self.max_low_queue_bytes, self.low_bytes)
-        self._integral += before * (now - self._changed)
-        self._changed = now
-        self.max_queue_bytes = max(self.max_queue_bytes, before + size)
+            queue.packets_by_bin[place] += 1
         return True
 
-    def _is_to_trim(self, frame: Frame, medium: bool, late: bool) -> bool:
-        settings = self.settings
-        threshold = settings.trim_threshold_bytes
-        if threshold is None or len(frame.data) <= settings.trim_bytes:
+    def _is_hit(self, queue: ClassQueue, depth: i64) -> bool:
+        if depth <= queue.kmin_bytes:
             return False
-        if late and settings.late_trim_threshold_bytes is not None:
-            threshold = settings.late_trim_threshold_bytes
-        if medium:
-            return self.medium_bytes + frame.wire_bytes > min(threshold, settings.medium_capacity_bytes)
-        return self.low_bytes + frame.wire_bytes > min(threshold, settings.low_capacity_bytes)
+        if depth >= queue.kmax_bytes:
+            return True
+        share = queue.pmax * float(depth - queue.kmin_bytes) / float(queue.kmax_bytes - queue.kmin_bytes)
+        return self._random.random() < share
+
+    def _bin_of(self, queue: ClassQueue, depth: i64) -> i64:
+        last = self._curve_bins - 1
+        if not queue.kmax_bytes:
+            return last
+        place = depth * self._bins_to_kmax // queue.kmax_bytes
+        return place if place < last else last
+
+    # --- packets go --------------------------------------------------------------------------------------
 
     def act(self, now: i64, frame: Frame | None) -> None:
-        """The line is free and something waits."""
-        self._integral += (self.low_bytes + self.medium_bytes + self.high_bytes) * (now - self._changed)
-        self._changed = now
-        settings = self.settings
-        low = self._low
-        medium = self._medium
-        if self._high:
-            frame = self._high.popleft()
-            self.high_bytes -= frame.wire_bytes
-        elif medium and (not low or self._balance <= 0):
-            frame = medium.popleft()
-            self.medium_bytes -= frame.wire_bytes
-            self._balance = self._balance + frame.wire_bytes * settings.low_weight if low else 0
-        else:
-            frame = low.popleft()
-            self.low_bytes -= frame.wire_bytes
-            self._balance = self._balance - frame.wire_bytes * settings.medium_weight if medium else 0
-            ecn = settings.ecn
-            if ecn is not None and self.low_bytes > ecn.kmin_bytes and not frame.ce:
-                probability = ecn.probability(self.low_bytes)
-                if probability >= 1 or self._random.random() < probability:
-                    frame.ce = True
-                    self.marked += 1
-        self._free = free = self.line.send(now, frame)
-        if low or medium or self._high:
-            self._events.put(free, self, None)
-        else:
-            self._draining = False
+        """Serve the queues: the line is free, or a class that was paused may go on."""
+        queue = self._next_queue() if self.waiting else None
+        if queue is None:
+            self.draining = False
+            host = self.host
+            if host is not None:
+                host.ask(now)
+            return
+        frame = queue.take()
+        size = frame.wire_bytes
+        self.waiting -= 1
+        queue.bytes -= size
+        if not queue.strict:
+            queue.deficit -= size
+            if queue.deficit < 0:
+                queue.deficit += queue.quantum_bytes
+                self._next_turn()
+        buffer = self.buffer
+        if buffer is not None:
+            buffer.used_bytes -= size
+        account = frame.account
+        if account is not None:
+            frame.account = None
+            account.discharge(now, size)
+        self._send(now, queue, frame, size)
 
-    def statistics(self, now: int) -> PortStatistics:
-        integral = self._integral + self.queued_bytes * (now - self._changed)
-        return PortStatistics(
-            frames=self.line.frames,
-            bytes=self.line.bytes,
-            marked=self.marked,
-            trimmed=self.trimmed,
-            dropped=self.dropped_low + self.dropped_medium + self.dropped_high,
-            dropped_low=self.dropped_low,
-            dropped_medium=self.dropped_medium,
-            dropped_high=self.dropped_high,
-            max_queue_bytes=self.max_queue_bytes,
-            max_low_queue_bytes=self.max_low_queue_bytes,
-            mean_queue_bytes=integral / now if now else 0.0,
-            queue_byte_ns=integral,
-        )
+    def _send(self, now: i64, queue: ClassQueue, frame: Frame, size: i64) -> None:
+        queue.out_packets += 1
+        queue.out_bytes += size
+        if frame.curve_bin >= 0 and not frame.ce:
+            self._mark_departure(queue, frame)
+        self.free = self.line.send(now, frame)
+        self.draining = self.waiting > 0 or self.host is not None
+        if self.draining:
+            self._events.put(self.free, self, None)
+
+    def _mark_departure(self, queue: ClassQueue, frame: Frame) -> None:
+        """Mark a packet as it goes, by what stays behind it."""
+        depth = queue.bytes
+        place = self._bin_of(queue, depth)
+        queue.packets_by_bin[place] += 1
+        if self._is_hit(queue, depth):
+            frame.ce = True
+            queue.ce_packets += 1
+            queue.marked_by_bin[place] += 1
+
+    def _next_queue(self) -> ClassQueue | None:
+        """Return whose turn it is: strict classes by their priority, then the others by deficit (Shreedhar 1996)."""
+        for queue in self._strict:
+            if queue.bytes and not queue.paused:
+                return queue
+        weighted = self._weighted
+        for _ in range(len(weighted)):
+            queue = weighted[self._turn]
+            if queue.bytes and not queue.paused:
+                return queue
+            self._next_turn()
+        return None
+
+    def _next_turn(self) -> None:
+        turn = self._turn + 1
+        self._turn = turn if turn < len(self._weighted) else 0
+
+    # --- pauses ------------------------------------------------------------------------------------------
+
+    def pause(self, now: int, priority: int) -> None:
+        """The peer's XOFF for a priority takes effect: what has begun is sent to its end."""
+        queue = self.queue_of(priority)
+        if not queue.paused:
+            queue.paused = True
+            queue.pauses += 1
+            queue.paused_since = now
+
+    def resume(self, now: int, priority: int) -> None:
+        """The peer's XON for a priority takes effect."""
+        queue = self.queue_of(priority)
+        if not queue.paused:
+            return
+        queue.paused = False
+        queue.paused_ns += now - queue.paused_since
+        if not self.draining:
+            self.draining = True
+            self._events.put(self.free, self, None)
+
+    def paused_ns(self, priority: int, now: int) -> int:
+        """How long a priority has been paused, with a pause that lasts."""
+        queue = self.queue_of(priority)
+        return queue.paused_ns + (now - queue.paused_since if queue.paused else 0)

@@ -10,9 +10,9 @@ from testbed.base.datapath.maps import LabMaps
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps
 from testbed.lab.core.plan.operations import InstallPort
-from testbed.protocols.simulation.fabric import ClassQueue, OutputPort
-from testbed.protocols.simulation.fabric.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
-from testbed.protocols.simulation.fabric.switch import HeldAccount
+from testbed.protocols.simulation import ClassQueue, OutputPort
+from testbed.protocols.simulation.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
+from testbed.protocols.simulation.switch import HeldAccount
 from testbed.run.placed.lab import LiveLab
 from testbed.run.simulated.fabric import SimulatedFabric
 

@@ -11,9 +11,10 @@ from testbed.lab.core.model import BalancingMode, MarkAt
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile
 from testbed.lab.core.plan.sysctls import hash_seed
-from testbed.protocols.simulation.fabric import (
+from testbed.protocols.simulation import (
     Balancing,
     ClassSettings,
+    Endpoint,
     FabricNetwork,
     FabricPortSettings,
     NicHost,
@@ -21,7 +22,6 @@ from testbed.protocols.simulation.fabric import (
     SwitchSettings,
 )
 from testbed.protocols.simulation.faults import Impairments
-from testbed.protocols.simulation.host import Endpoint
 from testbed.protocols.simulation.link import LinkSettings
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.placed.lab import LiveLab

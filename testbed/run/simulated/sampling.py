@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from testbed.lab.observe.port_table import PortTable
 from testbed.lab.observe.sampler import MOST_QUEUES, Samples
-from testbed.protocols.simulation.fabric import ClassQueue
+from testbed.protocols.simulation import ClassQueue
 from testbed.run.simulated.fabric import SimulatedFabric
 
 MOST_SAMPLES = 2_048

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
-from testbed.protocols.simulation.fabric import FabricNetwork
+from testbed.protocols.simulation import FabricNetwork
 
 if TYPE_CHECKING:
-    from testbed.protocols.simulation.host import Endpoint
+    from testbed.protocols.simulation import Endpoint
 
 
 class Site:
@@ -53,18 +53,18 @@ class SimulatedHosting:
     def touch(self, endpoint: Endpoint) -> None:
         network = self.site.network
         if network is not None:
-            network.hosts[endpoint.address].wake()
+            network.nics[endpoint.address].wake()
 
     def received_bytes(self, address: str) -> int:
         network = self.site.network
-        return 0 if network is None else network.hosts[address].delivered_bytes
+        return 0 if network is None else network.nics[address].delivered_bytes
 
     def counters(self, address: str) -> Mapping[str, int]:
         """Return the datagrams that the NIC sent and got."""
         network = self.site.network
         if network is None:
             return {}
-        host = network.hosts[address]
+        host = network.nics[address]
         return {"datagrams_received": host.delivered, "datagrams_sent": host.sent}
 
     def first_packet_counter(self) -> int:

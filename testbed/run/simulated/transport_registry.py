@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from testbed.endpoints.sockets import Marking
 from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.traffic import Listener, Traffic
-from testbed.protocols.simulation.fabric.nic import NicHost
+from testbed.protocols.simulation.nic import NicHost
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.simulated import transports
 from testbed.run.simulated.site import Site

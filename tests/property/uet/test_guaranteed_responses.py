@@ -97,7 +97,7 @@ class Mix:
 
     def run(self) -> int:
         """Until all have ended: the time of the last. Each has ended as it should, and each atomic happened once."""
-        self.network.wake(self.fabric.feps[0])
+        self.network.nics[self.fabric.feps[0].address].wake()
         self.network.run(NEVER_NS, lambda: all(operation.done for operation in self.operations))
         for (kind, size, _), operation in zip(self.mix, self.operations, strict=True):
             wanted = ReturnCode.BAD_MKEY if kind == "refused" and size else operation.status

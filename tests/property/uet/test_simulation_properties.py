@@ -8,18 +8,15 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_topologies import HIGH, LOW, MEDIUM, TRIM_BYTES, leaf_spine, star, totals
 
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
-    EcnCurve,
+    ClassSettings,
+    FabricNetwork,
+    FabricPortSettings,
     Impairments,
-    LeafSpineSize,
     LinkSettings,
-    Network,
-    PortSettings,
-    Tier,
-    leaf_spine,
-    star,
 )
 
 GBPS = 10**9
@@ -83,18 +80,23 @@ capacities = st.integers(0, 30_000)
 
 
 @st.composite
-def ports(draw: st.DrawFn) -> PortSettings:
-    low = draw(capacities)
-    threshold = draw(st.none() | capacities)
-    kmin = draw(capacities)
-    return PortSettings(
-        low_capacity_bytes=low,
-        medium_capacity_bytes=draw(capacities),
-        high_capacity_bytes=draw(capacities),
-        ecn=draw(st.none() | st.just(EcnCurve(kmin_bytes=kmin, kmax_bytes=kmin + 5000, pmax=0.7))),
-        trim_threshold_bytes=threshold,
-        late_trim_threshold_bytes=None if threshold is None else threshold * 3 // 2,
-        retransmissions_medium=draw(st.booleans()),
+def ports(draw: st.DrawFn) -> FabricPortSettings:
+    kmin = draw(st.just(-1) | capacities)
+    low = ClassSettings(
+        priority=LOW,
+        limit_bytes=draw(capacities),
+        kmin_bytes=kmin,
+        kmax_bytes=kmin + 5000,
+        pmax=0.7,
+        mark_at_dequeue=draw(st.booleans()),
+    )
+    medium = ClassSettings(priority=MEDIUM, quantum_bytes=3 << 14, limit_bytes=draw(capacities))
+    high = ClassSettings(priority=HIGH, strict=True, limit_bytes=draw(capacities))
+    return FabricPortSettings(
+        classes=(low, medium, high),
+        priority_of=(LOW, draw(st.sampled_from((LOW, MEDIUM))), HIGH, HIGH, MEDIUM),
+        trimming=draw(st.booleans()),
+        trim_bytes=TRIM_BYTES,
     )
 
 
@@ -106,28 +108,23 @@ class Case:
     count: int
     link: LinkSettings
     odd: LinkSettings
-    port: PortSettings
+    port: FabricPortSettings
     seed: int
     kill_at: int | None
 
-    def build(self) -> tuple[list[Chatter], Network]:
-        names = [f"h{index}" for index in range(self.leaves * self.hosts_per_leaf)]
-        hosts = [Chatter(name, [*names, "nobody"], self.count, self.seed) for name in names]
+    def build(self) -> tuple[list[Chatter], FabricNetwork]:
+        names = [f"10.0.0.{index}" for index in range(self.leaves * self.hosts_per_leaf)]
+        hosts = [Chatter(name, [*names, "10.9.9.9"], self.count, self.seed) for name in names]
         if self.leaves == 1:
-            overrides = {"switch->h0": self.odd}
+            overrides = {f"switch->{names[0]}": self.odd}
             network = star(hosts, link=self.link, port=self.port, overrides=overrides, seed=self.seed)
         else:
-            tier = Tier(link=self.link, port=self.port)
+            overrides = {"leaf0->spine0": self.odd, f"{names[0]}->leaf0": self.odd}
             network = leaf_spine(
-                hosts,
-                LeafSpineSize(leaves=self.leaves, hosts_per_leaf=self.hosts_per_leaf, spines=self.spines),
-                host_tier=tier,
-                fabric_tier=tier,
-                overrides={"leaf0->spine0": self.odd, "h0->leaf0": self.odd},
-                seed=self.seed,
+                hosts, self.leaves, self.spines, link=self.link, port=self.port, overrides=overrides, seed=self.seed
             )
         if self.kill_at is not None:
-            network.at(self.kill_at, lambda now: network.kill("h0"))
+            network.at(self.kill_at, lambda now: network.nics[names[0]].kill())
         return hosts, network
 
 
@@ -145,27 +142,17 @@ cases = st.builds(
 )
 
 
-def check_accounts(hosts: list[Chatter], network: Network) -> None:
-    statistics = network.statistics()
-    assert statistics.sent + statistics.duplicated == (
-        statistics.delivered
-        + statistics.refused
-        + statistics.unroutable
-        + statistics.lost
-        + statistics.blackholed
-        + statistics.dropped
-        + statistics.in_flight
-    )
-    assert statistics.delivered == sum(len(host.trace) for host in hosts)
-    for name, port in network.ports.items():
-        limits = port.settings
-        assert 0 <= port.low_bytes <= port.max_low_queue_bytes <= limits.low_capacity_bytes
-        assert 0 <= port.medium_bytes <= limits.medium_capacity_bytes
-        assert 0 <= port.high_bytes <= limits.high_capacity_bytes
-        line, seen = network.lines[name], port.statistics(network.now)
-        assert seen.bytes * 8 * GBPS <= line.rate_bps * network.now + 5000 * 8 * GBPS
-        assert seen.mean_queue_bytes <= seen.max_queue_bytes
-        assert (port.queued_bytes == 0) == (port.queued_frames == 0)
+def check_accounts(hosts: list[Chatter], network: FabricNetwork) -> None:
+    found = totals(network)
+    assert found.is_balanced, found
+    assert network.accounted() == found.sent + found.duplicated
+    assert found.delivered == sum(len(host.trace) for host in hosts)
+    for port in network.outputs.values():
+        line = port.line
+        assert line.bytes * 8 * GBPS <= line.rate_bps * network.now + 5000 * 8 * GBPS
+        assert (port.waiting == 0) == (not any(queue.bytes for queue in port.queues))
+        for queue in port.queues:
+            assert 0 <= queue.bytes <= max(queue.max_bytes, queue.limit_bytes)
 
 
 @settings(max_examples=60, deadline=None)
@@ -177,7 +164,7 @@ def test_every_datagram_is_accounted_for_at_any_time_and_at_the_end(case: Case, 
     network.run(until=10**9)
     check_accounts(hosts, network)
     assert network.in_flight() == 0
-    assert not any(port.queued_bytes for port in network.ports.values())
+    assert not any(port.waiting for port in network.outputs.values())
 
 
 @settings(max_examples=25, deadline=None)
@@ -190,10 +177,14 @@ def test_a_run_repeats_itself_however_it_is_cut_into_pieces(case: Case, moments:
         pieces.run(until=moment)
     pieces.run(until=10**9)
     assert [host.trace for host in once_hosts] == [host.trace for host in pieces_hosts]
-    assert once.statistics().hops == pieces.statistics().hops
-    assert once.port_statistics().keys() == pieces.port_statistics().keys()
-    for name, port in once.ports.items():
-        assert port.statistics(10**9) == pieces.ports[name].statistics(10**9)
+    assert totals(once) == totals(pieces)
+    for name, port in once.outputs.items():
+        for one, other in zip(port.queues, pieces.outputs[name].queues, strict=True):
+            assert (one.max_bytes, one.out_bytes, one.ce_packets) == (
+                other.max_bytes,
+                other.out_bytes,
+                other.ce_packets,
+            )
 
 
 @settings(max_examples=25, deadline=None)
@@ -210,9 +201,9 @@ def test_what_arrives_is_what_was_sent_but_for_trimming(case: Case) -> None:
         for _, incoming in host.trace:
             assert incoming.trimmed == (incoming.length != 0)
             if incoming.trimmed:
-                assert len(incoming.data) == 64
+                assert len(incoming.data) == TRIM_BYTES
                 assert (bytes(incoming.data), incoming.length) in {
-                    (data[:64], len(data)) for data in sent[incoming.remote]
+                    (data[:TRIM_BYTES], len(data)) for data in sent[incoming.remote]
                 }
             else:
                 assert bytes(incoming.data) in sent[incoming.remote]

@@ -18,8 +18,7 @@ from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.roce.work import RemoteBuffer
-from testbed.protocols.simulation import LinkSettings
-from testbed.protocols.simulation.fabric import ClassSettings, FabricNetwork, FabricPortSettings, SwitchSettings
+from testbed.protocols.simulation import ClassSettings, FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
 from testbed.run.simulated.execution import without_collector
 from testbed.run.simulated.transports.roce import RnicHost
 from testbed.workload.oracles.dcqcn_fluid import DcqcnFluid, FixedPoint

@@ -7,17 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from simulated_topologies import leaf_spine, plane_port, star
+
 from testbed.protocols.datagram import Incoming, Outgoing
-from testbed.protocols.simulation import (
-    Impairments,
-    LeafSpineSize,
-    LinkSettings,
-    Network,
-    PortSettings,
-    Tier,
-    leaf_spine,
-    star,
-)
+from testbed.protocols.simulation import FabricNetwork, Impairments, LinkSettings
 from testbed.protocols.uet.addressing import FepAddress
 from testbed.protocols.uet.atomics import Amo
 from testbed.protocols.uet.config import UetConfig
@@ -171,16 +164,15 @@ class Chaos:
             security = SecureDomain(1, DomainKey(bytes(range(32))), first_tsc=Tsc(counter=self.births << 32))
         return Life(self.address(host), self.config, random, now, (self.hosts, self.room), security)
 
-    def build(self, plane_bytes: int) -> Network:
+    def build(self, plane_bytes: int) -> FabricNetwork:
         random = self.random
-        port = PortSettings.for_plane(plane_bytes, trimming=self.trimming)
+        port = plane_port(plane_bytes, trimming=self.trimming)
         link = LinkSettings(rate_bps=10_000_000_000, delay_ns=2 * US)
         endpoints = [lives[0] for lives in self.lives]
         if self.hosts % 2 or random.random() < 0.4:
             return star(endpoints, link=link, port=port, seed=random.getrandbits(32))
-        size = LeafSpineSize(leaves=2, hosts_per_leaf=self.hosts // 2, spines=random.choice((2, 4)))
-        tier = Tier(link=link, port=port)
-        return leaf_spine(endpoints, size, host_tier=tier, fabric_tier=tier, seed=random.getrandbits(32))
+        spines = random.choice((2, 4))
+        return leaf_spine(endpoints, 2, spines, link=link, port=port, seed=random.getrandbits(32))
 
     def impair(self) -> None:
         random = self.random
@@ -213,17 +205,17 @@ class Chaos:
 
     def kill(self, host: int) -> None:
         self.lives[host][-1].killed = True
-        self.network.kill(self.address(host))
+        self.network.nics[self.address(host)].kill()
 
     def restart(self, host: int, now: int) -> None:
         life = self.born(host, now)
         self.lives[host].append(life)
-        self.network.restart(life)
+        self.network.nics[life.address].restart(life)
 
     def jump(self, life: Life) -> None:
         if not life.killed:
             life.ahead += self.random.choice((10 * US, 1 * MS, 1000 * MS))
-            self.network.wake(life.address)
+            self.network.nics[life.address].wake()
 
     # --- operations --------------------------------------------------------------------------------------
 
@@ -277,8 +269,8 @@ class Chaos:
             fetch = bytearray(8) if random.random() < 0.5 else None
             issued.operation = endpoint.atomic(to, increment, counter, at, fetch=fetch, mode=mode)
         self.issued.append(issued)
-        self.network.wake(life.address)
-        self.network.wake(peer.address)
+        self.network.nics[life.address].wake()
+        self.network.nics[peer.address].wake()
 
     # --- what must hold ----------------------------------------------------------------------------------
 
@@ -386,7 +378,7 @@ class Chaos:
                 assert abs(inflight) < ROUNDING or not pdc.sender.idle, inflight
             life.endpoint.close(self.network.now + life.ahead)
             life.fep.close(self.network.now + life.ahead)
-            self.network.wake(life.address)
+            self.network.nics[life.address].wake()
         self.network.run(self.network.now + 20_000 * MS)
         # With the receives gone, nothing is left that an offer could wait for.
         assert all(issued.operation.done or issued.life.killed for issued in self.issued), self.issued

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from testbed.protocols.simulation import LeafSpineSize, LinkSettings, Network, PortSettings, Tier, leaf_spine, star
+from simulated_topologies import leaf_spine, plane_port, star
+
+from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, LinkSettings
 from testbed.protocols.uet.addressing import FepAddress
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.fep import Fep
@@ -73,19 +75,17 @@ class Fabric:
         self.seed = seed
         self._awaited = 0
         self._hosts_per_leaf = 0
-        self.network: Network
+        self.network: FabricNetwork
 
-    def star(self, port: PortSettings) -> Fabric:
+    def star(self, port: FabricPortSettings) -> Fabric:
         link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(2, self.config.base_rtt_ns))
         self.network = star(self.feps, link=link, port=port, seed=self.seed)
         return self
 
-    def leaf_spine(self, leaves: int, spines: int, port: PortSettings) -> Fabric:
+    def leaf_spine(self, leaves: int, spines: int, port: FabricPortSettings) -> Fabric:
         self._hosts_per_leaf = len(self.feps) // leaves
-        size = LeafSpineSize(leaves=leaves, hosts_per_leaf=self._hosts_per_leaf, spines=spines)
         link = LinkSettings(rate_bps=RATE, delay_ns=delay_ns(4, self.config.base_rtt_ns))
-        tier = Tier(link=link, port=port)
-        self.network = leaf_spine(self.feps, size, host_tier=tier, fabric_tier=tier, seed=self.seed)
+        self.network = leaf_spine(self.feps, leaves, spines, link=link, port=port, seed=self.seed)
         return self
 
     def write(self, source: int, target: int, size: int) -> Operation:
@@ -127,7 +127,7 @@ class Fabric:
         def begin(_: int) -> None:
             self._awaited -= 1
             self.write(source, target, size)
-            self.network.wake(self.feps[source])
+            self.network.nics[self.feps[source].address].wake()
 
         self.network.at(when_ns, begin)
 
@@ -162,5 +162,5 @@ def jain(values: list[float]) -> float:
     return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
 
 
-def port_settings(trimming: bool, **changes: Any) -> PortSettings:
-    return replace(PortSettings.for_plane(PLANE_BDP, trimming=trimming), **changes)
+def port_settings(trimming: bool, medium_planes: float = 1) -> FabricPortSettings:
+    return plane_port(PLANE_BDP, trimming=trimming, medium_planes=medium_planes)

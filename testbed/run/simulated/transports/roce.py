@@ -13,7 +13,7 @@ from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.rnic import Rnic
-from testbed.protocols.simulation.fabric.nic import NicHost
+from testbed.protocols.simulation.nic import NicHost
 from testbed.run.simulated.site import SimulatedHosting, Site
 from testbed.run.simulated.transport_registry import SimulatedTransport
 

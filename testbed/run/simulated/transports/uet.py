@@ -12,7 +12,7 @@ from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.traffic import Listener, Traffic
 from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.protocols.datagram import Incoming, Outgoing
-from testbed.protocols.simulation.fabric.nic import NicHost
+from testbed.protocols.simulation.nic import NicHost
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.fep import Fep
 from testbed.protocols.uet.packets.codes import UDP_PORT

@@ -12,9 +12,8 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from simulated_fabric import PLANE_BDP, Fabric, config, port_settings
-
-from testbed.protocols.simulation import PortSettings
+from simulated_fabric import Fabric, config, port_settings
+from simulated_topologies import totals
 
 PERMUTATION_BYTES = 2 << 20
 INCAST_BYTES = 256 << 10
@@ -37,7 +36,7 @@ class Figures:
 
 def measured(name: str, fabrics: Sequence[Fabric]) -> Figures:
     """The figures of these runs, which are printed as a row of a table, too."""
-    found = [fabric.network.statistics() for fabric in fabrics]
+    found = [totals(fabric.network) for fabric in fabrics]
     figures = Figures(
         last_us=fmean(max(fabric.finished_ns) for fabric in fabrics) / 1000,
         trimmed=fmean(each.trimmed for each in found),
@@ -101,7 +100,7 @@ def test_headers_of_a_large_incast_need_more_than_the_advised_queue() -> None:
     a time-out. The advice is one Plane_BDP for them."""
     found = []
     for bdps in (1, 2, 5):
-        fabric = Fabric(128, config(trimming=True)).star(PortSettings.for_plane(PLANE_BDP, medium_bdps=bdps))
+        fabric = Fabric(128, config(trimming=True)).star(port_settings(trimming=True, medium_planes=bdps))
         fabric.incast(INCAST_BYTES)
         fabric.run()
         found.append(measured(f"127:1, medium class of {bdps} BDP", [fabric]))

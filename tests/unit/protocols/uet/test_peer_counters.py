@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 from simulated_fabric import PAYLOAD, Fabric, config, port_settings
+from simulated_topologies import ROOMY
 from wire_pair import MS, WirePair
 
 from testbed.protocols.datagram import Priority
@@ -61,7 +61,7 @@ def test_sprayed_packets_arrive_out_of_order_and_those_of_a_single_path_do_not()
     counted = {}
     for paths in ("oblivious", "single"):
         fabric = Fabric(4, config(trimming=True, paths=paths, packets_per_entropy=1))
-        fabric.leaf_spine(2, 4, replace(port_settings(True), trim_threshold_bytes=1 << 40))
+        fabric.leaf_spine(2, 4, ROOMY)
         for source in (0, 1):
             fabric.write(source, source + 2, 300 * PAYLOAD)
         fabric.run()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import groupby
 from random import Random
 
 import pytest
-from simulated_fabric import BASE_RTT_NS, PAYLOAD, RATE, Fabric, config, port_settings
+from simulated_fabric import BASE_RTT_NS, PAYLOAD, RATE, Fabric, config
+from simulated_topologies import ROOMY
 
 from testbed.protocols.uet.congestion.context import CongestionContext
 from testbed.protocols.uet.congestion.window import Window
@@ -25,7 +25,7 @@ def spread(paths: str, base_rtt_ns: int, **settings: int) -> tuple[Counter[int],
     """The packets of each entropy value and on each uplink of a flow of `PACKETS` over four spines."""
     chosen = config(paths=paths, base_rtt_ns=base_rtt_ns, rto_min_ns=100 * BASE_RTT_NS, trimming=True, **settings)
     fabric = Fabric(2, chosen, traced=True)
-    fabric.leaf_spine(2, SPINES, replace(port_settings(True), trim_threshold_bytes=1 << 40))
+    fabric.leaf_spine(2, SPINES, ROOMY)
     fabric.write(0, 1, PACKETS * PAYLOAD)
     fabric.run()
     trace = fabric.traces[0]

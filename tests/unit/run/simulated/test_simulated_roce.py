@@ -13,11 +13,11 @@ from testbed.endpoints.worker.transport_registry import transport_names
 from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.rnic import Rnic
-from testbed.protocols.simulation import LinkSettings
-from testbed.protocols.simulation.fabric import (
+from testbed.protocols.simulation import (
     ClassSettings,
     FabricNetwork,
     FabricPortSettings,
+    LinkSettings,
     NicHost,
     SwitchSettings,
 )

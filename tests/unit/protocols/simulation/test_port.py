@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 
-from testbed.protocols.simulation import Call, ConfigurationError, Events, Frame, Line, LinkSettings
-from testbed.protocols.simulation.fabric import (
+from testbed.protocols.simulation import (
+    Call,
     ClassSettings,
+    ConfigurationError,
+    Events,
     FabricPortSettings,
     FabricSwitch,
+    Frame,
     InputPort,
+    Line,
+    LinkSettings,
     OutputPort,
     PacketKind,
     SharedBuffer,
     SwitchSettings,
 )
-from testbed.protocols.simulation.fabric.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
+from testbed.protocols.simulation.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
 
 GBPS = 10**9
 WIRE = 1000

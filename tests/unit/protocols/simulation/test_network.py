@@ -11,15 +11,16 @@ from random import Random
 import pytest
 
 from testbed.protocols.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
-from testbed.protocols.simulation import ConfigurationError, LinkSettings
-from testbed.protocols.simulation.fabric import (
+from testbed.protocols.simulation import (
     Balancing,
     ClassSettings,
+    ConfigurationError,
     FabricNetwork,
     FabricPortSettings,
+    LinkSettings,
     SwitchSettings,
 )
-from testbed.protocols.simulation.fabric.switch import flow_hash
+from testbed.protocols.simulation.switch import flow_hash
 from testbed.run.ideals.port_hash import FiveTuple, port_hash
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"

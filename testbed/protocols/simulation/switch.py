@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.protocols.simulation.errors import ConfigurationError
 from testbed.protocols.simulation.events import Actor, Events, Handler
-from testbed.protocols.simulation.fabric.port import OutputPort
-from testbed.protocols.simulation.fabric.settings import PRIORITIES, ClassSettings, FabricPortSettings, SwitchSettings
 from testbed.protocols.simulation.frame import Frame
+from testbed.protocols.simulation.port import OutputPort
+from testbed.protocols.simulation.settings import PRIORITIES, ClassSettings, FabricPortSettings, SwitchSettings
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
