@@ -65,3 +65,6 @@ def _reports(lab: Surroundings, node: str) -> bool:
     """
     enter_namespace(lab.namespaces[node])
     return any(connections(lab.server_address, STATION_PORT))
+
+
+SERVICE = Bmp()
