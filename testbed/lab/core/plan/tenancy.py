@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, IPv6Interface
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from testbed.daemons.keeper.vrfs import VrfPlan
+    from testbed.lab.core.plan.overlay_plan import VrfPlan
     from testbed.lab.core.model import End
 
 ROUTER = "router"
