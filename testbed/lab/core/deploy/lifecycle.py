@@ -35,9 +35,8 @@ from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_la
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab
 from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
-from testbed.lab.core.deploy.records.password import bgp_password
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.deploy.routing import daemon_sets, start_daemons
+from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons
 from testbed.lab.core.deploy.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch

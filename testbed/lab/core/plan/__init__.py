@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from testbed.base.datapath.class_plan import ClassPlan
     from testbed.lab.core.plan.asn import check_as_numbers
     from testbed.lab.core.plan.describe import summarize_plan
     from testbed.lab.core.plan.lab import check_addresses, plan_lab
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         SwitchPlan,
         VethEnd,
     )
-    from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+    from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
     from testbed.lab.core.plan.scale import (
         MachineLoad,
         MachineProfile,
