@@ -16,7 +16,7 @@ from testbed.base.datapath.class_plan import ClassPlan
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model.qos import BalancingMode, HashEngine
 from testbed.lab.core.model.telemetry import DropCause
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 from testbed.lab.observe.port_table import PortTable, tabulate_ports

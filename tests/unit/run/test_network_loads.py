@@ -11,7 +11,7 @@ import pytest
 from memory_maps import maps_in_memory
 
 from testbed.base.linux.port_counters import PortCounters
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.sampler import Samples

@@ -46,7 +46,6 @@ from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, 
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
 from testbed.lab.core.feature import Deployment, Started, features, runtimes
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan import slot_for
 from testbed.lab.core.plan.operations import (
     CreateNode,
     CreateVeth,
@@ -56,6 +55,7 @@ from testbed.lab.core.plan.operations import (
     StartContainer,
     StartRouting,
 )
+from testbed.lab.core.plan.stable import slot_for
 from testbed.lab.features.management.plan.service_operations import StartService
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf
 

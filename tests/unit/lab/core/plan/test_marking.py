@@ -17,7 +17,7 @@ from testbed.lab.core.deploy.mechanisms import check_kernel_markers, kernel_mark
 from testbed.lab.core.drivers.netlink import marking_qdiscs
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps
 from testbed.lab.core.model import Lab, MarkBy
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.schema.load import load_topology_text
 
