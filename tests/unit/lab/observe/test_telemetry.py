@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
+from memory_maps import queue_index
 
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.layout import INGRESS, PAUSE, QUEUE
@@ -14,7 +15,6 @@ from testbed.lab.observe.port_table import NothingSelected
 from testbed.lab.observe.telemetry import (
     buffer_rows,
     link_rows,
-    queue_index,
     queue_rows,
     reset_maxima,
     silent_uplinks,
