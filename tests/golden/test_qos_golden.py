@@ -11,7 +11,7 @@ from golden_files import Golden
 
 from testbed.base.errors import TestbedError
 from testbed.cli.labs.qos_view import COLUMNS, inspect_rows, print_document, qos_document
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"

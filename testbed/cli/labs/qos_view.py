@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import TestbedError
 from testbed.base.units import ByteCount, Duration, Rate
@@ -16,7 +17,7 @@ from testbed.cli.options import Format
 from testbed.cli.output import console, emit_json, emit_rows
 from testbed.lab.core.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 
 if TYPE_CHECKING:
     from rich.table import Table
