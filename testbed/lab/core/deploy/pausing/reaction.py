@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 from testbed.base.datapath import pins
-from testbed.base.datapath.balancing import BalancingMode
+from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
