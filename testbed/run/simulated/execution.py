@@ -28,7 +28,7 @@ from testbed.run.placed.scale_up import scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, empty_maps
-from testbed.run.simulated.endpoints import SimulatedProgram, ProgramsWatch
+from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import TIME_SCALE, Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.faults import do_faults
 from testbed.run.simulated.site import Site
