@@ -1,4 +1,4 @@
-"""What each stable code of a problem means. A code stands before every message about a file that a user wrote.
+"""The meaning of each stable code of a problem. A code stands before every message about a file that a user wrote.
 
 `ERROR_CODES` has them by subject, in the order in which the reference lists them. A new code gets its sentence here.
 """

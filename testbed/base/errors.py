@@ -58,7 +58,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong with an entry of a user's file, found by somebody who knows what it means and not where it stands.
+    """A mistake in an entry of a user's file, found by somebody who knows what it means and not where it stands.
 
     `keys` lead from the entry to the value that is wrong; `spec` turns it into a `Problem` with the position of that
     value, or with `at_key` of its key.

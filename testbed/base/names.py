@@ -54,17 +54,17 @@ def check_tenant_name(name: str) -> None:
 
 
 def kernel_target_nqn(lab: str, node: str) -> str:
-    """What the subsystem of a storage target is called that the kernel serves: its names are the machine's."""
+    """The name of the subsystem of a storage target that the kernel serves: those names are the machine's."""
     return f"nqn.2026-01.testbed:{lab}:{node}"
 
 
 def vrf_node_name(switch: str, tenant: str) -> str:
-    """What operations call the namespace of a tenant's VRF on a switch: a node beside the switch."""
+    """The name in operations of the namespace of a tenant's VRF on a switch: a node beside the switch."""
     return f"{switch}-{tenant}"
 
 
 def domain_node_name(domain: str) -> str:
-    """What operations call the namespace of a scale-up domain's switch: a node beside those of the lab."""
+    """The name in operations of the namespace of a scale-up domain's switch: a node beside those of the lab."""
     return f"scaleup-{domain}"
 
 

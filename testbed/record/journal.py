@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -53,7 +52,7 @@ class RecordJournal:
         if self._since >= self._whole:
             self.write(record())
             return
-        lines = [] if self._since else [json.dumps({"schema": SCHEMA, "follows": self._follows}).encode()]
+        lines = [] if self._since else [_heading(self._follows)]
         lines.append(_adapter().dump_json(point))
         try:
             with self._path.open("ab") as file:
@@ -97,17 +96,15 @@ def _appended(content: bytes, path: Path, most_bytes: int) -> Iterator[PointResu
         lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last end of a line was cut short
     except OSError:
         return
-    if not lines or _parse(lines[0]) != {"schema": SCHEMA, "follows": digest(content)}:
+    if not lines or lines[0] != _heading(digest(content)):
         return
     for line in lines[1:]:
         try:
-            yield _adapter().validate_python(_parse(line))
+            yield _adapter().validate_json(line)
         except ValidationError:
             return
 
 
-def _parse(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
+def _heading(follows: str) -> bytes:
+    """Return the first line of the journal that follows a record."""
+    return json.dumps({"schema": SCHEMA, "follows": follows}).encode()

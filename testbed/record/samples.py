@@ -6,6 +6,7 @@ one table have equal lengths. A value that could not be measured is None.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -14,6 +15,8 @@ from pydantic import Field
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """An integer that every tool can read and every report can print."""
+BINS = 40
+"""Of a histogram."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +210,19 @@ class Distribution:
     unit: str
     edges: list[Number]
     counts: list[Count]
+
+    @classmethod
+    def of(cls, name: str, title: str, unit: str, samples: Iterable[float]) -> Distribution | None:
+        """Count samples in bins of equal width; None where there are none, or all are the same."""
+        ordered = sorted(samples)
+        if not ordered or ordered[0] >= ordered[-1]:
+            return None
+        width = (ordered[-1] - ordered[0]) / BINS
+        counts = [0] * BINS
+        for value in ordered:
+            counts[min(BINS - 1, int((value - ordered[0]) / width))] += 1
+        edges = [ordered[0] + place * width for place in range(BINS + 1)]
+        return cls(name=name, title=title, unit=unit, edges=edges, counts=counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from testbed.base.errors import RecordError
 from testbed.record.record import Backend, Environment, ExpectationResult, Outcome, Record
 from testbed.record.samples import Count
-from testbed.record.store import write_result
+from testbed.record.store import validated, write_result
 
 STEADY_FILE = "steady.json"
 STEADY_SCHEMA = 1
@@ -90,12 +90,7 @@ def load_steadiness(path: Path) -> Steadiness:
         raise RecordError(f"{file} is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != STEADY_SCHEMA:
         raise RecordError(f"{file} does not tell how steady a scenario is, or not to this version")
-    try:
-        return _adapter().validate_python(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{file} is not valid: {where}: {first['msg']}") from error
+    return validated(_adapter(), document, f"{file} is not valid")
 
 
 def find_steadiness(paths: list[Path]) -> list[Steadiness]:

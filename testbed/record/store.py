@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,6 +21,7 @@ from testbed.record.journal import RecordJournal, journal_path, with_journal
 from testbed.record.record import SCHEMA, Record
 from testbed.record.session import encode_session, session_path, with_session, without_session
 
+Kept = TypeVar("Kept")
 RECORD_FILE = "record.json"
 REPORT_FILE = "report.html"
 MAX_RECORD_BYTES = 256 * 2**20
@@ -52,12 +53,17 @@ def decode_record(content: bytes, *, name: str = "record") -> Record:
             f"{name} has schema {schema} of a testbed before the first release; this version reads {SCHEMA}",
             hint="run the scenario again",
         )
+    return validated(_adapter(), document, f"{name} is not a valid record")
+
+
+def validated(adapter: TypeAdapter[Kept], document: object, refusal: str) -> Kept:
+    """Read a document by its types. Raises `RecordError`: the refusal, and the first place that is wrong."""
     try:
-        return _adapter().validate_python(document)
+        return adapter.validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{name} is not a valid record: {where}: {first['msg']}") from error
+        raise RecordError(f"{refusal}: {where}: {first['msg']}") from error
 
 
 def write_record(record: Record, path: Path) -> bytes:

@@ -306,15 +306,14 @@ class Values:
         for one in fields(asked_for):
             parameter = one.metadata.get(_PARAMETER)
             if parameter is not None and one.name not in resolved and parameter.name in self.parameters:
-                resolved[one.name] = self._plain(parameter)
+                resolved[one.name] = self.plain(parameter.name)
         return asked_for(**resolved)
 
-    def _plain(self, parameter: Parameter) -> Any:
-        """The value of a parameter: a size in bytes, a duration in nanoseconds, the entries of a list as written."""
-        name = parameter.name
+    def plain(self, name: str) -> Any:
+        """Return the value of a parameter: a size in bytes, a duration in nanoseconds, a list's entries as written."""
         if self.value(name) is None:
             return None
-        match parameter.type:
+        match self.parameters[name].type:
             case ParameterType.SIZE:
                 return self.bytes(name)
             case ParameterType.DURATION:

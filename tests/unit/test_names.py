@@ -20,7 +20,7 @@ SAME_WORD = {
     "a packet format has such parts in each protocol": {"Frame", "Header", "Layout", "Prefix", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},
     "the simulator has what the kernel has, with the same laws": {
-        *("Arrivals", "EcnCurve", "Host", "Line", "LinkSettings", "Network", "Port", "SharedBuffer", "Site", "Tier"),
+        *("Arrivals", "Line", "LinkSettings", "SharedBuffer", "Site"),
     },
     "the schema of a file, a program or a record has what the thing itself has": {
         *("Backend", "Channel", "InferenceRequests", "Link", "LinkLoad", "Outcome", "Program", "ScaleUp"),
@@ -32,10 +32,10 @@ SAME_WORD = {
     "a drawing, a table or a report has its own words for its parts": {
         *("Balance", "Cell", "Fate", "Format", "Layer", "Measured", "Source", "Phase"),
     },
-    "a format of somebody else has such a word": {"Connection", "Trace", "Kind", "Group"},
+    "a format of somebody else has such a word": {"Command", "Connection", "Trace", "Kind", "Group"},
     "two processes that never meet, each with such a part": {
         *("Agent", "Depth", "Fabric", "Guard", "Incoming", "Latency", "LinkChange", "Loop", "Measurement"),
-        *("Memory", "NodeStatus", "Outgoing", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage"),
+        *("Memory", "NodeStatus", "Outgoing", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage", "Watch"),
     },
 }
 """Names of classes in several modules, by the reason. A new one needs a better reason than these."""

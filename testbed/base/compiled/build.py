@@ -29,17 +29,17 @@ from testbed.base.compiled.modules import (
 from testbed.base.files import CHECKOUT
 
 KEPT_BUILDS = 4
-"""Of the builds in the cache, so many are kept: those used last."""
+"""The number of builds that stay in the cache; the least recently used go first."""
 MYPY_OPTIONS = ("--config-file=", "--follow-imports=silent")
-"""What else the modules import is followed for its types alone: of a package without them, such as PyYAML where its
+"""Imports of other modules are followed for their types alone: of a package without them, such as PyYAML where its
 stubs are not installed, nothing is asked."""
 _COMPILERS = ("gcc", "clang", "cc")
 _FLAGS = ("-g1", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-fno-semantic-interposition", "-w")
 _TRANSLATED = "-O1"
-"""Of what mypyc writes: more takes a third longer to compile, and sends no faster."""
+"""The optimisation of the C that mypyc writes: more takes a third longer to compile, and sends no faster."""
 _NATIVE = "-O3"
-"""Of what is written in C: its loops over vectors keep those in registers only from -O2 on, and leave no upper halves
-behind, which make the code after them slow (`vzeroupper`)."""
+"""The optimisation of C written by hand: its loops over vectors keep those in registers only from -O2 on, and leave no
+upper halves behind, which make the code after them slow (`vzeroupper`)."""
 
 
 class BuildError(Exception):
@@ -85,7 +85,7 @@ def build(say: Callable[[str], None] = lambda text: None) -> Build:
 
 
 def missing() -> str:
-    """What compiling needs that is not there, in words; "" where all of it is."""
+    """Name the tools that compiling needs and this machine lacks, in words; "" where it has all."""
     if _compiler() is None:
         return "a C compiler (gcc or clang)"
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").is_file():

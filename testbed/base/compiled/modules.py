@@ -1,4 +1,4 @@
-"""What is compiled, and the key of a build: which sources, interpreter and way of building it is made for."""
+"""The modules that are compiled, and the key of a build: its sources, interpreter and way of building."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from testbed.base.files import CHECKOUT
 
 PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated")
-"""Of these directories every module is compiled, but those in `INTERPRETED`."""
+"""Every module in these directories is compiled, but those in `INTERPRETED`."""
 INTERPRETED = (
     "testbed/endpoints/completions.py",
     "testbed/endpoints/fabric.py",
@@ -60,6 +60,8 @@ INTERPRETED = (
 )
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds."""
+NATIVE_HEADERS = ("testbed/native/crc32.h",)
+"""What modules in C include."""
 WAY_OF_BUILDING = "2"
 """To be changed whenever the builder makes something else of the same sources."""
 PACKAGED = CHECKOUT / "testbed/base/compiled/built"
@@ -94,7 +96,7 @@ def module_name(source: str) -> str:
 def build_key() -> str:
     """The key of the build that fits the sources as they are, and this interpreter: 24 hexadecimal digits."""
     digest = hashlib.sha256(f"{WAY_OF_BUILDING} {sys.implementation.cache_tag} {sys.version}".encode())
-    for source in (*compiled_sources(), *native_sources()):
+    for source in (*compiled_sources(), *native_sources(), *NATIVE_HEADERS):
         digest.update(source.encode() + b"\0" + (CHECKOUT / source).read_bytes())
     return digest.hexdigest()[:24]
 

@@ -16,7 +16,7 @@ CLASSES = 8
 DEPTH_BINS = 16
 CURVE_BINS = 24
 CURVE_BINS_TO_KMAX = 16
-"""Of the bins of a marking curve, those below Kmax; each is Kmax / 16 wide, the last takes all that is deeper."""
+"""The number of bins of a marking curve below Kmax; each is Kmax / 16 wide, the last takes all that is deeper."""
 MARK_VALID = 0x8000_0000
 MARK_TRIMMED = 0x0008_0000
 TAG_BITS = 21
@@ -65,7 +65,7 @@ class EventKind(enum.IntEnum):
 
 MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves")
 QUEUE_MAPS = frozenset({"queues", "ingress", "pauses", "curves"})
-"""Those with CLASSES values a port."""
+"""The maps that have CLASSES values for each port."""
 EVENTS_MAP = "events"
 """The BPF ring buffer of `EVENT`s."""
 

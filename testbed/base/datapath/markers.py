@@ -25,7 +25,7 @@ class MarkAt(StrEnum):
 
 
 DOES_TO_QUEUE: Mapping[MarkAt, str] = MappingProxyType({MarkAt.ENQUEUE: "finds", MarkAt.DEQUEUE: "leaves behind"})
-"""What a packet does to the queue that decides about its mark, for sentences."""
+"""The verb of sentences about a packet and the queue that decides about its mark."""
 
 
 class MarkBy(StrEnum):
@@ -39,7 +39,7 @@ class MarkBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerDeclaration:
-    """This is what is known of one marker, whichever class of whichever lab it marks."""
+    """One marker, whichever class of whichever lab it marks."""
 
     by: MarkBy
     title: str
@@ -53,17 +53,17 @@ class MarkerDeclaration:
 
     @property
     def noun(self) -> str:
-        """What it is called in a sentence, such as "the kernel's RED"."""
+        """Its name in a sentence, such as "the kernel's RED"."""
         return f"the kernel's {self.title}" if self.qdisc else f"our own {self.title}"
 
     @property
     def capability(self) -> str:
-        """What it is called among the answers of the machine, such as "qdisc.red"."""
+        """Its name among the answers of the machine, such as "qdisc.red"."""
         return f"qdisc.{self.qdisc}"
 
     @property
     def option(self) -> str:
-        """What a kernel is configured with that has it."""
+        """The option of the kernel's configuration that brings it."""
         return f"CONFIG_NET_SCH_{self.qdisc.upper()}"
 
 
@@ -90,4 +90,4 @@ MARKERS: Mapping[MarkBy, MarkerDeclaration] = MappingProxyType(
 """By the word of the file, in the order in which they are listed."""
 
 KERNEL_MARKERS = tuple(one for one in MARKERS.values() if one.qdisc)
-"""Those that are queueing disciplines of the kernel."""
+"""The markers that are queueing disciplines of the kernel."""

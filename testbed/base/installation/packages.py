@@ -258,7 +258,7 @@ PACKAGES = (
     _slow_tests("docker.io", "dockerd", units="docker.service docker.socket containerd.service"),
     _slow_tests("mininet", is_there=_system_python_has_mininet),
     _slow_tests("mmdebstrap", "mmdebstrap"),
-    _slow_tests("e2fsprogs", "mke2fs"),
+    _slow_tests("e2fsprogs", "mke2fs", "debugfs"),
     _slow_tests("tshark", "tshark"),
     # Ubuntu has it as a snap alone; tests of pages skip there.
     _slow_tests("chromium-headless-shell", "chromium-headless-shell", release="Debian"),
@@ -302,6 +302,11 @@ PACKAGES = (
 def packages_of(image: DebianImage) -> tuple[str, ...]:
     """Return the names of the packages that an image is made of, in the order of the alphabet."""
     return tuple(sorted(package.name for package in PACKAGES if image in package.images))
+
+
+def package_with(program: str) -> str:
+    """Return the name of the package that brings a program of the table."""
+    return next(package.name for package in PACKAGES if program in package.brings)
 
 
 def missing_packages(level: Level, release: str) -> list[Package]:

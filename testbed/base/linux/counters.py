@@ -50,7 +50,7 @@ def read_counters(route: RouteSocket) -> dict[str, PortCounters]:
 
 
 def read_queues(route: RouteSocket) -> dict[int, PlainQueue]:
-    """What the root queue of each interface has dropped and holds, by interface index. HTB counts its classes' in."""
+    """Drops and backlog of the root queue of each interface, by interface index. HTB counts its classes' in."""
     found: dict[int, PlainQueue] = {}
     for body in route.dump(rtnetlink.RTM_GETQDISC, rtnetlink.TCMSG.pack(0, 0, 0, 0, 0)):
         _, ifindex, _, parent, _ = rtnetlink.TCMSG.unpack_from(body)

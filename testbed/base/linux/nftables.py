@@ -19,6 +19,7 @@ from testbed.base.linux.rtnetlink import (
     RouteSocket,
     attribute,
     attributes,
+    fields,
     message,
     messages,
     text,
@@ -142,7 +143,7 @@ _OF = "_"
 
 
 def table_name(name: str, tenant: str) -> str:
-    """What a table is called in a namespace that VRFs of several tenants share; "" for the tenant of one that has its
+    """The name of a table in a namespace that VRFs of several tenants share; "" for the tenant of one that has its
     own."""
     return f"{name}{_OF}{tenant}" if tenant else name
 
@@ -260,9 +261,9 @@ class NetfilterSocket(RouteSocket):
         """
         request = struct.pack("!BBH", family, 0, 0) + _u32(3, COUNTER)
         for body in self.dump(SUBSYSTEM | GETOBJ, request):
-            fields = {kind: bytes(value) for kind, value in attributes(body, 4)}
-            name, _, tenant = fields.get(1, b"").rstrip(b"\0").decode().partition(_OF)
-            if name != table or 4 not in fields:
+            found = fields(body, 4)
+            name, _, tenant = found.get(1, b"").rstrip(b"\0").decode().partition(_OF)
+            if name != table or 4 not in found:
                 continue
-            values = {kind: int.from_bytes(value, "big") for kind, value in attributes(fields[4])}
-            yield tenant, fields[2].rstrip(b"\0").decode(), values.get(2, 0), values.get(1, 0)
+            values = {kind: int.from_bytes(value, "big") for kind, value in attributes(found[4])}
+            yield tenant, found[2].rstrip(b"\0").decode(), values.get(2, 0), values.get(1, 0)

@@ -1,4 +1,4 @@
-"""What a port has carried, and what waits in it: the kernel's counters of one interface at one moment."""
+"""The kernel's counters of one interface at one moment: its traffic, and what waits in its queue."""
 
 from __future__ import annotations
 

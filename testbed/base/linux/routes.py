@@ -8,13 +8,10 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.rtnetlink import RouteSocket
-
-if TYPE_CHECKING:
-    from testbed.lab.core.plan.operations import ExpectedRoute
 
 _REQUEST = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, rtnetlink.RT_TABLE_MAIN, 0, 0, 0, 0)
 _NEXTHOP = struct.Struct("=HBBi")
@@ -91,7 +88,7 @@ class RouteMonitor:
     """Notice that a namespace's IPv4 routes changed. Made by a thread inside that namespace."""
 
     GROUPS: ClassVar[tuple[int, ...]] = (rtnetlink.RTNLGRP_IPV4_ROUTE,)
-    """Of rtnetlink, whose notices it gets."""
+    """The groups of rtnetlink whose notices it gets."""
 
     def __init__(self) -> None:
         self._socket = RouteSocket(groups=self.GROUPS)
@@ -125,8 +122,19 @@ class WantedRoute:
         return found is not None and len(found) == self.next_hops and self.interfaces.issuperset(found)
 
 
+class PlannedRoute(Protocol):
+    """A route that BGP is to install: so many next hops, over some of these interfaces."""
+
+    @property
+    def prefix(self) -> IPv4Network: ...
+    @property
+    def interfaces(self) -> tuple[str, ...]: ...
+    @property
+    def next_hops(self) -> int: ...
+
+
 def wanted_routes(
-    expected: Iterable[ExpectedRoute], indexes: Mapping[tuple[str, str], int], node: str
+    expected: Iterable[PlannedRoute], indexes: Mapping[tuple[str, str], int], node: str
 ) -> dict[RouteKey, WantedRoute]:
     """The planned routes of `node`; `indexes` gives the interface index of (node, interface)."""
     return {

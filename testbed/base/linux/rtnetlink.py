@@ -20,7 +20,6 @@ from testbed.base.errors import DriverError
 from testbed.base.linux.socket_options import attach_filter
 
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
-RTM_NEWNEIGH, RTM_GETNEIGH = 28, 30
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
 RTM_NEWRULE, RTM_GETRULE = 32, 34
@@ -32,7 +31,7 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 NLM_F_REQUEST, NLM_F_ACK = 0x001, 0x004
 NLM_F_ROOT, NLM_F_MATCH = 0x100, 0x200
 NLM_F_DUMP = NLM_F_ROOT | NLM_F_MATCH
-NLM_F_EXCL, NLM_F_CREATE = 0x200, 0x400
+NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 
 SOL_NETLINK = 270
 NETLINK_EXT_ACK = 11
@@ -65,9 +64,9 @@ _IFA_F_NODAD = 0x02
 
 _NLMSGHDR = struct.Struct("=IHHII")
 _NLATTR = struct.Struct("=HH")
-_IFINFOMSG = struct.Struct("=BxHiII")
+IFINFOMSG = struct.Struct("=BxHiII")
 _IFADDRMSG = struct.Struct("=BBBBI")
-_RTMSG = struct.Struct("=BBBBBBBBI")
+RTMSG = struct.Struct("=BBBBBBBBI")
 TCMSG = struct.Struct("=BxxxiIII")
 _U32 = struct.Struct("=I")
 
@@ -76,7 +75,7 @@ _FILTER = struct.Struct("=HBBI")
 """An instruction of classic BPF (struct sock_filter of linux/filter.h)."""
 _BPF_LOAD_HALF, _BPF_JUMP_EQUAL, _BPF_RETURN = 0x28, 0x15, 0x06
 _TYPE_OFFSET = 4
-"""Of nlmsg_type in struct nlmsghdr."""
+"""The offset of nlmsg_type in struct nlmsghdr."""
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
@@ -113,6 +112,13 @@ def link_local_address(mac: str) -> bytes:
     return bytes.fromhex("fe80000000000000") + bytes([data[0] ^ 2]) + data[1:3] + b"\xff\xfe" + data[3:]
 
 
+def new_link(ifindex: int, name: str, kind: str, more: bytes = b"", data: bytes = b"") -> bytes:
+    """`ip link add NAME index IFINDEX type KIND`, with `more` attributes of the link and `data` of its kind."""
+    info = text(IFLA_INFO_KIND, kind) + (attribute(IFLA_INFO_DATA, data) if data else b"")
+    body = IFINFOMSG.pack(0, 0, ifindex, 0, 0) + text(IFLA_IFNAME, name) + more + attribute(IFLA_LINKINFO, info)
+    return message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body)
+
+
 def new_bridge(name: str, ifindex: int, mac: str, mtu_bytes: int, ageing_s: int = 0, master: int = 0) -> bytes:
     """A bridge without STP and without multicast snooping; `ageing_s` 0 is the kernel's default of 300.
 
@@ -123,16 +129,8 @@ def new_bridge(name: str, ifindex: int, mac: str, mtu_bytes: int, ageing_s: int 
     options += attribute(IFLA_BR_MULTI_BOOLOPT, struct.pack("=II", _BR_NO_LL_LEARN, _BR_NO_LL_LEARN))
     if ageing_s:
         options += u32(IFLA_BR_AGEING_TIME, ageing_s * 100)  # USER_HZ
-    info = text(IFLA_INFO_KIND, "bridge") + attribute(IFLA_INFO_DATA, options)
-    body = (
-        _IFINFOMSG.pack(0, 0, ifindex, 0, 0)
-        + text(IFLA_IFNAME, name)
-        + attribute(IFLA_ADDRESS, mac_bytes(mac))
-        + u32(IFLA_MTU, mtu_bytes)
-        + (u32(IFLA_MASTER, master) if master else b"")
-        + attribute(IFLA_LINKINFO, info)
-    )
-    return message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body)
+    more = attribute(IFLA_ADDRESS, mac_bytes(mac)) + u32(IFLA_MTU, mtu_bytes)
+    return new_link(ifindex, name, "bridge", more + (u32(IFLA_MASTER, master) if master else b""), options)
 
 
 _ONE_QUEUE = u32(IFLA_NUM_TX_QUEUES, 1) + u32(IFLA_NUM_RX_QUEUES, 1) + u32(IFLA_GSO_MAX_SEGS, 1)
@@ -172,7 +170,7 @@ def new_veth(a: LinkEnd, b: LinkEnd, mtu_bytes: int, queue_packets: int) -> byte
 
 def _link_end(end: LinkEnd, mtu_bytes: int, queue_packets: int) -> bytes:
     return (
-        _IFINFOMSG.pack(0, 0, end.ifindex, 0, 0)
+        IFINFOMSG.pack(0, 0, end.ifindex, 0, 0)
         + text(IFLA_IFNAME, end.name)
         + attribute(IFLA_ADDRESS, mac_bytes(end.mac))
         + u32(IFLA_MTU, mtu_bytes)
@@ -183,11 +181,11 @@ def _link_end(end: LinkEnd, mtu_bytes: int, queue_packets: int) -> bytes:
 
 
 def set_link_state(ifindex: int, up: bool) -> bytes:
-    return message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, ifindex, IFF_UP if up else 0, IFF_UP))
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, IFF_UP if up else 0, IFF_UP))
 
 
 def set_master(ifindex: int, master: int) -> bytes:
-    return message(RTM_NEWLINK, 0, _IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_MASTER, master))
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_MASTER, master))
 
 
 def new_address(ifindex: int, address: bytes, prefix_length: int) -> bytes:
@@ -225,7 +223,7 @@ def new_route(  # noqa: PLR0913  # what a route has
     scope = RT_SCOPE_UNIVERSE if gateway else RT_SCOPE_LINK
     header_table = table if table < 256 else 0
     family = family_of(destination)
-    body = _RTMSG.pack(family, prefix_length, 0, 0, header_table, RTPROT_STATIC, scope, RTN_UNICAST, flags)
+    body = RTMSG.pack(family, prefix_length, 0, 0, header_table, RTPROT_STATIC, scope, RTN_UNICAST, flags)
     body += u32(RTA_TABLE, table) + u32(RTA_OIF, ifindex)
     if prefix_length:
         body += attribute(RTA_DST, destination)
@@ -246,7 +244,7 @@ def new_source_rule(source: bytes, table: int, priority: int, destination: tuple
     header_table = table if table < 256 else 0
     action = FR_ACT_TO_TBL if table else FR_ACT_UNREACHABLE
     prefix, length = destination or (b"", 0)
-    body = _RTMSG.pack(family_of(source), length, 8 * len(source), 0, header_table, 0, 0, action, 0)
+    body = RTMSG.pack(family_of(source), length, 8 * len(source), 0, header_table, 0, 0, action, 0)
     body += attribute(FRA_SRC, source) + u32(FRA_PRIORITY, priority)
     if table:
         body += u32(FRA_TABLE, table)
@@ -265,6 +263,11 @@ def attributes(data: memoryview | bytes, offset: int = 0) -> Iterator[tuple[int,
             return
         yield kind & 0x3FFF, view[offset + 4 : offset + length]
         offset += (length + 3) & ~3
+
+
+def fields(body: memoryview | bytes, offset: int = 0) -> dict[int, bytes]:
+    """The attributes of a message body from `offset`, by kind; of several of one kind the last."""
+    return {kind: bytes(payload) for kind, payload in attributes(body, offset)}
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:

@@ -17,6 +17,7 @@ from typing import TypeVar
 CLONE_NEWNET = 0x40000000
 CLONE_NEWNS = 0x00020000
 CLONE_FS = 0x00000200
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 MS_BIND = 4096
 MS_REC = 16384
 MS_SHARED = 1 << 20
@@ -44,13 +45,10 @@ def setns(fd: int, flags: int) -> None:
     _check(_libc.setns(fd, flags), "setns")
 
 
-def mount(source: str, target: str, filesystem: str | None, flags: int) -> None:
-    """mount(2) without data."""
-    _check(
-        _libc.mount(source.encode(), target.encode(), filesystem.encode() if filesystem else None, flags, None),
-        "mount",
-        target,
-    )
+def mount(source: str, target: str, filesystem: str | None, flags: int, data: str | None = None) -> None:
+    """mount(2)."""
+    kind, options = (None if text is None else text.encode() for text in (filesystem, data))
+    _check(_libc.mount(source.encode(), target.encode(), kind, flags, options), "mount", target)
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:

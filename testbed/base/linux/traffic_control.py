@@ -34,7 +34,7 @@ TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS = 3, 6, 7, 8
 TCA_BPF_FLAG_ACT_DIRECT = 1
 
 HTB_ROOT_HANDLE = 0x00010000
-TC_H_CLSACT = 0xFFFFFFF1
+TC_H_CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 CLSACT_INGRESS = 0xFFFFFFF2
 CLSACT_EGRESS = 0xFFFFFFF3
 _RTM_DELTFILTER = 45
@@ -46,8 +46,8 @@ NSEC_PER_TICK_SHIFT = 6
 ETHERNET_HEADER_BYTES = 14
 
 OWN_BYTES_PER_S = 1
-"""Of a traffic class: HTB needs a rate, and sends of it without asking the line for tokens. At this one, without a
-burst, that is a frame a minute, for so far back HTB keeps debts (net/sched/sch_htb.c, mbuffer)."""
+"""The own rate of a traffic class: HTB needs one, and sends of it without asking the line for tokens. At this one,
+without a burst, that is a frame a minute, for so far back HTB keeps debts (net/sched/sch_htb.c, mbuffer)."""
 OPEN_GATE_BYTES_PER_S = 12_500_000_000
 OPEN_GATE_BURST_BYTES = 1 << 20
 CLOSED_GATE_WINDOW_S = 4.0
@@ -59,15 +59,20 @@ _U64 = struct.Struct("=Q")
 _RATESPEC = struct.Struct("=BBHhHI")
 
 
+def new_qdisc(
+    ifindex: int, handle: int, parent: int, kind: str, options: bytes | None = None, *, change: bool = False
+) -> bytes:
+    """`tc qdisc add|change dev X parent PARENT handle HANDLE KIND`; `options` are its attributes, None for no word."""
+    body = TCMSG.pack(0, ifindex, handle, parent, 0) + text(TCA_KIND, kind)
+    if options is not None:
+        body += attribute(TCA_OPTIONS, options)
+    return message(RTM_NEWQDISC, 0 if change else NLM_F_CREATE | NLM_F_EXCL, body)
+
+
 def new_htb_qdisc(ifindex: int, *, default: int = 1) -> bytes:
     """`tc qdisc add dev X root handle 1: htb default N`."""
     init = struct.pack("=IIIII", 3, 10, default, 0, 0)  # version, rate2quantum, defcls, debug, direct_pkts
-    body = (
-        TCMSG.pack(0, ifindex, HTB_ROOT_HANDLE, TC_H_ROOT, 0)
-        + text(TCA_KIND, "htb")
-        + attribute(TCA_OPTIONS, attribute(TCA_HTB_INIT, init))
-    )
-    return message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+    return new_qdisc(ifindex, HTB_ROOT_HANDLE, TC_H_ROOT, "htb", attribute(TCA_HTB_INIT, init))
 
 
 def delete_root_qdisc(ifindex: int) -> bytes:
@@ -164,8 +169,12 @@ def change_gate(ifindex: int, priority: int, mtu_bytes: int, *, closed: bool) ->
 
 
 def new_clsact(ifindex: int) -> bytes:
-    body = TCMSG.pack(0, ifindex, 0xFFFF0000, TC_H_CLSACT, 0) + text(TCA_KIND, "clsact")
-    return message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+    return new_qdisc(ifindex, _CLSACT_HANDLE, TC_H_CLSACT, "clsact")
+
+
+def delete_clsact(ifindex: int) -> bytes:
+    """Remove clsact or ingress, whichever is there."""
+    return message(RTM_DELQDISC, 0, TCMSG.pack(0, ifindex, _CLSACT_HANDLE, TC_H_CLSACT, 0))
 
 
 def new_ingress(ifindex: int) -> bytes:
@@ -174,8 +183,7 @@ def new_ingress(ifindex: int) -> bytes:
     The kernel keeps a list of all places for filters, and searches it for each new one (net/core/flow_offload.c,
     indir_dev_find): thousands of ports notice one place less.
     """
-    body = TCMSG.pack(0, ifindex, 0xFFFF0000, TC_H_CLSACT, 0) + text(TCA_KIND, "ingress")
-    return message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+    return new_qdisc(ifindex, _CLSACT_HANDLE, TC_H_CLSACT, "ingress")
 
 
 def new_bpf_filter(

@@ -120,7 +120,7 @@ def _once_per_word(problems: Sequence[Problem]) -> Iterator[Problem]:
 
 
 def _word(problem: Problem) -> object:
-    """What problems have in common that are about one word; of any other, the problem itself."""
+    """A key that problems about one word share; any other problem is its own key."""
     about_a_word = problem.code in _ABOUT_A_WORD
     return (problem.code, problem.file, problem.message, problem.hint) if about_a_word else problem
 

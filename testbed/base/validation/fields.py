@@ -23,7 +23,7 @@ T = TypeVar("T")
 MAX_RATE = Rate.parse("1000T")
 MAX_DURATION = Duration.parse("24h")
 _MOST_LISTED = 15
-"""Of words where one of them was probably meant: more are no help."""
+"""The most words that a hint lists beside the one that was probably meant: more are no help."""
 
 TYPE_NAME = "x-type"
 """Where a schema has the name of its type, until `schema.model_schema` has used it."""
@@ -66,7 +66,7 @@ def read_number(value: object, measure: Measure) -> Fraction:
 
 
 def _number_schema(measure: Measure, number: JsonSchemaValue, bounds: JsonSchemaValue) -> JsonSchemaValue:
-    """What editors are told of a number that may be text with a unit."""
+    """The JSON Schema of a number that may be text with a unit."""
     examples = {} if measure in (COUNT, NUMBER) else {"examples": [measure.example]}
     return {"anyOf": [number | bounds, {"type": "string", "pattern": measure.pattern(), **examples}]}
 
@@ -127,7 +127,7 @@ class Number(Checked):
 
 
 def share_hint(value: object, most: float) -> str | None:
-    """What was meant by a number of percent that stands where a share is asked for."""
+    """A hint for a number of percent that stands where a share is asked for."""
     if most > 1 or isinstance(value, str) or not isinstance(value, int | float) or not 1 < value <= 100:
         return None
     return f"write {value:g}%, or {value / 100:g}"
@@ -138,11 +138,11 @@ SWITCH_WORDS = {
     for word, said in (("true", True), ("yes", True), ("on", True), ("false", False), ("no", False), ("off", False))
     for spelled in (word, word.title(), word.upper())
 }
-"""What readers of YAML 1.1 take for truth values; `on` and `off` are words of many keys."""
+"""The words that readers of YAML 1.1 take for truth values; `on` and `off` are words of many keys."""
 
 
 def switch_schema(*said: bool) -> JsonSchemaValue:
-    """What editors are told of a truth value that says one of `said`."""
+    """The JSON Schema of a truth value that says one of `said`."""
     words = [word for word, meant in SWITCH_WORDS.items() if meant in said]
     truth: JsonSchemaValue = {"type": "boolean"} if len(said) > 1 else {"const": said[0]}
     text = {"type": "string", "pattern": f"^({'|'.join(words)})$", "examples": ["on" if True in said else "off"]}
@@ -168,7 +168,7 @@ class OneOf(Checked):
     later: Mapping[str, str] = field(default_factory=dict, hash=False)
     noun: str = ""
     hints: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """What to write instead of words that other tools have."""
+    """Hints that say which word to write instead of one that other tools have."""
 
     def check(self, value: object) -> str | int:
         value = written_switch(value, self.values)

@@ -33,7 +33,7 @@ MOST_PROBLEMS = 100
 """Problems shown of one file, each with a hint that no other has: a file of another tool needs many."""
 
 _DEEPER_THAN_LIBYAML_READS = "exceeded maximum nesting depth"
-"""Of brackets that are 1,000 deep, since its version 0.2.6; it scans ahead, so that this may come before our limit."""
+"""Its error for brackets 1,000 deep, since version 0.2.6; it scans ahead, so that this may come before our limit."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _UNPRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -151,7 +151,7 @@ class _Reader:
         self._events = yaml.parse(text, Loader=_LOADER)
         self._file = file
         self._path: list[str | int] = []
-        """Of what is being read."""
+        """The place of the value that is being read."""
         self._problems: list[Problem] = []
         self._values = 0
 

@@ -1,4 +1,4 @@
-"""What the keeper of an overlay is started from."""
+"""The configuration that the keeper of an overlay is started from."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_address
 from pathlib import Path
 
-from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
 
 PROCESS_NAME = "testbed-keeper"
-"""What the process is called (comm in proc(5))."""
+"""The name of the process (comm in proc(5))."""
 LOCK_NAME = "lock"
 """In its directory: it holds that as long as it lives."""
 
@@ -29,7 +29,7 @@ class KeptEntry:
 
     @property
     def expected(self) -> ExpectedEntry:
-        """The same as the overlay expects it."""
+        """The entry in the form that the overlay expects."""
         return ExpectedEntry(
             kind=self.kind,
             vni=self.vni,

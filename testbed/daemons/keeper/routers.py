@@ -26,8 +26,8 @@ from testbed.base.linux import vty
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.daemons.keeper.configuration import KeeperConfiguration, KeptVrf
-from testbed.daemons.keeper.overlay import RouterMonitor, VrfTables, read_tables
-from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.tables import RouterMonitor, VrfTables, read_tables
 from testbed.daemons.kit.events import EventLog
 
 SETTLED_S = 0.1
@@ -97,7 +97,7 @@ class _Place:
     query: RouteSocket
     attention: Attention = field(default_factory=Attention)
     lost: dict[str, list[ExpectedEntry]] = field(default_factory=dict)
-    """What the VRF of each tenant had lost when it was last looked at."""
+    """The entries that the VRF of each tenant lacked when it was last looked at."""
 
     def read(self) -> VrfTables:
         return read_tables(self.query, ipv6=any(vrf.ipv6 for vrf in self.vrfs.values()))

@@ -1,4 +1,4 @@
-"""What every daemon of a lab is made of, whatever it does.
+"""The kit that every daemon of a lab is made of, whatever it does.
 
 A command writes the file that a daemon is started from (`configuration`), starts it and waits until it is at work
 (`process`). Where it is asked things while it works, it has a socket (`control`) that commands ask over (`client`); it

@@ -13,7 +13,7 @@ from typing import Any
 from testbed.daemons.kit.control import socket_path
 
 NOBODY = (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)
-"""What `connect` raises where no daemon listens."""
+"""The errors of `connect` where no daemon listens."""
 
 
 def connect(directory: Path, name: str, timeout_s: float) -> socket.socket:

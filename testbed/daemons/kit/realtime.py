@@ -1,4 +1,4 @@
-"""What keeps a daemon's reaction short on a busy machine: real-time priority, locked memory, no garbage collector."""
+"""A short reaction on a busy machine: real-time priority, locked memory, and no garbage collector."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 
 AGENT_PRIORITY = 50
 KICKER_PRIORITY = AGENT_PRIORITY
-"""Of the agent's thread that makes opened queues run. It is in the network stack most of the time, where nobody can
-take the CPU from it: the agent, waking with the same priority, goes to another CPU; with a higher one it would wait."""
+"""The priority of the pause agent's thread that makes opened queues run. It is in the network stack most of the time,
+where nobody can take the CPU from it: the agent, waking with the same priority, goes to another CPU; with a higher one
+it would wait."""
 GUARD_PRIORITY = 49
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 _libc = ctypes.CDLL(None, use_errno=True)

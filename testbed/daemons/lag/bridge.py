@@ -26,7 +26,7 @@ class BridgeTables:
         """Where the bridge has learned itself that a MAC is."""
 
     def key(self, of: object) -> str:
-        """What the leaves of the pair call a MAC or an address on this bridge: tenants may have the same."""
+        """The key of a MAC or an address on this bridge between the leaves of the pair: tenants may have the same."""
         return f"{self.bridge.vlan}/{of}"
 
     def learned(self, mac: str, port: int) -> None:

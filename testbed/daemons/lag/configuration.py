@@ -1,4 +1,4 @@
-"""What the link aggregation of nodes is started from."""
+"""The configuration that the link aggregation of nodes is started from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROCESS_NAME = "testbed-lag"
-"""What the process of a node's link groups is called (comm in proc(5))."""
+"""The name of the process of a node's link groups (comm in proc(5))."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

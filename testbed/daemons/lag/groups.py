@@ -44,7 +44,7 @@ class AggregatePlan:
 
     @property
     def is_bond(self) -> bool:
-        """Whether the kernel speaks LACP and chooses members, and no process of ours."""
+        """Tell whether the kernel speaks LACP and chooses members, and no process of ours."""
         return not self.inner_ifindex
 
 

@@ -1,29 +1,38 @@
-"""What link aggregation reads and sets in the kernel of one network namespace, and hears of there (rtnetlink(7))."""
+"""The kernel of one network namespace as link aggregation reads, sets and hears it (rtnetlink(7))."""
 
 from __future__ import annotations
 
 import errno
 import socket
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
+from testbed.base.linux.neighbours import (
+    NTF_EXT_LEARNED,
+    NUD_DELAY,
+    NUD_NOARP,
+    NUD_PERMANENT,
+    NUD_PROBE,
+    NUD_REACHABLE,
+    NUD_STALE,
+    RTM_DELNEIGH,
+    RTM_NEWNEIGH,
+    Neighbour,
+    dump_neighbours,
+    forget_station,
+    parse_neighbour,
+    set_neighbour,
+    set_station,
+)
 from testbed.base.linux.routes import bgp_routes
-from testbed.base.linux.rtnetlink import RouteSocket, attribute, message
+from testbed.base.linux.rtnetlink import IFINFOMSG, RouteSocket
 
-_NDMSG = struct.Struct("=BxxxiHBB")
-_IFINFOMSG = struct.Struct("=BxHiII")
-_NDA_DST, _NDA_LLADDR = 1, 2
-_NTF_MASTER, _NTF_EXT_LEARNED = 0x04, 0x10
-_NUD_REACHABLE, _NUD_STALE, _NUD_DELAY, _NUD_PROBE, _NUD_NOARP, _NUD_PERMANENT = 0x02, 0x04, 0x08, 0x10, 0x40, 0x80
-_HEARD = _NUD_REACHABLE | _NUD_STALE | _NUD_DELAY | _NUD_PROBE
-_RTM_DELNEIGH = 29
+_HEARD = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE
 _HOST_LENGTH = 32
 _IFF_RUNNING = 0x40
-_NLM_F_REPLACE = 0x100
 _BEHIND_QUEUES = 2
 """The priority of filters: those of queues have 1."""
 
@@ -96,17 +105,16 @@ class Kernel:
         """All links, stations and neighbours as they stand, and that routes may have changed."""
         for ifindex, up in self.links().items():
             yield LinkChange(ifindex, up)
-        for family in (socket.AF_BRIDGE, socket.AF_INET, socket.AF_INET6):
-            for body in self._route.dump(rtnetlink.RTM_GETNEIGH, _NDMSG.pack(family, 0, 0, 0, 0)):
-                if (change := _change(rtnetlink.RTM_NEWNEIGH, body)) is not None:
-                    yield change
+        for item in dump_neighbours(self._route, socket.AF_BRIDGE, socket.AF_INET, socket.AF_INET6):
+            if (change := _neighbour_change(True, item)) is not None:
+                yield change
         yield RoutesChange()
 
     def links(self) -> Mapping[int, bool]:
-        """Whether each link is up and has carrier, by interface index."""
+        """Tell of each link whether it is up and has carrier, by interface index."""
         found = {}
-        for body in self._route.dump(rtnetlink.RTM_GETLINK, _IFINFOMSG.pack(0, 0, 0, 0, 0)):
-            _, _, ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
+        for body in self._route.dump(rtnetlink.RTM_GETLINK, IFINFOMSG.pack(0, 0, 0, 0, 0)):
+            _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
             found[ifindex] = bool(flags & _IFF_RUNNING)
         return found
 
@@ -118,11 +126,8 @@ class Kernel:
     def count_evpn_entries(self) -> int:
         """How many prefixes and flood lists EVPN has brought a VRF; host routes depend on who is heard of."""
         prefixes = sum(length < _HOST_LENGTH for _, length in self.bgp_prefixes())
-        floods = 0
-        for body in self._route.dump(rtnetlink.RTM_GETNEIGH, _NDMSG.pack(socket.AF_BRIDGE, 0, 0, 0, 0)):
-            fields = {key: bytes(value) for key, value in rtnetlink.attributes(body, _NDMSG.size)}
-            floods += _NDA_DST in fields and not any(fields.get(_NDA_LLADDR, b""))
-        return prefixes + floods
+        fdb = dump_neighbours(self._route, socket.AF_BRIDGE)
+        return prefixes + sum(item.address is not None and not item.mac.strip("0:") for item in fdb)
 
     def put_programs(self, ifindex: int, programs: Mapping[int, tuple[str, int]]) -> None:
         """Put eBPF programs (name and descriptor) on a port, one for each direction, behind those of its queues and in
@@ -141,15 +146,11 @@ class Kernel:
 
     def set_station(self, mac: str, port: int) -> None:
         """Have the bridge of a port send what is for a MAC out of that port. Raises `DriverError`."""
-        body = _NDMSG.pack(socket.AF_BRIDGE, port, _NUD_REACHABLE, _NTF_MASTER | _NTF_EXT_LEARNED, 0)
-        body += attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
-        flags = rtnetlink.NLM_F_CREATE | _NLM_F_REPLACE
-        self._route.expect([message(rtnetlink.RTM_NEWNEIGH, flags, body)], [f"station {mac}"])
+        self._route.expect([set_station(port, mac)], [f"station {mac}"])
 
     def forget_station(self, mac: str, port: int) -> None:
         """One that is not there is fine."""
-        body = _NDMSG.pack(socket.AF_BRIDGE, port, 0, _NTF_MASTER, 0) + attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
-        self._route.submit([message(_RTM_DELNEIGH, 0, body)])
+        self._route.submit([forget_station(port, mac)])
 
     def set_address(self, ifindex: int, address: IPv4Address, *, there: bool) -> None:
         """Have an interface have an address (/32), or not have it; it may be as it should be. Raises `DriverError`."""
@@ -165,11 +166,9 @@ class Kernel:
         `announced`: zebra takes it for a local one, which EVPN announces; it ignores what is said to be learned
         elsewhere. Raises `DriverError`.
         """
-        family = rtnetlink.family_of(address.packed)
-        body = _NDMSG.pack(family, bridge, _NUD_NOARP, 0 if announced else _NTF_EXT_LEARNED, 0)
-        body += attribute(_NDA_DST, address.packed) + attribute(_NDA_LLADDR, rtnetlink.mac_bytes(mac))
-        flags = rtnetlink.NLM_F_CREATE | _NLM_F_REPLACE
-        self._route.expect([message(rtnetlink.RTM_NEWNEIGH, flags, body)], [f"neighbour {address}"])
+        flags = 0 if announced else NTF_EXT_LEARNED
+        request = set_neighbour(bridge, address, mac, state=NUD_NOARP, flags=flags)
+        self._route.expect([request], [f"neighbour {address}"])
 
     def close(self) -> None:
         self._monitor.close()
@@ -179,31 +178,26 @@ class Kernel:
 def _change(kind: int, body: memoryview) -> Change | None:
     match kind:
         case rtnetlink.RTM_NEWLINK:
-            family, _, ifindex, flags, _ = _IFINFOMSG.unpack_from(body)
+            family, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
             return None if family == socket.AF_BRIDGE else LinkChange(ifindex, bool(flags & _IFF_RUNNING))
         case rtnetlink.RTM_DELLINK:
-            family, _, ifindex, _, _ = _IFINFOMSG.unpack_from(body)
+            family, _, ifindex, _, _ = IFINFOMSG.unpack_from(body)
             return None if family == socket.AF_BRIDGE else LinkChange(ifindex, False)
         case rtnetlink.RTM_NEWROUTE | rtnetlink.RTM_DELROUTE:
             return RoutesChange()
-    if kind in (rtnetlink.RTM_NEWNEIGH, _RTM_DELNEIGH):
-        return _neighbour(kind == rtnetlink.RTM_NEWNEIGH, body)
+    if kind in (RTM_NEWNEIGH, RTM_DELNEIGH):
+        return _neighbour_change(kind == RTM_NEWNEIGH, parse_neighbour(body))
     return None
 
 
-def _neighbour(known: bool, body: memoryview) -> Change | None:
-    family, ifindex, state, flags, _ = _NDMSG.unpack_from(body)
-    fields = {key: bytes(value) for key, value in rtnetlink.attributes(body, _NDMSG.size)}
-    mac = fields.get(_NDA_LLADDR, b"").hex(":")
-    if family == socket.AF_BRIDGE:
-        if flags & _NTF_EXT_LEARNED or state & (_NUD_PERMANENT | _NUD_NOARP):
-            return None  # our own, and the bridge's own addresses
-        return StationChange(ifindex, mac, known)
-    if flags & _NTF_EXT_LEARNED or not (known and mac and state & _HEARD):
+def _neighbour_change(known: bool, item: Neighbour) -> Change | None:
+    if item.flags & NTF_EXT_LEARNED:
+        return None  # our own
+    if item.family == socket.AF_BRIDGE:
+        own = item.state & (NUD_PERMANENT | NUD_NOARP)  # the bridge's own addresses
+        return None if own else StationChange(item.ifindex, item.mac, known)
+    if item.address is None or not (known and item.mac and item.state & _HEARD):
         return None
-    match family, fields.get(_NDA_DST, b""):
-        case socket.AF_INET, packed if len(packed) == 4:
-            return NeighbourChange(ifindex, IPv4Address(packed), mac)
-        case socket.AF_INET6, packed if len(packed) == 16 and not (address := IPv6Address(packed)).is_link_local:
-            return NeighbourChange(ifindex, address, mac)
-    return None
+    if item.address.version == 6 and item.address.is_link_local:
+        return None
+    return NeighbourChange(item.ifindex, item.address, item.mac)

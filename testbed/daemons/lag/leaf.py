@@ -74,7 +74,7 @@ class LeafNode(GroupNode):
         self._vrfs_whole = False
         self._vrfs_changed = True
         self._serving: bool | None = None
-        """Whether the gateways are up, and the VTEP is there; None: not set yet."""
+        """True while the gateways are up and the VTEP is there; None: not set yet."""
         for kernel in kernels.values():
             for change in kernel.everything():
                 self._take(change, 0.0)
@@ -192,7 +192,7 @@ class LeafNode(GroupNode):
         )
 
     def _reaches_fabric(self, now: float) -> bool:
-        """Whether what hosts send gets into the fabric. A leaf that comes back waits until it has its routes again."""
+        """Tell whether traffic of hosts gets into the fabric. A leaf that comes back waits until it has its routes."""
         if not self._leaf.uplinks:
             return True
         if not self._routes or not any(self._uplinks.values()):
@@ -202,7 +202,7 @@ class LeafNode(GroupNode):
         return self._routes >= self._leaf.routes and self._vrfs_are_whole()
 
     def _vrfs_are_whole(self) -> bool:
-        """Whether EVPN has brought each VRF what it has when all of the network is there."""
+        """Tell whether EVPN has brought each VRF all that it has in a whole network."""
         if self._vrfs_changed:
             self._vrfs_changed = False
             wanted = {tables.kernel: tables.bridge.entries for tables in self._tables.values() if tables.bridge.vlan}

@@ -1,4 +1,4 @@
-"""What every node with link groups does: one loop over its sockets and timers, and a status for others to read."""
+"""The loop of a node with link groups over its sockets and timers, and its status for others to read."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class GroupPorts:
             self._sockets[ifindex].send(frame)
 
     def received(self, ifindex: int) -> Iterator[bytes]:
-        """What has arrived at a port, without the Ethernet header."""
+        """The frames that have arrived at a port, without the Ethernet header."""
         while True:
             try:
                 data, address = self._sockets[ifindex].recvfrom(_LONGEST)

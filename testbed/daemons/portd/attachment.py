@@ -1,4 +1,4 @@
-"""What the pause agent must know of a lab: its ports, where its maps are pinned, where its events go.
+"""A lab as the pause agent must know it: its ports, where its maps are pinned, where its events go.
 
 A lab attaches by a file `<lab>.json` in the agent's directory and one command that names it. An agent that starts
 anew finds its labs in these files.
@@ -15,7 +15,7 @@ from testbed.daemons.kit import configuration, lock
 from testbed.daemons.portd.errors import PauseAgentError
 
 PRIORITIES = 8
-"""Of IEEE 802.1Q: each has a queue and a gate of its own."""
+"""The priorities of IEEE 802.1Q: each has a queue and a gate of its own."""
 DIRECTORY_NAME = "portd.labs"
 """In the run directory; no lab can have this name."""
 ALREADY_SERVED = 3

@@ -1,4 +1,4 @@
-"""What other parts of testbed use of the pause agent: start it, attach and detach labs, storm, ask how it does."""
+"""The pause agent for other parts of testbed: start it, attach and detach labs, storm, ask how it does."""
 
 from __future__ import annotations
 

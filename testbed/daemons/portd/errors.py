@@ -1,4 +1,4 @@
-"""What can go wrong between a command and the pause agent."""
+"""Errors between a command and the pause agent."""
 
 from __future__ import annotations
 

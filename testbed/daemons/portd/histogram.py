@@ -10,7 +10,7 @@ from testbed.daemons.portd import native
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """This is what a histogram says; all 0 where nothing was recorded."""
+    """The summary of a histogram; all 0 where nothing was recorded."""
 
     count: int = 0
     p50_ns: int = 0

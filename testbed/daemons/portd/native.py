@@ -21,7 +21,7 @@ NEVER = 2**64 - 1
 GATE_MESSAGE_BYTES = 256
 STEPS = 1056
 SHARED_SOURCES = ("types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
-"""What other packages' C uses, too, in `testbed/native`."""
+"""Sources in `testbed/native` that other packages' C uses, too."""
 _FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 
 

@@ -1,4 +1,4 @@
-"""What a pause agent leaves in its run directory, and its removal once the agent has gone."""
+"""The removal of what a pause agent leaves in its run directory once it has gone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def remove(run_directory: Path) -> None:
 
 
 def remove_unwanted(run_directory: Path) -> None:
-    """The same by an agent that nobody waited for, and the run directory too if that was all there was.
+    """Do as `remove` for an agent that nobody waited for, and remove the run directory if that was all there was.
 
     Where a command holds the run directory, it is about to start an agent or to end one: what is there is its own.
     """

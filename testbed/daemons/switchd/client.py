@@ -58,7 +58,7 @@ class DomainSwitch:
         return pid
 
     def status(self) -> dict[str, Any]:
-        """What it has counted: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
+        """Return its counters: `frames`, `times`, `socket_drops`, and of each of its `ports` what a link counts."""
         return self._ask("status")
 
     def forget_peaks(self) -> None:

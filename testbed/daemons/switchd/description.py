@@ -1,4 +1,4 @@
-"""What the switch's process is started from: its ports and what their links are like."""
+"""The description that a switch is started from: its ports, and their links."""
 
 from __future__ import annotations
 

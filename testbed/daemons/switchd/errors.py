@@ -1,4 +1,4 @@
-"""What can go wrong with the switch of a scale-up domain."""
+"""Errors of the switch of a scale-up domain."""
 
 from __future__ import annotations
 

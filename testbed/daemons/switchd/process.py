@@ -33,7 +33,7 @@ from testbed.protocols.scale_up.domain.packet_sockets import BUFFER_BYTES, PFC_E
 from testbed.protocols.scale_up.domain.switch_core import SwitchCore
 
 PORT_BUFFER_BYTES, MOST_BUFFER_BYTES = 4 << 20, 256 << 20
-"""What may wait of each port, and of all together: it takes memory only while it waits."""
+"""The most that may wait of each port, and of all together: it takes memory only while it waits."""
 DESCRIPTION_NAME = "switch.json"
 SOCKET_NAME = "switch.sock"
 EVENTS_NAME = "switch.events"

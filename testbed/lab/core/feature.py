@@ -125,7 +125,7 @@ class Feature:
     def start_node(self, lab: RunningLab, node: str) -> None:
         """Start what runs on a node beside routing, after it got its power back."""
 
-    def broken(self, plan: LabPlan, run: Path) -> Iterable[Broken]:
+    def broken(self, plan: LabPlan, run: Path) -> Sequence[Broken]:
         """What of the lab does not run any more, beside its nodes."""
         return ()
 

@@ -183,6 +183,22 @@ def _seconds(ns: int | None) -> float | None:
     return None if ns is None else ns / _NS
 
 
+def _carried(
+    transfers: Transfers, behind_s: float = 0.0
+) -> tuple[Mapping[int, list[tuple[float, float]]], Mapping[int, int]]:
+    """Return when each channel had something to send, and the bytes that have arrived; `behind_s` is the way behind it,
+    which does not count."""
+    spans: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    received: defaultdict[int, int] = defaultdict(int)
+    for channel, size, start_s, end_s in zip(
+        transfers.channel, transfers.size_bytes, transfers.start_s, transfers.end_s, strict=True
+    ):
+        if start_s is not None and end_s is not None:
+            spans[channel].append((start_s, max(start_s, end_s - behind_s)))
+            received[channel] += size
+    return spans, received
+
+
 def _channels(
     placement: PlacedWorkload,
     transfers: Transfers,
@@ -190,14 +206,7 @@ def _channels(
     samples: Mapping[int, Mapping[str, Any]],
     ideals: Ideals,
 ) -> list[Channel]:
-    spans: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-    received: defaultdict[int, int] = defaultdict(int)
-    for channel, size, start_s, end_s in zip(
-        transfers.channel, transfers.size_bytes, transfers.start_s, transfers.end_s, strict=True
-    ):
-        if start_s is not None and end_s is not None:
-            spans[channel].append((start_s, end_s))
-            received[channel] += size
+    spans, received = _carried(transfers)
     found = []
     for plan in placement.channels.channels:
         a, b = placement.ranks[plan.source], placement.ranks[plan.destination]
@@ -414,14 +423,7 @@ def inside_flows(
         end_s=[_seconds(arrived.get(step.number)) for step in steps],
         ideal_s=[8 * step.size_bytes / rates[step.source] + latency_s for step in steps],
     )
-    spans: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
-    received: defaultdict[int, int] = defaultdict(int)
-    for channel, size, start_s, end_s in zip(
-        transfers.channel, transfers.size_bytes, transfers.start_s, transfers.end_s, strict=True
-    ):
-        if start_s is not None and end_s is not None:
-            spans[channel].append((start_s, max(start_s, end_s - latency_s)))  # on the links, not the way behind them
-            received[channel] += size
+    spans, received = _carried(transfers, behind_s=latency_s)
     channels = []
     for (source, destination), index in pairs.items():
         mine, busy_s = spans[index], union_s(spans[index])

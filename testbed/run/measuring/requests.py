@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,6 @@ from testbed.workload.metrics import percentile
 from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes
 from testbed.workload.steps import Request
 
-BINS = 40
 STRETCHES = 60
 """How many points a curve over time has at most."""
 _NS = 1e9
@@ -44,8 +43,8 @@ class RequestsMeasured:
     def distributions(self) -> list[Distribution]:
         """Return histograms of TTFT and ITL, those that have different samples."""
         found = (
-            _histogram("ttft", "Time to first token (TTFT)", self.times.ttft_s),
-            _histogram("itl", "Time between tokens (ITL)", self.times.itl_s),
+            Distribution.of("ttft", "Time to first token (TTFT)", "s", self.times.ttft_s),
+            Distribution.of("itl", "Time between tokens (ITL)", "s", self.times.itl_s),
         )
         return [one for one in found if one is not None]
 
@@ -205,15 +204,3 @@ def _counts(courses: list[_Course]) -> RequestCounts:
         output_tokens=sum(one.request.output_tokens for one in answered),
         elapsed_s=max(ends) - min(one.start_s for one in courses) if ends else 0.0,
     )
-
-
-def _histogram(name: str, title: str, samples: Iterable[float]) -> Distribution | None:
-    ordered = sorted(samples)
-    if not ordered or ordered[0] >= ordered[-1]:
-        return None
-    width = (ordered[-1] - ordered[0]) / BINS
-    counts = [0] * BINS
-    for value in ordered:
-        counts[min(BINS - 1, int((value - ordered[0]) / width))] += 1
-    edges = [ordered[0] + place * width for place in range(BINS + 1)]
-    return Distribution(name=name, title=title, unit="s", edges=edges, counts=counts)

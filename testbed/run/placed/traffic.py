@@ -19,9 +19,8 @@ from testbed.run.schema.transports import TRANSPORTS, TransportKind
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
 from testbed.workload.kinds.kind import Fabric
-from testbed.workload.reads import with_requests
 from testbed.workload.registry import build_workload, workload_kind
-from testbed.workload.steps import Transfer, Workload, fabric_pairs, requests_last_ns
+from testbed.workload.steps import Transfer, Workload, fabric_pairs, requests_last_ns, with_requests
 from testbed.workload.tenants import Tenant, mix_tenants
 
 

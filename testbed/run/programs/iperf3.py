@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from testbed.base.errors import CapabilityError
 from testbed.base.units import Duration
 from testbed.lab.core.plan.operations import PortPlan
 from testbed.record.samples import Channel, ChannelSamples
@@ -274,7 +273,9 @@ class IperfTraffic(TimedTraffic):
             selector.register(self.watch.interrupt, selectors.EVENT_READ, None)
             waiting: set[int] = set()
             for flow in flows:
-                process = self._spawn(flow.destination.node, server_arguments(flow), stdout=subprocess.PIPE)
+                process = self.spawn(
+                    flow.destination.node, server_arguments(flow), package="iperf3", stdout=subprocess.PIPE, bufsize=0
+                )
                 processes.append(process)
                 assert process.stdout is not None
                 selector.register(process.stdout, selectors.EVENT_READ, _Server(flow=flow, stdout=process.stdout))
@@ -303,28 +304,12 @@ class IperfTraffic(TimedTraffic):
             output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this list goes
             started = time.monotonic()
             argv = client_arguments(flow, transport=self.transport, duration=self.duration, tos=self.tos)
-            process = self._spawn(flow.source.node, argv, stdout=output)
+            process = self.spawn(flow.source.node, argv, package="iperf3", stdout=output, bufsize=0)
             processes.append(process)
             clients.append(
                 _Client(flow=flow, process=process, output=output, started_s=started - origin, result=result)
             )
         return clients
-
-    def _spawn(self, node: str, argv: Sequence[str], *, stdout: int | IO[bytes]) -> subprocess.Popen[bytes]:
-        try:
-            return self.lab.spawn(
-                node,
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=subprocess.STDOUT,
-                bufsize=0,
-                process_group=0,  # a terminal's Ctrl-C is ours to pass on
-            )
-        except FileNotFoundError as error:
-            raise CapabilityError(
-                f"{argv[0]} is not installed", missing=argv[0], hint=f"apt-get install {argv[0]}"
-            ) from error
 
 
 def server_arguments(flow: IperfFlow) -> list[str]:

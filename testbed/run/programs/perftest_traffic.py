@@ -255,20 +255,10 @@ class PerftestTraffic(TimedTraffic):
         return clients
 
     def _spawn(self, node: str, argv: Sequence[str], output: Path) -> subprocess.Popen[bytes]:
-        try:
-            with output.open("wb") as file:
-                return self.lab.spawn(
-                    node,
-                    ["nice", "-n", "19", *argv],
-                    own_sysfs=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    cwd="/",
-                    process_group=0,  # a terminal's Ctrl-C is ours to pass on
-                )
-        except FileNotFoundError as error:
-            raise CapabilityError("nice is not installed", missing="nice", hint="apt-get install coreutils") from error
+        with output.open("wb") as file:
+            return self.spawn(
+                node, ["nice", "-n", "19", *argv], package="coreutils", own_sysfs=True, stdout=file, cwd="/"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from testbed.base.errors import ScenarioError
+from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import Duration
 from testbed.lab.core.plan.operations import PortPlan
@@ -71,6 +71,21 @@ class TimedTraffic:
     tos: int
     """The IP header's former type of service: DSCP and ECN (RFC 2474, RFC 3168)."""
     watch: FlowWatch
+
+    def spawn(self, node: str, argv: Sequence[str], *, package: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a program inside a node. Raises `CapabilityError` where it is not installed; `package` has it."""
+        try:
+            return self.lab.spawn(
+                node,
+                argv,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # a terminal's Ctrl-C is ours to pass on
+                **options,
+            )
+        except FileNotFoundError as error:
+            hint = f"apt-get install {package}"
+            raise CapabilityError(f"{argv[0]} is not installed", missing=argv[0], hint=hint) from error
 
 
 class FlowFailed(ScenarioError):

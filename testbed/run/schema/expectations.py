@@ -13,8 +13,7 @@ from testbed.base.names import known_names_hint, nearest
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.model import Lab
-from testbed.run.schema.matrix import same_value
-from testbed.run.schema.model import Expectation, Scalar, Scenario, Within
+from testbed.run.schema.model import Expectation, Scalar, Scenario, Within, is_point_of, same_value
 from testbed.run.schema.spec import ExpectationSpec
 from testbed.run.schema.values import parse_bound, parse_tolerance
 from testbed.workload.kinds.tenants import DEFAULT_TENANTS, tenant_names
@@ -35,7 +34,7 @@ def unknown_selections(document: Document, point: Scenario, lab: Lab) -> Iterato
     }
     working = _tenants_of(point)
     for index, expectation in enumerate(point.expect):
-        if not _is_about(expectation, point):
+        if not is_point_of(point.values, expectation.where):
             continue
         path: Path = ("expect", index)
         network, tenant = expectation.network, expectation.tenant
@@ -60,14 +59,6 @@ def _tenants_of(point: Scenario) -> list[str]:
         return []
     written = point.workload.parameters.get("tenants")
     return tenant_names(DEFAULT_TENANTS if written is None else cast(Sequence[Mapping[str, Any]], written))
-
-
-def _is_about(expectation: Expectation, point: Scenario) -> bool:
-    """Tell whether `where` names this point of the matrix."""
-    return all(
-        any(word in (key, key.rpartition(".")[2]) and same_value(value, wanted) for key, value in point.values.items())
-        for word, wanted in expectation.where.items()
-    )
 
 
 class ExpectationReader:

@@ -25,9 +25,8 @@ from testbed.run.schema.matrix import (
     at_point,
     combinations,
     matrix_problems,
-    same_value,
 )
-from testbed.run.schema.model import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, Transport
+from testbed.run.schema.model import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, Transport, same_value
 from testbed.run.schema.probes import resolve_probes
 from testbed.run.schema.spec import ExpectationSpec, ScenarioSpec
 from testbed.run.schema.tenant_transports import named_by_tenants, resolve_tenant_transports

@@ -148,11 +148,6 @@ def at_point(document: Document, places: Mapping[str, int]) -> Document:
     return document.with_trees(trees)
 
 
-def same_value(a: object, b: object) -> bool:
-    """Numbers are compared as such, and never equal a truth value."""
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
-
-
 def _swept_keys(document: Document) -> dict[Path, str]:
     """Return where the keys of the matrix belong, by that; those that are wrong are somebody else's to report."""
     found: dict[Path, str] = {}

@@ -283,3 +283,21 @@ class Scenario:
     def by_programs(self) -> bool:
         """Tell whether pairs of programs measure, iperf3 or perftest; otherwise the hosts' workers run the steps."""
         return self.workload.duration is not None or self.transport.measures_latency
+
+
+def names_key(word: str, key: str) -> bool:
+    """Tell whether `word` means this key of a matrix: it is the whole key, or its last word."""
+    return word in (key, key.rpartition(".")[2])
+
+
+def same_value(a: object, b: object) -> bool:
+    """Numbers are compared as such, and never equal a truth value."""
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
+
+
+def is_point_of(values: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
+    """Tell whether the point of a matrix with these values is one of those wanted."""
+    return all(
+        any(names_key(word, key) and same_value(value, one) for key, value in values.items())
+        for word, one in wanted.items()
+    )

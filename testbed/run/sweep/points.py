@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
 from testbed.lab.core.model import Lab
-from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef
+from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef, is_point_of, names_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ def select_points(points: Sequence[Point], only: Mapping[str, object]) -> tuple[
         if not any(names_key(key, one) for one in keys):
             known = f"its keys are {', '.join(keys)}" if keys else "the scenario has no matrix"
             raise ScenarioError(f"--only {key}: the matrix has no such key", hint=known)
-    chosen = tuple(point for point in points if _is(point, only))
+    chosen = tuple(point for point in points if is_point_of(point.values, only))
     if not chosen:
         wanted = " ".join(f"{key}={show_value(value)}" for key, value in only.items())
         raise ScenarioError(f"no point has {wanted}", hint=f"there are: {'; '.join(point.name for point in points)}")
@@ -139,28 +139,11 @@ def judgeable(expect: Iterable[Expectation], points: Sequence[Point]) -> tuple[E
 
 
 def _has_both(item: Expectation, points: Sequence[Point]) -> bool:
-    about = [point for point in points if _is(point, item.where)]
-    others = [point for point in points if _is(point, item.over)]
+    about = [point for point in points if is_point_of(point.values, item.where)]
+    others = [point for point in points if is_point_of(point.values, item.over)]
     changed = [key for point in points[:1] for key in point.values if any(names_key(word, key) for word in item.over)]
     rest = [{key: value for key, value in point.values.items() if key not in changed} for point in others]
     return all({key: value for key, value in point.values.items() if key not in changed} in rest for point in about)
-
-
-def _is(point: Point, wanted: Mapping[str, object]) -> bool:
-    return all(
-        any(names_key(word, key) and same_value(value, one) for key, value in point.values.items())
-        for word, one in wanted.items()
-    )
-
-
-def names_key(word: str, key: str) -> bool:
-    """Tell whether `word` means this key of a matrix: it is the whole key, or its last word."""
-    return word in (key, key.rpartition(".")[2])
-
-
-def same_value(a: object, b: object) -> bool:
-    """Numbers are compared as such, and never equal a truth value."""
-    return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:

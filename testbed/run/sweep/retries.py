@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from testbed.lab.core.plan.scale import round_down_digit, round_up_digit
 from testbed.record.record import EarlierTry, PointResult
-from testbed.run.schema.model import Expectation, TopologyRef
+from testbed.run.schema.model import Expectation, TopologyRef, is_point_of
 from testbed.run.sweep.points import Point
 from testbed.run.sweep.scale_proof import scaled_to
-from testbed.run.sweep.verdict import matches, other_point
+from testbed.run.sweep.verdict import other_point
 
 LargerK = Callable[[TopologyRef, float], float | None]
 """The k that the lab of a topology may have where so large a one is wanted; None where its k cannot be changed."""
@@ -142,7 +142,7 @@ def _with_partners(names: set[str], results: Sequence[PointResult], expect: Sequ
         for item in expect
         if item.over
         for result in results
-        if matches(result.values, item.where) and (other := other_point(result, item.over, results)) is not None
+        if is_point_of(result.values, item.where) and (other := other_point(result, item.over, results)) is not None
     ]
     found = set(names)
     while grown := {name for pair in pairs if found.intersection(pair) for name in pair} - found:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from testbed.record.record import Backend, ExpectationResult, Outcome, PointResult, Verdict
-from testbed.run.schema.model import Expectation, Scalar, Within
-from testbed.run.sweep.points import names_key, same_value
+from testbed.run.schema.model import Expectation, Scalar, Within, is_point_of, names_key
 from testbed.workload.metrics import MetricUnit, Selection, binding_limits, definition_of
 
 _TRUSTED = {
@@ -24,16 +23,8 @@ def evaluate_expectations(
         _evaluate(expectation, point, points)
         for expectation in expectations
         for point in points
-        if matches(point.values, expectation.where)
+        if is_point_of(point.values, expectation.where)
     ]
-
-
-def matches(values: Mapping[str, object], where: Mapping[str, Scalar]) -> bool:
-    """Tell whether a point has these values; a key may be the last word of the matrix's key."""
-    return all(
-        any(names_key(key, one) and same_value(value, wanted) for one, value in values.items())
-        for key, wanted in where.items()
-    )
 
 
 def other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence[PointResult]) -> PointResult | None:
@@ -42,7 +33,7 @@ def other_point(point: PointResult, over: Mapping[str, Scalar], points: Sequence
     rest = {key: value for key, value in point.values.items() if key not in changed}
     for other in points:
         same = all(other.values.get(key) == value for key, value in rest.items())
-        if same and matches(other.values, over):
+        if same and is_point_of(other.values, over):
             return other
     return None
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import CapabilityError
+from testbed.base.installation.packages import package_with
 from testbed.lab.features.containers.images.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
 from testbed.vm import cache
 from testbed.vm.archives import extract_own
@@ -33,7 +34,7 @@ DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
 EPOCH = 1_767_225_600
 """The time at which all files of the image say that they were made: 1 January 2026."""
 SOURCES_ONLY = ("mininet",)
-TOOLS = {"mmdebstrap": "mmdebstrap", **DISK_TOOLS}
+TOOLS = ("mmdebstrap", *DISK_TOOLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ def require_tools() -> None:
     """Raise `CapabilityError` where this machine cannot build images."""
     if os.geteuid() != 0:
         raise CapabilityError("building an image needs root", missing="root", hint="run the same with sudo")
-    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    missing = sorted({package_with(tool) for tool in TOOLS if shutil.which(tool) is None})
     if not KEYRING.exists():
         missing.append("debian-archive-keyring")
     if missing:

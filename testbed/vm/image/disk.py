@@ -13,7 +13,7 @@ from testbed.vm.image.tool import run_tool
 
 LABEL = "testbed"
 UUID = "7e57bed0-0000-4000-8000-000000000001"
-TOOLS = {"mke2fs": "e2fsprogs", "debugfs": "e2fsprogs"}
+TOOLS = ("mke2fs", "debugfs")
 _ROOT_INODE, _FIRST_INODE = 2, 11
 """The inodes between are the file system's own (ext4, Documentation/filesystems/ext4/special_inodes.rst)."""
 

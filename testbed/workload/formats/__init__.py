@@ -3,8 +3,11 @@
 from testbed.workload.formats.alltoallv import decode_alltoallv_matrix
 from testbed.workload.formats.chakra import decode_trace
 from testbed.workload.formats.chakra_graph import combine_traces, parse_comm_groups
-from testbed.workload.formats.connection_matrix import decode_connection_matrix, parse_connection_matrix
-from testbed.workload.formats.connection_matrix_export import encode_connection_matrix
+from testbed.workload.formats.connection_matrix import (
+    decode_connection_matrix,
+    encode_connection_matrix,
+    parse_connection_matrix,
+)
 from testbed.workload.formats.conventions import Format, on_ranks
 from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
 from testbed.workload.formats.export import Exported, ExportError

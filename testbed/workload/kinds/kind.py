@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 from testbed.workload.parameters import Parameter, Values
 from testbed.workload.steps import Workload
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,36 @@ def ranks_per_domain(domains: Sequence[Hashable]) -> int:
 
 
 Builder = Callable[[Values, Fabric], Workload]
+Argument = str | Callable[[Values, Fabric], Any]
+"""An argument of a generator: the name of the parameter that gives it, or what computes it."""
+_OF_FABRIC = frozenset(one.name for one in fields(Fabric))
+
+
+def built_by(
+    generate: Callable[..., Workload], asked_for: type[DataclassInstance] | None = None, /, **others: Argument
+) -> Builder:
+    """Return a builder that gives a generator what it asks for by the names of its arguments.
+
+    These are properties of the fabric, or parameters of the kind: `size_bytes` is the parameter `bytes`, `jitter_ns`
+    is `jitter`. `others` are arguments that come from elsewhere. With `asked_for` the first argument is an object of
+    that class, made of the parameters that its fields declare.
+    """
+    names = list(inspect.signature(generate).parameters)
+
+    def build(values: Values, fabric: Fabric) -> Workload:
+        first = () if asked_for is None else (values.make(asked_for),)
+        given: dict[str, Any] = {}
+        for name in names[len(first) :]:
+            source = others.get(name, "bytes" if name == "size_bytes" else name.removesuffix("_ns"))
+            if not isinstance(source, str):
+                given[name] = source(values, fabric)
+            elif name in _OF_FABRIC:
+                given[name] = getattr(fabric, name)
+            elif source in values.parameters:
+                given[name] = values.plain(source)
+        return generate(*first, **given)
+
+    return build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

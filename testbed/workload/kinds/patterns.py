@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.base.errors import WorkloadError
 from testbed.workload.flow_sizes import FLOW_SIZES, FlowSizes
 from testbed.workload.frontend import MAX_BURST_FACTOR, Mice, generate_mice, regular_bursts
-from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
 from testbed.workload.parameters import (
     Values,
     choice,
@@ -44,99 +44,12 @@ _OPERATION = choice(
 _LOAD, _SPAN, _SOURCES, _DESTINATIONS = parameters_of(Mice)
 
 
-def _point_to_point(values: Values, fabric: Fabric) -> Workload:
-    return generate_point_to_point(
-        ranks=fabric.ranks,
-        size_bytes=values.bytes("bytes"),
-        source=values.whole("source"),
-        destination=values.whole("destination"),
-        flows=values.whole("flows"),
-        rounds=values.whole("rounds"),
-        reads=values.text("operation") == "read",
-    )
+def _reads(values: Values, _: Fabric) -> bool:
+    return values.text("operation") == "read"
 
 
-def _incast(values: Values, fabric: Fabric) -> Workload:
-    return generate_incast(
-        ranks=fabric.ranks,
-        size_bytes=values.bytes("bytes"),
-        destination=values.whole("destination"),
-        senders=values.some_ranks("senders"),
-        jitter_ns=values.ns("jitter"),
-        rng=fabric.rng,
-    )
-
-
-def _overlapped_incast(values: Values, fabric: Fabric) -> Workload:
-    return generate_overlapped_incast(
-        ranks=fabric.ranks,
-        long_bytes=values.bytes("long_bytes"),
-        burst_bytes=values.bytes("burst_bytes"),
-        burst_start_ns=values.ns("burst_start"),
-        senders=values.whole("senders"),
-        destination=values.whole("destination"),
-    )
-
-
-def _incast_victim(values: Values, fabric: Fabric) -> Workload:
-    return generate_incast_victim(
-        ranks=fabric.ranks,
-        size_bytes=values.bytes("bytes"),
-        victim_bytes=values.bytes("victim_bytes"),
-        victim_start_ns=values.ns("victim_start"),
-        senders=values.optional_whole("senders"),
-        victim_source=values.optional_whole("victim_source"),
-        victim_vc=values.optional_whole("victim_vc"),
-    )
-
-
-def _outcast(values: Values, fabric: Fabric) -> Workload:
-    return generate_outcast(
-        ranks=fabric.ranks,
-        size_bytes=values.bytes("bytes"),
-        source=values.whole("source"),
-        receivers=values.some_ranks("receivers"),
-    )
-
-
-def _outcast_incast(values: Values, fabric: Fabric) -> Workload:
-    return generate_outcast_incast(
-        ranks=fabric.ranks, size_bytes=values.bytes("bytes"), receivers=values.whole("receivers")
-    )
-
-
-def _permutation(values: Values, fabric: Fabric) -> Workload:
-    return generate_permutation(
-        ranks=fabric.ranks,
-        size_bytes=values.bytes("bytes"),
-        rng=fabric.rng,
-        scope=values.text("scope"),
-        leaf_of=fabric.leaf_of,
-        flows=values.whole("flows"),
-        sources=listed(values.some_ranks("sources"), list(range(fabric.ranks)), "sources"),
-        reads=values.text("operation") == "read",
-    )
-
-
-def _tornado(values: Values, fabric: Fabric) -> Workload:
-    return generate_tornado(
-        ranks=fabric.ranks,
-        size_bytes=values.bytes("bytes"),
-        shift=values.optional_whole("shift"),
-        flows=values.whole("flows"),
-    )
-
-
-def _background(values: Values, fabric: Fabric) -> Workload:
-    return generate_background(
-        ranks=fabric.ranks,
-        size_bytes=values.bytes("bytes"),
-        pairs=values.whole("pairs"),
-        duration_ns=values.ns("span"),
-        rate_bps=fabric.rate_bps,
-        load=values.number("load"),
-        rng=fabric.rng,
-    )
+def _sources(values: Values, fabric: Fabric) -> list[int]:
+    return listed(values.some_ranks("sources"), list(range(fabric.ranks)), "sources")
 
 
 def _flow_sizes(values: Values) -> FlowSizes:
@@ -176,7 +89,7 @@ KINDS = (
             whole("rounds", 1, "Says how often each pair sends, each time after the last.", high=100_000),
             _OPERATION,
         ),
-        build=_point_to_point,
+        build=built_by(generate_point_to_point, reads=_reads),
         timed=True,
     ),
     WorkloadKind(
@@ -188,7 +101,7 @@ KINDS = (
             some_ranks("senders", None, "Says how many ranks send, or which; by default all others."),
             duration("jitter", "0ns", "Spreads the begins of the flows at random over so much time."),
         ),
-        build=_incast,
+        build=built_by(generate_incast),
         timed=True,
     ),
     WorkloadKind(
@@ -201,7 +114,7 @@ KINDS = (
             whole("senders", 3, "Says how many flows the incast has.", high=100_000),
             rank("destination", 0, "Names the rank that receives."),
         ),
-        build=_overlapped_incast,
+        build=built_by(generate_overlapped_incast),
     ),
     WorkloadKind(
         name="incast-victim",
@@ -226,7 +139,7 @@ KINDS = (
                 high=7,
             ),
         ),
-        build=_incast_victim,
+        build=built_by(generate_incast_victim),
     ),
     WorkloadKind(
         name="outcast",
@@ -236,14 +149,14 @@ KINDS = (
             rank("source", 0, "Names the rank that sends."),
             some_ranks("receivers", None, "Says how many ranks receive, or which; by default all others."),
         ),
-        build=_outcast,
+        build=built_by(generate_outcast),
         timed=True,
     ),
     WorkloadKind(
         name="outcast-incast",
         description="One rank sends to several, and one more rank to the last of those.",
         parameters=(_BYTES, whole("receivers", 4, "Says how many ranks the first one sends to.", high=100_000)),
-        build=_outcast_incast,
+        build=built_by(generate_outcast_incast),
         timed=True,
     ),
     WorkloadKind(
@@ -261,7 +174,7 @@ KINDS = (
             some_ranks("sources", None, "Says how many of the ranks send, or which; by default all."),
             _OPERATION,
         ),
-        build=_permutation,
+        build=built_by(generate_permutation, reads=_reads, sources=_sources),
         timed=True,
     ),
     WorkloadKind(
@@ -272,7 +185,7 @@ KINDS = (
             whole("shift", None, "Says how far away a rank's destination is; by default half of all ranks."),
             _FLOWS,
         ),
-        build=_tornado,
+        build=built_by(generate_tornado),
         timed=True,
     ),
     WorkloadKind(
@@ -302,6 +215,6 @@ KINDS = (
             duration("span", "1ms", "Says for how long transfers begin.", low=1),
             number("load", 0.2, "Says what each pair offers, as a share of a link.", low=0.0001, high=1),
         ),
-        build=_background,
+        build=built_by(generate_background, duration_ns="span"),
     ),
 )

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
 from testbed.workload.models.inference import Serving, generate_kv_cache_incast, generate_serving
 from testbed.workload.parameters import Values, listed, parameters_of, rank, size, some_ranks
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests
-from testbed.workload.steps import Workload
 
 
-def _kv_cache_incast(values: Values, fabric: Fabric) -> Workload:
-    decode = values.whole("decode")
-    others = [rank for rank in range(fabric.ranks) if rank != decode]
-    return generate_kv_cache_incast(
-        ranks=fabric.ranks,
-        prefill=listed(values.some_ranks("prefill"), others, "prefill"),
-        decode=decode,
-        size_bytes=values.bytes("bytes"),
-    )
-
-
-def _serving(values: Values, fabric: Fabric) -> Workload:
-    return generate_serving(values.make(Serving), ranks=fabric.ranks, rng=fabric.rng)
-
-
-def _inference_requests(values: Values, fabric: Fabric) -> Workload:
-    return generate_inference_requests(values.make(InferenceRequests), ranks=fabric.ranks, rng=fabric.rng)
+def _prefill(values: Values, fabric: Fabric) -> list[int]:
+    others = [rank for rank in range(fabric.ranks) if rank != values.whole("decode")]
+    return listed(values.some_ranks("prefill"), others, "prefill")
 
 
 KINDS = (
@@ -33,13 +18,13 @@ KINDS = (
         name="inference",
         description="Prompts arrive (open loop), and KV caches go from prefill to decode ranks.",
         parameters=parameters_of(Serving),
-        build=_serving,
+        build=built_by(generate_serving, Serving),
     ),
     WorkloadKind(
         name="inference-requests",
         description="Clients ask servers over HTTP (open loop), which answer token by token.",
         parameters=parameters_of(InferenceRequests),
-        build=_inference_requests,
+        build=built_by(generate_inference_requests, InferenceRequests),
         over_http=True,
     ),
     WorkloadKind(
@@ -50,6 +35,6 @@ KINDS = (
             rank("decode", 0, "Names the rank that receives."),
             some_ranks("prefill", None, "Says how many ranks prefill, or which; by default all others."),
         ),
-        build=_kv_cache_incast,
+        build=built_by(generate_kv_cache_incast, prefill=_prefill),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.base.errors import WorkloadError
-from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
 from testbed.workload.parameters import Values, parameters_of
 from testbed.workload.steps import Workload
 from testbed.workload.storage import (
@@ -26,22 +26,6 @@ def _checkpoint(values: Values, fabric: Fabric) -> Workload:
     return generate_checkpoint(values.make(Checkpoint), ranks=fabric.ranks)
 
 
-def _dataset_streaming(values: Values, fabric: Fabric) -> Workload:
-    return generate_dataset_streaming(values.make(DatasetStreaming), ranks=fabric.ranks, rng=fabric.rng)
-
-
-def _model_staging(values: Values, fabric: Fabric) -> Workload:
-    return generate_staging(values.make(Staging), ranks=fabric.ranks)
-
-
-def _kv_offload(values: Values, fabric: Fabric) -> Workload:
-    return generate_kv_offload(values.make(KvOffload), ranks=fabric.ranks, rng=fabric.rng)
-
-
-def _fio(values: Values, fabric: Fabric) -> Workload:
-    return generate_fio_jobs(values.make(FioJobs), ranks=fabric.ranks)
-
-
 KINDS = (
     WorkloadKind(
         name="checkpoint",
@@ -53,25 +37,25 @@ KINDS = (
         name="dataset-streaming",
         description="Hosts read batches of a dataset from storage, shuffled, while their accelerators compute.",
         parameters=parameters_of(DatasetStreaming),
-        build=_dataset_streaming,
+        build=built_by(generate_dataset_streaming, DatasetStreaming),
     ),
     WorkloadKind(
         name="model-staging",
         description="Hosts load the weights of a model from storage, all of them or one for each group.",
         parameters=parameters_of(Staging),
-        build=_model_staging,
+        build=built_by(generate_staging, Staging),
     ),
     WorkloadKind(
         name="kv-offload",
         description="Prompts arrive (open loop), read what was seen before of their KV caches, and write the rest.",
         parameters=parameters_of(KvOffload),
-        build=_kv_offload,
+        build=built_by(generate_kv_offload, KvOffload),
     ),
     WorkloadKind(
         name="fio",
         description="Hosts run jobs of fio against storage targets: rw, bs, iodepth, numjobs, size, runtime and so on.",
         parameters=parameters_of(FioJobs),
-        build=_fio,
+        build=built_by(generate_fio_jobs, FioJobs),
         by_fio=True,
     ),
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.kinds.collectives import algorithm_of
-from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
 from testbed.workload.models.language_models import (
     H100_BF16_FLOPS,
     UTILISATION,
@@ -133,22 +133,9 @@ def _training_step(values: Values, fabric: Fabric) -> Workload:
     return replace(workload, notes=(*workload.notes, *([note] if note else [])))
 
 
-def _pipeline(values: Values, fabric: Fabric) -> Workload:
+def _stages(values: Values, fabric: Fabric) -> int:
     stages = values.optional_whole("stages")
-    return generate_pipeline(
-        stages=fabric.ranks if stages is None else stages,
-        micro_batches=values.whole("micro_batches"),
-        size_bytes=values.bytes("bytes"),
-        forward_ns=values.ns("forward"),
-        backward_ns=values.ns("backward"),
-        schedule=values.text("schedule"),
-        steps=values.whole("steps"),
-    )
-
-
-def _moe(values: Values, fabric: Fabric) -> Workload:
-    moe = values.make(MixtureOfExperts)
-    return generate_moe(moe, ranks=fabric.ranks, rng=fabric.rng, ranks_per_domain=fabric.ranks_per_domain)
+    return fabric.ranks if stages is None else stages
 
 
 KINDS = (
@@ -189,13 +176,13 @@ KINDS = (
             SCHEDULE,
             STEPS,
         ),
-        build=_pipeline,
+        build=built_by(generate_pipeline, stages=_stages),
     ),
     WorkloadKind(
         name="moe",
         description="Tokens go to the ranks of their experts and come back, layer by layer (mixture of experts).",
         parameters=parameters_of(MixtureOfExperts),
-        build=_moe,
+        build=built_by(generate_moe, MixtureOfExperts),
         knows_hosts=True,
     ),
 )

@@ -53,7 +53,7 @@ def place_flows(graph: FabricGraph, flows: Sequence[Flow], choose: FlowChoice) -
 
 
 def placed_metrics(
-    graph: FabricGraph, flows: Sequence[Flow], usage: Usage, *, base_rtt_s: float = 0.0, tier: str = UPLINKS
+    graph: FabricGraph, flows: Sequence[Flow], usage: Usage, *, base_rtt_s: float = 0.0
 ) -> dict[str, float | None]:
     """The metrics of flows whose use of links is fixed, by their names in the catalogue.
 
@@ -66,7 +66,7 @@ def placed_metrics(
     completed = fluid_completion_times(sizes_bits(flows), usage, capacity) if sized else None
     return {
         **flow_metrics(graph, flows, rates, completed, base_rtt_s),
-        **link_metrics(graph, usage, sizes_bits(flows) if sized else rates, tier),
+        **link_metrics(graph, usage, sizes_bits(flows) if sized else rates, UPLINKS),
     }
 
 
@@ -77,14 +77,13 @@ def predict_ecmp(
     seeds: Iterable[int],
     choice: Callable[[int], FlowChoice] = random_choice,
     base_rtt_s: float = 0.0,
-    tier: str = UPLINKS,
 ) -> Prediction:
     """Monte Carlo over `seeds`; `choice` makes the hash of a seed. Raises `NoPath`, `ValueError` without a seed."""
     runs = []
     for seed in seeds:
         drawn = flows(seed) if callable(flows) else flows
         routes = place_flows(graph, drawn, choice(seed))
-        runs.append(placed_metrics(graph, drawn, usage_of(routes), base_rtt_s=base_rtt_s, tier=tier))
+        runs.append(placed_metrics(graph, drawn, usage_of(routes), base_rtt_s=base_rtt_s))
     if not runs:
         raise ValueError("a Monte Carlo needs at least one seed")
     return predict(f"max-min shares of one path per flow, {len(runs)} seeds", runs)

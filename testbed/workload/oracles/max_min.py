@@ -65,31 +65,18 @@ def max_min_shares(
     capacities: Sequence[float] | Floats,
     *,
     weights: Sequence[Sequence[float]] | None = None,
-    demands: Sequence[float] | None = None,
 ) -> Floats:
     """The max-min fair rate of each flow, in the unit of `capacities`.
 
-    `routes[f]` are indexes into `capacities`. `demands[f]` limits a flow's rate. Raises `ValueError` for a link that
+    `routes[f]` are indexes into `capacities`. Raises `ValueError` for a link that
     does not exist, a negative capacity, or a flow that nothing limits.
     """
     usage = usage_of(routes, weights)
     capacity = np.asarray(capacities, dtype=np.float64)
-    if demands is not None:
-        if len(demands) != usage.flows:
-            raise ValueError(f"{len(demands)} demands of {usage.flows} flows")
-        # A demand is a link of one's own.
-        own = np.arange(usage.flows, dtype=np.int64)
-        usage = Usage(
-            np.concatenate((usage.flow, own)),
-            np.concatenate((usage.link, own + len(capacity))),
-            np.concatenate((usage.weight, np.ones(usage.flows))),
-            usage.flows,
-        )
-        capacity = np.concatenate((capacity, np.asarray(demands, dtype=np.float64)))
     if len(usage.link) and not (usage.link.min() >= 0 and usage.link.max() < len(capacity)):
         raise ValueError(f"a route names a link that is not among the {len(capacity)}")
     if not (capacity >= 0).all():
-        raise ValueError("a capacity or demand is negative or not a number")
+        raise ValueError("a capacity is negative or not a number")
     limited = np.zeros(usage.flows, dtype=bool)
     limited[usage.flow[np.isfinite(capacity[usage.link])]] = True
     if not limited.all():

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from testbed.workload.oracles.ecmp import UPLINKS, placed_metrics
+from testbed.workload.oracles.ecmp import placed_metrics
 from testbed.workload.oracles.fabric_graph import FabricGraph
 from testbed.workload.oracles.linear_program import splittable_max_min
 from testbed.workload.oracles.max_min import Floats, Usage, completion_times, fill, usage_of
@@ -35,7 +35,7 @@ def adaptive_shares(graph: FabricGraph, flows: Sequence[Flow]) -> Floats:
 
 
 def predict_spraying(
-    graph: FabricGraph, flows: Sequence[Flow], *, adaptive: bool, base_rtt_s: float = 0.0, tier: str = UPLINKS
+    graph: FabricGraph, flows: Sequence[Flow], *, adaptive: bool, base_rtt_s: float = 0.0
 ) -> Prediction:
     """The metrics of spraying. Raises as `adaptive_shares` does.
 
@@ -43,7 +43,7 @@ def predict_spraying(
     """
     usage = spray_flows(graph, flows)
     if not adaptive:
-        metrics = placed_metrics(graph, flows, usage, base_rtt_s=base_rtt_s, tier=tier)
+        metrics = placed_metrics(graph, flows, usage, base_rtt_s=base_rtt_s)
         return predict("max-min shares of flows divided evenly at each hop", [metrics])
     everyone = np.ones(len(flows), dtype=bool)
     rates = _adaptive(graph, flows, usage, everyone)

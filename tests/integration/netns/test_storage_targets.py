@@ -18,8 +18,7 @@ from testbed.run.measuring.measured import Measured
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.workload.metrics.run_samples import BatchTimes
-from testbed.workload.reads import with_requests
-from testbed.workload.steps import Compute, Workload
+from testbed.workload.steps import Compute, Workload, with_requests
 from testbed.workload.storage import Checkpoint, DatasetStreaming, generate_checkpoint, generate_dataset_streaming
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

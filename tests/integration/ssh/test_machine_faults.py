@@ -316,7 +316,7 @@ def run_job(image: VmImage, tmp_path: Path, *, timeout_s: float = TIMEOUT_S) -> 
     outcome = virtual.run_job(
         FAKE,
         image,
-        virtual.Job(arguments=["run", "none.yml"], directory=work, results=tmp_path / "results"),
+        virtual.VirtualJob(arguments=["run", "none.yml"], directory=work, results=tmp_path / "results"),
         stdout=said.extend,
         stderr=warned.extend,
         timeout_s=timeout_s,

@@ -23,7 +23,6 @@ from testbed.record.report.scenario.latencies import latency_distribution, laten
 from testbed.record.report.scenario.tables import channels_csv
 from testbed.record.store import decode_record, encode_record
 from testbed.run.emulated.sweep import run_sweep
-from testbed.run.machine.cpu import CpuTimes
 from testbed.run.programs.perftest import PerftestTest
 from testbed.run.programs.perftest_flows import ideal_latency_s
 from testbed.run.programs.timed_flows import Sender, wait_for_senders
@@ -51,19 +50,7 @@ NIC_BPS = 100e6
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One with perftest, whose servers listen at once, and that is not busy."""
-    for test in PerftestTest:
-        program = tmp_path / "bin" / test.value
-        program.parent.mkdir(exist_ok=True)
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
-    readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
-    monkeypatch.setattr("testbed.run.measuring.observation.read_cpu_times", lambda: next(readings))
-    monkeypatch.setattr("testbed.run.trust.machine.MAX_WAKE_NS", 10**12)
-    monkeypatch.setattr(f"{TRAFFIC}.search_path", lambda: str(tmp_path / "bin"))
-    monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: True)
-    monkeypatch.setattr(rdma, "gid_index", lambda device, address: 1)
+def machine(perftest_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rdma, "counters", lambda device: {"completer_retry_err": 0})
 
 
@@ -179,7 +166,6 @@ def test_pairs_take_turns_unless_together(monkeypatch: pytest.MonkeyPatch) -> No
         return wait_for_senders(senders, **settings)
 
     monkeypatch.setattr(f"{TRAFFIC}.wait_for_senders", counting)
-    monkeypatch.setattr("testbed.run.trust.machine.MAX_START_SKEW", 100.0)
     run(lab_with(printed("ib_send_lat-unsorted")), {"verb": "send"})
     assert seen == [1, 1, 1]
     record = run(lab_with(printed("ib_send_lat-unsorted")), {"verb": "send", "together": True})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fake_lab import FakeLab, small_lab
@@ -15,7 +14,6 @@ from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.operations import CreateRdma
 from testbed.record.record import Record
 from testbed.run.emulated.sweep import run_sweep
-from testbed.run.machine.cpu import CpuTimes
 from testbed.run.programs.perftest_flows import udp_source_port
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind, Workload
 from testbed.run.sweep.points import plan_points
@@ -36,20 +34,8 @@ TABLE = """\
 
 
 @pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One with perftest, whose servers listen at once, and that is not busy."""
-    for name in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
-        program = tmp_path / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
-    readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
-    monkeypatch.setattr("testbed.run.measuring.observation.read_cpu_times", lambda: next(readings))
-    monkeypatch.setattr("testbed.run.trust.machine.MAX_START_SKEW", 100.0)
-    monkeypatch.setattr("testbed.run.trust.machine.MAX_WAKE_NS", 10**12)
-    monkeypatch.setattr(f"{TRAFFIC}.search_path", lambda: str(tmp_path / "bin"))
-    monkeypatch.setattr(f"{TRAFFIC}.listens", lambda pid, port: True)
-    monkeypatch.setattr(rdma, "gid_index", lambda device, address: 1)
+def machine(perftest_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its devices count."""
     counted = iter(range(10_000))
     monkeypatch.setattr(
         rdma, "counters", lambda device: {"rcvd_bytes": 1000 * next(counted), "completer_retry_err": next(counted)}

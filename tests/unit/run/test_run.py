@@ -25,7 +25,7 @@ from testbed.run.sweep.points import plan_points
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.run.sweep.runner import ScenarioStopped
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("idle_machine")]
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
 LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
@@ -68,17 +68,6 @@ def lab_with(client: Callable[[str, Sequence[str]], Sequence[str]]) -> FakeLab:
 
 def timed(node: str, argv: Sequence[str]) -> Sequence[str]:
     return ("cat", str(DATA / "timed.json"))
-
-
-@pytest.fixture(autouse=True)
-def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verdict must not depend on how busy the machine that tests is."""
-    from testbed.run.machine.cpu import CpuTimes
-
-    readings = iter(CpuTimes(total=1000 * n, idle=600 * n, steal=0, softirq=0) for n in range(1, 100))
-    monkeypatch.setattr("testbed.run.measuring.observation.read_cpu_times", lambda: next(readings))
-    monkeypatch.setattr("testbed.run.trust.machine.MAX_START_SKEW", 100.0)
-    monkeypatch.setattr("testbed.run.trust.machine.MAX_WAKE_NS", 10**12)
 
 
 def test_a_run_measures_every_flow_and_uplink() -> None:

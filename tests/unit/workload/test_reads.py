@@ -7,8 +7,7 @@ from local_waits import check_local
 from testbed.workload.builder import StepBuilder
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation
-from testbed.workload.reads import READ_REQUEST_BYTES, with_requests
-from testbed.workload.steps import Transfer, Workload
+from testbed.workload.steps import READ_REQUEST_BYTES, Transfer, Workload, with_requests
 from testbed.workload.tenants import Tenant, mix_tenants
 
 

@@ -21,11 +21,12 @@ from ipaddress import IPv4Address, IPv6Address
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.neighbours import (
+    NUD_REACHABLE,
     forget_neighbour,
     forget_station,
-    hear_neighbour,
     read_neighbours,
     read_stations,
+    set_neighbour,
 )
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.rtnetlink import RouteSocket, family_of
@@ -176,7 +177,7 @@ class Arena:
                     continue
                 for node, ifindex, address in attack.entries(site):
                     if node in site.places:
-                        truths.append((node, hear_neighbour(ifindex, address, site.victim.mac)))
+                        truths.append((node, set_neighbour(ifindex, address, site.victim.mac, state=NUD_REACHABLE)))
                         true.add((address, site.victim.mac))
                         lies.add((address, site.nic.mac))
                         self._tables[node].submit([forget_neighbour(ifindex, address)])

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.linux import vty
-from testbed.daemons.keeper.vrfs import VrfPlan
 from testbed.lab.checks.isolation.arena import Fate
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.operations import SwitchPlan
+from testbed.lab.core.plan.overlay_plan import VrfPlan
 
 NAME = "unauthorised route target"
 GUARD = "rt_filter"

@@ -89,7 +89,7 @@ def _from_whole_lab(name: str, state: StateDirectory) -> ListedLab:
     lab = RunningLab.open(name, state)
     model, life_cycle = lab.model, lab.life_cycle
     whole = {status.state for status in lab.status()} <= {"running"}
-    whole = whole and not any(part for one in features() for part in one.broken(lab.plan, lab.processes_directory))
+    whole = whole and not any(feature.broken(lab.plan, lab.processes_directory) for feature in features())
     return ListedLab(
         name=name,
         state=(life_cycle.value if life_cycle else "unknown") if whole else "degraded",

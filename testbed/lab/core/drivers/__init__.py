@@ -1,1 +1,1 @@
-"""What does the operations of a plan: network namespaces and netlink, FRR, and what this machine can do of it."""
+"""Carrying out the operations of a plan: network namespaces and netlink, FRR, and the abilities of this machine."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
 from testbed.base.units import ByteCount, Duration, Rate
-from testbed.daemons.keeper.vrfs import EvpnPlan, OverlayPlan
 from testbed.daemons.lag.groups import CreateBond, LinkGroupPlan
 from testbed.lab.core.model import BACKEND, Bfd, DelayBy, Guards, NodeKind, Protocol, Role
+from testbed.lab.core.plan.overlay_plan import EvpnPlan, OverlayPlan
 from testbed.lab.core.plan.qos.qos_plan import QosPlan, QosTables
 from testbed.lab.features.containers.model import Container
 from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement, ManagementPlan

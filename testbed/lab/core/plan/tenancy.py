@@ -7,8 +7,8 @@ from ipaddress import IPv6Address, IPv6Interface
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from testbed.daemons.keeper.vrfs import VrfPlan
     from testbed.lab.core.model import End
+    from testbed.lab.core.plan.overlay_plan import VrfPlan
 
 ROUTER = "router"
 """What the MAC of a VTEP's router is planned for, in place of an interface."""

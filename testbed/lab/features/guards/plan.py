@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.base.errors import PlanError
-from testbed.daemons.keeper.vrfs import VrfPlan
 from testbed.lab.core.model import BACKEND, DelayBy, Guards, Lab, LinkKind
 from testbed.lab.core.plan.operations import (
     CreateBridge,
@@ -23,6 +22,7 @@ from testbed.lab.core.plan.operations import (
     PortPlan,
     SwitchPlan,
 )
+from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.plan.tenancy import Tenancy
 
 

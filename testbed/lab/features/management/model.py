@@ -41,12 +41,14 @@ class RunsOn(StrEnum):
 class ServiceKind:
     """A service that there is: where it runs, and what is said of its key in a topology file.
 
-    `needs` are other services that it is nothing without.
+    `needs` are other services that it is nothing without. `module` is the one in `services` that has it, where that is
+    not called as the service is.
     """
 
     runs_on: RunsOn
     description: str
     needs: tuple[str, ...] = ()
+    module: str = ""
 
 
 SERVICES: Mapping[str, ServiceKind] = MappingProxyType(
@@ -61,7 +63,9 @@ SERVICES: Mapping[str, ServiceKind] = MappingProxyType(
             runs_on=RunsOn.SERVER, description="Has dnsmasq on the server lease each node its address, by its MAC."
         ),
         "time": ServiceKind(
-            runs_on=RunsOn.NODES, description="Has chronyd on every node follow the one on the server by NTP."
+            runs_on=RunsOn.NODES,
+            description="Has chronyd on every node follow the one on the server by NTP.",
+            module="ntp",
         ),
         "syslog": ServiceKind(
             runs_on=RunsOn.NODES, description="Has rsyslogd on the server collect the logs of every node."

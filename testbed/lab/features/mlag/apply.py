@@ -16,8 +16,7 @@ from testbed.base.linux.namespaces import open_namespaces
 from testbed.base.linux.processes import launch_servers
 from testbed.base.names import namespace_name
 from testbed.daemons.kit import configuration
-from testbed.daemons.lag.bond import bond_status
-from testbed.daemons.lag.bonding import bond_states
+from testbed.daemons.lag.bonding import bond_states, bond_status
 from testbed.daemons.lag.configuration import (
     HostAggregate,
     LagConfiguration,

@@ -11,7 +11,7 @@ from testbed.base.errors import DriverError
 from testbed.base.linux.processes import launch_servers
 from testbed.base.names import namespace_name
 from testbed.daemons.keeper.configuration import LOCK_NAME, KeeperConfiguration, KeptEntry, KeptVrf
-from testbed.daemons.keeper.vrfs import EntryKind
+from testbed.daemons.keeper.entries import EntryKind
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.lock import is_held
 from testbed.lab.core.deploy.records.state import StateDirectory

@@ -20,22 +20,17 @@ from typing import Any
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls, vty
 from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.neighbours import NUD_PROBE, forget_neighbour, set_neighbour, use_neighbour
 from testbed.base.linux.routes import bgp_routes
 from testbed.base.linux.rtnetlink import RouteSocket, failure_error
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper.overlay import (
-    VrfMonitor,
-    VrfTables,
-    forget_neighbour,
-    probe_neighbour,
-    read_tables,
-    use_neighbour,
-)
-from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry, HeardNic, OverlayPlan, VrfPlan
+from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.tables import VrfMonitor, VrfTables, read_tables
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent
 from testbed.lab.core.drivers.nodes.udp_prober import send_echo_request
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
+from testbed.lab.core.plan.overlay_plan import HeardNic, OverlayPlan, VrfPlan
 
 QUIET_S = 0.02
 LONGEST_UNCHECKED_S = 0.5
@@ -243,7 +238,7 @@ def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> 
                 there = read_tables(socket, ipv6=any(entry.ipv6 for entry in entries))
                 known = [entry for entry in entries if there.has(entry)]
                 batch = [
-                    probe_neighbour(entry.ifindex, entry.address, entry.mac)
+                    set_neighbour(entry.ifindex, entry.address, entry.mac, state=NUD_PROBE)
                     for entry in known
                     if entry.address is not None
                 ]

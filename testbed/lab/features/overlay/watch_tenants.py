@@ -9,12 +9,12 @@ from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper.vrfs import OverlayPlan
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.lab.core.model import Service
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.overlay_plan import OverlayPlan
 from testbed.lab.features.overlay.keeper import keeper_runs
 from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
 from testbed.lab.features.overlay.policies_nft import DeniedCounter, read_denied

@@ -43,7 +43,7 @@ class ScaleUpFeature(Feature):
 
         set_gpu_wires(lab, node, up=up)
 
-    def broken(self, plan: LabPlan, run: Path) -> Iterable[Broken]:
+    def broken(self, plan: LabPlan, run: Path) -> Sequence[Broken]:
         from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, revival_hint
 
         return [Broken(what=dead_line(name), hint=revival_hint(name)) for name in dead_domains(plan, run)]

@@ -9,7 +9,7 @@ from typing import Any
 from testbed.base.datapath.build import compiled, source_texts
 from testbed.protocols.scale_up.domain.binding import FLAGS, load
 
-SHARED_SOURCES = ("types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
+SHARED_SOURCES = ("crc32.h", "types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
 """Of `testbed/native`."""
 
 

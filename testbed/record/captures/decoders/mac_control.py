@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from testbed.protocols.errors import DecodeError, truncated
-from testbed.record.captures.decoders.packet import CUT, MALFORMED, CapturedPacket, Document, Refusal, error_fields
+from testbed.record.captures.decoders.packet import CUT, MALFORMED, CapturedPacket, Document, error_fields
 from testbed.record.captures.layers.content import LinkFrame
 
 NAME: Final = "MAC control"
@@ -110,18 +110,6 @@ class MacControlCapture(CapturedPacket):
                 return "link"
             case _:
                 return ""
-
-    @property
-    def payload_bytes(self) -> int:
-        return 0
-
-    @property
-    def repeated(self) -> bool:
-        return False
-
-    @property
-    def refusal(self) -> Refusal | None:
-        return None
 
 
 def _time(quanta: int) -> str:

@@ -58,19 +58,19 @@ class CapturedPacket(ABC):
         """Return the document's entries about the packet, beside those about the datagram."""
 
     @property
-    @abstractmethod
     def flow(self) -> str:
         """Return the word that tells the flows between two hosts apart; "" where nothing is known."""
+        return ""
 
     @property
-    @abstractmethod
     def payload_bytes(self) -> int:
         """Bytes of users' messages."""
+        return 0
 
     @property
-    @abstractmethod
     def repeated(self) -> bool:
         """It was sent before."""
+        return False
 
     @property
     def carried(self) -> str:
@@ -84,8 +84,9 @@ class CapturedPacket(ABC):
         return False
 
     @property
-    @abstractmethod
-    def refusal(self) -> Refusal | None: ...
+    def refusal(self) -> Refusal | None:
+        """It says that another packet was not taken, in this way."""
+        return None
 
     @property
     def damaged(self) -> bool:

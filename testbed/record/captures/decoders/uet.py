@@ -137,20 +137,13 @@ class UetCapture(CapturedPacket):
 
     @property
     def repeated(self) -> bool:
-        match self._headers:
-            case Packet() as packet:
-                described = describe(packet)["pds"]
-                return isinstance(described, dict) and "RETX" in described.get("flags", ())
-            case _:
-                return False
+        described = None if self._headers is None else describe(self._headers)["pds"]
+        return isinstance(described, dict) and "RETX" in described.get("flags", ())
 
     @property
     def refusal(self) -> Refusal | None:
-        match self._headers:
-            case Packet(pds=Nack()):
-                return Refusal.NAK
-            case _:
-                return None
+        headers = self._headers
+        return Refusal.NAK if headers is not None and isinstance(headers.pds, Nack) else None
 
 
 def decode_datagram(datagram: CapturedDatagram) -> UetCapture:

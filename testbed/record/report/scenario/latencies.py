@@ -9,8 +9,6 @@ from testbed.record.report.scenario.senders import end_name
 from testbed.record.samples import Channel, Distribution
 from testbed.workload.metrics import percentile
 
-BINS = 40
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
@@ -70,20 +68,8 @@ def latency_rows(run: RunResult) -> list[LatencyRow]:
 
 def latency_distribution(run: RunResult) -> Distribution | None:
     """A histogram of all pairs' samples; None where there are none, or all are the same."""
-    samples = sorted(us / 1e6 for one in run.channels if one.latency for us in one.latency.samples_us)
-    if not samples or samples[0] >= samples[-1]:
-        return None
-    width = (samples[-1] - samples[0]) / BINS
-    counts = [0] * BINS
-    for value in samples:
-        counts[min(BINS - 1, int((value - samples[0]) / width))] += 1
-    return Distribution(
-        name="rdma_latency",
-        title="Latency of messages",
-        unit="s",
-        edges=[samples[0] + place * width for place in range(BINS + 1)],
-        counts=counts,
-    )
+    samples = [us / 1e6 for one in run.channels if one.latency for us in one.latency.samples_us]
+    return Distribution.of("rdma_latency", "Latency of messages", "s", samples)
 
 
 def _percentile_s(samples_us: list[float], share: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,30 +11,6 @@ from testbed.record.report.scenario.figures import MISSING, format_bytes, format
 from testbed.record.samples import NetworkLoad, TenantLoad
 
 TENANT_NONE = "in no tenant"
-COLUMNS = (
-    "Network",
-    "Bytes in",
-    "Bytes out",
-    "Use of all ports",
-    "Busiest port",
-    "Worst queue",
-    "Lost packets",
-    "Guarded",
-    "ECN marks",
-    "Pauses",
-)
-TENANT_COLUMNS = (
-    "Network",
-    "Tenant",
-    "Bytes in",
-    "Bytes out",
-    "Payload",
-    "Use of its ports",
-    "Busiest port",
-    "Worst queue",
-    "Lost packets",
-    "Guarded",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,51 +32,25 @@ class NetworkRow:
 
 def network_rows(run: RunResult) -> list[NetworkRow]:
     """Return a line for each network of the lab; none where the record has none."""
-    return [_row(load) for load in run.networks]
+    return [
+        NetworkRow(cells=tuple(cell(load) for _, cell in _NETWORK), payload=tuple(_payload(load)))
+        for load in run.networks
+    ]
 
 
 def tenant_rows(run: RunResult) -> list[tuple[Cell, ...]]:
     """Return a line for each tenant in each network: a cell for each of `TENANT_COLUMNS`."""
-    return [_tenant_row(network, load) for network in run.networks for load in network.tenants]
+    return [
+        (Cell(text=network.name), *(cell(load) for _, cell in _TENANT))
+        for network in run.networks
+        for load in network.tenants
+    ]
 
 
-def _row(load: NetworkLoad) -> NetworkRow:
-    told = not load.tenants and set(load.payload_bytes) - {""}
-    return NetworkRow(
-        cells=(
-            Cell(text=load.name, remark=f"over {load.carrier}" if load.carrier else ""),
-            Cell(text=format_bytes(load.entered_bytes)),
-            Cell(text=format_bytes(load.delivered_bytes)),
-            Cell(text=_use(load.utilisation), remark=_peak(load.peak_utilisation)),
-            Cell(text=_use(load.busiest_utilisation), remark=_busiest(load)),
-            Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip()),
-            _by_cause(load.drops),
-            _by_cause(load.guarded),
-            Cell(text=_count(load.ce_packets)),
-            Cell(text=_count(load.pause_frames), remark=format_time(load.paused_s) if load.paused_s else ""),
-        ),
-        payload=tuple(
-            Cell(text=format_bytes(received), remark=tenant or TENANT_NONE)
-            for tenant, received in load.payload_bytes.items()
-        )
-        if told
-        else (),
-    )
-
-
-def _tenant_row(network: NetworkLoad, load: TenantLoad) -> tuple[Cell, ...]:
-    return (
-        Cell(text=network.name),
-        Cell(text=load.name or TENANT_NONE),
-        Cell(text=format_bytes(load.entered_bytes), remark=_frames(load.entered_frames)),
-        Cell(text=format_bytes(load.delivered_bytes), remark=_frames(load.delivered_frames)),
-        Cell(text=format_bytes(load.payload_bytes)),
-        Cell(text=_use(load.utilisation)),
-        Cell(text=_use(load.busiest_utilisation), remark=load.busiest_port),
-        Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip()),
-        _by_cause(load.drops),
-        _by_cause(load.guarded),
-    )
+def _payload(load: NetworkLoad) -> Iterator[Cell]:
+    if not load.tenants and set(load.payload_bytes) - {""}:
+        for tenant, received in load.payload_bytes.items():
+            yield Cell(text=format_bytes(received), remark=tenant or TENANT_NONE)
 
 
 def _frames(count: int) -> str:
@@ -129,6 +79,41 @@ def _busiest(load: NetworkLoad) -> str:
 
 def _count(number: int | None) -> str:
     return MISSING if number is None else f"{number:,}"
+
+
+def _queue(load: NetworkLoad | TenantLoad) -> Cell:
+    return Cell(text=format_bytes(load.queue_max_bytes), remark=f"{load.queue_port} {load.queue_class}".strip())
+
+
+def _pauses(load: NetworkLoad) -> Cell:
+    return Cell(text=_count(load.pause_frames), remark=format_time(load.paused_s) if load.paused_s else "")
+
+
+_NETWORK: tuple[tuple[str, Callable[[NetworkLoad], Cell]], ...] = (
+    ("Network", lambda load: Cell(text=load.name, remark=f"over {load.carrier}" if load.carrier else "")),
+    ("Bytes in", lambda load: Cell(text=format_bytes(load.entered_bytes))),
+    ("Bytes out", lambda load: Cell(text=format_bytes(load.delivered_bytes))),
+    ("Use of all ports", lambda load: Cell(text=_use(load.utilisation), remark=_peak(load.peak_utilisation))),
+    ("Busiest port", lambda load: Cell(text=_use(load.busiest_utilisation), remark=_busiest(load))),
+    ("Worst queue", _queue),
+    ("Lost packets", lambda load: _by_cause(load.drops)),
+    ("Guarded", lambda load: _by_cause(load.guarded)),
+    ("ECN marks", lambda load: Cell(text=_count(load.ce_packets))),
+    ("Pauses", _pauses),
+)
+_TENANT: tuple[tuple[str, Callable[[TenantLoad], Cell]], ...] = (
+    ("Tenant", lambda load: Cell(text=load.name or TENANT_NONE)),
+    ("Bytes in", lambda load: Cell(text=format_bytes(load.entered_bytes), remark=_frames(load.entered_frames))),
+    ("Bytes out", lambda load: Cell(text=format_bytes(load.delivered_bytes), remark=_frames(load.delivered_frames))),
+    ("Payload", lambda load: Cell(text=format_bytes(load.payload_bytes))),
+    ("Use of its ports", lambda load: Cell(text=_use(load.utilisation))),
+    ("Busiest port", lambda load: Cell(text=_use(load.busiest_utilisation), remark=load.busiest_port)),
+    ("Worst queue", _queue),
+    ("Lost packets", lambda load: _by_cause(load.drops)),
+    ("Guarded", lambda load: _by_cause(load.guarded)),
+)
+COLUMNS = tuple(title for title, _ in _NETWORK)
+TENANT_COLUMNS = ("Network", *(title for title, _ in _TENANT))
 
 
 def network_json(load: NetworkLoad) -> dict[str, Any]:

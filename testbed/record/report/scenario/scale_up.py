@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from testbed.record.record import RunResult
 from testbed.record.report.scenario.figures import MISSING, format_bytes, format_time
 from testbed.record.report.scenario.networks import Cell
 from testbed.record.samples import PlaneLoad, ScaleUpLoad
-
-SCALE_UP_COLUMNS = (
-    "Domain",
-    "Plane",
-    "Data frames",
-    "Bytes",
-    "Sent again",
-    "Dropped",
-    "Pauses",
-    "Longest wait",
-    "Worst buffer",
-)
 
 
 def scale_up_rows(run: RunResult) -> list[tuple[Cell, ...]]:
@@ -27,7 +17,9 @@ def scale_up_rows(run: RunResult) -> list[tuple[Cell, ...]]:
     """
     rows: list[tuple[Cell, ...]] = []
     for load in run.scale_up:
-        rows += [_row(load, plane) for plane in load.planes] or [_unknown(load)]
+        domain = Cell(text=load.domain, remark=load.problem)
+        unknown = [Cell(text=MISSING)] * len(_PLANE)
+        rows += [(domain, *(cell(plane) for _, cell in _PLANE)) for plane in load.planes] or [(domain, *unknown)]
     return rows
 
 
@@ -36,25 +28,30 @@ def latency_notes(run: RunResult) -> list[str]:
     return [_latency(load) for load in run.scale_up]
 
 
-def _unknown(load: ScaleUpLoad) -> tuple[Cell, ...]:
-    """Return what is said of a domain of whose links nothing is known."""
-    return (Cell(text=load.domain, remark=load.problem), *[Cell(text=MISSING)] * (len(SCALE_UP_COLUMNS) - 1))
+def _down(plane: PlaneLoad) -> Cell:
+    return Cell(text=str(plane.plane), remark=f"{plane.downs} times a link down" if plane.downs else "")
 
 
-def _row(load: ScaleUpLoad, plane: PlaneLoad) -> tuple[Cell, ...]:
+def _dropped(plane: PlaneLoad) -> Cell:
     lost = f"{plane.wire_losses:,} lost on wires" if plane.wire_losses else ""
-    down = f"{plane.downs} times a link down" if plane.downs else ""
-    return (
-        Cell(text=load.domain, remark=load.problem),
-        Cell(text=str(plane.plane), remark=down),
-        Cell(text=f"{plane.frames:,}"),
-        Cell(text=format_bytes(plane.bytes)),
-        Cell(text=f"{plane.replays:,}"),
-        Cell(text=f"{plane.drops:,}", remark=lost),
-        Cell(text=f"{plane.pauses:,}"),
-        Cell(text=format_time(plane.xmit_wait_s)),
-        Cell(text=format_bytes(plane.buffer_peak_bytes), remark=f"of {format_bytes(plane.buffer_bytes)}"),
-    )
+    return Cell(text=f"{plane.drops:,}", remark=lost)
+
+
+def _buffer(plane: PlaneLoad) -> Cell:
+    return Cell(text=format_bytes(plane.buffer_peak_bytes), remark=f"of {format_bytes(plane.buffer_bytes)}")
+
+
+_PLANE: tuple[tuple[str, Callable[[PlaneLoad], Cell]], ...] = (
+    ("Plane", _down),
+    ("Data frames", lambda plane: Cell(text=f"{plane.frames:,}")),
+    ("Bytes", lambda plane: Cell(text=format_bytes(plane.bytes))),
+    ("Sent again", lambda plane: Cell(text=f"{plane.replays:,}")),
+    ("Dropped", _dropped),
+    ("Pauses", lambda plane: Cell(text=f"{plane.pauses:,}")),
+    ("Longest wait", lambda plane: Cell(text=format_time(plane.xmit_wait_s))),
+    ("Worst buffer", _buffer),
+)
+SCALE_UP_COLUMNS = ("Domain", *(title for title, _ in _PLANE))
 
 
 def _latency(load: ScaleUpLoad) -> str:

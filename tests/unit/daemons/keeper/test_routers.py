@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from testbed.daemons.keeper.configuration import KeeperConfiguration, KeptVrf
-from testbed.daemons.keeper.overlay import VrfTables
+from testbed.daemons.keeper.entries import EntryKind
 from testbed.daemons.keeper.routers import LONGEST_S, LOOKED_AGAIN_S, REST, SETTLED_S, Attention, lost_routers
-from testbed.daemons.keeper.vrfs import EntryKind
+from testbed.daemons.keeper.tables import VrfTables
 from testbed.daemons.kit.configuration import read, write
 from testbed.daemons.kit.lock import hold, is_held
 from testbed.lab.core.plan import plan_lab

@@ -8,7 +8,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, cast
 
-from testbed.base.linux.rtnetlink import RTM_NEWNEIGH, attribute, mac_bytes
+from testbed.base.linux.neighbours import RTM_NEWNEIGH
+from testbed.base.linux.rtnetlink import attribute, mac_bytes
 from testbed.daemons.kit.configuration import read, write
 from testbed.daemons.lag.bridge import BridgeTables
 from testbed.daemons.lag.configuration import LagConfiguration, LeafGroup, MemberPort, PairedBridge, PairedLeaf

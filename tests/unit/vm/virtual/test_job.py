@@ -18,8 +18,8 @@ from testbed.vm.virtual import machine as virtual
 from testbed.vm.virtual.job import BASE, FILES, JOB, OUTCOME
 
 
-def job_of(tmp_path: Path, *arguments: str, **variables: str) -> virtual.Job:
-    return virtual.Job(arguments=arguments, directory=tmp_path, results=tmp_path / "out", variables=variables)
+def job_of(tmp_path: Path, *arguments: str, **variables: str) -> virtual.VirtualJob:
+    return virtual.VirtualJob(arguments=arguments, directory=tmp_path, results=tmp_path / "out", variables=variables)
 
 
 def written(tmp_path: Path, *arguments: str) -> tuple[dict[str, object], list[str]]:

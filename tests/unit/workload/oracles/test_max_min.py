@@ -29,8 +29,7 @@ def test_outcast_and_incast() -> None:
     assert max_min_shares(routes, [10] * 6) == pytest.approx([2.5, 2.5, 2.5, 2.5, 7.5])
 
 
-def test_demands_and_weights() -> None:
-    assert max_min_shares([[0], [0], [0]], [9], demands=[1, 10, 10]) == pytest.approx([1, 4, 4])
+def test_weights() -> None:
     # Half of a sprayed flow crosses each of two links, one of them at half rate: it gets what that half allows.
     assert max_min_shares([[0, 1]], [10, 5], weights=[[0.5, 0.5]]) == pytest.approx([10])
     assert max_min_shares([[0, 1], [0]], [10, 5], weights=[[0.5, 0.5], [1]]) == pytest.approx([20 / 3, 20 / 3])
@@ -54,9 +53,6 @@ def test_what_cannot_be() -> None:
         max_min_shares([[0]], [1.0], weights=[[-1.0]])
     with pytest.raises(ValueError, match="shape"):
         max_min_shares([[0]], [1.0], weights=[[1.0, 1.0]])
-    with pytest.raises(ValueError, match="2 demands of 1"):
-        max_min_shares([[0]], [1.0], demands=[1.0, 1.0])
-    assert max_min_shares([[], [0]], [1.0], demands=[3.0, 3.0]) == pytest.approx([3, 1])
 
 
 @pytest.mark.parametrize("shape", ["random", "crowded", "chain"])

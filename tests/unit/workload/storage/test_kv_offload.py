@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from local_waits import check_local
 
 from testbed.base.errors import WorkloadError
-from testbed.workload.reads import with_requests
-from testbed.workload.steps import Compute, Transfer, Workload
+from testbed.workload.steps import Compute, Transfer, Workload, with_requests
 from testbed.workload.storage import KvOffload, generate_kv_offload
 from testbed.workload.tenants import Tenant, mix_tenants
 

@@ -20,12 +20,11 @@ from typing import ClassVar
 
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
-from testbed.base.linux.neighbours import read_neighbours
+from testbed.base.linux.neighbours import read_neighbours, use_neighbour
 from testbed.base.linux.routes import RouteMonitor
 from testbed.base.linux.rtnetlink import RTNLGRP_NEIGH, RouteSocket
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper.overlay import use_neighbour
-from testbed.daemons.keeper.vrfs import EntryKind
+from testbed.daemons.keeper.entries import EntryKind
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
 from testbed.lab.core.plan.operations import AddAddress, LabPlan, PortPlan
 

@@ -12,19 +12,8 @@ from types import MappingProxyType
 
 from testbed.base.datapath.abi import PROBABILITY_ONE, class_handle, gate_handle, marker_handle
 from testbed.base.datapath.markers import MARKERS, MarkBy
-from testbed.base.linux.rtnetlink import (
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-    RTM_NEWQDISC,
-    TCA_KIND,
-    TCA_OPTIONS,
-    TCMSG,
-    attribute,
-    message,
-    text,
-    u32,
-)
-from testbed.base.linux.traffic_control import GATE_LIMIT_BYTES
+from testbed.base.linux.rtnetlink import attribute, u32
+from testbed.base.linux.traffic_control import GATE_LIMIT_BYTES, new_qdisc
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.qos.qos_plan import ClassPlan
 
@@ -60,7 +49,5 @@ MARKING_QDISCS: Mapping[MarkBy, Callable[[InstallPort, ClassPlan], bytes]] = Map
 def new_marking_qdisc(port: InstallPort, item: ClassPlan) -> bytes:
     """The qdisc that marks ECT packets by the curve of a class, in the class or in its gate."""
     parent = gate_handle(item.priority) | 1 if item.lossless else class_handle(item.priority)
-    body = TCMSG.pack(0, port.ifindex, marker_handle(item.priority), parent, 0)
-    body += text(TCA_KIND, MARKERS[item.mark_by].qdisc)
-    body += attribute(TCA_OPTIONS, MARKING_QDISCS[item.mark_by](port, item))
-    return message(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, body)
+    options = MARKING_QDISCS[item.mark_by](port, item)
+    return new_qdisc(port.ifindex, marker_handle(item.priority), parent, MARKERS[item.mark_by].qdisc, options)

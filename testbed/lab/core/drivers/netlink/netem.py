@@ -14,19 +14,14 @@ from dataclasses import dataclass, replace
 
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.rtnetlink import (
-    IFLA_IFNAME,
-    IFLA_INFO_KIND,
-    IFLA_LINKINFO,
+    IFINFOMSG,
     IFLA_MTU,
     IFLA_NUM_RX_QUEUES,
     IFLA_NUM_TX_QUEUES,
     NLM_F_CREATE,
     NLM_F_EXCL,
     RTM_DELLINK,
-    RTM_DELQDISC,
     RTM_GETTCLASS,
-    RTM_NEWLINK,
-    RTM_NEWQDISC,
     RTM_NEWTCLASS,
     RTM_NEWTFILTER,
     TC_H_ROOT,
@@ -35,8 +30,9 @@ from testbed.base.linux.rtnetlink import (
     TCMSG,
     RouteSocket,
     attribute,
-    attributes,
+    fields,
     message,
+    new_link,
     set_link_state,
     text,
     u32,
@@ -55,7 +51,6 @@ _NETEM = struct.Struct("=IIIIII")
 _NETEM_RATE = struct.Struct("=IiIi")
 """struct tc_netem_rate: byte/s, packet overhead, cell size, cell overhead."""
 _S64 = struct.Struct("=q")
-_IFINFOMSG = struct.Struct("=BxHiII")
 _U32_SELECTOR = struct.Struct("=BBBxHHhhI")
 _U32_KEY = struct.Struct("=IIii")
 _MIRRED = struct.Struct("=IIiiiiI")
@@ -72,7 +67,7 @@ def _ticks(nanoseconds: int) -> int:
 
 
 def netem_options(delay_ns: int, jitter_ns: int, limit_packets: int) -> bytes:
-    """The kind and options of netem. The 64-bit times count where the kernel knows them (Linux 4.16).
+    """The options of netem. The 64-bit times count where the kernel knows them (Linux 4.16).
 
     With jitter goes a rate far above any port's: netem keeps packets in order only where it has a rate
     (net/sched/sch_netem.c, netem_enqueue), and a wire does not reorder.
@@ -82,30 +77,23 @@ def netem_options(delay_ns: int, jitter_ns: int, limit_packets: int) -> bytes:
     options += attribute(TCA_NETEM_JITTER64, _S64.pack(jitter_ns))
     if jitter_ns:
         options += attribute(TCA_NETEM_RATE, _NETEM_RATE.pack(_UNLIMITED_RATE, 0, 0, 0))
-    return text(TCA_KIND, "netem") + attribute(TCA_OPTIONS, options)
+    return options
 
 
 def set_netem(ifindex: int, delay_ns: int, jitter_ns: int, limit_packets: int, *, change: bool = False) -> bytes:
     """`tc qdisc add|change dev X root handle 1: netem delay D J limit N`."""
-    body = TCMSG.pack(0, ifindex, 0x00010000, TC_H_ROOT, 0) + netem_options(delay_ns, jitter_ns, limit_packets)
-    return message(RTM_NEWQDISC, 0 if change else NLM_F_CREATE | NLM_F_EXCL, body)
+    options = netem_options(delay_ns, jitter_ns, limit_packets)
+    return traffic.new_qdisc(ifindex, 0x00010000, TC_H_ROOT, "netem", options, change=change)
 
 
 def new_ifb(name: str, ifindex: int, mtu_bytes: int) -> bytes:
     """An intermediate functional block device with one queue each way."""
-    body = (
-        _IFINFOMSG.pack(0, 0, ifindex, 0, 0)
-        + text(IFLA_IFNAME, name)
-        + u32(IFLA_MTU, mtu_bytes)
-        + u32(IFLA_NUM_TX_QUEUES, 1)
-        + u32(IFLA_NUM_RX_QUEUES, 1)
-        + attribute(IFLA_LINKINFO, text(IFLA_INFO_KIND, "ifb"))
-    )
-    return message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body)
+    more = u32(IFLA_MTU, mtu_bytes) + u32(IFLA_NUM_TX_QUEUES, 1) + u32(IFLA_NUM_RX_QUEUES, 1)
+    return new_link(ifindex, name, "ifb", more)
 
 
 def delete_link(ifindex: int) -> bytes:
-    return message(RTM_DELLINK, 0, _IFINFOMSG.pack(0, 0, ifindex, 0, 0))
+    return message(RTM_DELLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0))
 
 
 def redirect_arrivals(ifindex: int, through: int) -> bytes:
@@ -136,8 +124,7 @@ def undelay_port(operation: DelayPort) -> tuple[bytes, ...]:
     """Take `delay_port` back. What is on the wire at that moment is lost."""
     batch = [delete_link(operation.ifb_ifindex)]
     if operation.clsact:
-        clsact = TCMSG.pack(0, operation.ifindex, 0xFFFF0000, traffic.TC_H_CLSACT, 0)
-        batch.insert(0, message(RTM_DELQDISC, 0, clsact))
+        batch.insert(0, traffic.delete_clsact(operation.ifindex))
     return tuple(batch)
 
 
@@ -172,10 +159,10 @@ def read_classes(route: RouteSocket, ifindex: int) -> list[HtbClass]:
 def parse_class(body: bytes) -> HtbClass | None:
     """The class in the body of an RTM_NEWTCLASS message; None for one that is not HTB's."""
     _, _, handle, parent, _ = TCMSG.unpack_from(body)
-    fields = {kind: bytes(payload) for kind, payload in attributes(body, TCMSG.size)}
-    if fields.get(TCA_KIND) != b"htb\0":
+    found = fields(body, TCMSG.size)
+    if found.get(TCA_KIND) != b"htb\0":
         return None
-    inner = {kind: bytes(payload) for kind, payload in attributes(fields[TCA_OPTIONS])}
+    inner = fields(found[TCA_OPTIONS])
     values = _HTB.unpack_from(inner[traffic.TCA_HTB_PARMS])
     rate64, ceil64 = inner.get(traffic.TCA_HTB_RATE64), inner.get(traffic.TCA_HTB_CEIL64)
     return HtbClass(

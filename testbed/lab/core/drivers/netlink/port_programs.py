@@ -36,7 +36,7 @@ _SHARED_PRIORITY = 1
 _CAP_TOLERANCE = 1.01
 """A cap polices so much more than it says: who keeps to it by another clock loses nothing."""
 _CAP_BURST_NS = 50_000_000
-"""What may come at once is what a cap lets through in this time (lab time), and a packet: packets that waited for a
+"""A burst may have as much as a cap lets through in this time (lab time), and a packet: packets that waited for a
 busy CPU come so."""
 
 

@@ -20,7 +20,7 @@ from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.modules import ModuleState, load_module, module_state
 from testbed.base.linux.namespaces import enter_namespace
-from testbed.base.linux.rtnetlink import NLM_F_DUMP, RouteSocket, attributes, message, text, u32
+from testbed.base.linux.rtnetlink import NLM_F_DUMP, RouteSocket, fields, message, text, u32
 from testbed.lab.core.drivers.probing.machine_probe import RXE_IN_NAMESPACES, kernel_version
 from testbed.lab.core.plan.operations import CreateRdma
 
@@ -33,7 +33,7 @@ DEV_INDEX, DEV_NAME, NDEV_INDEX, NDEV_NAME, LINK_TYPE = 1, 2, 50, 51, 65
 DEVICES = Path("/sys/class/infiniband")
 SHARED_MODE = Path("/sys/module/ib_core/parameters/netns_mode")
 MODULES = ("rdma_rxe", "ib_uverbs", "rdma_cm", "rdma_ucm")
-"""What the devices, verbs in user space, and perftest need."""
+"""The modules that the devices, verbs in user space, and perftest need."""
 ELSEWHERE = "run the lab in the lab VM (testbed --on vm), whose kernel has it"
 
 
@@ -116,16 +116,16 @@ def devices_here(route: RouteSocket) -> list[RdmaDevice]:
     """The devices on interfaces of the socket's namespace; in mode shared it sees those of others too."""
     names: dict[int, str] = {}
     for body in route.dump(GET_DEVICE, b""):
-        fields = {kind: bytes(payload) for kind, payload in attributes(body)}
-        names[struct.unpack("=I", fields[DEV_INDEX])[0]] = fields[DEV_NAME].rstrip(b"\0").decode()
-    found = []
+        found = fields(body)
+        names[struct.unpack("=I", found[DEV_INDEX])[0]] = found[DEV_NAME].rstrip(b"\0").decode()
+    devices = []
     for index, name in names.items():
         for body in route.dump(GET_PORT, u32(DEV_INDEX, index), NLM_F_DUMP):
-            fields = {kind: bytes(payload) for kind, payload in attributes(body)}
-            if NDEV_NAME in fields:  # the kernel says it in the interface's own namespace alone (fill_port_info)
-                interface = fields[NDEV_NAME].rstrip(b"\0").decode()
-                found.append(RdmaDevice(index=index, name=name, interface=interface))
-    return found
+            found = fields(body)
+            if NDEV_NAME in found:  # the kernel says it in the interface's own namespace alone (fill_port_info)
+                interface = found[NDEV_NAME].rstrip(b"\0").decode()
+                devices.append(RdmaDevice(index=index, name=name, interface=interface))
+    return devices
 
 
 def gid_index(device: str, address: IPv4Address, devices: Path = DEVICES) -> int:

@@ -1,4 +1,4 @@
-"""What a driver does, as a protocol. The real driver (`netns`) and the fake one of the tests pass the same contract."""
+"""The protocol of a driver. The real driver (`netns`) and the fake one of the tests pass the same contract."""
 
 from __future__ import annotations
 

@@ -12,13 +12,14 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import namespaces, offload, processes, rtnetlink, syscalls
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.namespaces import Namespace
+from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.rtnetlink import LinkEnd
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper import overlay
 from testbed.daemons.lag import bonding
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
+from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.kernel import Removal
@@ -174,6 +175,7 @@ class NetnsKernel:
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
 
     def _filter(self, operations: Sequence[Operation]) -> None:
+        """Put filters in force, each as one transaction of netfilter."""
         opened = self._open()
         transactions = [(operation, filters()[type(operation)](operation)) for operation in operations]
 
@@ -253,7 +255,11 @@ class NetnsKernel:
             case PreferVrfs():
                 return overlay.prefer_vrfs(ipv6=operation.ipv6)
             case SetNeighbour():
-                return (overlay.permanent_neighbour(operation.ifindex, operation.address, operation.mac),)
+                return (
+                    set_neighbour(
+                        operation.ifindex, operation.address, operation.mac, state=NUD_PERMANENT, replace=False
+                    ),
+                )
             case SetBridgePort():
                 return (overlay.set_bridge_port(operation),)
 

@@ -19,7 +19,7 @@ from testbed.base.names import namespace_name
 _ALL_PROTOCOLS = 0x0003
 _OUTGOING = 4
 _LONGEST = 512
-"""Of a frame, what is looked at."""
+"""The bytes of a frame that are looked at."""
 MOST_AT_ONCE = 65536
 """Frames that are taken before the caller has its turn, whoever floods."""
 RECEIVE_BUFFER_BYTES = 8 << 20
@@ -79,7 +79,7 @@ class RawPorts:
         return len(frames)
 
     def arrivals(self, timeout_s: float) -> Iterator[tuple[Place, bytes]]:
-        """What has arrived where, or arrives within `timeout_s` of now, the first 512 bytes of each."""
+        """The frames that have arrived, or arrive within `timeout_s` of now, and where: the first 512 bytes of each."""
         for descriptor, _ in self._epoll.poll(max(0.0, timeout_s)):
             place = self._places[descriptor]
             item = self._sockets[place]

@@ -52,7 +52,7 @@ _CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _SPARE_DESCRIPTORS = 256
 _ECHO6_REQUEST = 128
 _LONGEST = 256
-"""Of a datagram, what is looked at: the rest of a long probe is padding."""
+"""The bytes of a datagram that are looked at: the rest of a long probe is padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ class ProbeEnd:
     port: int = 0
     copy: int = 0
     scope: int = 0
-    """Of a link-local address: the index of its interface."""
+    """The interface index of a link-local address."""
     tos: int | None = None
-    """What it sends has this former type of service in the IP header; None: that of its prober."""
+    """The former type of service in the IP header of what it sends; None: that of its prober."""
 
     @classmethod
     def on(cls, nic: PortPlan, port: int = 0, *, copy: int = 0, ipv6: bool = False, tos: int | None = None) -> ProbeEnd:
@@ -88,7 +88,7 @@ class ProbeEnd:
 
 
 class Sent(Enum):
-    """This is what became of a datagram that was to be sent."""
+    """The fate of a datagram that was to be sent."""
 
     TAKEN = "taken"
     FULL = "full"
@@ -121,10 +121,10 @@ class UdpProber:
         self._key = os.urandom(KEY_BYTES)
         self._sockets: dict[ProbeEnd, socket.socket] = {}
         self._addresses: dict[ProbeEnd, tuple[str, int]] = {}
-        """Of IPv6 ones the first two of what Python has: address and port."""
+        """Address and port of each end: of IPv6 the first two of Python's four values."""
         self._listening: dict[int, ProbeEnd] = {}
         self._clock_offset_ns = 0
-        """What CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
+        """By how much CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
         wanted = list(dict.fromkeys(ends))
         make_room(len(wanted))
         self._epoll = select.epoll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 NAME = "TCPMD5NotFound"
-"""Of TcpExt in /proc/net/netstat: one that should have been signed (LINUX_MIB_TCPMD5NOTFOUND)."""
+"""The counter of TcpExt in /proc/net/netstat for a segment that should have been signed (LINUX_MIB_TCPMD5NOTFOUND)."""
 
 
 class UnsignedCount:

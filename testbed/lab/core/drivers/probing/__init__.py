@@ -1,1 +1,1 @@
-"""What this machine is able to do, found by trying it."""
+"""The abilities of this machine, found by trying them."""

@@ -1,4 +1,4 @@
-"""What forwarding a packet costs this machine: measured once, because the time scale is chosen by it.
+"""The cost of forwarding a packet on this machine: measured once, because the time scale is chosen by it.
 
 Two rows of a host, two switches and a host, ports shaped as a lab's are, offloads off. TCP fills them for a
 moment while the CPU time of the whole machine is read. Shaped, because a packet that waits for its port's
@@ -40,7 +40,7 @@ WARM_UP_S = 0.1
 BACKGROUND_S = 0.2
 MEASURE_S = 0.4
 QUIET_SHARE = 0.25
-"""Of the machine's CPUs: others may have so much before the measurement without being its rivals."""
+"""The share of the CPUs that others may take before the measurement without being its rivals."""
 TRIES = 3
 """The smallest counts: a job of somebody else that ends meanwhile flatters a try, and too large a k harms nothing."""
 _ROLES = ("a", "s", "t", "b")

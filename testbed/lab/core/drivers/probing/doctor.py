@@ -1,4 +1,4 @@
-"""What this machine has and lacks for labs, feature by feature, with the way to get what is missing.
+"""The report on this machine for labs: what it has and lacks, feature by feature, and how to get what is missing.
 
 Data only: the command line renders it. Nothing stays behind and nothing of the machine is changed but a cache.
 """
@@ -54,6 +54,22 @@ class Feature:
     remedy: str = ""
     required: bool = False
     group: str = "machine"
+
+
+def _judged(
+    name: str, good: bool, detail: str, needed_for: str, remedy: str, *, required: bool = False, group: str = "machine"
+) -> Feature:
+    """A feature that is as it should be, or is missing where it is required, or weak where it is not."""
+    bad = Status.MISSING if required else Status.DEGRADED
+    return Feature(
+        name=name,
+        status=Status.OK if good else bad,
+        detail=detail,
+        needed_for=needed_for,
+        remedy="" if good else remedy,
+        required=required,
+        group=group,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +138,17 @@ def kernel_features(answers: Mapping[str, str]) -> tuple[Feature, ...]:
     old = kernel_version(release) < OLDEST_KERNEL
 
     def tried(name: str, answer: str, needed_for: str, remedy: str, *, required: bool = False) -> Feature:
-        return _tried(name, answers[answer], needed_for, remedy, required=required)
+        failure = answers[answer]
+        detail = failure or "works"
+        return _judged(name, not failure, detail, needed_for, remedy, required=required, group="kernel")
 
     return (
-        Feature(
-            name="kernel",
-            status=Status.DEGRADED if old else Status.OK,
-            detail=release,
-            needed_for="everything; tested from 6.1 on",
-            remedy="upgrade to Linux 6.1 or newer" if old else "",
+        _judged(
+            "kernel",
+            not old,
+            release,
+            "everything; tested from 6.1 on",
+            "upgrade to Linux 6.1 or newer",
             group="kernel",
         ),
         tried("network namespaces", "namespace.net", "a node is a namespace", "run as root", required=True),
@@ -199,62 +217,25 @@ def program_feature(program: Installed) -> Feature:
     )
 
 
-def _tried(name: str, failure: str, needed_for: str, remedy: str, *, required: bool = False) -> Feature:
-    bad = Status.MISSING if required else Status.DEGRADED
-    return Feature(
-        name=name,
-        status=bad if failure else Status.OK,
-        detail=failure or "works",
-        needed_for=needed_for,
-        remedy=remedy if failure else "",
-        required=required,
-        group="kernel",
-    )
-
-
 def _root() -> Feature:
     needed_for = "namespaces, links, mounts"
     if os.geteuid() != 0:
-        return Feature(
-            name="root",
-            status=Status.MISSING,
-            detail=f"running as user {os.geteuid()}",
-            needed_for=needed_for,
-            remedy="run with sudo",
-            required=True,
-        )
+        detail = f"running as user {os.geteuid()}"
+        return _judged("root", False, detail, needed_for, "run with sudo", required=True)
     lacking = missing_capabilities()
-    return Feature(
-        name="root",
-        status=Status.MISSING if lacking else Status.OK,
-        detail=f"without {', '.join(lacking)}" if lacking else "yes",
-        needed_for=needed_for,
-        remedy="run outside the container, or start it with --privileged" if lacking else "",
-        required=True,
-    )
+    detail = f"without {', '.join(lacking)}" if lacking else "yes"
+    remedy = "run outside the container, or start it with --privileged"
+    return _judged("root", not lacking, detail, needed_for, remedy, required=True)
 
 
 def _frr() -> tuple[Feature, FrrInstallation | None]:
+    needed_for = "every switch"
     try:
         found = find_frr()
     except CapabilityError as error:
-        feature = Feature(
-            name="FRR",
-            status=Status.MISSING,
-            detail=error.message,
-            needed_for="every switch",
-            remedy=error.hint or "",
-            required=True,
-        )
-        return feature, None
-    feature = Feature(
-        name="FRR",
-        status=Status.OK,
-        detail=f"{found.version_text} in {found.directory}: {', '.join(found.daemons)}",
-        needed_for="every switch",
-        required=True,
-    )
-    return feature, found
+        return _judged("FRR", False, error.message, needed_for, error.hint or "", required=True), None
+    detail = f"{found.version_text} in {found.directory}: {', '.join(found.daemons)}"
+    return _judged("FRR", True, detail, needed_for, "", required=True), found
 
 
 def docker_engine() -> str:
@@ -297,21 +278,13 @@ def _neighbours(limit: Path) -> Feature:
         adjustable = os.access(limit, os.W_OK)
     except (OSError, ValueError) as error:
         hidden = isinstance(error, FileNotFoundError)
-        return Feature(
-            name="neighbour table",
-            status=Status.DEGRADED,
-            detail="the limit is not seen from this network namespace" if hidden else f"{limit}: {error}",
-            needed_for=needed_for,
-            remedy="for large labs, run in the machine's first network namespace, not in a container's",
-        )
+        detail = "the limit is not seen from this network namespace" if hidden else f"{limit}: {error}"
+        remedy = "for large labs, run in the machine's first network namespace, not in a container's"
+        return _judged("neighbour table", False, detail, needed_for, remedy)
     enough = adjustable or entries >= NEIGHBOURS_WANTED
-    return Feature(
-        name="neighbour table",
-        status=Status.OK if enough else Status.DEGRADED,
-        detail=f"{entries} entries, {'adjustable' if adjustable else 'not adjustable'}",
-        needed_for=needed_for,
-        remedy="" if enough else f"sysctl -w net.ipv4.neigh.default.gc_thresh3={NEIGHBOURS_WANTED}",
-    )
+    detail = f"{entries} entries, {'adjustable' if adjustable else 'not adjustable'}"
+    remedy = f"sysctl -w net.ipv4.neigh.default.gc_thresh3={NEIGHBOURS_WANTED}"
+    return _judged("neighbour table", enough, detail, needed_for, remedy)
 
 
 def _open_files() -> Feature:
@@ -319,13 +292,8 @@ def _open_files() -> Feature:
     most = hard if os.geteuid() != 0 else max(hard, FILES_PER_LAB)  # root may raise the hard limit
     unlimited = resource.RLIM_INFINITY in (most, hard)
     enough = unlimited or most >= FILES_PER_LAB
-    return Feature(
-        name="open files",
-        status=Status.OK if enough else Status.DEGRADED,
-        detail=f"limit {soft}, may be raised to {'any number' if unlimited else most}",
-        needed_for=f"large labs ({FILES_PER_LAB})",
-        remedy="" if enough else f"ulimit -n {FILES_PER_LAB}",
-    )
+    detail = f"limit {soft}, may be raised to {'any number' if unlimited else most}"
+    return _judged("open files", enough, detail, f"large labs ({FILES_PER_LAB})", f"ulimit -n {FILES_PER_LAB}")
 
 
 def _state(directory: Path) -> Feature:
@@ -335,37 +303,32 @@ def _state(directory: Path) -> Feature:
         existing = existing.parent
     writable = existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
     free = shutil.disk_usage(existing).free if existing.exists() else 0
-    full = free < 64 << 20
-    return Feature(
-        name="state directory",
-        status=Status.MISSING if not writable or full else Status.OK,
-        detail=f"{directory}: {'writable' if writable else 'not writable'}, {free / (1 << 30):.1f} GiB free",
-        needed_for="recording what a lab created, so that `destroy` removes exactly that",
-        remedy="set TESTBED_STATE_DIR to a directory that can be written and has 64 MiB free"
-        if not writable or full
-        else "",
+    return _judged(
+        "state directory",
+        writable and free >= 64 << 20,
+        f"{directory}: {'writable' if writable else 'not writable'}, {free / (1 << 30):.1f} GiB free",
+        "recording what a lab created, so that `destroy` removes exactly that",
+        "set TESTBED_STATE_DIR to a directory that can be written and has 64 MiB free",
         required=True,
     )
 
 
 def _transports(compiled: bool, lacking: str) -> Feature:
-    remedy = "" if compiled else f"install {lacking}" if lacking else "python -m testbed.base.compiled"
-    return Feature(
-        name="transports",
-        status=Status.OK if compiled else Status.DEGRADED,
-        detail="compiled" if compiled else f"interpreted{': no ' + lacking if lacking else ''}",
-        needed_for="several times the packets a second from the same CPUs",
-        remedy=remedy,
+    return _judged(
+        "transports",
+        compiled,
+        "compiled" if compiled else f"interpreted{': no ' + lacking if lacking else ''}",
+        "several times the packets a second from the same CPUs",
+        f"install {lacking}" if lacking else "python -m testbed.base.compiled",
     )
 
 
 def _memory(meminfo: Path) -> Feature:
     available = parse_available_memory(meminfo.read_text())
-    status = Status.OK if available >= MEMORY_LARGE_LAB else Status.DEGRADED
-    return Feature(
-        name="memory",
-        status=status,
-        detail=f"{available / (1 << 30):.1f} GiB available",
-        needed_for="0.5 GiB for a small lab, 2.5 GiB for 1,024 NICs",
-        remedy="" if status is Status.OK else "smaller labs fit: about 20 MiB for a switch and 1 MiB for a host",
+    return _judged(
+        "memory",
+        available >= MEMORY_LARGE_LAB,
+        f"{available / (1 << 30):.1f} GiB available",
+        "0.5 GiB for a small lab, 2.5 GiB for 1,024 NICs",
+        "smaller labs fit: about 20 MiB for a switch and 1 MiB for a host",
     )

@@ -1,4 +1,4 @@
-"""What the kernel and this machine have for eBPF: libbpf asks the kernel by loading minimal programs of its own.
+"""The abilities of the kernel and this machine in eBPF: libbpf asks the kernel by loading minimal programs of its own.
 
 The last question is the real thing: whether the programs of a port compile, load and attach.
 """

@@ -1,4 +1,4 @@
-"""What the running kernel's network stack can do, found by doing it in a scratch network namespace.
+"""The abilities of the running kernel's network stack, found by doing it in a scratch network namespace.
 
 An answer is "" where the thing works, else the kernel's words for why it does not. The namespaces end with the call.
 A module that brings devices of its own into the machine's namespace when it is loaded (ifb, dummy, bonding) is only
@@ -231,16 +231,14 @@ def _qdiscs(route: RouteSocket, port: int, other: int) -> Answers:
     """HTB with a gate and clsact as a port has them, on `port`; the others one after the other on `other`."""
     answers: Answers = {}
     for kind, options in _QDISC_OPTIONS.items():
-        packed = options if kind == "netem" else text(rtnetlink.TCA_KIND, kind)
-        if options and kind != "netem":
-            packed += attribute(rtnetlink.TCA_OPTIONS, options)
         # Labs make netem with these very options; of the others it is enough that they are known.
         ask = _asked if kind == "netem" else _known
-        answers[f"qdisc.{kind}"] = ask(route, _new_root(other, packed))
+        request = traffic.new_qdisc(other, 0x00010000, rtnetlink.TC_H_ROOT, kind, options or None)
+        answers[f"qdisc.{kind}"] = ask(route, request)
         route.submit([traffic.delete_root_qdisc(other)])
-    answers["qdisc.ingress"] = _asked(route, _new_ingress(other))
+    answers["qdisc.ingress"] = _asked(route, traffic.new_ingress(other))
     if other == port:
-        route.submit([message(rtnetlink.RTM_DELQDISC, 0, rtnetlink.TCMSG.pack(0, other, 0xFFFF0000, 0xFFFFFFF1, 0))])
+        route.submit([traffic.delete_clsact(other)])
     line = traffic.new_htb_line_class(port, 100_000_000, 20_000, 1500)
     answers["qdisc.htb"] = _asked(route, traffic.new_htb_qdisc(port), line)
     share = traffic.new_htb_traffic_class(
@@ -249,16 +247,6 @@ def _qdiscs(route: RouteSocket, port: int, other: int) -> Answers:
     answers["qdisc.tbf"] = answers["qdisc.htb"] or _asked(route, share, traffic.new_gate(port, 3, 1500))
     answers["qdisc.clsact"] = _asked(route, traffic.new_clsact(port))
     return answers
-
-
-def _new_root(ifindex: int, kind_and_options: bytes) -> bytes:
-    body = rtnetlink.TCMSG.pack(0, ifindex, 0x00010000, rtnetlink.TC_H_ROOT, 0) + kind_and_options
-    return message(rtnetlink.RTM_NEWQDISC, rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL, body)
-
-
-def _new_ingress(ifindex: int) -> bytes:
-    body = rtnetlink.TCMSG.pack(0, ifindex, 0xFFFF0000, traffic.TC_H_CLSACT, 0) + text(rtnetlink.TCA_KIND, "ingress")
-    return message(rtnetlink.RTM_NEWQDISC, rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL, body)
 
 
 def _filters(route: RouteSocket, port: int) -> Answers:

@@ -1,4 +1,4 @@
-"""What a lab needs of the machine before anything is touched: root's capabilities and an FRR installation.
+"""The needs of every lab, checked before anything is touched: root's capabilities and an FRR installation.
 
 Both raise `CapabilityError`, whose hint says how to get what is missing. What the machine *could* offer is
 the subject of `doctor`.

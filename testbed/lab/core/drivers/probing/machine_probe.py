@@ -1,4 +1,4 @@
-"""What the machine itself offers: virtualisation and soft RDMA. Nothing is started or loaded."""
+"""The virtualisation and soft RDMA that the machine itself offers. Nothing is started or loaded."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def rxe() -> str:
 
 
 NVMET_MODULES = ("nvmet_tcp", "null_blk")
-"""What the kernel's NVMe/TCP target needs: itself, and the memory that it serves."""
+"""The modules of the kernel's NVMe/TCP target: itself, and the memory that it serves."""
 
 
 def nvmet() -> str:

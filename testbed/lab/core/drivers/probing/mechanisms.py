@@ -66,12 +66,6 @@ def _missing(feature: str, why: str, remedy: str) -> Mechanism:
     return Mechanism(feature=feature, status=Status.MISSING, uses=why, remedy=remedy)
 
 
-def _shaping(machine: _Machine) -> Mechanism:
-    if lacking := machine.lacking("qdisc.htb"):
-        return _missing("shaping", lacking, machine.option("CONFIG_NET_SCH_HTB"))
-    return _ok("shaping", "HTB line class")
-
-
 _DATA_PATH_REMEDY = "apt-get install clang libbpf-dev libbpf1; Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF"
 
 
@@ -81,8 +75,19 @@ def _data_path(machine: _Machine, feature: str, *needed: str) -> Mechanism | Non
     return _missing(feature, lacking, _DATA_PATH_REMEDY) if lacking else None
 
 
-def _classes(machine: _Machine) -> Mechanism:
-    return _data_path(machine, "classes, buffers") or _ok("classes, buffers", "HTB classes; eBPF admission by bytes")
+def _by_kernel(feature: str, uses: str, answer: str, option: str) -> Callable[[_Machine], Mechanism]:
+    """A feature that the kernel has, or lacks for want of one option."""
+
+    def choose(machine: _Machine) -> Mechanism:
+        lacking = machine.lacking(answer)
+        return _missing(feature, lacking, machine.option(option)) if lacking else _ok(feature, uses)
+
+    return choose
+
+
+def _by_data_path(feature: str, uses: str, *needed: str) -> Callable[[_Machine], Mechanism]:
+    """A feature of the eBPF data path, which needs these answers besides."""
+    return lambda machine: _data_path(machine, feature, *needed) or _ok(feature, uses)
 
 
 def _ecn(machine: _Machine) -> Mechanism:
@@ -104,11 +109,6 @@ def _pfc(machine: _Machine) -> Mechanism:
             "start with CAP_SYS_NICE and CAP_IPC_LOCK, or outside of the container",
         )
     return _ok("PFC", "802.1Qbb frames by portd in real time; TBF gates")
-
-
-def _trimming(machine: _Machine) -> Mechanism:
-    without = _data_path(machine, "trimming", "ebpf.bpf_skb_change_tail", "ebpf.bpf_redirect")
-    return without or _ok("trimming", "eBPF at clsact egress")
 
 
 def _balancing(machine: _Machine) -> Mechanism:
@@ -140,10 +140,6 @@ def _delay(machine: _Machine) -> Mechanism:
     return _ok("wire delay", "kernel: netem on an ifb at the receiving port")
 
 
-def _loss(machine: _Machine) -> Mechanism:
-    return _data_path(machine, "wire loss") or _ok("wire loss", "eBPF at the receiving port: loss, corruption, silence")
-
-
 def _link_set(machine: _Machine) -> Mechanism:
     if lacking := machine.lacking("qdisc.htb"):
         return _missing("link set", lacking, machine.option("CONFIG_NET_SCH_HTB"))
@@ -151,12 +147,6 @@ def _link_set(machine: _Machine) -> Mechanism:
     if without is not None:
         return _degraded("link set", "rate, down and up; no loss", without.remedy)
     return _ok("link set", "rate by HTB; loss, corruption, silence by eBPF maps")
-
-
-def _bgp_password(machine: _Machine) -> Mechanism:
-    if lacking := machine.lacking("socket.md5"):
-        return _missing("passwords of BGP", lacking, machine.option("CONFIG_TCP_MD5SIG"))
-    return _ok("passwords of BGP", "TCP MD5 signatures by the kernel, a password for each lab")
 
 
 def _congestion_control(machine: _Machine) -> Mechanism:
@@ -248,35 +238,38 @@ def _link_groups(machine: _Machine) -> Mechanism:
     return _ok("link groups of hosts", "bonds of the kernel")
 
 
-def _guards(machine: _Machine) -> Mechanism:
-    if lacking := machine.lacking("filter.guards"):
-        return _missing("guards of access ports", lacking, machine.option("CONFIG_NF_TABLES_NETDEV"))
-    return _ok("guards of access ports", "nf_tables at the ports' ingress, in one transaction for each switch")
-
-
-def _management(machine: _Machine) -> Mechanism:
-    if lacking := machine.lacking("filter.management"):
-        return _missing("out-of-band management", lacking, machine.option("CONFIG_NF_TABLES_IPV4"))
-    return _ok("out-of-band management", "a bridge with isolated ports, and nf_tables on each node")
-
-
 _FEATURES: tuple[Callable[[_Machine], Mechanism], ...] = (
     _bgp,
     _bfd,
-    _shaping,
-    _classes,
+    _by_kernel("shaping", "HTB line class", "qdisc.htb", "CONFIG_NET_SCH_HTB"),
+    _by_data_path("classes, buffers", "HTB classes; eBPF admission by bytes"),
     _ecn,
     _pfc,
-    _trimming,
+    _by_data_path("trimming", "eBPF at clsact egress", "ebpf.bpf_skb_change_tail", "ebpf.bpf_redirect"),
     _balancing,
     _delay,
-    _loss,
+    _by_data_path("wire loss", "eBPF at the receiving port: loss, corruption, silence"),
     _link_set,
     _vrfs,
     _link_groups,
-    _guards,
-    _management,
-    _bgp_password,
+    _by_kernel(
+        "guards of access ports",
+        "nf_tables at the ports' ingress, in one transaction for each switch",
+        "filter.guards",
+        "CONFIG_NF_TABLES_NETDEV",
+    ),
+    _by_kernel(
+        "out-of-band management",
+        "a bridge with isolated ports, and nf_tables on each node",
+        "filter.management",
+        "CONFIG_NF_TABLES_IPV4",
+    ),
+    _by_kernel(
+        "passwords of BGP",
+        "TCP MD5 signatures by the kernel, a password for each lab",
+        "socket.md5",
+        "CONFIG_TCP_MD5SIG",
+    ),
     _congestion_control,
     _rdma,
     _targets,

@@ -198,3 +198,6 @@ def _configuration(place: Place) -> Iterator[str]:
     yield "  authorize {\n    files\n    pap\n  }"
     yield "  authenticate {\n    Auth-Type PAP {\n      pap\n    }\n  }"
     yield "}"
+
+
+SERVICE = Aaa()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from testbed.base.linux.namespaces import enter_namespace
-from testbed.lab.features.management.plan.monitoring import SERVICE, STATION_PORT
+from testbed.lab.features.management.plan.monitoring import SERVICE as NAME
+from testbed.lab.features.management.plan.monitoring import STATION_PORT
 from testbed.lab.features.management.services.asking import connections, is_bound
 from testbed.lab.features.management.services.service import OWN, File, Place, Port, Program, Service, Surroundings
 
@@ -18,7 +19,7 @@ USER = "nobody"
 
 
 class Bmp(Service):
-    name = SERVICE
+    name = NAME
     needs = ("pmbmpd",)
 
     def user(self, place: Place) -> str:
@@ -65,3 +66,6 @@ def _reports(lab: Surroundings, node: str) -> bool:
     """
     enter_namespace(lab.namespaces[node])
     return any(connections(lab.server_address, STATION_PORT))
+
+
+SERVICE = Bmp()

@@ -72,3 +72,6 @@ class Dhcp(Service):
         leases = place.own / LEASES
         count = len(leases.read_text().splitlines()) if leases.exists() else 0
         return f"{count} lease{'' if count == 1 else 's'}"
+
+
+SERVICE = Dhcp()

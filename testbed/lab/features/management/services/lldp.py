@@ -77,3 +77,6 @@ def neighbours(said: str) -> str | None:
         return None
     count = sum(len(entry.get("interface", ())) for entry in found)
     return f"{count} neighbour{'' if count == 1 else 's'}"
+
+
+SERVICE = Lldp()

@@ -53,3 +53,6 @@ def synchronised(tracking: str) -> str | None:
     if len(fields) < 14 or fields[2] == "0" or fields[13] == "Not synchronised":
         return None
     return f"stratum {fields[2]}"
+
+
+SERVICE = Time()

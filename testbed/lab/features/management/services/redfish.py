@@ -118,3 +118,6 @@ _ALL = (
     *("chown", "dac_override", "dac_read_search", "fowner", "fsetid", "kill", "setgid", "setuid", "setpcap"),
     *("net_bind_service", "net_admin", "net_raw", "sys_chroot", "sys_ptrace", "sys_admin", "sys_resource", "bpf"),
 )
+
+
+SERVICE = Redfish()

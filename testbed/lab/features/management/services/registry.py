@@ -1,38 +1,18 @@
-"""All services, by name."""
+"""All services, by name. The module of each is found by its row in the model, and has it as `SERVICE`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
+from typing import cast
 
-from testbed.lab.features.management.services.aaa import Aaa
-from testbed.lab.features.management.services.bmp import Bmp
-from testbed.lab.features.management.services.dhcp import Dhcp
-from testbed.lab.features.management.services.dns import Dns
-from testbed.lab.features.management.services.lldp import Lldp
-from testbed.lab.features.management.services.ntp import Time
-from testbed.lab.features.management.services.redfish import Redfish
+from testbed.lab.features.management.model import SERVICES
 from testbed.lab.features.management.services.service import Service
-from testbed.lab.features.management.services.slurm import Slurm
-from testbed.lab.features.management.services.ssh import Ssh
-from testbed.lab.features.management.services.syslog import Syslog
-from testbed.lab.features.management.services.telemetry import Telemetry
 
 REGISTRY: Mapping[str, Service] = MappingProxyType(
     {
-        service.name: service
-        for service in (
-            Ssh(),
-            Dns(),
-            Dhcp(),
-            Time(),
-            Syslog(),
-            Telemetry(),
-            Lldp(),
-            Redfish(),
-            Bmp(),
-            Aaa(),
-            Slurm(),
-        )
+        name: cast(Service, import_module(f"testbed.lab.features.management.services.{kind.module or name}").SERVICE)
+        for name, kind in SERVICES.items()
     }
 )

@@ -206,3 +206,6 @@ def _configuration(place: Place) -> str:
         lines.append(f"NodeName={host} NodeAddr={lab.addresses[host]} CPUs={max(1, len(switches))} State=UNKNOWN")
     lines.append(f"PartitionName=hosts Nodes={','.join(lab.hosts)} Default=YES MaxTime=INFINITE State=UP")
     return "\n".join(lines) + "\n"
+
+
+SERVICE = Slurm()

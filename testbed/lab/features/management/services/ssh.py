@@ -140,3 +140,6 @@ def _make_key(path: Path, comment: str) -> None:
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
         file.write(secret)
+
+
+SERVICE = Ssh()

@@ -96,3 +96,6 @@ def _inputs(place: Place) -> Iterator[str]:
 
 def _watched(path: str, tag: str) -> str:
     return f'input(type="imfile" file="{path}" tag="{tag}:" severity="info" facility="local0" reopenOnTruncate="on")'
+
+
+SERVICE = Syslog()

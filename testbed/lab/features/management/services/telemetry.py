@@ -74,3 +74,6 @@ class Telemetry(Service):
             return None
         found = [int(item["value"][1]) for item in said["data"]["result"]]
         return "nothing asked yet" if not found else f"{sum(found)} of {len(found)} targets up"
+
+
+SERVICE = Telemetry()

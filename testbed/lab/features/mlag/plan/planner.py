@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface
 
-from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry, OverlayPlan
+from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
 from testbed.daemons.lag.groups import (
     AggregatePlan,
     CreateBond,
@@ -43,6 +43,7 @@ from testbed.lab.core.plan.operations import (
     SetUp,
     VethEnd,
 )
+from testbed.lab.core.plan.overlay_plan import OverlayPlan
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS
 from testbed.lab.core.plan.tenancy import ROUTER, Tenancy
 from testbed.lab.features.mlag.plan.mechanism import bonded_networks

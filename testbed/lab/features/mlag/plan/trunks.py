@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.base.names import vrf_node_name
-from testbed.daemons.keeper.vrfs import BEYOND, VrfPlan
+from testbed.daemons.keeper.entries import BEYOND
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.operations import (
@@ -24,6 +24,7 @@ from testbed.lab.core.plan.operations import (
     SetUp,
     VethEnd,
 )
+from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.plan.stable import probe_numbers
 
 FIRST_PEER_PORT = 1 << 28

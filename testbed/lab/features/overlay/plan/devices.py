@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from testbed.base.errors import PlanError
-from testbed.daemons.keeper.vrfs import VrfPlan
 from testbed.lab.core.model import BACKEND, Lab, LinkKind, VrfBy
 from testbed.lab.core.plan.operations import Operation, SetSysctl, SetUp
+from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.features.overlay.plan.device_operations import CreateVrfDevice, PreferVrfs
 
 FIRST_VRF = 1 << 28

@@ -7,17 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_network
 
-from testbed.daemons.keeper.vrfs import (
-    ANY_MAC,
-    BEYOND,
-    EntryKind,
-    EvpnRoute,
-    ExpectedEntry,
-    ExternalPeer,
-    VniPlan,
-    VrfPlan,
-)
+from testbed.daemons.keeper.entries import ANY_MAC, BEYOND, EntryKind, EvpnRoute, ExpectedEntry
 from testbed.lab.core.model import End, Tenant, TenantSubnet
+from testbed.lab.core.plan.overlay_plan import ExternalPeer, VniPlan, VrfPlan
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network

@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from testbed.base.errors import PlanError
 from testbed.base.names import vrf_node_name
-from testbed.daemons.keeper.vrfs import EvpnPlan, HeardNic, OverlayPlan, VniPlan, VrfPlan
 from testbed.lab.core.model import End, Lab, LoadBalancing, Overlay, Tenant, TenantSubnet, VrfBy
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.interfaces import LOOPBACK_IFINDEX
@@ -33,6 +32,7 @@ from testbed.lab.core.plan.operations import (
     SetUp,
     ShapePort,
 )
+from testbed.lab.core.plan.overlay_plan import EvpnPlan, HeardNic, OverlayPlan, VniPlan, VrfPlan
 from testbed.lab.core.plan.stable import probe_numbers
 from testbed.lab.core.plan.sysctls import dual_stack_sysctls, loopback_ipv6, vrf_sysctls
 from testbed.lab.core.plan.tenancy import ROUTER

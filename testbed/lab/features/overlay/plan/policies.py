@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from testbed.base.names import vrf_node_name
-from testbed.daemons.keeper.vrfs import VrfPlan
 from testbed.lab.core.model import Lab, LinkKind, Role, Service, Tenant, TenantSubnet
 from testbed.lab.core.plan.operations import AddRoute, CreateVeth, Operation, SetNeighbour, SetSysctl, SetUp, VethEnd
+from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.plan.stable import probe_numbers
 from testbed.lab.core.plan.sysctls import dual_stack_sysctls
 from testbed.lab.features.overlay.plan.policy_operations import PolicyPort, SetPolicy

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.base.errors import DriverError
-from testbed.daemons.keeper.vrfs import EntryKind, ExpectedEntry
+from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
 from testbed.lab.core.plan import LabPlan, plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.features.overlay import watch as overlay

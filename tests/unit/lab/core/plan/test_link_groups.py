@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 import pytest
 
 from testbed.base.errors import PlanError
-from testbed.daemons.keeper.vrfs import EntryKind
+from testbed.daemons.keeper.entries import EntryKind
 from testbed.daemons.lag.groups import PairedLeafPlan
 from testbed.lab.core.model import Network, Node, NodeKind, Place, Role
 from testbed.lab.core.plan import LabPlan, plan_lab

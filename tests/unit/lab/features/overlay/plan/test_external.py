@@ -7,10 +7,11 @@ from ipaddress import IPv4Interface, IPv4Network
 import pytest
 
 from testbed.base.errors import PlanError
-from testbed.daemons.keeper.vrfs import EntryKind, VrfPlan
+from testbed.daemons.keeper.entries import EntryKind
 from testbed.lab.core.model import Lab, LinkKind, NodeKind
 from testbed.lab.core.plan import LabPlan, check_addresses, plan_lab
 from testbed.lab.core.plan.operations import AddAddress, AddRoute, CreateVeth, GuardSwitch
+from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.policy_operations import SetBorder
 from testbed.lab.features.overlay.policies_nft import border_messages

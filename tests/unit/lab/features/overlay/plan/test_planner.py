@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 import pytest
 
 from testbed.base.errors import PlanError
-from testbed.daemons.keeper.vrfs import EntryKind, VrfPlan
+from testbed.daemons.keeper.entries import EntryKind
 from testbed.lab.core.plan import LabPlan, plan_lab
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.operations import (
@@ -22,6 +22,7 @@ from testbed.lab.core.plan.operations import (
     ShapePort,
     place_of,
 )
+from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVxlan
 from testbed.lab.features.overlay.plan.expectation import mapped

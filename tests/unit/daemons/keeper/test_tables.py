@@ -1,4 +1,4 @@
-"""Messages that make VXLAN devices, and the tables of a VRF read from what the kernel dumps."""
+"""The tables of a VRF, read from what the kernel dumps."""
 
 from __future__ import annotations
 
@@ -11,82 +11,15 @@ from typing import Any, cast
 import pytest
 
 from testbed.base.linux import rtnetlink as nl
+from testbed.base.linux.neighbours import RTM_GETNEIGH
 from testbed.base.linux.rtnetlink import RouteSocket
-from testbed.daemons.keeper.overlay import (
-    VrfTables,
-    new_vrf,
-    new_vxlan,
-    prefer_vrfs,
-    probe_neighbour,
-    read_tables,
-    set_bridge_port,
-    use_neighbour,
-)
-from testbed.daemons.keeper.vrfs import ANY_MAC, BEYOND, EntryKind, ExpectedEntry
-from testbed.lab.core.plan.operations import SetBridgePort
-from testbed.lab.features.overlay.plan.device_operations import CreateVrfDevice, CreateVxlan
+from testbed.daemons.keeper.entries import ANY_MAC, BEYOND, EntryKind, ExpectedEntry
+from testbed.daemons.keeper.tables import VrfTables, read_tables
 from testbed.lab.features.overlay.plan.expectation import mapped
 
 VTEP, OTHER = IPv4Address("172.18.0.2"), IPv4Address("172.18.0.3")
 ADDRESS, MAC = IPv4Address("10.1.0.3"), "02:00:00:00:00:07"
 BRIDGE, VXLAN = 70, 71
-
-
-def _fields(data: bytes, header: int) -> dict[int, bytes]:
-    return {kind: bytes(value) for kind, value in nl.attributes(data[16 + header :])}
-
-
-def _nested(data: bytes) -> dict[int, bytes]:
-    return {kind: bytes(value) for kind, value in nl.attributes(data)}
-
-
-def test_a_vxlan_device_learns_nothing_and_hands_on_the_dscp() -> None:
-    operation = CreateVxlan(
-        node="leaf-red",
-        switch="leaf",
-        name="vx10101",
-        ifindex=VXLAN,
-        mac=MAC,
-        vni=10101,
-        local=VTEP,
-        master=BRIDGE,
-        mtu_bytes=4450,
-    )
-    fields = _fields(new_vxlan(operation, 9), 16)
-    assert fields[nl.IFLA_NET_NS_FD] == struct.pack("=I", 9)
-    assert fields[nl.IFLA_MASTER] == struct.pack("=I", BRIDGE)
-    assert fields[nl.IFLA_MTU] == struct.pack("=I", 4450)
-    info = _nested(fields[nl.IFLA_LINKINFO])
-    assert info[nl.IFLA_INFO_KIND] == b"vxlan\0"
-    options = _nested(info[nl.IFLA_INFO_DATA])
-    # linux/if_link.h: IFLA_VXLAN_ID, LOCAL, TOS (1: inherit), LEARNING, PORT
-    assert options == {
-        1: struct.pack("=I", 10101),
-        4: VTEP.packed,
-        6: b"\1",
-        7: b"\0",
-        15: (4789).to_bytes(2, "big"),
-    }
-
-
-def test_a_bridge_port_is_set_as_bridge_link_set_does() -> None:
-    operation = SetBridgePort(
-        node="leaf-red", name="vx10101", ifindex=VXLAN, learning=False, neighbour_suppression=True
-    )
-    data = set_bridge_port(operation)
-    assert (data[16], int.from_bytes(data[20:24], "little")) == (socket.AF_BRIDGE, VXLAN)
-    # IFLA_PROTINFO with IFLA_BRPORT_LEARNING and IFLA_BRPORT_NEIGH_SUPPRESS
-    assert _nested(_fields(data, 16)[12]) == {8: b"\0", 32: b"\1"}
-    isolated = set_bridge_port(SetBridgePort(node="mgmt-sw1", name="down1", ifindex=9, isolated=True))
-    assert _nested(_fields(isolated, 16)[12]) == {8: b"\1", 32: b"\0", 33: b"\1"}, "IFLA_BRPORT_ISOLATED"
-
-
-def test_neighbours_are_asked_for() -> None:
-    use, probe = use_neighbour(BRIDGE, ADDRESS), probe_neighbour(BRIDGE, ADDRESS, MAC)
-    # struct ndmsg: family, ifindex, state, flags (NTF_USE), type; state NUD_PROBE
-    assert struct.unpack_from("=BxxxiHBB", use, 16) == (socket.AF_INET, BRIDGE, 0, 1, 0)
-    assert struct.unpack_from("=BxxxiHBB", probe, 16) == (socket.AF_INET, BRIDGE, 0x10, 0, 0)
-    assert _fields(probe, 12) == {1: ADDRESS.packed, 2: nl.mac_bytes(MAC)}
 
 
 def _neighbour(family: int, ifindex: int, state: int, flags: int, **fields: bytes) -> bytes:
@@ -112,8 +45,8 @@ class Dumps:
 
     def __init__(self, arp: list[bytes], fdb: list[bytes], routes: list[bytes]) -> None:
         self._answers: dict[tuple[int, int], list[bytes]] = {
-            (nl.RTM_GETNEIGH, socket.AF_INET): arp,
-            (nl.RTM_GETNEIGH, socket.AF_BRIDGE): fdb,
+            (RTM_GETNEIGH, socket.AF_INET): arp,
+            (RTM_GETNEIGH, socket.AF_BRIDGE): fdb,
         }
         self._routes = routes
 
@@ -210,7 +143,7 @@ def test_ipv6_of_tenants_is_read_where_it_is_asked_for_and_its_next_hops_are_vte
         def dump(self, kind: int, body: bytes, flags: int = 0) -> Iterator[memoryview]:
             if body[0] != socket.AF_INET6:
                 return super().dump(kind, body, flags)
-            return iter([memoryview(heard if kind == nl.RTM_GETNEIGH else route(mapped(VTEP)))])
+            return iter([memoryview(heard if kind == RTM_GETNEIGH else route(mapped(VTEP)))])
 
     socket_ = cast(RouteSocket, DualDumps([], [], []))
     entries = [
@@ -220,23 +153,6 @@ def test_ipv6_of_tenants_is_read_where_it_is_asked_for_and_its_next_hops_are_vte
     assert [read_tables(socket_, ipv6=True).has(entry) for entry in entries] == [True, True]
     assert not any(read_tables(socket_).has(entry) for entry in entries)
     assert not read_tables(socket_, ipv6=True).has(_entry(EntryKind.ROUTE, prefix=prefix, vteps=(OTHER,)))
-
-
-def test_a_vrf_device_with_ipv6_has_its_rules_and_the_end_of_its_table_in_both_families() -> None:
-    _, *routes = new_vrf(CreateVrfDevice(node="leaf", name="red", ifindex=7, table=1 << 24 | 50001, ipv6=True))
-    assert [(route[16], route[16 + 7]) for route in routes] == [(socket.AF_INET, 7), (socket.AF_INET6, 7)]
-    assert [rule[16] for rule in prefer_vrfs(ipv6=True)] == [socket.AF_INET] * 2 + [socket.AF_INET6] * 2
-
-
-def test_a_vrf_device_comes_with_the_end_of_its_table() -> None:
-    link, route = new_vrf(CreateVrfDevice(node="leaf", name="red", ifindex=7, table=1 << 24 | 50001))
-    info = _nested(_fields(link, 16)[nl.IFLA_LINKINFO])
-    assert info[nl.IFLA_INFO_KIND] == b"vrf\0"
-    assert _nested(info[nl.IFLA_INFO_DATA]) == {1: struct.pack("=I", 1 << 24 | 50001)}
-    assert route[16 + 7] == 7, "unreachable"
-    assert _fields(route, 12)[nl.RTA_TABLE] == struct.pack("=I", 1 << 24 | 50001)
-    added, removed = (_fields(item, 12)[nl.FRA_PRIORITY] for item in prefer_vrfs())
-    assert (added, removed) == (struct.pack("=I", 32765), bytes(4))
 
 
 def test_a_cut_multipath_route_has_the_hops_before_the_cut() -> None:

@@ -6,8 +6,7 @@ import struct
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.rtnetlink import attribute, attributes, text, u32
-from testbed.daemons.lag.bond import bond_status
-from testbed.daemons.lag.bonding import BondMember, BondState, new_bond, parse_bonds
+from testbed.daemons.lag.bonding import BondMember, BondState, bond_status, new_bond, parse_bonds
 from testbed.daemons.lag.groups import CreateBond
 from testbed.protocols.lacp.lacp import MemberStatus, Receive, State
 
