@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import LabNotFound, PlanError, Problem, TestbedError
+from testbed.base.errors import LabNotFound, PlanError, TestbedError
+from testbed.cli import output
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -43,16 +44,11 @@ def read_topology(topology: str | None, name: str | None, settings: Sequence[str
     overrides = parse_settings(settings)
     if name is not None:
         overrides["name"] = name
-    tell = tell_warning if warn else None
+    tell = output.warn if warn else None
     if topology == "-":
         return load_topology_text(sys.stdin.read(), file="<stdin>", overrides=overrides, warn=tell)
     path = Path(topology) if topology else find_topology(Path.cwd())
     return load_topology(path, overrides=overrides, warn=tell)
-
-
-def tell_warning(problem: Problem) -> None:
-    """Say on standard error what is valid and works less well than it looks."""
-    print(f"warning: {problem}", file=sys.stderr)
 
 
 @contextmanager

@@ -6,11 +6,11 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from testbed.base.rows import column_of, row_json
+from testbed.base.rows import column_of, row_json, text_of, value_of
 from testbed.cli.options import Format
 
 if TYPE_CHECKING:
@@ -47,47 +47,26 @@ def emit(
     if form is Format.JSON:
         emit_json(list(map(row_json, rows)) if document is None else document)
         return
-    columns = [
-        (item.name, how)
+    shown = [
+        (item, how)
         for item in dataclasses.fields(kind)
         if (how := column_of(item)).in_csv
+        and not how.hidden
         and (how.in_table or form is Format.CSV)
         and item.name not in without
         and not (how.sparse and not any(getattr(row, item.name) for row in rows))
     ]
     if form is Format.CSV:
-        print_csv(
-            [how.title or name for name, how in columns], [[getattr(row, name) for name, _ in columns] for row in rows]
-        )
+        values = [[value_of(row, item) for item, _ in shown] for row in rows]
+        print_csv([how.title or item.name for item, how in shown], values)
         return
-    lines = [
-        [getattr(row, name) if how.as_text is None else how.as_text(getattr(row, name)) for name, how in columns]
-        for row in rows
-    ]
-    print_table([how.title or name.replace("_", " ") for name, how in columns], lines, title)
+    texts = [[text_of(row, item) for item, _ in shown] for row in rows]
+    print_table([how.heading or (how.title or item.name).replace("_", " ") for item, how in shown], texts, title)
 
 
-def _unchanged(value: Any) -> Any:
-    return value
-
-
-def emit_rows(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[str],
-    form: Format,
-    *,
-    title: str | None = None,
-    json_document: Any = None,
-) -> None:
-    """Print `rows`; `columns` are keys of a row and headings at once. JSON prints `json_document` if given."""
-    lines = [[row.get(column) for column in columns] for row in rows]
-    match form:
-        case Format.JSON:
-            emit_json(list(rows) if json_document is None else json_document)
-        case Format.CSV:
-            print_csv(columns, lines)
-        case Format.TABLE:
-            print_table([column.replace("_", " ") for column in columns], lines, title)
+def warn(sentence: object) -> None:
+    """Say on standard error what is allowed, and works less well than it looks."""
+    print(f"warning: {sentence}", file=sys.stderr)
 
 
 def emit_json(document: Any) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import RecordError
+from testbed.base.rows import column
 from testbed.record.record import Record
 from testbed.record.store import RECORD_FILE, load_record
 
@@ -20,15 +21,27 @@ class Listed:
 
     directory: Path
     scenario: str = ""
-    started: str = ""
+    started: str = column("when", value=lambda row: row.started[:19].replace("T", " "), default="")
     """UTC, ISO 8601."""
     verdict: str = BROKEN
     points: int = 0
     runs: int = 0
-    wall_s: float | None = None
-    incomplete: str = ""
+    wall_s: float | None = column(
+        "took_s", value=lambda row: None if row.wall_s is None else round(row.wall_s, 1), default=None
+    )
+    incomplete: str = column("remark", value=lambda row: row.remark, default="")
     """Why it ended early, "" if it did not."""
-    problem: str = ""
+    problem: str = column(hidden=True, default="")
+
+    @property
+    def took_s(self) -> float | None:
+        """How long it took, to a tenth."""
+        return None if self.wall_s is None else round(self.wall_s, 1)
+
+    @property
+    def remark(self) -> str:
+        """What is wrong with it, in words."""
+        return self.problem or (f"partial: {self.incomplete}" if self.incomplete else "")
 
 
 def list_results(root: Path) -> list[Listed]:

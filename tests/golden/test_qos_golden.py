@@ -10,8 +10,9 @@ import pytest
 from golden_files import Golden
 
 from testbed.base.errors import TestbedError
-from testbed.cli.labs.qos_view import COLUMNS, inspect_rows, print_document, qos_document
+from testbed.cli.labs.qos import print_document
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.qos.view import qos_document, threshold_rows
 from testbed.lab.core.schema.load import load_topology
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
@@ -58,9 +59,8 @@ def test_only_wanted_nodes_are_shown() -> None:
 
 
 def test_a_row_for_each_threshold() -> None:
-    rows = inspect_rows(document("uec-spray"))
-    assert all(set(row) == set(COLUMNS) for row in rows)
-    assert {row["threshold"] for row in rows} == {"reserved", "limit", "kmin", "kmax (1)"}
+    rows = [row for profile in document("uec-spray")["profiles"] for row in threshold_rows(profile)]
+    assert {row.threshold for row in rows} == {"reserved", "limit", "kmin", "kmax (1)"}
 
 
 def test_a_lab_without_qos_says_how_to_get_it() -> None:

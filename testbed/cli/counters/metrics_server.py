@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import TestbedError
 from testbed.base.interrupt import Interrupt
+from testbed.cli.output import warn
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.observe.lab_reader import LabReader
@@ -48,7 +49,7 @@ def serve_metrics(name: str | None, listen: str, *, histograms: bool) -> None:
 
     with Interrupt() as interrupt, open_server(host, port, render) as server:
         if not is_loopback(server.server_address[0]):
-            print(f"warning: anyone who reaches {listen} can read the counters of every lab", file=sys.stderr)
+            warn(f"anyone who reaches {listen} can read the counters of every lab")
         bound = f"[{host}]" if ":" in host else host or "localhost"
         print(f"serving http://{bound}:{server.server_address[1]}{PATH} (Ctrl-C ends it)", file=sys.stderr)
         serve_until(server, interrupt)

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
+from testbed.base.rows import column
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
     from testbed.daemons.portd.client import LabStatus
     from testbed.lab.observe.port_table import PortTable
 
-COLUMNS = (
-    "port",
-    "class",
-    "state",
-    "xoff_in",
-    "xon_in",
-    "paused_ms",
-    "xoff_out",
-    "xon_out",
-    "asked_ms",
-    "reaction_p50_us",
-    "reaction_p99_us",
-    "reaction_max_us",
-    "watchdog",
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRow:
+    """A lossless queue. `in` and `paused` are what its port was told, `out` and `asked` what it told its peer."""
+
+    port: str
+    class_name: str = column("class")
+    state: str
+    xoff_in: int
+    xon_in: int
+    paused_ms: float
+    xoff_out: int
+    xon_out: int
+    asked_ms: float
+    reaction_p50_us: int | None
+    reaction_p99_us: int | None
+    reaction_max_us: int | None
+    watchdog: int
 
 
 def pause_rows(
     table: PortTable, maps: LabMaps, served: LabStatus | None, patterns: Sequence[str], *, every: bool, now_ns: int
-) -> list[dict[str, Any]]:
-    """Make a row for each lossless queue. `in` and `paused` are what its port was told, `out` and `asked` what it told
-    its peer; times count up to now (CLOCK_MONOTONIC). Raises `NothingSelected` for a pattern that no port matches."""
+) -> list[PauseRow]:
+    """Make a row for each lossless queue; times count up to now (CLOCK_MONOTONIC). Raises `NothingSelected`."""
     rows = []
     pauses = maps.by_port("pauses")
     reactions = {} if served is None else served.reactions
@@ -44,21 +48,21 @@ def pause_rows(
             continue
         latency = reactions.get((port, priority))
         rows.append(
-            {
-                "port": table.place(port),
-                "class": table.class_name(port, priority),
-                "state": _state(record),
-                "xoff_in": record["xoff_received"],
-                "xon_in": record["xon_received"],
-                "paused_ms": _elapsed_ms(record["paused_ns"], record["paused_since"], now_ns),
-                "xoff_out": record["xoff_sent"],
-                "xon_out": record["xon_sent"],
-                "asked_ms": _elapsed_ms(record["asked_ns"], record["asked_since"], now_ns),
-                "reaction_p50_us": round(latency.p50_ns / 1e3) if latency else None,
-                "reaction_p99_us": round(latency.p99_ns / 1e3) if latency else None,
-                "reaction_max_us": round(latency.max_ns / 1e3) if latency else None,
-                "watchdog": record["watchdog_events"],
-            }
+            PauseRow(
+                port=table.place(port),
+                class_name=table.class_name(port, priority),
+                state=_state(record),
+                xoff_in=record["xoff_received"],
+                xon_in=record["xon_received"],
+                paused_ms=_elapsed_ms(record["paused_ns"], record["paused_since"], now_ns),
+                xoff_out=record["xoff_sent"],
+                xon_out=record["xon_sent"],
+                asked_ms=_elapsed_ms(record["asked_ns"], record["asked_since"], now_ns),
+                reaction_p50_us=round(latency.p50_ns / 1e3) if latency else None,
+                reaction_p99_us=round(latency.p99_ns / 1e3) if latency else None,
+                reaction_max_us=round(latency.max_ns / 1e3) if latency else None,
+                watchdog=record["watchdog_events"],
+            )
         )
     return rows
 

@@ -1,7 +1,6 @@
 """The verbs `pfc show` and `pfc storm`: pausing as ports see it, and a port that pauses its peer without a reason."""
 
 import dataclasses
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -24,9 +23,10 @@ LATENCIES = ("reaction", "event_to_frame", "frame_to_gate")
 @options.format_option
 def show(patterns: tuple[str, ...], name: str | None, all: bool, format: options.Format) -> None:
     """Show each lossless queue: paused or not, pause frames each way, paused time, how fast it was paused."""
-    from testbed.cli.counters.pause_rows import COLUMNS, pause_rows
+    from testbed.base.rows import row_json
+    from testbed.cli.counters.pause_rows import PauseRow, pause_rows
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit, warn
     from testbed.daemons.portd.errors import PauseAgentError
     from testbed.lab.observe.port_table import tabulate_ports
 
@@ -44,12 +44,12 @@ def show(patterns: tuple[str, ...], name: str | None, all: bool, format: options
     agent = dataclasses.asdict(status) if status else {}
     agent.pop("labs", None)
     latencies = {key: dataclasses.asdict(getattr(served, key)) for key in LATENCIES} if served else {}
-    document = {"lab": lab.name, "agent": agent or None, **latencies, "queues": rows}
-    emit_rows(rows, COLUMNS, format, title=_title(lab.name, served), json_document=document)
+    document = {"lab": lab.name, "agent": agent or None, **latencies, "queues": list(map(row_json, rows))}
+    emit(rows, PauseRow, format, title=_title(lab.name, served), document=document)
     if served is None:
-        print(f"warning: nobody serves the pause frames of {lab.name}: {missing or 'not attached'}", file=sys.stderr)
+        warn(f"nobody serves the pause frames of {lab.name}: {missing or 'not attached'}")
     for weakness in status.weaknesses if status else ():
-        print(f"warning: pause agent: {weakness}", file=sys.stderr)
+        warn(f"pause agent: {weakness}")
 
 
 @pfc.command("storm")

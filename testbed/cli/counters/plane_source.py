@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
+from testbed.base.rows import short
 from testbed.cli.counters import view
 from testbed.cli.counters.sources import Frame, Source
 from testbed.lab.core.deploy.live import RunningLab
@@ -173,16 +174,16 @@ class PlaneFrame(Frame):
         lines = [(link, channel) for link in self._links for channel in link.channels]
         for link, channel in lines if room is None else lines[:room]:
             counted = channel.counters
-            rate = (view.short(counted["sent_bytes"] * 8 / self._seconds, "bit/s"),) if self._seconds else ()
-            dropped = [f"{view.short(counted['dropped_frames'])} dropped"] if counted["dropped_frames"] else []
+            rate = (short(counted["sent_bytes"] * 8 / self._seconds, "bit/s"),) if self._seconds else ()
+            dropped = [f"{short(counted['dropped_frames'])} dropped"] if counted["dropped_frames"] else []
             errors = dropped + (_errors(link) if channel.vc == 0 else [])
             table.add_row(
                 link.link.name if channel.vc == 0 else "",
                 str(channel.vc),
-                view.short(counted["received_frames"]),
-                view.short(counted["received_bytes"], "B"),
-                view.short(counted["sent_frames"]),
-                view.short(counted["sent_bytes"], "B"),
+                short(counted["received_frames"]),
+                short(counted["received_bytes"], "B"),
+                short(counted["sent_frames"]),
+                short(counted["sent_bytes"], "B"),
                 *rate,
                 f"{channel.used}/{channel.held}/{channel.deepest}",
                 view.short_time(counted["xmit_wait_ns"] / 1e3),
@@ -203,7 +204,7 @@ class PlaneFrame(Frame):
                 text.append(f"{domain.domain}: the kernel lost {domain.socket_drops} frames of its switch\n")
         total = sum(domain.frames for domain in self._domains)
         switches = f"{len(self._domains)} switch{'' if len(self._domains) == 1 else 'es'}"
-        text.append(f"total: {view.short(total)} frames through {switches}; ")
+        text.append(f"total: {short(total)} frames through {switches}; ")
         text.append(str(self._balance), style="bold red" if self._balance.imbalances else "green")
         return text
 
@@ -226,5 +227,5 @@ def _credits(channel: ChannelReading) -> dict[str, int]:
 
 def _errors(link: LinkReading) -> list[str]:
     """What went wrong on a link, and what goes wrong on it on purpose."""
-    found = [f"{view.short(link.counters[name])} {words}" for name, words in _ERRORS if link.counters[name]]
+    found = [f"{short(link.counters[name])} {words}" for name, words in _ERRORS if link.counters[name]]
     return [*found, *(["down"] if link.errors.down else []), *(["silent"] if link.errors.silent else [])]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.linux.port_counters import PortCounters
+from testbed.base.rows import short
 from testbed.lab.core.model.telemetry import (
     Amount,
     BufferTelemetry,
@@ -161,16 +162,6 @@ _SPREAD_PACKETS = 1000
 
 
 # --- tables ------------------------------------------------------------------------------------------
-
-
-def short(value: float, unit: str = "", *, base_prefixes: str = " kMGTP") -> str:
-    """Write a value with three significant digits: 1234567 bytes are "1.23 MB"; whole numbers below 1000 stay whole."""
-    size, prefix = float(value), 0
-    while abs(size) >= 999.5 and prefix < len(base_prefixes) - 1:
-        size, prefix = size / 1000, prefix + 1
-    digits = 0 if prefix == 0 and size == int(size) else max(0, 2 - (len(str(int(abs(size)))) - 1))
-    mark = base_prefixes[prefix].strip() + unit
-    return f"{size:.{digits}f} {mark}".rstrip()
 
 
 def short_time(microseconds: float) -> str:

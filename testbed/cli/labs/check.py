@@ -4,12 +4,27 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING
 
+from testbed.base.rows import column
 from testbed.cli import options
 from testbed.cli.command import command, option
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.watch.check import CheckReport
     from testbed.lab.core.deploy.watch.rtt import RttReport
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RttRow:
+    """Modelled and achieved base RTT of a class of paths."""
+
+    a: str = column("from")
+    b: str = column("to")
+    switches: int
+    delay_by: str = column("delay by")
+    modelled: str
+    achieved: str
+    with_endpoints: str = column("with endpoints")
+    status: str
 
 
 @command("check")
@@ -46,14 +61,14 @@ def check(
 
 def _print_tests(report: "CheckReport", form: options.Format) -> int:
     """Print what each live test found; returns the exit code."""
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
+    from testbed.lab.core.deploy.watch.check import CheckResult
 
-    rows = [{"test": result.name, "status": result.status.value, "detail": result.detail} for result in report.results]
     document = {"lab": report.lab, "exit_code": report.exit_code, "tests": dataclasses.asdict(report)["results"]}
     document["networks"] = by_network = report.by_network
     if attacks := dataclasses.asdict(report).get("attacks"):
         document["attacks"] = attacks
-    emit_rows(rows, ["test", "status", "detail"], form, json_document=document)
+    emit(report.results, CheckResult, form, document=document)
     if form is options.Format.TABLE:
         for result in report.results:
             for line in result.failures:
@@ -66,19 +81,19 @@ def _print_tests(report: "CheckReport", form: options.Format) -> int:
 def _print_rtt(report: "RttReport", form: options.Format) -> int:
     """Print modelled and achieved base RTT of each class of paths; returns the exit code."""
     from testbed.base.units import Duration
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
 
     rows = [
-        {
-            "from": path.a,
-            "to": path.b,
-            "switches": path.switches,
-            "delay by": path.delay_by,
-            "modelled": str(Duration(path.modelled_ns)),
-            "achieved": "lost" if path.achieved_ns is None else str(Duration(path.achieved_ns)),
-            "with endpoints": "" if path.compared_ns is None else str(Duration(path.compared_ns)),
-            "status": path.status.value,
-        }
+        RttRow(
+            a=path.a,
+            b=path.b,
+            switches=path.switches,
+            delay_by=path.delay_by,
+            modelled=str(Duration(path.modelled_ns)),
+            achieved="lost" if path.achieved_ns is None else str(Duration(path.achieved_ns)),
+            with_endpoints="" if path.compared_ns is None else str(Duration(path.compared_ns)),
+            status=path.status.value,
+        )
         for path in report.paths
     ]
     document = {
@@ -87,10 +102,8 @@ def _print_rtt(report: "RttReport", form: options.Format) -> int:
         "exit_code": report.exit_code,
         "paths": [dataclasses.asdict(path) | {"compared_ns": path.compared_ns} for path in report.paths],
     }
-    columns = ["from", "to", "switches", "delay by", "modelled", "achieved", "with endpoints", "status"]
-    emit_rows(
-        rows, columns, form, json_document=document, title=f"{report.lab}: base RTT in lab time (k = {report.k:g})"
-    )
+    title = f"{report.lab}: base RTT in lab time (k = {report.k:g})"
+    emit(rows, RttRow, form, document=document, title=title)
     if form is options.Format.TABLE:
         for path in report.paths:
             if path.detail:

@@ -46,6 +46,7 @@ def deploy(
 ) -> None:
     """Bring a lab up and wait until its routing has converged. Deploying it twice changes nothing."""
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
+    from testbed.cli.output import warn
     from testbed.cli.progress import StepDisplay
     from testbed.lab.core.deploy.lifecycle import DeployOptions
     from testbed.lab.core.deploy.records.state import StateDirectory
@@ -65,7 +66,7 @@ def deploy(
     if runtime == "mininet":
         load_mininet()
     if scale.warning:
-        print(f"warning: {scale.warning}", file=sys.stderr)
+        warn(scale.warning)
     options = DeployOptions(k=scale.k, timeout_s=timeout, reconfigure=reconfigure, keep_failed=keep_failed, wait=wait)
     with placed_plan_errors(topology, name, set), StepDisplay(quiet=quiet) as display:
         outcome = _deploy(lab, state, options, display, runtime)

@@ -17,6 +17,7 @@ from testbed.cli.command import command, option
 def destroy(name: str | None, topology: str | None, all: bool, yes: bool, quiet: bool) -> None:
     """Remove exactly what a lab created; needs its name alone, and works after a crash."""
     from testbed.cli.lab_choice import lab_name
+    from testbed.cli.output import warn
     from testbed.lab.core.deploy.lifecycle import destroy_lab
     from testbed.lab.core.deploy.records.state import StateDirectory
 
@@ -41,8 +42,8 @@ def destroy(name: str | None, topology: str | None, all: bool, yes: bool, quiet:
             raise
         if outcome.unknown:
             kinds = ", ".join(outcome.unknown)
-            print(f"warning: another version of testbed also made for {lab}, and it stays: {kinds}", file=sys.stderr)
+            warn(f"another version of testbed also made for {lab}, and it stays: {kinds}")
         for said in outcome.remaining:
-            print(f"warning: {lab}: {said}", file=sys.stderr)
+            warn(f"{lab}: {said}")
         if not quiet:
             print(f"{outcome.lab}: {outcome.nodes} nodes removed in {time.monotonic() - started:.1f} s")

@@ -1,11 +1,21 @@
 """The verb `generate`."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import TestbedError
 from testbed.cli import options
 from testbed.cli.command import PATH, argument, command, option
+
+
+@dataclass(frozen=True, slots=True)
+class DesignRow:
+    """A design of a fabric, and its parameters."""
+
+    design: str
+    figure: str
+    summary: str
 
 
 @command("generate")
@@ -17,13 +27,13 @@ from testbed.cli.command import PATH, argument, command, option
 def generate(design: str | None, set: tuple[str, ...], name: str, output: Path | None, format: options.Format) -> None:
     """Write a topology file for a design; without DESIGN, list the designs."""
     from testbed.base.names import nearest
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
     from testbed.lab.core.fabric import DESIGNS
     from testbed.lab.core.schema.write import render_topology
 
     if design is None:
-        rows = [{"design": item.name, "figure": item.figure, "summary": item.summary} for item in DESIGNS.values()]
-        emit_rows(rows, ["design", "figure", "summary"], format)
+        rows = [DesignRow(design=item.name, figure=item.figure, summary=item.summary) for item in DESIGNS.values()]
+        emit(rows, DesignRow, format)
         return
     if design not in DESIGNS:
         guess = nearest(design, DESIGNS)

@@ -1,4 +1,4 @@
-"""The verb `inspect`. Its views are in `inspect_views`, `networks_view`, `qos_view` and `scale_up_view`."""
+"""The verb `inspect`. Its views are in `inspect_views`, `networks`, `qos` and `scale_up`."""
 
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
@@ -36,12 +36,12 @@ def inspect(
         _inspect_networks(name, topology, format, alone=what == "nodes" and network is None and node_filter is None)
         return
     if what == "scale-up":
-        from testbed.cli.labs.scale_up_view import inspect_scale_up
+        from testbed.cli.labs.scale_up import inspect_scale_up
 
         inspect_scale_up(name, topology, format)
         return
     if what == "qos":
-        from testbed.cli.labs.qos_view import inspect_qos
+        from testbed.cli.labs.qos import inspect_qos
 
         inspect_qos(name, topology, network, nodes.accepts, format)
         return
@@ -52,7 +52,7 @@ def _inspect_networks(name: str | None, topology: str | None, form: options.Form
     """Show all networks. Raises `TestbedError` where something else is asked for, too."""
     from testbed.base.errors import TestbedError
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.labs.networks_view import show_networks
+    from testbed.cli.labs.networks import show_networks
 
     if not alone:
         raise TestbedError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.base.errors import DriverError, TestbedError
-from testbed.base.rows import column, for_programs, row_json
+from testbed.base.rows import column, for_programs, if_known, row_json
 from testbed.base.units import Duration
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
 from testbed.cli.labs.node_filter import NodeFilter
@@ -92,14 +92,14 @@ class SessionRow:
 
     node: str
     asn: int
-    interface: str | None = None
+    interface: str | None = if_known()
     remote: str
-    remote_asn: int | None = None
+    remote_asn: int | None = if_known()
     state: str
-    bfd: str | None = None
-    received: int | None = None
-    sent: int | None = None
-    uptime_s: float | None = None
+    bfd: str | None = if_known()
+    received: int | None = if_known()
+    sent: int | None = if_known()
+    uptime_s: float | None = if_known()
 
 
 def show_view(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.cli.options import Format
-from testbed.cli.output import console, emit_rows
+from testbed.cli.output import console, emit
 from testbed.lab.core.deploy.packet_costs import PacketCost
 from testbed.lab.core.drivers.probing.doctor import MachineReport
 from testbed.lab.core.drivers.probing.status import Status
@@ -31,37 +31,37 @@ _GROUPS = (
 _STYLES = {Status.OK: "green", Status.DEGRADED: "yellow", Status.MISSING: "red"}
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRow:
+    """A mechanism or a feature of the machine, for CSV."""
+
+    feature: str
+    status: str
+    detail: str
+    needed_for: str
+    remedy: str
+
+
 def print_machine(report: MachineReport, form: Format, costs: Sequence[PacketCost] = ()) -> None:
     """Print what the machine has, what it lacks, how to get what is missing, and what was measured of its speed."""
     if form is Format.TABLE:
         _print(report, costs)
         return
-    columns = ["feature", "status", "detail", "needed_for", "remedy"]
-    emit_rows(_rows(report), columns, form, json_document=report_document(report, costs))
-
-
-def _rows(report: MachineReport) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [
-        {
-            "feature": item.feature,
-            "status": item.status.value,
-            "detail": item.uses,
-            "needed_for": "",
-            "remedy": item.remedy,
-        }
+    rows = [
+        ReportRow(feature=item.feature, status=item.status.value, detail=item.uses, needed_for="", remedy=item.remedy)
         for item in report.mechanisms
     ]
     rows += [
-        {
-            "feature": item.name,
-            "status": item.status.value,
-            "detail": item.detail,
-            "needed_for": item.needed_for,
-            "remedy": item.remedy,
-        }
+        ReportRow(
+            feature=item.name,
+            status=item.status.value,
+            detail=item.detail,
+            needed_for=item.needed_for,
+            remedy=item.remedy,
+        )
         for item in report.features
     ]
-    return rows
+    emit(rows, ReportRow, form, document=report_document(report, costs))
 
 
 def report_document(report: MachineReport, costs: Sequence[PacketCost] = ()) -> dict[str, Any]:

@@ -45,24 +45,13 @@ def build(names: tuple[str, ...], base: str, rebuild: bool, quiet: bool) -> None
 @options.format_option
 def list_images(format: options.Format) -> None:
     """List our images: whether the engine has them, and as they would be built now."""
-    from testbed.base.units import ByteCount
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
     from testbed.lab.features.containers.engine import ContainerEngine
-    from testbed.lab.features.containers.images.container_images import IMAGES, image_status
+    from testbed.lab.features.containers.images.container_images import IMAGES, ImageStatus, image_status
 
     engine = ContainerEngine.connect()
     try:
         found = [image_status(engine, name) for name in IMAGES]
     finally:
         engine.close()
-    rows = [
-        {
-            "image": item.image,
-            "state": item.state,
-            "id": item.id.removeprefix("sha256:"),
-            "size": str(ByteCount(item.size_bytes)) if item.size_bytes else "",
-            "created": item.created.partition(".")[0],
-        }
-        for item in found
-    ]
-    emit_rows(rows, ["image", "state", "id", "size", "created"], format)
+    emit(found, ImageStatus, format)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from testbed.base.errors import TestbedError
+from testbed.base.rows import for_programs, if_known
 from testbed.cli import options
 from testbed.cli.command import PATH, Group, argument, option
 
@@ -15,6 +16,24 @@ DEFAULT_NAME = "vm"
 machine_name = option("-n", "--name", default=DEFAULT_NAME, help="Which one, where there are several.")
 SHELL_DIRECTORY = "/srv/testbed"
 ERRAND = f"{SHELL_DIRECTORY}/testbed/vm/remote/tethered_command.py"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MachineRow:
+    """A lab VM; of one that was not started, only its state."""
+
+    name: str
+    state: str
+    detail: str
+    image: str
+    pid: int | None = for_programs(optional=True, default=None)
+    ticks: int | None = for_programs(optional=True, default=None)
+    port: int | None = if_known()
+    accelerator: str | None = if_known()
+    cpus: int | None = if_known()
+    memory_mib: int | None = if_known()
+    kernel: str | None = if_known()
+    started: float | None = for_programs(optional=True, default=None)
 
 
 @vm.command("build")
@@ -90,7 +109,7 @@ def down(name: str) -> None:
 @options.format_option
 def status(format: options.Format) -> None:
     """Show the lab VMs, how they run, and the image. Exit 1 if none runs."""
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
     from testbed.vm.errors import ImageError
     from testbed.vm.image.build import find_image
     from testbed.vm.image.recipe import load_recipe
@@ -104,10 +123,9 @@ def status(format: options.Format) -> None:
     for name in machines() or [DEFAULT_NAME]:
         found = Machine(name).status()
         facts = dataclasses.asdict(found.record) if found.record is not None else {}
-        rows.append({"name": name, "state": found.state, "detail": found.detail, "image": image, **facts})
-    columns = ["name", "state", "detail", "accelerator", "cpus", "memory_mib", "port", "kernel", "image"]
-    emit_rows(rows, columns, format)
-    sys.exit(0 if any(row["state"] == "running" for row in rows) else 1)
+        rows.append(MachineRow(**{"name": name, **facts, "state": found.state, "detail": found.detail, "image": image}))
+    emit(rows, MachineRow, format)
+    sys.exit(0 if any(row.state == "running" for row in rows) else 1)
 
 
 @vm.command("ssh")

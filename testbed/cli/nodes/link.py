@@ -74,9 +74,9 @@ def set_link(
 def show(port: str | None, name: str | None, format: options.Format) -> None:
     """Show declared and changed values of a link, or of all that were changed."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import direction_document, direction_rows
+    from testbed.cli.nodes.link_changes import ValueRow, direction_document, direction_rows
     from testbed.cli.nodes.plane_changes import plane_document, plane_rows
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
     from testbed.lab.core.deploy.links.changes import LinkControl
 
     with LinkControl(open_lab(name)) as control:
@@ -94,7 +94,7 @@ def show(port: str | None, name: str | None, format: options.Format) -> None:
     rows = [row for item in directions for row in direction_rows(item, everything=port is not None)]
     rows += [row for item in links for row in plane_rows(item, everything=port is not None)]
     document = [*map(direction_document, directions), *map(plane_document, links)]
-    emit_rows(rows, ["port", "to", "what", "declared", "set", "actual"], format, json_document=document)
+    emit(rows, ValueRow, format, document=document)
 
 
 @link.command("reset")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -95,31 +95,35 @@ _TITLES = {
 }
 
 
-def direction_rows(direction: LinkDirection, *, everything: bool) -> list[dict[str, Any]]:
-    """Put declared, changed and actual values side by side; without `everything` only those that were changed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueRow:
+    """What can be changed of a link: as declared, as it was set, and as it is."""
+
+    port: str
+    to: str
+    what: str
+    declared: str | None = None
+    set: str | None = None
+    actual: Any
+
+
+def direction_rows(direction: LinkDirection, *, everything: bool) -> Iterator[ValueRow]:
+    """Yield declared, changed and actual values side by side; without `everything` only those that were changed."""
     declared, change = asdict(direction.declared), asdict(direction.change)
-    rows = []
     for field, title in _TITLES.items():
         if change[field] is None and not everything:
             continue
-        what = title
-        if field == "delay_ns" and direction.delay_by is not DelayBy.IGNORE:
-            what += f" (by {direction.delay_by.value})"
-        rows.append(
-            {
-                "port": direction.port,
-                "to": direction.peer,
-                "what": what,
-                "declared": _text(field, declared[field]),
-                "set": "" if change[field] is None else _text(field, change[field]),
-                "actual": _text(field, direction.actual[field]) if field in direction.actual else "",
-            }
+        is_delayed = field == "delay_ns" and direction.delay_by is not DelayBy.IGNORE
+        yield ValueRow(
+            port=direction.port,
+            to=direction.peer,
+            what=f"{title} (by {direction.delay_by.value})" if is_delayed else title,
+            declared=_text(field, declared[field]),
+            set="" if change[field] is None else _text(field, change[field]),
+            actual=_text(field, direction.actual[field]) if field in direction.actual else "",
         )
     if everything:
-        rows.append(
-            {"port": direction.port, "to": direction.peer, "what": "carrier", "actual": direction.actual["carrier"]}
-        )
-    return rows
+        yield ValueRow(port=direction.port, to=direction.peer, what="carrier", actual=direction.actual["carrier"])
 
 
 def _text(field: str, value: Any) -> str:

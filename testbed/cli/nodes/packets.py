@@ -15,10 +15,10 @@ from typing import BinaryIO
 from testbed.base.errors import TestbedError
 from testbed.base.names import nearest
 from testbed.cli.options import Format
-from testbed.cli.output import emit_rows
+from testbed.cli.output import emit, warn
 from testbed.protocols.uet.packets.packet import Packet
 from testbed.protocols.uet.packets.pds import Ack, ControlPacket, Nack, Request
-from testbed.record.captures.decoders.flows import COLUMNS, FlowAccounts
+from testbed.record.captures.decoders.flows import FlowAccount, FlowAccounts
 from testbed.record.captures.decoders.packet import CapturedPacket, flatten
 from testbed.record.captures.decoders.registry import NAMES, PacketFinder
 from testbed.record.captures.decoders.uet import UetCapture
@@ -216,9 +216,9 @@ def print_flows(
     try:
         _read(file, PacketChoice.parse(count, filters, pdc), form, lambda capture, _: flows.add(capture))
     except CaptureError:
-        emit_rows(flows.rows(), COLUMNS, form)
+        emit(flows.accounts, FlowAccount, form)
         raise
-    emit_rows(flows.rows(), COLUMNS, form)
+    emit(flows.accounts, FlowAccount, form)
 
 
 def _read(file: str, choice: PacketChoice, form: Format, show: Callable[[CapturedPacket, int], None]) -> None:
@@ -314,7 +314,7 @@ def _warn_of_unknown_fields(filters: Sequence[FieldFilter], tally: Tally) -> Non
             continue
         guess = nearest(item.name, {name.rsplit(".", 1)[-1] for name in tally.field_names})
         hint = f"; did you mean {guess}?" if guess else ""
-        print(f"warning: no packet has a field {item.name!r}{hint}", file=sys.stderr)
+        warn(f"no packet has a field {item.name!r}{hint}")
 
 
 def _counted(count: int, noun: str) -> str:

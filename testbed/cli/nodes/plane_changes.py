@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from testbed.base.units import Rate
+from testbed.cli.nodes.link_changes import ValueRow
 from testbed.lab.features.scale_up.planes import PlaneLink
 from testbed.protocols.scale_up.domain.link import LinkErrors
 
 _AS_DECLARED = LinkErrors()
 
 
-def plane_rows(item: PlaneLink, *, everything: bool) -> Iterator[dict[str, Any]]:
+def plane_rows(item: PlaneLink, *, everything: bool) -> Iterator[ValueRow]:
     """A row for each thing that can be changed; without `everything` only for those that were."""
-    place = {"port": item.link.name, "to": f"{item.link.domain} plane {item.link.plane}"}
+    row = partial(ValueRow, port=item.link.name, to=f"{item.link.domain} plane {item.link.plane}")
     if item.errors is None:
-        yield {**place, "what": "switch", "declared": "runs", "actual": "does not run"}
+        yield row(what="switch", declared="runs", actual="does not run")
         return
     for title, declared, now in _values(item):
         if everything or now != declared:
-            yield {**place, "what": title, "declared": declared, "set": now if now != declared else "", "actual": now}
+            yield row(what=title, declared=declared, set=now if now != declared else "", actual=now)
 
 
 def plane_document(item: PlaneLink) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def compare(
     format: options.Format,
 ) -> None:
     """Compare records metric by metric. Exit 0 same or better, 1 significantly worse, 2 cannot say."""
-    from testbed.cli.output import console, emit_json, emit_rows
+    from testbed.cli.output import console, emit_json, print_csv
     from testbed.record.report.comparison import (
         COLUMNS,
         compare_records,
@@ -70,7 +70,8 @@ def compare(
         case options.Format.JSON:
             emit_json([comparison_json(comparison) for comparison in comparisons])
         case options.Format.CSV:
-            emit_rows([row for comparison in comparisons for row in comparison_rows(comparison)], COLUMNS, format)
+            rows = [row for comparison in comparisons for row in comparison_rows(comparison)]
+            print_csv(COLUMNS, [[row[name] for name in COLUMNS] for row in rows])
     if html is not None:
         write_result(render_comparison(comparisons).encode(errors="replace"), html)
         if format is options.Format.TABLE:

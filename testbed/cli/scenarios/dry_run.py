@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.cli.options import Format
-from testbed.cli.output import console, emit_rows
+from testbed.cli.output import console, emit
 from testbed.cli.scenarios.durations import duration
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import ScaleResolution
@@ -16,10 +18,25 @@ from testbed.run.sweep.outlook import PointOutlook, deploy_estimate_s, estimate_
 from testbed.run.sweep.points import Sweep, topology_key
 from testbed.run.sweep.scales import MachineWatch, ScenarioScales
 
-COLUMNS = (
-    "file", "scenario", "point", "lab", "nodes", "k", "workload", "ranks", "transfers", "bytes", "fabric_bytes",
-    "ideal", "runs", "estimate",
-)  # fmt: skip
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointRow:
+    """A point of a scenario as it is foreseen."""
+
+    file: str = column(in_table=False)
+    scenario: str
+    point: str
+    lab: str
+    nodes: str
+    k: str
+    workload: str
+    ranks: int
+    transfers: int
+    bytes: str
+    fabric_bytes: str
+    ideal: str
+    runs: int
+    estimate: str
 
 
 def print_dry_run(sweeps: Sequence[Sweep], form: Format, before: Sequence[dict[str, Any]] = ()) -> None:
@@ -31,7 +48,7 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format, before: Sequence[dict[s
     explained = [_scales_of(sweep, scale) for sweep, scale in zip(sweeps, scales, strict=True)]
     document = [_document(sweep, points, whys) for (sweep, points), whys in zip(foreseen, explained, strict=True)]
     document = [*before, *document]
-    emit_rows(rows, COLUMNS[1:] if form is Format.TABLE else COLUMNS, form, json_document=document)
+    emit(rows, PointRow, form, document=document)
     if form is Format.TABLE:
         for sweep, whys in zip(sweeps, explained, strict=True):
             for line in dict.fromkeys(_explanation(scale) for scale in whys.values()):
@@ -85,24 +102,24 @@ def _kinds(scenario: Scenario) -> str:
     return " and ".join(dict.fromkeys(one.kind.value for one in scenario.transports))
 
 
-def _row(sweep: Sweep, one: PointOutlook) -> dict[str, Any]:
+def _row(sweep: Sweep, one: PointOutlook) -> PointRow:
     timed = sweep.scenario.workload.duration is not None
-    return {
-        "file": sweep.scenario.source,
-        "scenario": sweep.scenario.name,
-        "point": one.name,
-        "lab": one.lab,
-        "nodes": f"{one.hosts} + {one.switches}",
-        "k": f"{one.k:g}",
-        "workload": one.workload,
-        "ranks": one.ranks,
-        "transfers": one.transfers,
-        "bytes": "timed" if timed else str(ByteCount(one.bytes)),
-        "fabric_bytes": "timed" if timed else str(ByteCount(one.fabric_bytes)),
-        "ideal": "" if one.traffic_s is None else f"{one.traffic_s:.3g} s",
-        "runs": one.runs,
-        "estimate": duration(one.estimated_s),
-    }
+    return PointRow(
+        file=sweep.scenario.source,
+        scenario=sweep.scenario.name,
+        point=one.name,
+        lab=one.lab,
+        nodes=f"{one.hosts} + {one.switches}",
+        k=f"{one.k:g}",
+        workload=one.workload,
+        ranks=one.ranks,
+        transfers=one.transfers,
+        bytes="timed" if timed else str(ByteCount(one.bytes)),
+        fabric_bytes="timed" if timed else str(ByteCount(one.fabric_bytes)),
+        ideal="" if one.traffic_s is None else f"{one.traffic_s:.3g} s",
+        runs=one.runs,
+        estimate=duration(one.estimated_s),
+    )
 
 
 def _scales_of(sweep: Sweep, scales: ScenarioScales) -> dict[str, ScaleResolution]:

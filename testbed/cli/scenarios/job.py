@@ -2,16 +2,53 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 from testbed.base.errors import ScenarioError
+from testbed.base.rows import column
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
 
 if TYPE_CHECKING:
     from testbed.record.samples import CollectiveResult
 
-COLUMNS = ("kind", "algorithm", "ranks", "bytes", "seconds", "algbw bit/s", "busbw bit/s", "wrong")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedRow:
+    """The bytes that a workload without collectives has moved."""
+
+    kind: str
+    ranks: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveRow:
+    """A collective operation, in nccl-tests' terms."""
+
+    kind: str
+    algorithm: str
+    ranks: int
+    bytes: int
+    seconds: float
+    algbw_bps: int = column("algbw bit/s")
+    busbw_bps: int = column("busbw bit/s")
+    wrong: int | None
+
+    @classmethod
+    def of(cls, result: "CollectiveResult") -> Self:
+        return cls(
+            kind=result.kind,
+            algorithm=result.algorithm,
+            ranks=result.ranks,
+            bytes=result.size_bytes,
+            seconds=round(result.seconds, 6),
+            algbw_bps=round(result.algbw_bps),
+            busbw_bps=round(result.busbw_bps),
+            wrong=result.wrong,
+        )
 
 
 @command("job")
@@ -24,7 +61,7 @@ def job(kind: str, parameters: tuple[str, ...], transport: str, name: str | None
     """Run a workload on the hosts of the Slurm job in whose batch script this is; exit 1 where data was wrong."""
     from testbed.base.interrupt import Interrupt
     from testbed.cli.lab_choice import open_lab, parse_settings
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
     from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
     from testbed.run.placed.job_lab import JobLab, hosts_of_job
     from testbed.run.placed.traffic import make_traffic
@@ -52,23 +89,10 @@ def job(kind: str, parameters: tuple[str, ...], transport: str, name: str | None
     if result.interrupted:
         sys.exit(130)
     if result.collectives:
-        emit_rows([_row(one) for one in result.collectives], COLUMNS, format)
+        emit(list(map(CollectiveRow.of, result.collectives)), CollectiveRow, format)
     else:
         size = sum(step.size_bytes for step in traffic.workload.transfers)
-        row = {"kind": kind, "ranks": traffic.workload.ranks, "bytes": size, "seconds": round(result.elapsed_s, 6)}
-        emit_rows([row], tuple(row), format)
+        moved = MovedRow(kind=kind, ranks=traffic.workload.ranks, bytes=size, seconds=round(result.elapsed_s, 6))
+        emit([moved], MovedRow, format)
     if any(one.wrong for one in result.collectives):
         sys.exit(1)
-
-
-def _row(result: "CollectiveResult") -> dict[str, Any]:
-    return {
-        "kind": result.kind,
-        "algorithm": result.algorithm,
-        "ranks": result.ranks,
-        "bytes": result.size_bytes,
-        "seconds": round(result.seconds, 6),
-        "algbw bit/s": round(result.algbw_bps),
-        "busbw bit/s": round(result.busbw_bps),
-        "wrong": result.wrong,
-    }

@@ -1,6 +1,5 @@
 """Running one scenario for a verb: how it was asked for, steps shown while it runs, and where its record goes."""
 
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,6 +38,7 @@ class RunCommand:
 
 def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
     """Run all points of a scenario, and return what came of it with the directory of its record."""
+    from testbed.cli.output import warn
     from testbed.cli.progress import StepDisplay
     from testbed.cli.scenarios.run_progress import SweepSteps
     from testbed.lab.core.deploy.records.state import StateDirectory
@@ -53,7 +53,7 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
 
             outcome = run_simulated(sweep, record_options, steps)
         else:
-            lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=_warn)
+            lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=warn)
             outcome = run_on_own_labs(sweep, StateDirectory(), lab_options, record_options, steps)
     assert record_options.directory is not None
     return outcome, record_options.directory
@@ -74,7 +74,3 @@ def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
     return RecordOptions(
         directory=directory, previous=previous, prove_scale=command.prove_scale, command=tuple(asked_command())
     )
-
-
-def _warn(sentence: str) -> None:
-    print(f"warning: {sentence}", file=sys.stderr)

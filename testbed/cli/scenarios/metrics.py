@@ -1,6 +1,7 @@
 """The verb `metrics`: what each metric is, for people and as JSON or CSV."""
 
 import difflib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
@@ -10,7 +11,16 @@ from testbed.cli.command import argument, command
 if TYPE_CHECKING:
     from testbed.workload.metrics import Metric
 
-COLUMNS = ("name", "unit", "better", "formula", "source")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRow:
+    """The definition of a metric in a line."""
+
+    name: str
+    unit: str
+    better: str
+    formula: str
+    source: str
 
 
 @command("metrics")
@@ -18,11 +28,16 @@ COLUMNS = ("name", "unit", "better", "formula", "source")
 @options.format_option
 def metrics(name: str | None, format: options.Format) -> None:
     """Define the metrics: unit, formula, source, and which way is better."""
-    from testbed.cli.output import emit_json, emit_rows
+    from testbed.cli.output import emit, emit_json
     from testbed.workload.metrics import CATALOGUE
 
     if name is None:
-        emit_rows([metric.as_json() for metric in CATALOGUE.values()], COLUMNS, format)
+        emit(
+            list(map(_row, CATALOGUE.values())),
+            MetricRow,
+            format,
+            document=[one.as_json() for one in CATALOGUE.values()],
+        )
         return
     metric = CATALOGUE.get(name)
     if metric is None:
@@ -33,7 +48,7 @@ def metrics(name: str | None, format: options.Format) -> None:
         case options.Format.JSON:
             emit_json(metric.as_json())
         case options.Format.CSV:
-            emit_rows([metric.as_json()], COLUMNS, format)
+            emit([_row(metric)], MetricRow, format)
         case options.Format.TABLE:
             print(_in_full(metric))
 
@@ -48,3 +63,13 @@ def _in_full(metric: "Metric") -> str:
         ("from", ", ".join(metric.samples)),
     )
     return "\n".join([f"{metric.name}: {metric.title}", *(f"  {key:<8} {value}" for key, value in lines)])
+
+
+def _row(metric: "Metric") -> MetricRow:
+    return MetricRow(
+        name=metric.name,
+        unit=metric.unit.value,
+        better=metric.better.value,
+        formula=metric.formula,
+        source=metric.source,
+    )

@@ -26,7 +26,8 @@ def read_sweeps(
     With `warn`, what is valid in a topology and works less well than it looks is said on standard error, once.
     """
     from testbed.api.sweeps import read_sweep
-    from testbed.cli.lab_choice import parse_settings, tell_warning
+    from testbed.cli import output
+    from testbed.cli.lab_choice import parse_settings
 
     overrides = parse_settings(settings)
     if seed is not None:
@@ -45,7 +46,7 @@ def read_sweeps(
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))
     for problem in dict.fromkeys(warnings):
-        tell_warning(problem)
+        output.warn(problem)
     return sweeps
 
 

@@ -6,7 +6,6 @@ from testbed.cli import options
 from testbed.cli.command import PATH, Group, argument, option
 
 results = Group("results", help="Look at what was measured.")
-COLUMNS = ("directory", "scenario", "when", "verdict", "points", "runs", "took_s", "remark")
 
 
 @results.command("list")
@@ -14,27 +13,16 @@ COLUMNS = ("directory", "scenario", "when", "verdict", "points", "runs", "took_s
 @options.format_option
 def list_results(root: Path | None, format: options.Format) -> None:
     """One line for each run there is, newest first."""
-    from testbed.cli.output import console, emit_rows
+    from testbed.cli.output import console, emit
+    from testbed.record.listing import Listed
     from testbed.record.listing import list_results as listed
     from testbed.record.store import RESULTS_DIRECTORY
 
-    rows = [
-        {
-            "directory": str(item.directory),
-            "scenario": item.scenario,
-            "when": item.started[:19].replace("T", " "),
-            "verdict": item.verdict,
-            "points": item.points,
-            "runs": item.runs,
-            "took_s": None if item.wall_s is None else round(item.wall_s, 1),
-            "remark": item.problem or (f"partial: {item.incomplete}" if item.incomplete else ""),
-        }
-        for item in listed(root or RESULTS_DIRECTORY)
-    ]
+    rows = listed(root or RESULTS_DIRECTORY)
     if not rows and format is options.Format.TABLE:
         console().print(f"no results in {root or RESULTS_DIRECTORY}", highlight=False)
         return
-    emit_rows(rows, COLUMNS, format)
+    emit(rows, Listed, format)
 
 
 @results.command("show")

@@ -3,10 +3,12 @@
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import TestbedError
+from testbed.base.rows import row_json
 from testbed.cli import options
 from testbed.cli.command import PATH, argument, command, option
 from testbed.cli.scenarios.measuring import RunCommand, measure
@@ -14,6 +16,15 @@ from testbed.cli.scenarios.measuring import RunCommand, measure
 if TYPE_CHECKING:
     from testbed.run.sweep.points import Sweep
     from testbed.run.sweep.runner import SweepOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldRow:
+    """What became of a scenario, for programs: where its record is, and its verdict."""
+
+    file: str
+    directory: str
+    verdict: str
 
 
 @command("run")
@@ -135,7 +146,7 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     if command.prove_scale:
         for sweep in sweeps:
             check_provable(sweep.scenario)
-    worst, told = 0, list[dict[str, str]]()
+    worst, told = 0, list["ToldRow"]()
     try:
         for sweep in sweeps:
             record = _run_one(sweep, command, told).record
@@ -147,15 +158,16 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     return worst
 
 
-def _tell(told: list[dict[str, str]], form: options.Format, *, several: bool) -> None:
+def _tell(told: list["ToldRow"], form: options.Format, *, several: bool) -> None:
     """Print for programs what became of each scenario: where its record is, and its verdict."""
-    from testbed.cli.output import emit_rows
+    from testbed.cli.output import emit
 
     if told and form is not options.Format.TABLE:
-        emit_rows(told, tuple(told[0]), form, json_document=told if several else told[0])
+        documents = list(map(row_json, told))
+        emit(told, ToldRow, form, document=documents if several else documents[0])
 
 
-def _run_one(sweep: "Sweep", command: RunCommand, told: list[dict[str, str]]) -> "SweepOutcome":
+def _run_one(sweep: "Sweep", command: RunCommand, told: list["ToldRow"]) -> "SweepOutcome":
     """Run all points of a scenario, print and report what was measured, then raise what stopped it, if anything.
 
     `told` gets a row for programs.
@@ -163,7 +175,7 @@ def _run_one(sweep: "Sweep", command: RunCommand, told: list[dict[str, str]]) ->
     outcome, directory = measure(sweep, command)
     _show(outcome, directory, command)
     verdict = outcome.record.verdict.outcome.value
-    told.append({"file": sweep.scenario.source, "directory": str(directory), "verdict": verdict})
+    told.append(ToldRow(file=sweep.scenario.source, directory=str(directory), verdict=verdict))
     if outcome.failure is not None:
         raise outcome.failure
     return outcome

@@ -142,11 +142,11 @@ class _Series:
 def show_steadiness(found: "Sequence[Steadiness]", form: "Format") -> None:
     """Print a row for each expectation; in a table, what that means for each scenario below it."""
     from testbed.cli.options import Format
-    from testbed.cli.output import console, emit_rows
-    from testbed.record.report.steadiness.rows import COLUMNS, chance_of_any, steady_rows
+    from testbed.cli.output import console, emit
+    from testbed.record.report.steadiness.rows import SteadyRow, chance_of_any, steady_rows
 
     rows = steady_rows(found)
-    emit_rows([row.as_row() for row in rows], COLUMNS, form)
+    emit(rows, SteadyRow, form)
     if form is not Format.TABLE:
         return
     for (scenario, backend), chance in chance_of_any(rows).items():

@@ -1,6 +1,7 @@
 """The verb `workloads`: the kinds of workload, and the parameters of each."""
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from testbed.cli import options
 from testbed.cli.command import argument, command
@@ -9,8 +10,25 @@ if TYPE_CHECKING:
     from testbed.workload.kinds.kind import WorkloadKind
     from testbed.workload.parameters import Parameter
 
-KIND_COLUMNS = ("kind", "description", "parameters")
-PARAMETER_COLUMNS = ("parameter", "type", "default", "values", "description")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindRow:
+    """A kind of workload."""
+
+    kind: str
+    description: str
+    parameters: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterRow:
+    """A parameter of a kind of workload, or a key of what it consists of."""
+
+    parameter: str
+    type: str
+    default: str
+    values: str
+    description: str
 
 
 @command("workloads")
@@ -18,19 +36,19 @@ PARAMETER_COLUMNS = ("parameter", "type", "default", "values", "description")
 @options.format_option
 def workloads(kind: str | None, format: options.Format) -> None:
     """List the kinds of workload, or the parameters of one: name, type, default, range."""
-    from testbed.cli.output import emit_json, emit_rows
+    from testbed.cli.output import emit, emit_json
     from testbed.workload.registry import KINDS, workload_kind
 
     if kind is None:
         rows = [
-            {
-                "kind": known.name,
-                "description": known.description,
-                "parameters": ", ".join(one.name for one in known.parameters),
-            }
+            KindRow(
+                kind=known.name,
+                description=known.description,
+                parameters=", ".join(one.name for one in known.parameters),
+            )
             for known in KINDS.values()
         ]
-        emit_rows(rows, KIND_COLUMNS, format, json_document=[known.as_json() for known in KINDS.values()])
+        emit(rows, KindRow, format, document=[known.as_json() for known in KINDS.values()])
         return
     found = workload_kind(kind)
     if format is options.Format.JSON:
@@ -38,7 +56,7 @@ def workloads(kind: str | None, format: options.Format) -> None:
         return
     if format is options.Format.TABLE:
         print(_head(found))
-    emit_rows([row for one in found.parameters for row in _rows(one)], PARAMETER_COLUMNS, format)
+    emit([row for one in found.parameters for row in _rows(one)], ParameterRow, format)
 
 
 def _head(kind: "WorkloadKind") -> str:
@@ -51,15 +69,15 @@ def _head(kind: "WorkloadKind") -> str:
     return f"{kind.name}: {kind.description}" + (f" ({'; '.join(more)})" if more else "") + "\n"
 
 
-def _rows(parameter: "Parameter", prefix: str = "") -> list[dict[str, Any]]:
+def _rows(parameter: "Parameter", prefix: str = "") -> list[ParameterRow]:
     """Make a row for the parameter, and one for each key of what it consists of."""
-    own = {
-        "parameter": prefix + parameter.name,
-        "type": parameter.type.value,
-        "default": "required" if parameter.required else _default(parameter),
-        "values": parameter.range,
-        "description": parameter.description,
-    }
+    own = ParameterRow(
+        parameter=prefix + parameter.name,
+        type=parameter.type.value,
+        default="required" if parameter.required else _default(parameter),
+        values=parameter.range,
+        description=parameter.description,
+    )
     inner = parameter.item.fields if parameter.item is not None else parameter.fields
     return [own, *(row for field in inner for row in _rows(field, f"{prefix}{parameter.name}[]."))]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from dataclasses import asdict
 from random import Random
 
 import capture_files as make
@@ -103,4 +104,4 @@ def test_every_frame_is_a_packet_or_counted(seed: int) -> None:
         assert len(capture.datagram.payload) <= len(captured)
     assert found.total() + finder.left_alone.total() == CASES // 2
     assert set(found) == {"UET", "RoCE", "RoCEv1", "scale-up", "MAC control"}
-    assert json.dumps(flows.rows())
+    assert json.dumps(list(map(asdict, flows.accounts)))

@@ -11,7 +11,7 @@ import pytest
 from forwarding import forwarded
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from testbed.cli.labs.networks_view import show_networks
+from testbed.cli.labs.networks import show_networks
 from testbed.cli.options import Format
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab

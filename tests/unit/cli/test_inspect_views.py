@@ -12,7 +12,6 @@ from testbed.base.errors import TestbedError
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
 from testbed.cli.labs.inspect_views import NodeRow, show_view, unshown_columns
-from testbed.cli.labs.networks_view import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
 from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.transport_scale import medium_rows, transport_rows
 from testbed.cli.options import Format
@@ -21,6 +20,7 @@ from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.fabric.sizing import measure_sizing
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.graph.management import pictured
+from testbed.lab.observe.networks import LiveNetworks, network_rows, scale_up_line, scale_up_summary, total_row
 
 
 def row(runtime: str = "netns", image: str = "", missing: tuple[str, ...] = ()) -> NodeRow:
@@ -127,22 +127,22 @@ def test_all_networks_have_a_row_each_and_one_together() -> None:
         guarded_packets={server: 2, ("fe-leaf1", "red:to50002"): 3},
     )
     rows = network_rows(model, live, {"backend": 2, "frontend": 8, "users": 0, "storage": 0, "management": 0})
-    by_name = {row["network"]: row for row in rows}
+    by_name = {row.network: row for row in rows}
     assert list(by_name) == ["backend", "frontend", "users", "storage", "management"]
     users, storage, management = by_name["users"], by_name["storage"], by_name["management"]
-    assert (users["design"], users["carried_by"], users["switches"], users["nics"]) == ("carried", "frontend", 0, 2)
-    assert (storage["hosts"], storage["targets"], storage["nics"], storage["links"]) == (2, 1, 3, 3)
-    assert storage["rates"] == ["400 Gbit/s", "200 Gbit/s"]
-    assert (storage["sent_bytes"], storage["dropped_packets"]) == (1_000, 5)
-    assert (storage["queue_bytes"], storage["queue_port"]) == (300, "st-leaf1:down1")
-    assert (management["services_up"], management["services"], management["guarded_packets"]) == (1, 2, 2)
-    assert (by_name["frontend"]["guarded_packets"], users["guarded_packets"]) == (3, 0), "policies are the carrier's"
-    assert by_name["frontend"]["tenants"] == 1 and by_name["frontend"]["sessions_up"] == 7
-    assert not users["tenants"] and by_name["backend"]["queue_port"] == ""
+    assert (users.design, users.carried_by, users.switches, users.nics) == ("carried", "frontend", 0, 2)
+    assert (storage.hosts, storage.targets, storage.nics, storage.links) == (2, 1, 3, 3)
+    assert storage.rates == ["400 Gbit/s", "200 Gbit/s"]
+    assert (storage.sent_bytes, storage.dropped_packets) == (1_000, 5)
+    assert (storage.queue_bytes, storage.queue_port) == (300, "st-leaf1:down1")
+    assert (management.services_up, management.services, management.guarded_packets) == (1, 2, 2)
+    assert (by_name["frontend"].guarded_packets, users.guarded_packets) == (3, 0), "policies are the carrier's"
+    assert by_name["frontend"].tenants == 1 and by_name["frontend"].sessions_up == 7
+    assert not users.tenants and by_name["backend"].queue_port == ""
     total = total_row(model, rows)
-    assert (total["hosts"], total["targets"], total["tenants"], total["services"]) == (2, 1, 1, 2)
-    assert (total["sessions_up"], total["sessions"], total["sent_bytes"]) == (9, 10, 1_030)
-    assert total["links"] == len(model.links) and total["queue_port"] == "st-leaf1:down1"
+    assert (total.hosts, total.targets, total.tenants, total.services) == (2, 1, 1, 2)
+    assert (total.sessions_up, total.sessions, total.sent_bytes) == (9, 10, 1_030)
+    assert total.links == len(model.links) and total.queue_port == "st-leaf1:down1"
 
 
 def test_domains_that_a_file_states_are_in_the_view_of_all_networks() -> None:
@@ -173,9 +173,9 @@ networks:
 def test_management_in_band_has_its_services_and_its_switches_are_no_fabric() -> None:
     """The rail switch and its spine have ports on leaves of the front end, which are links to what attaches."""
     model = load_topology_text(IN_BAND, file="views.yml")
-    rows = {row["network"]: row for row in network_rows(model, LiveNetworks(services=[True, True]), Counter())}
-    assert (rows["management"]["nics"], rows["management"]["services"]) == (1 + 2 + 2, 2)
-    assert rows["frontend"]["services"] == 0
+    rows = {row.network: row for row in network_rows(model, LiveNetworks(services=[True, True]), Counter())}
+    assert (rows["management"].nics, rows["management"].services) == (1 + 2 + 2, 2)
+    assert rows["frontend"].services == 0
     sizing = measure_sizing(model.on_switches_of("frontend"))
     assert (sizing.links, sizing.host_links, sizing.fabric_links) == (2 + 2 + 5, 2 + 5, 2)
     assert sizing.bisection is not None and sizing.bisection.bandwidth_bps == 100e9

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from testbed.base.rows import column, for_programs
+from testbed.base.rows import column, for_programs, if_known
 from testbed.cli.options import Format
 from testbed.cli.output import PIPE_WIDTH, emit, print_table
 
@@ -48,11 +48,11 @@ def test_what_is_too_wide_is_wrapped(capsys: pytest.CaptureFixture[str]) -> None
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     name: str
-    rate: int = column("rate bit/s", as_text=lambda bps: f"{bps} bps")
+    rate: int = column("rate bit/s", text=lambda row: f"{row.rate} bps")
     declared: str = column(in_table=False)
     pids: tuple[int, ...] = for_programs()
     missing: str = column(sparse=True, default="")
-    image: str | None = None
+    image: str | None = if_known()
 
 
 def test_columns_follow_from_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_columns_follow_from_the_fields(capsys: pytest.CaptureFixture[str]) -> N
         ["b", "6", "bps", "i"],
     ]
     emit(rows, Row, Format.CSV)
-    assert capsys.readouterr().out == "name,rate bit/s,declared,missing,image\na,5,d,,\nb,6,e,,i\n"
+    assert capsys.readouterr().out == "name,rate bit/s,declared,image\na,5,d,\nb,6,e,i\n"
     emit(rows, Row, Format.JSON)
     first, second = json.loads(capsys.readouterr().out)
     assert first == {"name": "a", "rate bit/s": 5, "declared": "d", "pids": [1, 2], "missing": ""}

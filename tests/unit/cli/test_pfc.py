@@ -11,6 +11,7 @@ from memory_maps import maps_in_memory
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import TestbedError
+from testbed.base.rows import row_json
 from testbed.cli.counters.pause_rows import pause_rows, storm_priority
 from testbed.daemons.kit.events import EventLog
 from testbed.daemons.portd.client import LabStatus
@@ -38,7 +39,7 @@ def rows(table: PortTable, maps: LabMaps, *patterns: str, every: bool = False) -
         frame_to_gate=latency,
         queues=((2, 3, latency),),
     )
-    return pause_rows(table, maps, served, patterns, every=every, now_ns=50_000_000)
+    return list(map(row_json, pause_rows(table, maps, served, patterns, every=every, now_ns=50_000_000)))
 
 
 def test_rows_are_the_queues_that_paused(table: PortTable) -> None:

@@ -10,15 +10,15 @@ from click.testing import CliRunner
 
 from testbed.base.errors import TestbedError
 from testbed.cli.app import app
-from testbed.cli.labs.scale_up_view import (
+from testbed.lab.core.schema.load import load_topology, load_topology_text
+from testbed.lab.features.scale_up.apply import DomainState
+from testbed.lab.features.scale_up.view import (
     scale_up_document,
     scale_up_rows,
     switch_document,
     switch_row,
     validated_rows,
 )
-from testbed.lab.core.schema.load import load_topology, load_topology_text
-from testbed.lab.features.scale_up.apply import DomainState
 
 TOPOLOGIES = Path(__file__).parents[3] / "topologies"
 
@@ -49,41 +49,41 @@ def test_the_document_of_a_rack_has_real_units_and_those_of_the_lab() -> None:
 
 def test_rows_tell_both_ways_of_counting_and_what_the_preset_leaves_to_the_link() -> None:
     text = "name: lab\nfabric: {design: rail-optimized, scale_up: {preset: h100, llr: {window: 50%}, rtt: 2us}}\n"
-    rows = {row["what"]: row for row in scale_up_rows(load_topology_text(text, file="lab.yml"), 10_000)}
-    assert (rows["rate of a GPU"]["real"], rows["rate of a GPU"]["lab"]) == ("3.6 Tbit/s", "360 Mbit/s")
-    assert "7.2 Tbit/s where both are counted" in rows["rate of a GPU"]["note"]
-    assert rows["rate of a GPU to a plane"]["lab"] == "80 Mbit/s to 100 Mbit/s"
-    assert rows["RTT, GPU to GPU"]["lab"] == "20 ms"
-    assert rows["BDP of a GPU"]["real"] == rows["BDP of a GPU"]["lab"] == "900 kB"
-    assert rows["retry window of a link"]["note"].startswith("50% of what the link needs")
-    assert rows["transfers by"]["real"] == "time"
+    rows = {row.what: row for row in scale_up_rows(load_topology_text(text, file="lab.yml"), 10_000)}
+    assert (rows["rate of a GPU"].real, rows["rate of a GPU"].lab) == ("3.6 Tbit/s", "360 Mbit/s")
+    assert "7.2 Tbit/s where both are counted" in rows["rate of a GPU"].note
+    assert rows["rate of a GPU to a plane"].lab == "80 Mbit/s to 100 Mbit/s"
+    assert rows["RTT, GPU to GPU"].lab == "20 ms"
+    assert rows["BDP of a GPU"].real == rows["BDP of a GPU"].lab == "900 kB"
+    assert rows["retry window of a link"].note.startswith("50% of what the link needs")
+    assert rows["transfers by"].real == "time"
 
 
 def test_what_is_switched_off_is_said_to_be() -> None:
     text = "name: lab\nfabric: {design: rail-optimized, scale_up: {preset: sue, flow_control: none, llr: off}}\n"
-    rows = {row["what"]: row for row in scale_up_rows(load_topology_text(text, file="lab.yml"), None)}
-    assert rows["flow control"]["real"] == "none"
-    assert rows["link-level retry"]["real"] == "off"
+    rows = {row.what: row for row in scale_up_rows(load_topology_text(text, file="lab.yml"), None)}
+    assert rows["flow control"].real == "none"
+    assert rows["link-level retry"].real == "off"
     assert "credits of a channel" not in rows
 
 
 def test_a_file_that_says_nothing_is_not_sized_and_says_so_where_it_is_asked() -> None:
     lab = load_topology(TOPOLOGIES / "demo.yml")
     assert validated_rows(lab) == []
-    rows = {row["what"]: row for row in scale_up_rows(lab, None)}
-    assert "the file says nothing" in rows["domains"]["note"]
-    assert "take none" in rows["RTT, GPU to GPU"]["note"]
+    rows = {row.what: row for row in scale_up_rows(lab, None)}
+    assert "the file says nothing" in rows["domains"].note
+    assert "take none" in rows["RTT, GPU to GPU"].note
 
 
 def test_validate_states_rho_the_direction_and_the_scale_that_packets_need() -> None:
-    said = " ".join(row["note"] for row in validated_rows(load_topology(TOPOLOGIES / "nvl72-superpod.yml")))
+    said = " ".join(row.note for row in validated_rows(load_topology(TOPOLOGIES / "nvl72-superpod.yml")))
     assert "each direction; rho 9, over 800 Gbit/s of NICs a GPU, like for like" in said
     assert "packets would need k = 10,000,000" in said
     assert "72 of 72 ports of a switch used" in said
     for k, words in ((50_000, "packets need k = 50,000"), (2_000, "packets need k = 50,000, more than 2,000")):
         lab = load_topology(TOPOLOGIES / "scale-up-domain.yml", overrides={"scale.time": k})
-        assert validated_rows(lab)[-1]["note"].endswith(f"; by packets; {words}")
-        assert scale_up_rows(lab, k)[-1]["note"].startswith(f"{words} (")
+        assert validated_rows(lab)[-1].note.endswith(f"; by packets; {words}")
+        assert scale_up_rows(lab, k)[-1].note.startswith(f"{words} (")
 
 
 def test_the_verbs_print_it() -> None:
@@ -126,12 +126,12 @@ def state(**counted: object) -> DomainState:
 
 def test_a_switch_says_how_it_does_and_a_dead_one_how_it_is_started_again() -> None:
     alive, dead = switch_row(state(**COUNTED)), switch_row(state())
-    assert (alive["what"], alive["lab"], dead["lab"]) == ("switch of p1-s1", "runs", "does not run")
+    assert (alive.what, alive.lab, dead.lab) == ("switch of p1-s1", "runs", "does not run")
     for words in ("process 4711", "32 ports", "12345 frames", "0.4% of a core", "7 us at the median"):
-        assert words in alive["note"]
-    assert "lost by this machine" not in alive["note"]
-    assert dead["note"] == "`testbed link up p1-s1:planes` starts it again"
+        assert words in alive.note
+    assert "lost by this machine" not in alive.note
+    assert dead.note == "`testbed link up p1-s1:planes` starts it again"
     troubled = switch_row(state(**(COUNTED | {"socket_drops": 3, "weaknesses": ["no real-time priority"]})))
-    assert "3 frames lost by this machine" in troubled["note"] and "no real-time priority" in troubled["note"]
+    assert "3 frames lost by this machine" in troubled.note and "no real-time priority" in troubled.note
     assert switch_document(state()) == {"domain": "p1-s1", "namespace": "scaleup-p1-s1", "running": False}
     assert "ports" not in switch_document(state(**COUNTED))

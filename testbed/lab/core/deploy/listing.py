@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.names import namespace_name
+from testbed.base.rows import if_known
 from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.deploy.records.state import StateDirectory
 
@@ -26,13 +27,13 @@ class ListedLab:
 
     name: str
     state: str = "unknown"
-    design: str | None = None
-    hosts: int | None = None
-    switches: int | None = None
-    links: int | None = None
-    k: float | None = None
-    created: str | None = None
-    topology: str | None = None
+    design: str | None = if_known()
+    hosts: int | None = if_known()
+    switches: int | None = if_known()
+    links: int | None = if_known()
+    k: float | None = if_known()
+    created: str | None = if_known()
+    topology: str | None = if_known()
 
 
 def listed_labs(state: StateDirectory) -> Iterator[ListedLab]:

@@ -178,3 +178,14 @@ def _role_sizing(lab: Lab, roles: dict[str, Role]) -> tuple[RoleSizing, ...]:
             )
         )
     return tuple(sizings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizingRow:
+    """A line of the sizing of a lab for people. `file` and `network` are there where several are shown."""
+
+    file: str = ""
+    network: str = ""
+    what: str
+    value: str | int
+    note: str = ""

@@ -6,7 +6,7 @@ in the same VLANs and tunnels.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from testbed.record.captures.decoders.packet import MALFORMED, CapturedPacket, Refusal
 
@@ -55,9 +55,6 @@ class FlowAccount:
         self.bad_icrc += packet.damaged
 
 
-COLUMNS = tuple(FlowAccount.__dataclass_fields__)
-
-
 class FlowAccounts:
     """The accounts of one capture, in the order in which the flows began."""
 
@@ -73,6 +70,7 @@ class FlowAccounts:
             account = self._accounts[key] = FlowAccount(*key[:4], inside=seen.inside)
         account.add(packet)
 
-    def rows(self) -> list[dict[str, object]]:
-        """One for each flow, with `COLUMNS`."""
-        return [asdict(account) for account in self._accounts.values()]
+    @property
+    def accounts(self) -> list[FlowAccount]:
+        """One for each flow."""
+        return list(self._accounts.values())

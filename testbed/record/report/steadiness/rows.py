@@ -14,16 +14,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from testbed.base.rows import column
 from testbed.record.record import ExpectationResult, Outcome
 from testbed.record.steady import Steadiness, SteadyRun
 from testbed.workload.metrics import binding_limits
-
-COLUMNS = (
-    "scenario", "backend", "metric", "point", "min", "max", "n", "mean", "stdev", "least", "most", "distance_sd",
-    "chance", "fails", "fails_at_most", "invalid",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,44 +29,23 @@ class SteadyRow:
     backend: str
     metric: str
     point: str
-    minimum: float | None
-    maximum: float | None
-    count: int
-    mean: float | None
-    stdev: float | None
-    least: float | None
-    most: float | None
-    distance: float | None
+    minimum: float | None = column("min")
+    maximum: float | None = column("max")
+    count: int = column("n")
+    mean: float | None = column(value=lambda row: _rounded(row.mean))
+    stdev: float | None = column(value=lambda row: _rounded(row.stdev))
+    least: float | None = column(value=lambda row: _rounded(row.least))
+    most: float | None = column(value=lambda row: _rounded(row.most))
+    distance: float | None = column("distance_sd", value=lambda row: _finite(row.distance))
     """Of the mean from the nearest limit, in standard deviations; negative where it is beyond; infinite without any."""
-    chance: float | None
+    chance: float | None = column(value=lambda row: _rounded(row.chance))
     """Of a fail of the next run, by the predictive estimate."""
     fails: int
-    fails_at_most: float | None
+    fails_at_most: float | None = column(value=lambda row: _rounded(row.fails_at_most))
     """Upper bound of the chance of a fail by Clopper and Pearson, at 95 %."""
-    invalid: int
+    invalid: int = column(value=lambda row: f"{row.invalid} of {row.runs}")
     """Runs of the scenario that were invalid, of all points."""
-    runs: int
-
-    def as_row(self) -> dict[str, Any]:
-        """The row as tables, CSV and JSON have it."""
-        return {
-            "scenario": self.scenario,
-            "backend": self.backend,
-            "metric": self.metric,
-            "point": self.point,
-            "min": self.minimum,
-            "max": self.maximum,
-            "n": self.count,
-            "mean": _rounded(self.mean),
-            "stdev": _rounded(self.stdev),
-            "least": _rounded(self.least),
-            "most": _rounded(self.most),
-            "distance_sd": None if self.distance is None or math.isinf(self.distance) else _rounded(self.distance),
-            "chance": _rounded(self.chance),
-            "fails": self.fails,
-            "fails_at_most": _rounded(self.fails_at_most),
-            "invalid": f"{self.invalid} of {self.runs}",
-        }
+    runs: int = column(hidden=True)
 
 
 def steady_rows(found: Sequence[Steadiness]) -> list[SteadyRow]:
@@ -159,6 +133,10 @@ def _distance(margins: Sequence[float]) -> float:
 def _typical(limits: Sequence[float]) -> float | None:
     """The limit, which an oracle gives anew for each run."""
     return statistics.median(limits) if limits else None
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or math.isinf(value) else _rounded(value)
 
 
 def _rounded(value: float | None) -> float | None:

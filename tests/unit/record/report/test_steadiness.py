@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base.errors import RecordError
+from testbed.base.rows import row_json
 from testbed.record.record import Backend, Environment, ExpectationResult, Outcome
 from testbed.record.report.steadiness.page import BEGIN, END, steadiness_markdown, with_table
 from testbed.record.report.steadiness.rows import (
@@ -110,7 +111,7 @@ def test_what_never_varies_is_never_or_always_beyond() -> None:
     for value, distance in ((1.2, math.inf), (1.8, -math.inf)):
         [row] = steady_rows([steadiness(*([expectation(value)] for _ in range(3)))])
         assert row.distance == distance
-        assert row.as_row()["distance_sd"] is None, "there is no infinity in JSON"
+        assert row_json(row)["distance_sd"] is None, "there is no infinity in JSON"
 
 
 def test_both_limits_count_and_an_oracles_band_moves_with_the_seed() -> None:

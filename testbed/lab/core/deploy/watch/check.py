@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from testbed.base.errors import TestbedError
 from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
+from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
@@ -38,12 +39,12 @@ class CheckResult:
     `by_network` says how many of the things are in each network, where they are in one.
     """
 
-    name: str
+    name: str = column("test")
     status: CheckStatus
-    count: int
+    count: int = for_programs()
     detail: str
-    failures: tuple[str, ...] = ()
-    by_network: Mapping[str, int] = field(default_factory=dict)
+    failures: tuple[str, ...] = for_programs(default=())
+    by_network: Mapping[str, int] = for_programs(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

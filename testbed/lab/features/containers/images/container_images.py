@@ -23,6 +23,8 @@ from typing import Any
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.installation.packages import DebianImage, packages_of
+from testbed.base.rows import column
+from testbed.base.units import ByteCount
 from testbed.base.version import __version__
 from testbed.lab.features.containers.engine import ContainerEngine, answers
 from testbed.lab.features.containers.images.debian_mirror import mirror
@@ -70,9 +72,16 @@ class ImageStatus:
 
     image: str
     state: str
-    id: str = ""
-    size_bytes: int = 0
-    created: str = ""
+    id: str = column(value=lambda row: row.id.removeprefix("sha256:"), default="")
+    size_bytes: int = column(
+        "size", value=lambda row: str(ByteCount(row.size_bytes)) if row.size_bytes else "", default=0
+    )
+    created: str = column(value=lambda row: row.created.partition(".")[0], default="")
+
+    @property
+    def size(self) -> str:
+        """Its size for people; "" for an image that is missing."""
+        return str(ByteCount(self.size_bytes)) if self.size_bytes else ""
 
 
 def load_recipe(name: str, checkout: Path = CHECKOUT) -> Recipe:

@@ -1,17 +1,15 @@
-"""`inspect scale-up`, and what `validate` and `inspect fabric` say of it: the scale-up domains of a lab.
+"""The scale-up domains of a lab as `inspect` and `validate` show them.
 
 Everything is per direction. In lab units it is there for a deployed lab, or for a file that names its time scale.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from testbed.base.errors import LabNotFound, TestbedError
 from testbed.base.units import ByteCount, Duration, Rate
-from testbed.cli.lab_choice import open_lab, read_topology
-from testbed.cli.options import Format
-from testbed.cli.output import emit_json, emit_rows
+from testbed.lab.core.fabric.sizing import SizingRow
 from testbed.lab.core.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
 from testbed.lab.features.scale_up.plan.time_scale import (
     CARRIED_FRAMES_PER_S,
@@ -23,46 +21,19 @@ from testbed.lab.features.scale_up.plan.time_scale import (
 from testbed.lab.features.scale_up.sizing import ScaleUpSizing, measure_scale_up
 
 if TYPE_CHECKING:
-    from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.features.scale_up.apply import DomainState
 
-COLUMNS = ("what", "real", "lab", "note")
 _UNSTATED = "the file says nothing: transfers inside a host take the rate of an H100's, and no latency"
 
 
-def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> None:
-    """Show the scale-up domains of a deployed lab or of a file. Raises `TestbedError` for a lab without GPUs."""
-    from testbed.lab.features.scale_up.apply import domain_states
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpRow:
+    """A quantity of scale-up domains in real and in lab units, or the switch of one."""
 
-    lab, k, running = _lab_and_scale(name, topology)
-    document = scale_up_document(lab, k)
-    states = [] if running is None else domain_states(running)
-    document["switches"] = [switch_document(state) for state in states]
-    if not document["domains"]:
-        raise TestbedError(
-            f"{lab.name} has no GPUs that a domain could join", hint="GPUs come with NICs of the back end"
-        )
-    if form is Format.JSON:
-        emit_json(document)
-        return
-    at = "" if k is None else f", k = {k:g}"
-    rows = [*scale_up_rows(lab, k), *map(switch_row, states)]
-    emit_rows(rows, COLUMNS, form, title=f"{lab.name}: scale-up{at}, all rates per direction")
-    if form is Format.TABLE and k is None:
-        print("  lab units: of a deployed lab, or of a file with a fixed time scale")
-
-
-def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float | None, RunningLab | None]:
-    """The lab, its time scale where that is known: of a deployed one, or where the file fixes it; and the deployed."""
-    if topology is None:
-        running = open_lab(name)
-        return running.model, running.record.k, running
-    lab = read_topology(topology, name)
-    try:
-        running = open_lab(lab.name)
-    except LabNotFound:
-        return lab, lab.scale.time, None
-    return running.model, running.record.k, running
+    what: str
+    real: str
+    lab: str
+    note: str
 
 
 def switch_document(state: DomainState) -> dict[str, Any]:
@@ -71,7 +42,7 @@ def switch_document(state: DomainState) -> dict[str, Any]:
     return {"domain": state.name, "namespace": state.node, "running": state.is_running, **counted}
 
 
-def switch_row(state: DomainState) -> dict[str, str]:
+def switch_row(state: DomainState) -> ScaleUpRow:
     """How a switch does, for a person."""
     from testbed.lab.features.scale_up.watch_switches import revival_hint
 
@@ -168,7 +139,7 @@ def _lab_units(plan: ScaleUpPlan) -> dict[str, Any]:
     }
 
 
-def scale_up_rows(lab: Lab, k: float | None) -> list[dict[str, str]]:
+def scale_up_rows(lab: Lab, k: float | None) -> list[ScaleUpRow]:
     """Make rows of a lab's scale-up domains that a person reads: real and lab units side by side."""
     scale_up, sizing = lab.scale_up, measure_scale_up(lab)
     plan = None if k is None else plan_scale_up(scale_up, k)
@@ -179,7 +150,7 @@ def scale_up_rows(lab: Lab, k: float | None) -> list[dict[str, str]]:
     ]
 
 
-def _shape_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> list[dict[str, str]]:
+def _shape_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> list[ScaleUpRow]:
     """Who is in a domain, and at what rate."""
     largest = sizing.largest
     planes = _folded(scale_up)
@@ -204,7 +175,7 @@ def _shape_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | No
     ]
 
 
-def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> list[dict[str, str]]:
+def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> list[ScaleUpRow]:
     """What is under way on a link, and what its credits and its window hold."""
     of_link = f"a link {ByteCount(sizing.link_bdp_bytes)}"
     latency = "" if scale_up.stated else "; transfers by time take none, as no file states it"
@@ -246,7 +217,7 @@ def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | Non
     return rows
 
 
-def _packets_row(packets: PacketScale, scale_up: ScaleUp, k: float | None) -> dict[str, str]:
+def _packets_row(packets: PacketScale, scale_up: ScaleUp, k: float | None) -> ScaleUpRow:
     """By what transfers are realised, and the time scale that packets would need."""
     note = (
         f"{_needs(packets, scale_up, k)} ({packets.frames_per_s:.2g} / k frames/s and as many answers, in"
@@ -263,7 +234,7 @@ def _needs(packets: PacketScale, scale_up: ScaleUp, k: float | None) -> str:
     return f"packets need k = {packets.k:,.0f}{short}"
 
 
-def validated_rows(lab: Lab) -> list[dict[str, str]]:
+def validated_rows(lab: Lab) -> list[SizingRow]:
     """Make the rows that `validate` adds to a lab's sizing: none where its file says nothing of scale-up."""
     sizing = measure_scale_up(lab)
     if not lab.scale_up.stated or not sizing.domains:
@@ -271,21 +242,21 @@ def validated_rows(lab: Lab) -> list[dict[str, str]]:
     scale_up, packets, k = lab.scale_up, packet_scale(lab), lab.scale.time
     planes = f"links of a GPU to {scale_up.planes} planes: {_folded(scale_up)}{_ports(scale_up, sizing.largest.gpus)}"
     return [
-        {
-            "what": "scale-up domains",
-            "value": str(len(sizing.domains)),
-            "note": f"{domains_text(scale_up, sizing)}; {planes}",
-        },
-        {
-            "what": "scale-up rate of a GPU",
-            "value": str(scale_up.rate),
-            "note": f"each direction; rho {rho_text(sizing)}, {_nics_text(sizing)}",
-        },
-        {
-            "what": "scale-up BDP of a link",
-            "value": str(ByteCount(sizing.link_bdp_bytes)),
-            "note": f"{scale_up.link_rate} x {scale_up.rtt}; by {scale_up.by}; {_needs(packets, scale_up, k)}",
-        },
+        SizingRow(
+            what="scale-up domains",
+            value=str(len(sizing.domains)),
+            note=f"{domains_text(scale_up, sizing)}; {planes}",
+        ),
+        SizingRow(
+            what="scale-up rate of a GPU",
+            value=str(scale_up.rate),
+            note=f"each direction; rho {rho_text(sizing)}, {_nics_text(sizing)}",
+        ),
+        SizingRow(
+            what="scale-up BDP of a link",
+            value=str(ByteCount(sizing.link_bdp_bytes)),
+            note=f"{scale_up.link_rate} x {scale_up.rtt}; by {scale_up.by}; {_needs(packets, scale_up, k)}",
+        ),
     ]
 
 
@@ -344,5 +315,5 @@ def _share(what: Credits | LinkRetry) -> str:
     return "auto" if share == 1 else f"{share:.0%} of what the link needs"
 
 
-def _row(what: str, real: str, lab: str = "", note: str = "") -> dict[str, str]:
-    return {"what": what, "real": real, "lab": lab, "note": note}
+def _row(what: str, real: str, lab: str = "", note: str = "") -> ScaleUpRow:
+    return ScaleUpRow(what=what, real=real, lab=lab, note=note)

@@ -1,68 +1,36 @@
-"""`inspect qos`: what the ports of a lab do, as the file says it and as resolved, in real and in lab time.
-
-It shows a deployed lab, or a topology file as it would be deployed here.
-"""
+"""What the ports of a lab do, as the file says it and as resolved, in real and in lab time: `inspect qos`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import TestbedError
-from testbed.base.units import ByteCount, Duration, Rate
-from testbed.cli.lab_choice import open_or_declare
-from testbed.cli.options import Format
-from testbed.cli.output import console, emit_json, emit_rows
+from testbed.base.rows import column
+from testbed.base.units import Duration
 from testbed.lab.core.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 
-if TYPE_CHECKING:
-    from rich.table import Table
 
-COLUMNS = (
-    "profile",
-    "class",
-    "priority",
-    "dscp",
-    "scheduling",
-    "lossless",
-    "threshold",
-    "written",
-    "bytes",
-    "lab_time",
-    "real_time",
-)
-_SHOWN_PORTS = 4
-_FEW_FRAMES = 10
-"""With fewer frames in a BDP, marking and fairness come in steps of a frame."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdRow:
+    """A threshold of a class of a profile, as it is written and in bytes, and how long these take."""
 
-
-def inspect_qos(
-    name: str | None, topology: str | None, network: str | None, wanted: Callable[[str], bool], form: Format
-) -> None:
-    """Show the QoS of the ports of nodes that are `wanted`, in a network; None: the first that has any."""
-    found = open_or_declare(name, topology)
-    lab, plan = found.model, found.plan
-    known = lab.network_names
-    if network is not None and network not in known:
-        raise TestbedError(f"{lab.name} has no network {network!r}", hint=f"one of {', '.join(known)}")
-    seen = network or next((each for each in known if lab.of_network(each).qos is not None), None)
-    if seen is not None:
-        lab, plan = lab.of_network(seen), plan.of_network(seen)
-    document = qos_document(lab, plan, wanted)
-    match form:
-        case Format.JSON:
-            emit_json(document)
-        case Format.CSV:
-            emit_rows(inspect_rows(document), COLUMNS, form)
-        case Format.TABLE:
-            print_document(document)
-
-
-# ---------------------------------------------------------------------- the document
+    profile: int
+    class_name: str = column("class")
+    priority: int
+    dscp: Sequence[Any]
+    scheduling: str
+    lossless: bool
+    threshold: str
+    written: str
+    bytes: int
+    lab_time: str
+    real_time: str
 
 
 def qos_document(lab: Lab, plan: LabPlan, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
@@ -210,15 +178,7 @@ def _text(depth: Depth | None) -> str:
     return "auto" if depth is None else str(depth)
 
 
-# ---------------------------------------------------------------------- for people
-
-
-def inspect_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Make a row of `COLUMNS` for each threshold of each class of each profile."""
-    return [row for profile in document["profiles"] for row in _rows(profile)]
-
-
-def _rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def threshold_rows(profile: Mapping[str, Any]) -> Iterator[ThresholdRow]:
     """Yield a row for each threshold of each class of a profile."""
     for item in profile["classes"]:
         scheduling = "strict" if item["weight"] is None else f"{item['weight']} %"
@@ -228,108 +188,16 @@ def _rows(profile: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             if name == "kmax" and item["pmax"] is not None:
                 marker = MARKERS[item["mark_by"]]
                 label = f"{name} ({item['pmax']:.4g}{f', {marker.title}' if marker.qdisc else ''})"
-            yield {
-                "profile": profile["profile"],
-                "class": item["name"],
-                "priority": item["priority"],
-                "dscp": dscp,
-                "scheduling": scheduling,
-                "lossless": item["lossless"],
-                "threshold": label,
-                "written": value["written"],
-                "bytes": value["bytes"],
-                "lab_time": str(Duration(value["lab_ns"])),
-                "real_time": str(Duration(value["real_ns"])),
-            }
-
-
-def print_document(document: Mapping[str, Any]) -> None:
-    """Print the document as text and tables."""
-    out = console()
-    reaction = Duration(document["reaction_ns"])
-    heading = f"{document['lab']}: time scale k = {document['k']:g}; bytes are not scaled"
-    out.print(heading, style="bold", highlight=False)
-    if any(item["lossless"] for profile in document["profiles"] for item in profile["classes"]):
-        out.print(f"headroom for a pause reaction of {reaction} (lab time)", highlight=False)
-    for profile in document["profiles"]:
-        out.print()
-        for line in _describe(profile):
-            out.print(line, highlight=False, markup=False)
-        out.print(_table(profile))
-
-
-def _describe(profile: Mapping[str, Any]) -> Iterator[str]:
-    kind = "switch port" if profile["of"] == "switch" else "NIC"
-    count = len(profile["ports"])
-    yield (
-        f"profile {profile['profile']}: {count} {kind}{'' if count == 1 else 's'} at {Rate(profile['rate_bps'])}"
-        f" (lab: {Rate(profile['lab_rate_bps'])}), MTU {profile['mtu_bytes']}, preset {profile['preset']}"
-    )
-    yield f"  ports: {_ports_text(profile['ports'])}"
-    origin = "modelled" if profile["base_rtt_modelled"] else "as written"
-    frames = profile["bdp_bytes"] / profile["mtu_bytes"]
-    coarse = "; so few make marking and fairness coarse" if frames < _FEW_FRAMES else ""
-    yield (
-        f"  base RTT {Duration(profile['base_rtt_ns'])}, {origin} (lab: {Duration(profile['lab_base_rtt_ns'])});"
-        f" BDP {ByteCount(profile['bdp_bytes'])}, {frames:.3g} frames{coarse}"
-    )
-    if profile["of"] == "switch":
-        yield from _describe_switch(profile)
-
-
-def _describe_switch(profile: Mapping[str, Any]) -> Iterator[str]:
-    buffer, balancing, watchdog = profile["buffer"], profile["load_balancing"], profile["watchdog"]
-    low, high = (str(ByteCount(size)) for size in buffer["headroom_bytes"])
-    aside = low if low == high else f"{low} to {high}"
-    yield f"  buffer {ByteCount(buffer['shared_bytes'])}, of it {aside} headroom; alpha {buffer['alpha']:g}"
-    gap = ""
-    if balancing["gap_ns"] is not None:
-        gap = f" after a gap of {Duration(balancing['gap_ns'])} (lab: {Duration(balancing['lab_gap_ns'])})"
-    seed = "the same seed in every switch (polarised)" if balancing["polarised"] else "a seed for each switch"
-    if balancing["seed"] is not None:
-        seed += f", in every run that of the run with seed {balancing['seed']}"
-    yield f"  load balancing by {balancing['mode']}{gap}, hash by {balancing['hash']}, {seed}"
-    if watchdog is None:
-        yield "  watchdog off"
-    else:
-        yield (
-            f"  watchdog: detects in {Duration(watchdog['detect_ns'])}, restores in"
-            f" {Duration(watchdog['restore_ns'])} (lab time, not scaled)"
-        )
-        if watchdog["detect_ns"] > watchdog["written_detect_ns"]:
-            yield (
-                f"    ({Duration(watchdog['written_detect_ns'])} is written, but congestion alone pauses so long at"
-                " this time scale)"
+            yield ThresholdRow(
+                profile=profile["profile"],
+                class_name=item["name"],
+                priority=item["priority"],
+                dscp=dscp,
+                scheduling=scheduling,
+                lossless=item["lossless"],
+                threshold=label,
+                written=value["written"],
+                bytes=value["bytes"],
+                lab_time=str(Duration(value["lab_ns"])),
+                real_time=str(Duration(value["real_ns"])),
             )
-    trimming = f"trimmed packets go to {profile['trimmed_class']}" if profile["trimming"] else "no trimming"
-    yield f"  {trimming}; control packets go to {profile['control_class']}"
-
-
-def _ports_text(ports: list[str]) -> str:
-    shown = ", ".join(ports[:_SHOWN_PORTS])
-    more = len(ports) - _SHOWN_PORTS
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def _table(profile: Mapping[str, Any]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(header_style="bold", box=None, pad_edge=False)
-    for column in COLUMNS[1:]:
-        table.add_column(column.replace("_", " "), justify="right" if column in ("priority", "bytes") else "left")
-    last = ""
-    for row in _rows(profile):
-        cells = [
-            row["class"],
-            str(row["priority"]),
-            " ".join(map(str, row["dscp"])),
-            row["scheduling"],
-            "yes" if row["lossless"] else "no",
-        ]
-        if row["class"] == last:
-            cells = [""] * len(cells)
-        last = row["class"]
-        cells += [row["threshold"], row["written"], f"{row['bytes']:,}", row["lab_time"], row["real_time"]]
-        table.add_row(*map(Text, cells))
-    return table

@@ -1,4 +1,4 @@
-"""`inspect --all-networks`: one line for each network of a deployed lab, what it consists of and how it is now.
+"""A line for each network of a deployed lab, what it consists of and how it is now: `inspect --all-networks`.
 
 Scale-up domains that the file states have a line below: they have no ports that the others' columns could count.
 """
@@ -11,28 +11,54 @@ from typing import Any
 
 from testbed.base.errors import DriverError, LabNotFound, TestbedError
 from testbed.base.linux.port_counters import PlainQueue
-from testbed.cli.counters.view import short
-from testbed.cli.labs.scale_up_view import domains_text
-from testbed.cli.options import Format
-from testbed.cli.output import emit_rows
+from testbed.base.rows import column, short
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.sessions import ESTABLISHED, UP, read_sessions
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.features.management.services_apply import read_services
 from testbed.lab.features.scale_up.sizing import measure_scale_up
+from testbed.lab.features.scale_up.view import domains_text
 from testbed.lab.observe.dropped import read_dropped
 from testbed.lab.observe.lab_reader import LabReader, LabReading
 from testbed.lab.observe.telemetry import signed
 
 Port = tuple[str, str]
 """Node and interface."""
-_PARTS = ("switches", "hosts", "targets", "nics", "links", "tenants", "sessions", "sessions_up")
-_COUNTED = ("services", "services_up", "sent_bytes", "dropped_packets", "guarded_packets", "queue_bytes")
-_KEYS = ("network", "design", "carried_by", *_PARTS, "rates", "mtus", *_COUNTED, "queue_port")
-_COLUMNS = (
-    *("network", "design", "over", "switches", "hosts", "targets", "NICs", "links", "rate", "MTU", "tenants"),
-    *("sessions", "services", "sent", "dropped", "guarded", "queue now"),
+_SUMMED = (
+    *("switches", "nics", "links", "sessions", "sessions_up", "services", "services_up"),
+    *("sent_bytes", "dropped_packets", "guarded_packets"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRow:
+    """A network: what it consists of, and how it is now."""
+
+    network: str
+    design: str
+    carried_by: str = column(heading="over")
+    switches: int
+    hosts: int
+    targets: int
+    nics: int = column(heading="NICs")
+    links: int
+    rates: Sequence[str] = column(heading="rate", text=lambda row: ", ".join(row.rates))
+    mtus: Sequence[int] = column(heading="MTU", text=lambda row: ", ".join(map(str, row.mtus)))
+    tenants: int
+    sessions: int = column(text=lambda row: _of(row.sessions_up, row.sessions))
+    sessions_up: int = column(in_table=False)
+    services: int = column(text=lambda row: _of(row.services_up, row.services))
+    services_up: int = column(in_table=False)
+    sent_bytes: int = column(heading="sent", text=lambda row: short(row.sent_bytes, "B"))
+    dropped_packets: int = column(heading="dropped")
+    guarded_packets: int = column(heading="guarded")
+    queue_bytes: int = column(heading="queue now", text=lambda row: row.fullest_queue)
+    queue_port: str = column(in_table=False)
+
+    @property
+    def fullest_queue(self) -> str:
+        """How much waits in the fullest queue, and where."""
+        return f"{short(self.queue_bytes, 'B')} {self.queue_port}" if self.queue_bytes else "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,23 +77,6 @@ class LiveNetworks:
     dropped_packets: Mapping[Port, int] = field(default_factory=dict)
     waiting_bytes: Mapping[Port, int] = field(default_factory=dict)
     guarded_packets: Mapping[Port, int] = field(default_factory=dict)
-
-
-def show_networks(lab: RunningLab, form: Format) -> None:
-    """Print every network of a deployed lab in a line, and all of them in one. Raises `TestbedError` where its counters
-    cannot be read."""
-    rows = network_rows(lab.model, read_live(lab), {name: _planned(lab, name) for name in lab.model.network_names})
-    total = total_row(lab.model, rows)
-    if form is Format.TABLE:
-        shown = [_shown(row) for row in [*rows, total]]
-        seen = [key for key in _COLUMNS if any(row[key] for row in shown)]
-        emit_rows(shown, seen, form, title=f"{lab.name}: {len(rows)} networks, k = {lab.record.k:g}")
-        if line := scale_up_line(lab.model):
-            print(line)
-    else:
-        document = {"lab": lab.name, "k": lab.record.k, "networks": rows, "total": total}
-        document["scale_up"] = scale_up_summary(lab.model)
-        emit_rows(rows, _KEYS, form, json_document=document)
 
 
 def scale_up_summary(lab: Lab) -> dict[str, Any] | None:
@@ -99,7 +108,7 @@ def scale_up_line(lab: Lab) -> str:
     )
 
 
-def _planned(lab: RunningLab, network: str) -> int:
+def planned_sessions(lab: RunningLab, network: str) -> int:
     """How many BGP sessions a network has, counted at both ends; none where another one carries it."""
     return sum(len(speaker.neighbors) for speaker in _speakers(lab, network))
 
@@ -162,7 +171,7 @@ def _counted(
     return sent, dropped, waiting
 
 
-def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> list[dict[str, Any]]:
+def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> list[NetworkRow]:
     """Make a row for each network, in their order. Pure. `planned` is how many sessions each is to have.
 
     What a carried network has of its own are its hosts' links: the switches and those between them are its carrier's.
@@ -190,76 +199,52 @@ def network_rows(lab: Lab, live: LiveNetworks, planned: Mapping[str, int]) -> li
         fullest = max(places, key=lambda place: live.waiting_bytes.get(place, 0))
         queue_bytes = live.waiting_bytes.get(fullest, 0)
         rows.append(
-            {
-                "network": name,
-                "design": designs.get(name, lab.design) or "hand-written",
-                "carried_by": "" if carrier == name else carrier,
-                "switches": 0 if carrier != name else len(switching),
-                "hosts": len({port.node for port in ends if kinds[port.node] is NodeKind.HOST}),
-                "targets": len({port.node for port in ends if kinds[port.node] is NodeKind.STORAGE}),
-                "nics": len(ends),
-                "links": len(links),
-                "tenants": sum(
+            NetworkRow(
+                network=name,
+                design=designs.get(name, lab.design) or "hand-written",
+                carried_by="" if carrier == name else carrier,
+                switches=0 if carrier != name else len(switching),
+                hosts=len({port.node for port in ends if kinds[port.node] is NodeKind.HOST}),
+                targets=len({port.node for port in ends if kinds[port.node] is NodeKind.STORAGE}),
+                nics=len(ends),
+                links=len(links),
+                tenants=sum(
                     not tenant.network and any(subnet.network == name for subnet in tenant.subnets)
                     for tenant in tenants
                 ),
-                "sessions": planned[name],
-                "sessions_up": live.sessions.get(name, 0),
-                "rates": [str(rate) for rate in sorted({link.rate for link in links}, key=lambda rate: -rate.bps)],
-                "mtus": sorted({link.mtu_bytes for link in links}),
-                "services": len(services),
-                "services_up": sum(services),
-                "sent_bytes": sum(live.sent_bytes.get(place, 0) for place in places),
-                "dropped_packets": sum(live.dropped_packets.get(place, 0) for place in places),
-                "guarded_packets": sum(live.guarded_packets.get(place, 0) for place in (*places, *wires)),
-                "queue_bytes": queue_bytes,
-                "queue_port": ":".join(fullest) if queue_bytes else "",
-            }
+                sessions=planned[name],
+                sessions_up=live.sessions.get(name, 0),
+                rates=[str(rate) for rate in sorted({link.rate for link in links}, key=lambda rate: -rate.bps)],
+                mtus=sorted({link.mtu_bytes for link in links}),
+                services=len(services),
+                services_up=sum(services),
+                sent_bytes=sum(live.sent_bytes.get(place, 0) for place in places),
+                dropped_packets=sum(live.dropped_packets.get(place, 0) for place in places),
+                guarded_packets=sum(live.guarded_packets.get(place, 0) for place in (*places, *wires)),
+                queue_bytes=queue_bytes,
+                queue_port=":".join(fullest) if queue_bytes else "",
+            )
         )
     return rows
 
 
-def total_row(lab: Lab, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def total_row(lab: Lab, rows: Sequence[NetworkRow]) -> NetworkRow:
     """Make the line of all networks: a host, target or tenant that is in several of them counts once. Pure."""
-    summed = [key for key in (*_PARTS, *_COUNTED) if key not in ("hosts", "targets", "tenants", "queue_bytes")]
-    worst = max(rows, key=lambda row: int(row["queue_bytes"]))
+    worst = max(rows, key=lambda row: row.queue_bytes)
     tenants = () if lab.overlay is None else lab.overlay.tenants
-    return {
-        "network": "total",
-        "design": "",
-        "carried_by": "",
-        **{key: sum(row[key] for row in rows) for key in summed},
-        "hosts": len(lab.hosts),
-        "targets": len(lab.targets),
-        "tenants": sum(not tenant.network for tenant in tenants),
-        "rates": [],
-        "mtus": [],
-        "queue_bytes": worst["queue_bytes"],
-        "queue_port": worst["queue_port"],
-    }
-
-
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as people read it."""
-    return {
-        "network": row["network"],
-        "design": row["design"],
-        "over": row["carried_by"],
-        "switches": row["switches"],
-        "hosts": row["hosts"],
-        "targets": row["targets"],
-        "NICs": row["nics"],
-        "links": row["links"],
-        "rate": ", ".join(row["rates"]),
-        "MTU": ", ".join(str(mtu) for mtu in row["mtus"]),
-        "tenants": row["tenants"],
-        "sessions": _of(row["sessions_up"], row["sessions"]),
-        "services": _of(row["services_up"], row["services"]),
-        "sent": short(row["sent_bytes"], "B"),
-        "dropped": row["dropped_packets"],
-        "guarded": row["guarded_packets"],
-        "queue now": f"{short(row['queue_bytes'], 'B')} {row['queue_port']}" if row["queue_bytes"] else "0",
-    }
+    return NetworkRow(
+        network="total",
+        design="",
+        carried_by="",
+        hosts=len(lab.hosts),
+        targets=len(lab.targets),
+        tenants=sum(not tenant.network for tenant in tenants),
+        rates=[],
+        mtus=[],
+        queue_bytes=worst.queue_bytes,
+        queue_port=worst.queue_port,
+        **{name: sum(getattr(row, name) for row in rows) for name in _SUMMED},
+    )
 
 
 def _of(up: int, planned: int) -> str:
