@@ -91,25 +91,17 @@ def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
     return decide_delay(lab, machine_capabilities(state).wire) if has_delays(lab) else None
 
 
-def choose_vrf(lab: Lab, state: StateDirectory) -> VrfBy | None:
-    """Return what `vrf_by: auto` will mean for a lab about to be deployed; None where it has no overlay.
-
-    Raises `PlanError` where a network insists on VRF devices and the kernel has none.
-    """
-    return decide_vrf(lab, machine_capabilities(state).why("link.vrf")) if lab.overlay is not None else None
-
-
-def choose_lag(lab: Lab, state: StateDirectory) -> LagBy | None:
-    """Return what `lag_by: auto` will mean for a lab about to be deployed; None where hosts have no link groups.
-
-    Raises `PlanError` where a network insists on bonds and the kernel has none.
-    """
-    return decide_lag(lab, machine_capabilities(state).why("link.bond")) if has_link_groups(lab) else None
-
-
 def choose_mechanisms(lab: Lab, state: StateDirectory) -> Mechanisms:
-    """Return what everything that is left to the machine will mean for a lab about to be deployed. Raises as above."""
-    return Mechanisms(delay_by=choose_delay(lab, state), vrf_by=choose_vrf(lab, state), lag_by=choose_lag(lab, state))
+    """Return what everything that is left to the machine will mean for a lab about to be deployed.
+
+    Raises as `choose_delay`, and `PlanError` where a network insists on VRF devices, or on bonds, and the kernel has
+    none.
+    """
+    return Mechanisms(
+        delay_by=choose_delay(lab, state),
+        vrf_by=None if lab.overlay is None else decide_vrf(lab, machine_capabilities(state).why("link.vrf")),
+        lag_by=decide_lag(lab, machine_capabilities(state).why("link.bond")) if has_link_groups(lab) else None,
+    )
 
 
 def auto_delay(lab: RunningLab) -> DelayBy:
