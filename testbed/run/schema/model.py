@@ -1,7 +1,7 @@
 """A scenario, resolved: which lab, which traffic, what goes wrong, how often, and what is expected of it.
 
 Nothing here knows how traffic is made. A scenario with a matrix stands for many points; `sweep` makes the scenario of
-each (`scenario.sweep`).
+each (`run.sweep.points`).
 """
 
 from __future__ import annotations
