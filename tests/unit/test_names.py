@@ -35,7 +35,7 @@ SAME_WORD = {
     "a format of somebody else has such a word": {"Command", "Connection", "Trace", "Kind", "Group"},
     "two processes that never meet, each with such a part": {
         *("Agent", "Depth", "Fabric", "Guard", "Incoming", "Latency", "LinkChange", "Loop", "Measurement"),
-        *("Memory", "NodeStatus", "Outgoing", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage", "Watch"),
+        *("Memory", "NodeStatus", "Outgoing", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage"),
     },
 }
 """Names of classes in several modules, by the reason. A new one needs a better reason than these."""
