@@ -1,4 +1,4 @@
-"""What the ports of a lab do, as the file says it and as resolved, in real and in lab time: `inspect qos`."""
+"""The QoS of the ports of a lab, as written and as resolved, in real and in lab time: `inspect qos`."""
 
 from __future__ import annotations
 
