@@ -43,7 +43,7 @@ _DROP = nft.verdict(nft.DROP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardCounter:
-    """This is what a guard has dropped at a port since the deploy."""
+    """The packets that a guard has dropped at a port since the deploy."""
 
     interface: str
     guard: Guard
@@ -208,7 +208,7 @@ def _control(table: Table, switch: GuardSwitch) -> None:
 
 
 def _control6(table: Table, switch: GuardSwitch) -> None:
-    """The same of IPv6, where gateways are asked who they are by what is addressed to them, too (RFC 4861, 7.3)."""
+    """The rules for IPv6, where gateways are asked who they are by what is addressed to them, too (RFC 4861, 7.3)."""
     known = [*_packed(switch.switches, 6), *map(link_local_address, switch.routers)]
     table.set("switches6", (nft.IPV6_ADDRESS,), known)
     gateways = [_index(port) + port.gateway6.packed for port in switch.ports if port.gateway6 is not None]
@@ -261,4 +261,4 @@ _RULES: dict[Guard, Callable[[Table, GuardSwitch], None]] = {
     Guard.STORM: _storm,
 }
 _ORDER = (Guard.VLAN, Guard.MAC, Guard.ARP, Guard.SOURCE, Guard.SERVERS, Guard.STORM, Guard.CONTROL)
-"""What is dropped for what it says of itself is not counted as a flood; what is accepted is accepted last."""
+"""A packet that is dropped for what it says of itself is not counted as a flood; what is accepted is accepted last."""

@@ -1,4 +1,4 @@
-"""What the guards of a live lab have dropped since its deploy."""
+"""The packets that the guards of a live lab have dropped since its deploy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from testbed.lab.features.guards.apply import GuardCounter, read_guards
 
 
 def guard_counters(lab: RunningLab) -> Mapping[str, list[GuardCounter]]:
-    """What the guards of each switch have dropped since the deploy; switches without guards are left out."""
+    """Drops of the guards of each switch since the deploy; switches without guards are left out."""
     guarded = {(item.node, item.vrf): None for item in lab.plan.operations if isinstance(item, GuardSwitch)}
 
     def read() -> dict[str, list[GuardCounter]]:
