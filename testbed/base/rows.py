@@ -65,7 +65,7 @@ def value_of(row: Any, item: Field[Any]) -> Any:
 
 
 def text_of(row: Any, item: Field[Any]) -> Any:
-    """What a table has for a field of a row."""
+    """The text of a field of a row in a table."""
     how = column_of(item)
     return value_of(row, item) if how.text is None else how.text(row)
 

@@ -40,7 +40,7 @@ class Listed:
 
     @property
     def remark(self) -> str:
-        """What is wrong with it, in words."""
+        """The mistake in it, in words."""
         return self.problem or (f"partial: {self.incomplete}" if self.incomplete else "")
 
 

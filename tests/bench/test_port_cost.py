@@ -22,7 +22,7 @@ from testbed.base.datapath import pins
 from testbed.base.linux import syscalls
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,

@@ -18,10 +18,10 @@ from simulated_fabric import GBPS, RATE, WIRE_BYTES, Fabric, config
 from simulated_topologies import plane_port
 
 from testbed.api.sweeps import read_sweep
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
     Balancing,
-    ClassSettings,
     FabricNetwork,
     FabricPortSettings,
     LinkSettings,
@@ -47,9 +47,9 @@ LONGEST_S, MOST_BYTES = 600.0, 4 << 30
 LINK = LinkSettings(rate_bps=400 * 10**9, delay_ns=500)
 PORT = FabricPortSettings(
     classes=(
-        ClassSettings(priority=0, quantum_bytes=4_200),
-        ClassSettings(priority=3, quantum_bytes=8_400, kmin_bytes=120_000, kmax_bytes=480_000, limit_bytes=600_000),
-        ClassSettings(priority=6, strict=True),
+        ClassPlan(priority=0, quantum_bytes=4_200),
+        ClassPlan(priority=3, quantum_bytes=8_400, kmin_bytes=120_000, kmax_bytes=480_000, limit_bytes=600_000),
+        ClassPlan(priority=6, strict=True),
     ),
     priority_of=(3, 3, 6, 6, 6),
     trimming=True,

@@ -12,17 +12,6 @@ import pytest
 from testbed.base.datapath import abi, layout
 from testbed.base.datapath.build import compile_c
 
-STRUCTS = {
-    "class_config": layout.CLASS_CONFIG,
-    "profile": layout.PROFILE,
-    "port_config": layout.PORT_CONFIG,
-    "buffer": layout.BUFFER,
-    "queue": layout.QUEUE,
-    "ingress": layout.INGRESS,
-    "pause": layout.PAUSE,
-    "event": layout.EVENT,
-    "lab_config": layout.LAB_CONFIG,
-}
 CONSTANTS = {
     "CLASSES": abi.CLASSES,
     "DEPTH_BINS": abi.DEPTH_BINS,
@@ -59,12 +48,12 @@ def programs(tmp_path: Path) -> Path:
 
 
 def test_the_structures_agree(programs: Path) -> None:
-    (programs / "check.c").write_text(assertions(STRUCTS))
+    (programs / "check.c").write_text(assertions(layout.STRUCTS))
     compile_c([programs / "check.c"], programs / "check.o")
 
 
 def test_a_structure_that_differs_is_found(programs: Path) -> None:
-    moved = np.dtype([("added", "<u8"), *layout.BUFFER.descr])
-    (programs / "check.c").write_text(assertions(STRUCTS | {"buffer": moved}))
+    moved = np.dtype([("added", "<u8"), *layout.STRUCTS["buffer"].descr])
+    (programs / "check.c").write_text(assertions({**layout.STRUCTS, "buffer": moved}))
     with pytest.raises(Exception, match="does not compile"):
         compile_c([programs / "check.c"], programs / "check.o")

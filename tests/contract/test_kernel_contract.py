@@ -23,7 +23,7 @@ from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.model import Guards, Lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,

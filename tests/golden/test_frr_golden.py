@@ -15,7 +15,8 @@ from golden_files import Golden
 from testbed.base.units import Duration
 from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
 from testbed.lab.core.model import Bfd, Protocol, Routing
-from testbed.lab.core.plan import LabPlan, SwitchPlan, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
 from testbed.lab.core.schema.load import load_topology_text
 

@@ -12,7 +12,9 @@ from golden_files import Golden
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing, VrfBy
-from testbed.lab.core.plan import LabPlan, plan_lab, summarize_plan
+from testbed.lab.core.plan.describe import summarize_plan
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import LabPlan
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 
 WRITTEN_NETWORK = """name: written-network

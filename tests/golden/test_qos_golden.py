@@ -11,7 +11,7 @@ from golden_files import Golden
 
 from testbed.base.errors import TestbedError
 from testbed.cli.labs.qos import print_document
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.qos.view import qos_document, threshold_rows
 from testbed.lab.core.schema.load import load_topology
 

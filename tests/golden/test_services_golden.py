@@ -9,7 +9,7 @@ import pytest
 from golden_files import Golden
 
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management import services
 from testbed.lab.features.management.model import SERVICES

@@ -7,13 +7,14 @@ import itertools
 
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
 from golden_files import Golden
+from memory_maps import queue_index
 
 from testbed.cli.counters import view
 from testbed.lab.core.model.telemetry import DropCause
 from testbed.lab.observe.lab_reader import LabReading
 from testbed.lab.observe.openmetrics import render_metrics
 from testbed.lab.observe.reconcile import SETTLE_NS, reconcile
-from testbed.lab.observe.telemetry import Snapshot, link_rows, queue_index, queue_rows, spray_rows, take_snapshot
+from testbed.lab.observe.telemetry import Snapshot, link_rows, queue_rows, spray_rows, take_snapshot
 
 UP = "p1-s1-rail1:uplink1"
 

@@ -24,7 +24,8 @@ from testbed.lab.core.fabric import (
     generate_fabric,
 )
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing
-from testbed.lab.core.plan import (
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
@@ -34,7 +35,6 @@ from testbed.lab.core.plan import (
     LabPlan,
     SetUp,
     ShapePort,
-    plan_lab,
 )
 
 PATIENT = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])

@@ -32,7 +32,9 @@ from testbed.lab.core.model import (
     TrafficClass,
     Watchdog,
 )
-from testbed.lab.core.plan import InstallPort, QosPlan, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import InstallPort
+from testbed.lab.core.plan.qos.qos_plan import QosPlan
 
 CHECKED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DEPTHS = st.one_of(

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.lab.core.model.telemetry import QUEUE_CAUSES, Amount
+from testbed.lab.core.model.telemetry import Amount, DropCause
 from testbed.lab.observe.reconcile import SETTLE_NS, Balance, reconcile
 from testbed.lab.observe.telemetry import Snapshot, queue_rows, take_snapshot
 
 PLAN = fake_plan()
+INSTEAD_OF_QUEUEING = (DropCause.TAIL, DropCause.BUFFER, DropCause.WRED, DropCause.HEADROOM)
 SWITCHED = [number for number in range(1, 17) if FakePorts(PLAN).table.nodes[number].startswith("p1-spine")]
 
 
@@ -23,7 +24,7 @@ def steps(draw: st.DrawFn) -> tuple[int, int, int, int, dict[str, int], int, int
     """What happens to a few packets: port, priority, how many, their size, drops by cause, purged, lost."""
     packets = draw(st.integers(1, 50))
     drops, left = {}, packets
-    for cause in draw(st.lists(st.sampled_from(QUEUE_CAUSES), unique=True)):
+    for cause in draw(st.lists(st.sampled_from(INSTEAD_OF_QUEUEING), unique=True)):
         drops[cause] = draw(st.integers(0, left))
         left -= drops[cause]
     purged = draw(st.integers(0, left))

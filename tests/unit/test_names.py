@@ -30,12 +30,12 @@ SAME_WORD = {
         *("LinkDown", "PerftestError"),
     },
     "a drawing, a table or a report has its own words for its parts": {
-        *("Balance", "Cell", "Fate", "Format", "Layer", "Measured", "Source", "Phase"),
+        *("Balance", "Cell", "CollectiveRow", "Fate", "Format", "Layer", "Measured", "NetworkRow", "Source", "Phase"),
     },
     "a format of somebody else has such a word": {"Command", "Connection", "Trace", "Kind", "Group"},
     "two processes that never meet, each with such a part": {
         *("Agent", "Depth", "Fabric", "Guard", "Incoming", "Latency", "LinkChange", "Loop", "Measurement"),
-        *("Memory", "NodeStatus", "Outgoing", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage", "Watch"),
+        *("Memory", "NodeStatus", "Outgoing", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage"),
     },
 }
 """Names of classes in several modules, by the reason. A new one needs a better reason than these."""

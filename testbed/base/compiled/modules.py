@@ -61,7 +61,7 @@ INTERPRETED = (
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds."""
 NATIVE_HEADERS = ("testbed/native/crc32.h",)
-"""What modules in C include."""
+"""Headers that modules in C include."""
 WAY_OF_BUILDING = "2"
 """To be changed whenever the builder makes something else of the same sources."""
 PACKAGED = CHECKOUT / "testbed/base/compiled/built"

@@ -9,7 +9,6 @@ import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from testbed.base.datapath.balancing import BalancingMode
 from testbed.base.datapath.markers import MarkAt
 
 CLASSES = 8
@@ -24,6 +23,14 @@ TAG_BITS = 21
 PROBABILITY_ONE = 0xFFFF_FFFF
 MAX_PORTS = 65_535
 """A port's number travels in the 16 bits of a filter's class ID."""
+
+
+class BalancingMode(enum.StrEnum):
+    """How a switch spreads packets over equal-cost paths: by the flow's hash, by its flowlets, or packet by packet."""
+
+    FLOW = "flow"
+    FLOWLET = "flowlet"
+    SPRAY = "spray"
 
 
 BALANCING_CODES: Mapping[str, int] = MappingProxyType(

@@ -1,4 +1,4 @@
-"""The shared maps of the data path as numpy types: the twin of `programs/layout.h`, which explains the fields.
+"""The shared maps of the data path as numpy types, made of `programs/layout.h`, which declares and explains the fields.
 
 A map value is `numpy.ndarray` of the type below over the map's memory; index a queue with `port * CLASSES + priority`.
 All counters grow for ever and are little-endian like every machine we run on.
@@ -6,94 +6,48 @@ All counters grow for ever and are little-endian like every machine we run on.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
-from testbed.base.datapath.abi import CLASSES, CURVE_BINS, DEPTH_BINS
+_HEADER = Path(__file__).parent / "programs/layout.h"
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_NUMBER = re.compile(r"^#define (\w+) (\d+)\s*$", re.MULTILINE)
+_STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.DOTALL | re.MULTILINE)
+_FIELDS = re.compile(r"(?:struct )?(\w+) ([^;]+);")
+_FIELD = re.compile(r"(\w+)(?:\[(\w+)\])?")
+_INTEGERS = {"__u8": "u1", "__u16": "<u2", "__u32": "<u4", "__u64": "<u8"}
 
 
-def _record(names: str, base: str = "<u8") -> list[tuple[str, str]]:
-    return [(name, base) for name in names.split()]
+def _read_structs(header: str) -> dict[str, np.dtype[np.void]]:
+    """The structures of a header in C. It has numbers, and arrays of them and of structures that stand before."""
+    text = _COMMENT.sub("", header)
+    numbers = {name: int(value) for name, value in _NUMBER.findall(text)}
+    found: dict[str, np.dtype[np.void]] = {}
+    for name, body in _STRUCT.findall(text):
+        fields: list[tuple[Any, ...]] = []
+        for kind, declared in _FIELDS.findall(body):
+            for field, length in _FIELD.findall(declared):
+                what, count = _INTEGERS.get(kind) or found[kind], numbers.get(length) or int(length or 0)
+                fields.append((field, what, (count,)) if count else (field, what))
+        found[name] = np.dtype(fields)
+    return found
 
 
-CLASS_CONFIG = np.dtype(
-    _record(
-        "flags limit_bytes kmin_bytes kmax_bytes pmax xoff_bytes xon_bytes headroom_bytes alpha reserved_bytes", "<u4"
-    )
-)
-PROFILE = np.dtype(
-    [
-        ("class_of_dscp", "u1", (64,)),
-        ("control_class", "u1"),
-        ("trimmed_class", "u1"),
-        ("trimmed_dscp", "u1"),
-        ("trimmed_last_hop_dscp", "u1"),
-        ("pad", "u1", (4,)),
-        ("classes", CLASS_CONFIG, (CLASSES,)),
-    ]
-)
-PORT_CONFIG = np.dtype(
-    [
-        ("ifindex", "<u4"),
-        ("profile", "<u2"),
-        ("buffer", "<u2"),
-        *_record("flags balancing seed peer", "<u4"),
-        ("gap_ns", "<u8"),
-        *_record("loss corruption delay_ifindex loss_every", "<u4"),
-        *_record("sprayed arrived cap_bps cap_burst_ns conforming_ns"),
-    ]
-)
-BUFFER = np.dtype([*_record("used_bytes max_bytes size_bytes"), ("pad", "<u8", (5,))])
-QUEUE = np.dtype(
-    [
-        *_record(
-            "bytes max_bytes in_packets in_bytes enqueued_packets enqueued_bytes out_packets out_bytes"
-            " tail_packets tail_bytes buffer_packets buffer_bytes wred_packets wred_bytes"
-            " headroom_packets headroom_bytes purged_packets purged_bytes ce_packets ect_packets"
-            " trimmed_packets trimmed_bytes forwarded_packets forwarded_bytes"
-        ),
-        ("depth", "<u8", (DEPTH_BINS,)),
-    ]
-)
-CURVE = np.dtype([("packets", "<u8", (CURVE_BINS,)), ("marked", "<u8", (CURVE_BINS,))])
-INGRESS = np.dtype(
-    [
-        *_record(
-            "bytes max_bytes in_packets in_bytes lost_packets lost_bytes policed_packets policed_bytes"
-            " corrupted_packets ce_packets xoff_events xon_events pause_frames malformed_frames"
-        ),
-        *_record("xoff xoff_bytes xon_bytes limit_bytes", "<u4"),
-        ("xoff_ns", "<u8"),
-    ]
-)
-PAUSE = np.dtype(
-    [
-        *_record(
-            "xoff_sent xon_sent xoff_received xon_received paused_ns paused_since asked_ns asked_since"
-            " watchdog_events watchdog_dropped"
-        ),
-        *_record("closed storm ignored pad", "<u4"),
-    ]
-)
-EVENT = np.dtype(
-    [
-        ("ns", "<u8"),
-        ("port", "<u2"),
-        ("kind", "u1"),
-        ("priority", "u1"),
-        ("bytes", "<u4"),
-        ("quanta", "<u2", (CLASSES,)),
-    ]
-)
-LAB_CONFIG = np.dtype([*_record("tag pad", "<u4"), ("lost_events", "<u8")])
+STRUCTS = _read_structs(_HEADER.read_text())
+"""All structures, by the names of the header."""
+QUEUE, INGRESS, PAUSE, EVENT = (STRUCTS[name] for name in ("queue", "ingress", "pause", "event"))
 
 MAPS = {
-    "lab": LAB_CONFIG,
-    "profiles": PROFILE,
-    "ports": PORT_CONFIG,
-    "buffers": BUFFER,
+    "lab": STRUCTS["lab_config"],
+    "profiles": STRUCTS["profile"],
+    "ports": STRUCTS["port_config"],
+    "buffers": STRUCTS["buffer"],
     "queues": QUEUE,
     "ingress": INGRESS,
     "pauses": PAUSE,
-    "curves": CURVE,
+    "curves": STRUCTS["curve"],
 }
 """The array maps by name, one value type each. Those of `abi.QUEUE_MAPS` have CLASSES values a port."""

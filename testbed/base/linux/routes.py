@@ -14,7 +14,6 @@ from testbed.base.linux import rtnetlink
 from testbed.base.linux.rtnetlink import RouteSocket
 
 _REQUEST = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, rtnetlink.RT_TABLE_MAIN, 0, 0, 0, 0)
-_NEXTHOP = struct.Struct("=HBBi")
 
 RouteKey = tuple[int, int]
 """(network address as an integer, prefix length)."""
@@ -66,13 +65,7 @@ def _parse(body: memoryview) -> tuple[int, tuple[int, ...]]:
         elif kind == rtnetlink.RTA_OIF:
             interfaces.append(int.from_bytes(payload, "little"))
         elif kind == rtnetlink.RTA_MULTIPATH:
-            offset = 0
-            while offset + _NEXTHOP.size <= len(payload):
-                length, _, _, ifindex = _NEXTHOP.unpack_from(payload, offset)
-                if length < _NEXTHOP.size:
-                    break
-                interfaces.append(ifindex)
-                offset += (length + 3) & ~3
+            interfaces += (ifindex for ifindex, _ in rtnetlink.next_hops(payload))
     return destination, tuple(sorted(interfaces))
 
 

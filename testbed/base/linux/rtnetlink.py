@@ -68,6 +68,7 @@ IFINFOMSG = struct.Struct("=BxHiII")
 _IFADDRMSG = struct.Struct("=BBBBI")
 RTMSG = struct.Struct("=BBBBBBBBI")
 TCMSG = struct.Struct("=BxxxiIII")
+_RTNEXTHOP = struct.Struct("=HBBi")
 _U32 = struct.Struct("=I")
 
 RECEIVE_BYTES = 1 << 20
@@ -268,6 +269,18 @@ def attributes(data: memoryview | bytes, offset: int = 0) -> Iterator[tuple[int,
 def fields(body: memoryview | bytes, offset: int = 0) -> dict[int, bytes]:
     """The attributes of a message body from `offset`, by kind; of several of one kind the last."""
     return {kind: bytes(payload) for kind, payload in attributes(body, offset)}
+
+
+def next_hops(data: memoryview | bytes) -> Iterator[tuple[int, memoryview]]:
+    """Interface index and attributes of each next hop of an RTA_MULTIPATH; stops at anything malformed."""
+    view = memoryview(data)
+    offset = 0
+    while offset + _RTNEXTHOP.size <= len(view):
+        length, _, _, ifindex = _RTNEXTHOP.unpack_from(view, offset)
+        if length < _RTNEXTHOP.size or offset + length > len(view):
+            return
+        yield ifindex, view[offset + _RTNEXTHOP.size : offset + length]
+        offset += (length + 3) & ~3
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:

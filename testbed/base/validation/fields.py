@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -463,3 +464,33 @@ ShortText = Annotated[str, Text(4096)]
 LabName = Annotated[str, Name(check_lab_name, r"^[a-z][a-z0-9-]{0,27}$")]
 NodeName = Annotated[str, Name(check_node_name, r"^[a-z][a-z0-9-]{0,47}$")]
 TimeScale = Annotated[float | None, AutoOrFactor()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Command(Checked):
+    """A command as text, split like a shell does but run without one, or as a list of arguments."""
+
+    def check(self, value: object) -> tuple[str, ...]:
+        if isinstance(value, list) and all(isinstance(argument, str) for argument in value):
+            arguments = tuple(value)
+        elif isinstance(value, str):
+            try:
+                arguments = tuple(shlex.split(value))
+            except ValueError as error:
+                raise refusal("bad-command", f"{quote(value)}: {str(error).lower()}", "close the quotes") from error
+        else:
+            raise refusal("bad-command", f"must be a command such as 'ip route', not {quote(value)}")
+        if not arguments or not arguments[0]:
+            raise refusal("bad-command", "the command is empty", "remove it or write a command such as 'ip route'")
+        return arguments
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        }
+
+
+CommandField = Annotated[tuple[str, ...], _Command()]

@@ -78,7 +78,7 @@ def _print_operations(lab: "Lab", state: "StateDirectory", k: float, form: optio
     """Print what a deploy would do, one operation a line."""
     from testbed.cli.output import emit_json
     from testbed.lab.core.deploy.lifecycle import preview
-    from testbed.lab.core.plan import summarize_plan
+    from testbed.lab.core.plan.describe import summarize_plan
 
     plan = preview(lab, state, k)
     if form is options.Format.JSON:

@@ -57,7 +57,8 @@ def _print_topology(topology: str | None, settings: Sequence[str]) -> None:
 def _read_valid(topology: str | None, settings: Sequence[str]) -> "Lab":
     """Read a topology file. Raises `SpecError` or `PlanError` for what is wrong with it."""
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
-    from testbed.lab.core.plan import check_addresses, check_as_numbers
+    from testbed.lab.core.plan.asn import check_as_numbers
+    from testbed.lab.core.plan.lab import check_addresses
 
     lab = read_topology(topology, None, settings, warn=True)
     with placed_plan_errors(topology, None, settings):

@@ -26,7 +26,6 @@ from testbed.daemons.keeper.entries import BEYOND, EntryKind, ExpectedEntry
 _LINK_LOCAL = struct.pack("=H", socket.AF_INET6) + b"\xfe\x80"
 """How an RTA_VIA begins (struct rtvia of linux/rtnetlink.h) whose address is link-local."""
 _Network = IPv4Network | IPv6Network
-_RTNEXTHOP = struct.Struct("=HBBi")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,17 +105,8 @@ def _next_hops(item: Mapping[int, bytes]) -> set[tuple[IPv4Address, int]]:
         if gateway is None or interface is None:
             return set()
         return {(gateway, int.from_bytes(interface, "little"))}
-    hops = set()
-    offset = 0
-    while offset + _RTNEXTHOP.size <= len(many):
-        length, _, _, ifindex = _RTNEXTHOP.unpack_from(many, offset)
-        if length < _RTNEXTHOP.size or offset + length > len(many):
-            break
-        one = fields(many[offset : offset + length], _RTNEXTHOP.size)
-        if (gateway := _gateway(one)) is not None:
-            hops.add((gateway, ifindex))
-        offset += (length + 3) & ~3
-    return hops
+    found = ((_gateway(fields(hop)), ifindex) for ifindex, hop in rtnetlink.next_hops(many))
+    return {(gateway, ifindex) for gateway, ifindex in found if gateway is not None}
 
 
 def _gateway(item: Mapping[int, bytes]) -> IPv4Address | None:

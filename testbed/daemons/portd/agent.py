@@ -20,8 +20,7 @@ from testbed.daemons.kit.control import ControlServer
 from testbed.daemons.portd.attachment import DIRECTORY_NAME, AttachmentFiles
 from testbed.daemons.portd.companion import SOCKET_NAME, Companion
 from testbed.daemons.portd.errors import NoSuchPort, PauseAgentError
-from testbed.daemons.portd.lab import AttachedLab
-from testbed.daemons.portd.loop import Loop
+from testbed.daemons.portd.lab import AttachedLab, Loop
 
 MAX_STORM_NS = 3600 * 1_000_000_000
 GUARD_MODULE = "testbed.daemons.portd.guard"

@@ -70,7 +70,7 @@ class NetworkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveNetworks:
-    """What a lab says of its networks at one moment.
+    """The networks of a lab at one moment.
 
     `sessions` has, by network, how many BGP sessions are up with their BFD peers; `sent_bytes`, `dropped_packets` (by
     queues and wires) and `waiting_bytes` are of each port, `guarded_packets` what guards and policies dropped there,

@@ -14,13 +14,13 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS, MarkAt
 from testbed.base.errors import TestbedError
 from testbed.base.names import nearest
 from testbed.lab.core.model.qos import CLASSES
 from testbed.lab.core.plan.lab import TIERS
 from testbed.lab.core.plan.operations import CreateBridge, InstallPort, LabPlan
-from testbed.lab.core.plan.qos.qos_plan import ClassPlan
 
 
 class NothingSelected(TestbedError):

@@ -154,11 +154,6 @@ class Sampler:
     def taken(self) -> int:
         return self._ring.written
 
-    @property
-    def span_s(self) -> float:
-        """Return how far back the ring reaches when it is full."""
-        return len(self._ring.times_ns) * self.interval_ns / 1e9
-
     def tick(self) -> None:
         """Take one sample now."""
         self._ring.append(self._clock_ns(), self._fill)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import LabMaps, Records
 from testbed.lab.core.model.telemetry import (
     Amount,
@@ -295,8 +294,3 @@ def buffer_rows(table: PortTable, snapshot: Snapshot) -> list[BufferTelemetry]:
         )
         for index, node in sorted(first.items())
     ]
-
-
-def queue_index(port: int, priority: int) -> int:
-    """The index of a queue in the maps."""
-    return port * CLASSES + priority

@@ -16,7 +16,6 @@ from testbed.protocols.simulation.nic import Endpoint, NicHost
 from testbed.protocols.simulation.port import ClassQueue, OutputPort
 from testbed.protocols.simulation.settings import (
     Balancing,
-    ClassSettings,
     FabricPortSettings,
     PacketKind,
     SwitchSettings,
@@ -29,7 +28,6 @@ __all__ = [
     "Balancing",
     "Call",
     "ClassQueue",
-    "ClassSettings",
     "ConfigurationError",
     "ContractError",
     "Deadlock",

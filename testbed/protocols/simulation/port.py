@@ -9,10 +9,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.markers import MarkAt
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.protocols.simulation.link import Line
-from testbed.protocols.simulation.settings import ClassSettings, FabricPortSettings
+from testbed.protocols.simulation.settings import FabricPortSettings
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -77,26 +79,26 @@ class ClassQueue:
         "wred_packets",
     )
 
-    def __init__(self, settings: ClassSettings, port: FabricPortSettings) -> None:
+    def __init__(self, settings: ClassPlan, port: FabricPortSettings) -> None:
         self.priority: i64 = settings.priority
         self.strict = settings.strict
-        self.quantum_bytes: i64 = settings.quantum_bytes
+        self.quantum_bytes: i64 = max(1, settings.quantum_bytes)
         self.lossless = settings.lossless
         self.limit_bytes: i64 = settings.limit_bytes
         self.reserved_bytes: i64 = settings.reserved_bytes
         self.alpha = settings.alpha
-        self.ecn = settings.kmin_bytes >= 0
-        self.kmin_bytes: i64 = settings.kmin_bytes
-        self.kmax_bytes: i64 = settings.kmax_bytes
+        self.ecn = settings.kmin_bytes is not None
+        self.kmin_bytes: i64 = settings.kmin_bytes or 0
+        self.kmax_bytes: i64 = settings.kmax_bytes or 0
         self.pmax = settings.pmax
         self.drop_non_ect = settings.drop_non_ect
-        self.mark_at_dequeue = settings.mark_at_dequeue
+        self.mark_at_dequeue = settings.mark_at is not MarkAt.ENQUEUE
         self.trims = port.trimming and not settings.strict and not settings.lossless
         self._first: Frame | None = None
         self._last: Frame | None = None
         self.bytes: i64 = 0
         self.max_bytes: i64 = 0
-        self.deficit: i64 = settings.quantum_bytes
+        self.deficit: i64 = self.quantum_bytes
         self.paused = False
         """Its peer has asked for a pause."""
         self.paused_since: i64 = 0

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.protocols.simulation.errors import ConfigurationError
 
 PRIORITIES: Final = 8
 """Of IEEE 802.1Q."""
-UNLIMITED: Final = 1 << 61
 
 
 class PacketKind(IntEnum):
@@ -35,39 +35,6 @@ class Balancing(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassSettings:
-    """A traffic class of a port, in bytes. `priority` is its number, and that of its pause frames.
-
-    A weighted class sends `quantum_bytes` in its turn. `limit_bytes` is the static tail drop; `alpha` the factor of
-    what is free in the shared buffer, 0 for none; below `reserved_bytes` neither counts. `kmin_bytes` below 0: no ECN.
-    `xoff_bytes`, `xon_bytes` and `hold_bytes` (XOFF and headroom together) are those of an input port, 0 for a lossy
-    class.
-    """
-
-    priority: int
-    strict: bool = False
-    quantum_bytes: int = 1 << 14
-    lossless: bool = False
-    limit_bytes: int = UNLIMITED
-    reserved_bytes: int = 0
-    alpha: float = 0.0
-    kmin_bytes: int = -1
-    kmax_bytes: int = 0
-    pmax: float = 1.0
-    drop_non_ect: bool = False
-    mark_at_dequeue: bool = False
-    xoff_bytes: int = 0
-    xon_bytes: int = 0
-    hold_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.priority < PRIORITIES:
-            raise ConfigurationError(f"a priority is from 0 to {PRIORITIES - 1}, not {self.priority}")
-        if not self.strict and self.quantum_bytes < 1:
-            raise ConfigurationError(f"class {self.priority} would never have its turn: its quantum is 0")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FabricPortSettings:
     """The classes of a port. `priority_of` has the priority of each `PacketKind`.
 
@@ -76,7 +43,7 @@ class FabricPortSettings:
     them lie below Kmax.
     """
 
-    classes: tuple[ClassSettings, ...]
+    classes: tuple[ClassPlan, ...]
     priority_of: tuple[int, int, int, int, int]
     trimming: bool = False
     trim_bytes: int = 36
@@ -84,6 +51,11 @@ class FabricPortSettings:
     bins_to_kmax: int = 16
 
     def __post_init__(self) -> None:
+        for item in self.classes:
+            if not 0 <= item.priority < PRIORITIES:
+                raise ConfigurationError(f"a priority is from 0 to {PRIORITIES - 1}, not {item.priority}")
+            if not item.strict and item.quantum_bytes < 1:
+                raise ConfigurationError(f"class {item.priority} would never have its turn: its quantum is 0")
         known = [item.priority for item in self.classes]
         if len(set(known)) != len(known):
             raise ConfigurationError("two classes of a port have the same priority")

@@ -10,11 +10,12 @@ import sys
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.protocols.simulation.errors import ConfigurationError
 from testbed.protocols.simulation.events import Actor, Events, Handler
 from testbed.protocols.simulation.frame import Frame
 from testbed.protocols.simulation.port import OutputPort
-from testbed.protocols.simulation.settings import PRIORITIES, ClassSettings, FabricPortSettings, SwitchSettings
+from testbed.protocols.simulation.settings import PRIORITIES, FabricPortSettings, SwitchSettings
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -80,7 +81,7 @@ class HeldAccount:
         "xon_sent",
     )
 
-    def __init__(self, settings: ClassSettings, events: Events) -> None:
+    def __init__(self, settings: ClassPlan, events: Events) -> None:
         self.priority: i64 = settings.priority
         self.xoff_bytes: i64 = settings.xoff_bytes
         self.xon_bytes: i64 = settings.xon_bytes
@@ -232,7 +233,7 @@ class InputPort(Actor):
         self._sprayed: i64 = 0
         self.arrivals = Arrivals(settings)
         own = {item.priority: item for item in settings.classes}
-        lossy = [ClassSettings(priority=priority) for priority in range(PRIORITIES)]
+        lossy = [ClassPlan(priority=priority) for priority in range(PRIORITIES)]
         self.accounts = [HeldAccount(own.get(item.priority, item), events) for item in lossy]
         """By the priority of the queue that a packet waits in."""
 

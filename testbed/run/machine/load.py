@@ -27,18 +27,10 @@ MOST_KEPT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """The CPU times since boot (clock ticks), and when they were read: s of CLOCK_BOOTTIME."""
+class Reading(CpuTimes):
+    """The CPU times, and when they were read: s of CLOCK_BOOTTIME."""
 
     at_s: float
-    total: int
-    idle: int
-    steal: int
-    softirq: int
-
-    @property
-    def times(self) -> CpuTimes:
-        return CpuTimes(total=self.total, idle=self.idle, steal=self.steal, softirq=self.softirq)
 
 
 def watch_machine(state: StateDirectory, *, keep: bool) -> MachineLoad:
@@ -60,17 +52,16 @@ def keep_reading(state: StateDirectory) -> None:
 
 def judge_load(before: Reading, now: Reading, kept: list[Reading]) -> MachineLoad:
     """Return what others used between two readings, and what was stolen since the oldest of those kept."""
-    moment = cpu_use(before.times, now.times)
+    moment = cpu_use(before, now)
     steal = moment.steal
     if kept:
-        steal = max(steal, cpu_use(kept[0].times, now.times).steal)
+        steal = max(steal, cpu_use(kept[0], now).steal)
     return MachineLoad(busy=max(0.0, moment.busy - moment.steal), steal=steal)
 
 
 def take_reading() -> Reading:
-    times = read_cpu_times()
-    at_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-    return Reading(at_s=at_s, total=times.total, idle=times.idle, steal=times.steal, softirq=times.softirq)
+    times = asdict(read_cpu_times())
+    return Reading(at_s=time.clock_gettime(time.CLOCK_BOOTTIME), **times)
 
 
 def _kept(state: StateDirectory, now: Reading) -> list[Reading]:

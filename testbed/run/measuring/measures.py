@@ -317,7 +317,7 @@ def _detected_s(run: RunData, fault: RunEvent) -> float | None:
 
 
 Figures = dict[str, float | None]
-"""Metrics by name, as `workload.metrics.selection` makes them."""
+"""Metrics by name, as `workload.metrics.Selection` makes them."""
 
 
 def network_metrics(networks: Sequence[NetworkLoad]) -> Figures:

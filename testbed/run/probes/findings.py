@@ -1,6 +1,6 @@
 """What a record keeps of a run's probes: counters, lost ones over time, and time lost by stream. Pure.
 
-Whether the probes themselves can be believed is judged by `scenario.trust.probes`.
+Whether the probes themselves can be believed is judged by `run.trust.traffic`.
 """
 
 from __future__ import annotations

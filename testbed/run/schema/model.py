@@ -1,7 +1,7 @@
 """A scenario, resolved: which lab, which traffic, what goes wrong, how often, and what is expected of it.
 
 Nothing here knows how traffic is made. A scenario with a matrix stands for many points; `sweep` makes the scenario of
-each (`scenario.sweep`).
+each (`run.sweep.points`).
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Within(StrEnum):
 class Expectation:
     """`metric` (a name in `workload.metrics.CATALOGUE`), as the median over runs, within [`minimum`, `maximum`].
 
-    It is that of all that a run did, but where `network` or `tenant` select one, as `workload.metrics.selection` says.
+    It is that of all that a run did, but where `network` or `tenant` select one, as `workload.metrics.Selection` says.
     `source` says where the band comes from: a formula, a figure of a paper, an oracle.
     """
 

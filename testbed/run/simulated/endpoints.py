@@ -34,7 +34,7 @@ class NoLoop:
     def close(self) -> None: ...
 
 
-class Watch:
+class ProgramsWatch:
     """Tells after every action of an endpoint whether a run is over, and shows now and then how far it is."""
 
     def __init__(self, programs: int, look: Callable[[], bool]) -> None:

@@ -28,7 +28,7 @@ from testbed.run.placed.scale_up import scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Fault
 from testbed.run.simulated.counters import QueueSampler, count_fabric, count_ports, empty_maps
-from testbed.run.simulated.endpoints import SimulatedProgram, Watch
+from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import TIME_SCALE, Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.faults import do_faults
 from testbed.run.simulated.site import Site
@@ -106,7 +106,7 @@ class _Execution:
         self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
         self._site = Site(traffic.seed)
         self._programs: dict[str, SimulatedProgram] = {}
-        self._watch = Watch(0, self._look)
+        self._watch = ProgramsWatch(0, self._look)
         self._told_at = time.monotonic()
         self._bytes = 0
         self._seconds = 0.0

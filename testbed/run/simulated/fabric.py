@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.endpoints.sockets import Marking
-from testbed.lab.core.model import BalancingMode, DelayBy, Lab, MarkAt
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.model import BalancingMode, DelayBy, Lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile
 from testbed.lab.core.plan.sysctls import hash_seed
 from testbed.protocols.simulation import (
     Balancing,
-    ClassSettings,
     Endpoint,
     FabricNetwork,
     FabricPortSettings,
@@ -193,8 +193,9 @@ class _PortClasses:
         marking, class_of = self._marking, profile.class_of_dscp
         sent = (marking.data, marking.retransmission, marking.control, marking.notification)
         data, again, control, notification = (class_of[dscp] for dscp in sent)
+        obeying = tuple(replace(item, lossless=False) for item in profile.classes)  # a NIC asks for no pauses
         return FabricPortSettings(
-            classes=tuple(_class_settings(item, switch=profile.switch) for item in profile.classes),
+            classes=profile.classes if profile.switch else obeying,
             priority_of=(data, again, control, notification, profile.trimmed_class),
             trimming=profile.trimming,
             trim_bytes=TRIMMED_PAYLOAD_BYTES,
@@ -206,25 +207,4 @@ class _PortClasses:
 def _plain(port: PortPlan) -> FabricPortSettings:
     """The one queue of a port without QoS; its bound is in packets, of which full ones matter."""
     limit = PLAIN_QUEUE_PACKETS * (port.mtu_bytes + ETHERNET_BYTES)
-    return FabricPortSettings(classes=(ClassSettings(priority=0, limit_bytes=limit),), priority_of=(0, 0, 0, 0, 0))
-
-
-def _class_settings(item: ClassPlan, *, switch: bool) -> ClassSettings:
-    holds = item.lossless and switch
-    return ClassSettings(
-        priority=item.priority,
-        strict=item.strict,
-        quantum_bytes=max(1, item.quantum_bytes),
-        lossless=holds,
-        limit_bytes=item.limit_bytes,
-        reserved_bytes=item.reserved_bytes,
-        alpha=item.alpha,
-        kmin_bytes=-1 if item.kmin_bytes is None else item.kmin_bytes,
-        kmax_bytes=item.kmax_bytes or 0,
-        pmax=item.pmax,
-        drop_non_ect=item.drop_non_ect,
-        mark_at_dequeue=item.mark_at is not MarkAt.ENQUEUE,
-        xoff_bytes=item.xoff_bytes if holds else 0,
-        xon_bytes=item.xon_bytes if holds else 0,
-        hold_bytes=item.xoff_bytes + item.headroom_bytes if holds else 0,
-    )
+    return FabricPortSettings(classes=(ClassPlan(priority=0, limit_bytes=limit),), priority_of=(0, 0, 0, 0, 0))

@@ -15,7 +15,7 @@ from typing import Any
 
 from testbed.lab.core.deploy.scale import ScaleResolution
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import LabPlan
 from testbed.run.ideals.point_ideals import ideal_s
 from testbed.run.placed.lab import PlannedLab

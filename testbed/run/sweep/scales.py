@@ -16,7 +16,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import NO_LOAD, ScaleResolution, machine_profile, resolve_scale
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
 from testbed.lab.core.plan.scale import MachineLoad, PacketDemand, largest_k
 from testbed.run.ideals.point_ideals import ideal_s

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.names import nearest
 from testbed.endpoints.worker.program import Settings
@@ -22,7 +23,7 @@ from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.operations import PortPlan
-from testbed.lab.core.plan.qos.qos_plan import ClassPlan, PortProfile
+from testbed.lab.core.plan.qos.qos_plan import PortProfile
 from testbed.lab.features.overlay.model import VXLAN_BYTES
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.reports import Ideals

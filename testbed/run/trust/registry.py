@@ -1,7 +1,7 @@
 """Every trust check of a run, in the order in which records have them. A check counts as soon as it stands here.
 
 A check is a function of the run's `Evidence` that returns a `Check`, or none where it has nothing to judge. One that
-is not ok makes the scenario's verdict invalid (`scenario.sweep.verdict`).
+is not ok makes the scenario's verdict invalid (`run.sweep.verdict`).
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Metric:
     emulation: bool = False
     """It is about the emulation itself and not about the fabric."""
     by_network: bool = False
-    """It is of one network of the lab, and there is one for each (`selection`)."""
+    """It is of one network of the lab, and there is one for each (`catalogue.Selection`)."""
     proves_scale: bool = False
     """`run --prove-scale` compares it wherever it was measured: a share or ratio that carries over to the real fabric
     and is steady from run to run."""

@@ -1,7 +1,7 @@
 """Metrics of one network of a lab, or of one tenant of the topology in it, whether or not the workload was there.
 
-Who names such a metric says of which network (`selection`). All ports of the network are meant, those of hosts and of
-switches; of a tenant those at both ends of the links to its NICs, which it shares with nobody.
+Who names such a metric says of which network (`catalogue.Selection`). All ports of the network are meant, those of
+hosts and of switches; of a tenant those at both ends of the links to its NICs, which it shares with nobody.
 """
 
 from __future__ import annotations

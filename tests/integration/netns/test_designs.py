@@ -13,7 +13,7 @@ from observed import observe
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.model import Lab, Protocol
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

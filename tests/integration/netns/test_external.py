@@ -21,8 +21,7 @@ from testbed.lab.checks.isolation.attacks import ATTACKS
 from testbed.lab.checks.isolation.reachability import Protocol, intended_matrix, reached
 from testbed.lab.checks.isolation.sites import find_sites
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.records.password import bgp_password
-from testbed.lab.core.deploy.routing import start_routing, stop_routing
+from testbed.lab.core.deploy.routing import bgp_password, start_routing, stop_routing
 from testbed.lab.core.drivers.nodes.unsigned import UnsignedCount
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.policy_operations import SetBorder

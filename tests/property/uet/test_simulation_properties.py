@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_topologies import HIGH, LOW, MEDIUM, TRIM_BYTES, leaf_spine, star, totals
 
+from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.markers import MarkAt
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
-    ClassSettings,
     FabricNetwork,
     FabricPortSettings,
     Impairments,
@@ -81,17 +82,17 @@ capacities = st.integers(0, 30_000)
 
 @st.composite
 def ports(draw: st.DrawFn) -> FabricPortSettings:
-    kmin = draw(st.just(-1) | capacities)
-    low = ClassSettings(
+    kmin = draw(st.none() | capacities)
+    low = ClassPlan(
         priority=LOW,
         limit_bytes=draw(capacities),
         kmin_bytes=kmin,
-        kmax_bytes=kmin + 5000,
+        kmax_bytes=(kmin or 0) + 5000,
         pmax=0.7,
-        mark_at_dequeue=draw(st.booleans()),
+        mark_at=draw(st.sampled_from(MarkAt)),
     )
-    medium = ClassSettings(priority=MEDIUM, quantum_bytes=3 << 14, limit_bytes=draw(capacities))
-    high = ClassSettings(priority=HIGH, strict=True, limit_bytes=draw(capacities))
+    medium = ClassPlan(priority=MEDIUM, quantum_bytes=3 << 14, limit_bytes=draw(capacities))
+    high = ClassPlan(priority=HIGH, strict=True, limit_bytes=draw(capacities))
     return FabricPortSettings(
         classes=(low, medium, high),
         priority_of=(LOW, draw(st.sampled_from((LOW, MEDIUM))), HIGH, HIGH, MEDIUM),

@@ -12,12 +12,13 @@ from typing import Any
 from memory_maps import maps_in_memory
 
 from testbed.base.datapath.abi import CLASSES, DEPTH_BINS
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model.qos import BalancingMode, HashEngine
 from testbed.lab.core.model.telemetry import DropCause
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 from testbed.lab.observe.port_table import PortTable, tabulate_ports
 
 BULK, RDMA, CONTROL = 0, 3, 6

@@ -21,6 +21,11 @@ def maps_in_memory(ports: int, *, profiles: int = 8, buffers: int = 8) -> LabMap
     return LabMaps({name: np.zeros(sizes.get(name, (ports + 1) * CLASSES), kind) for name, kind in MAPS.items()})
 
 
+def queue_index(port: int, priority: int) -> int:
+    """The index of a queue in the maps."""
+    return port * CLASSES + priority
+
+
 def ring_in_memory(records: Sequence[bytes], size: int = 1 << 16) -> RingMemory:
     """A ring that holds `records`. Raises `ValueError` for more than it takes."""
     written = b"".join(

@@ -17,7 +17,6 @@ from testbed.api import Lab
 PATIENCE_S = 60
 LINK_MTU = 4500
 TOOL = (sys.executable, "-m", "testbed.endpoints.perftest")
-DISSECTORS = Path(__file__).parents[3] / "images" / "wireshark"
 Spawn = Callable[[Sequence[str]], subprocess.Popen[bytes]]
 
 

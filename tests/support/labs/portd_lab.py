@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.base.datapath import pins
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
@@ -36,7 +37,7 @@ from testbed.lab.core.plan.operations import (
     SetUp,
     VethEnd,
 )
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 
 _T = TypeVar("_T")
 MTU = 1500

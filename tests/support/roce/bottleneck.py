@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from dcqcn_fluid import DcqcnFluid, FixedPoint
 
+from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.markers import MarkAt
 from testbed.protocols.congestion.dcqcn import PARAMETER_SETS, Dcqcn
 from testbed.protocols.roce.config import HEADER_BYTES, RoceConfig
 from testbed.protocols.roce.memory import Access
@@ -19,7 +21,7 @@ from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.roce.work import RemoteBuffer
-from testbed.protocols.simulation import ClassSettings, FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
+from testbed.protocols.simulation import FabricNetwork, FabricPortSettings, LinkSettings, SwitchSettings
 from testbed.run.simulated.execution import without_collector
 from testbed.run.simulated.transports.roce import RnicHost
 
@@ -99,9 +101,9 @@ class Bottleneck:
 
     def _network(self, rnics: list[Rnic]) -> FabricNetwork:
         kmin, kmax, pmax = self.curve
-        data = ClassSettings(priority=DATA, kmin_bytes=kmin, kmax_bytes=kmax, pmax=pmax, mark_at_dequeue=True)
+        data = ClassPlan(priority=DATA, kmin_bytes=kmin, kmax_bytes=kmax, pmax=pmax, mark_at=MarkAt.DEQUEUE)
         port = FabricPortSettings(
-            classes=(data, ClassSettings(priority=NOTIFICATIONS, strict=True)),
+            classes=(data, ClassPlan(priority=NOTIFICATIONS, strict=True)),
             priority_of=(DATA, DATA, DATA, NOTIFICATIONS, NOTIFICATIONS),
         )
         network = FabricNetwork(

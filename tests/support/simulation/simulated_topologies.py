@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.markers import MarkAt
 from testbed.protocols.simulation import (
-    ClassSettings,
     Endpoint,
     FabricNetwork,
     FabricPortSettings,
@@ -37,19 +38,17 @@ def plane_port(
     2 to 5. `medium_planes` is not the specification's: where a hundred hosts send to one, the headers of their first
     windows are more than 1 Plane_BDP, and each one that is dropped costs a time-out.
     """
-    low = ClassSettings(
+    low = ClassPlan(
         priority=LOW,
         quantum_bytes=QUANTUM_BYTES,
         limit_bytes=plane_bytes if trimming else int(plane_bytes * drop_planes),
         kmin_bytes=plane_bytes * 2 // 10,
         kmax_bytes=plane_bytes * 8 // 10,
-        mark_at_dequeue=True,
+        mark_at=MarkAt.DEQUEUE,
     )
-    medium = ClassSettings(
-        priority=MEDIUM, quantum_bytes=3 * QUANTUM_BYTES, limit_bytes=int(plane_bytes * medium_planes)
-    )
+    medium = ClassPlan(priority=MEDIUM, quantum_bytes=3 * QUANTUM_BYTES, limit_bytes=int(plane_bytes * medium_planes))
     return FabricPortSettings(
-        classes=(low, medium, ClassSettings(priority=HIGH, strict=True, limit_bytes=plane_bytes)),
+        classes=(low, medium, ClassPlan(priority=HIGH, strict=True, limit_bytes=plane_bytes)),
         priority_of=(LOW, LOW, HIGH, HIGH, MEDIUM),
         trimming=trimming,
         trim_bytes=TRIM_BYTES,

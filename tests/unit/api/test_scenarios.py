@@ -17,7 +17,8 @@ from testbed.lab.core.deploy.lifecycle import DeployOptions
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import REFERENCE
 from testbed.lab.core.model import Lab as LabModel
-from testbed.lab.core.plan import MachineLoad, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.scale import MachineLoad
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.record.record import Backend, Outcome
 from testbed.record.store import RECORD_FILE, REPORT_FILE, load_record

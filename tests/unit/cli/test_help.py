@@ -121,7 +121,7 @@ def test_what_looks_at_a_lab_loads_nothing_of_scenarios() -> None:
 READS_A_RECORD = """
 from testbed.lab.core.model import Lab
 from testbed.lab.core.deploy.records.lab_record import decode_lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 lab = {"name": "x", "nodes": [{"name": name, "kind": "host"} for name in "ab"], "links": []}
 plan_lab(decode_lab(lab), slot=0, k=1000.0)
 """

@@ -9,7 +9,7 @@ import pytest
 from testbed.base.errors import PlanError, SpecError
 from testbed.cli.lab_choice import placed_plan_errors, read_topology
 from testbed.cli.labs.validate import validate
-from testbed.lab.core.plan import check_addresses, plan_lab
+from testbed.lab.core.plan.lab import check_addresses, plan_lab
 
 TENANT = """name: x
 fabric: {design: rail-optimized, segments: 1, hosts: 3, gpus: 2, spines: 1, overlay: evpn, mtu: 4200}

@@ -16,7 +16,7 @@ from testbed.cli.counters.pause_rows import pause_rows, storm_priority
 from testbed.daemons.kit.events import EventLog
 from testbed.daemons.portd.client import LabStatus
 from testbed.daemons.portd.histogram import Latency
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.observe.port_table import NothingSelected, PortTable, tabulate_ports
 

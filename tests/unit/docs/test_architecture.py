@@ -52,3 +52,9 @@ def test_every_file_and_module_that_is_named_is_there(page: Path) -> None:
         if len(parts) < max(len(name.split(".")) - 2, 1):
             missing.append(name)
     assert sorted(missing) == []
+
+
+def test_a_recipe_stands_once() -> None:
+    recipes = re.findall(r"^### (.+)$", PAGES[0].read_text(), re.MULTILINE)
+    assert len(recipes) > 10
+    assert sorted(recipes) == sorted(set(recipes))

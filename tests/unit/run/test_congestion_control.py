@@ -10,7 +10,8 @@ from fake_lab import FakeLab, small_lab
 
 from testbed.base.errors import CapabilityError
 from testbed.endpoints.worker.streams.tcp_socket import has_congestion_control
-from testbed.lab.core.plan import SetSysctl, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import SetSysctl
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.transports.registry import transport_on

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.placed.placement import place_ranks
 from testbed.run.schema.model import Ranks, Transport

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from testbed.lab.core.deploy.scale import ScaleResolution
-from testbed.lab.core.plan import MachineLoad
+from testbed.lab.core.plan.scale import MachineLoad
 from testbed.run.sweep.outlook import Likelihood, expect_busy
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base.linux.port_counters import PortCounters
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.record.samples import Channel, FlowEnd, RunEvent
 from testbed.run.measuring.measured import Measured

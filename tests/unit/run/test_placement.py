@@ -8,7 +8,7 @@ from fake_lab import small_lab
 from testbed.base.errors import ScenarioError
 from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.model import BACKEND
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.ideals.fabric_graph import fabric_graph

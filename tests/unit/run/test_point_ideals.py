@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.run.ideals.point_ideals import PointIdeals, _way_class
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import RunTraffic, make_traffic

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.record.samples import Channel, FlowEnd
 from testbed.run.ideals.predictions import SEEDS, Carried, predict_point

@@ -12,7 +12,7 @@ from testbed.lab.core.drivers.nodes.probe_packet import FRAME_BYTES
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import Delay, Lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.record.samples import RunEvent
 from testbed.run.faults.registry import lab_fault
 from testbed.run.machine.cpu import CpuUse

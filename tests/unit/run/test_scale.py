@@ -13,13 +13,13 @@ from testbed.cli.scenarios.dry_run import print_dry_run
 from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.lab.core.deploy import scale
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.plan import (
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.scale import (
     MachineLoad,
     MachineProfile,
     PacketDemand,
     choose_packet_scale,
     judge_packet_scale,
-    plan_lab,
 )
 from testbed.run.schema.model import TopologyRef
 from testbed.run.sweep.points import Sweep

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.run.faults.registry import fault_findings
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import make_traffic

@@ -17,7 +17,7 @@ from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
 from testbed.endpoints.worker.transport_registry import decode_settings, encode_settings
 from testbed.endpoints.worker.transports.nbd import NbdSettings
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.placement import place_ranks

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import Program
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.placed.channels import join_channels

@@ -13,7 +13,7 @@ from testbed.base.errors import ScenarioError
 from testbed.base.units import Duration
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.model import DelayBy
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.protocols.uet.config import UetConfig
 from testbed.run.ideals.point_ideals import PointIdeals

@@ -10,7 +10,7 @@ import pytest
 from waiting import until
 
 from testbed.base.units import Duration, Rate
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.record.record import RunResult
 from testbed.record.samples import Channel, FlowEnd, Transfers

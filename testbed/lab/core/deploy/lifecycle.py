@@ -35,9 +35,8 @@ from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_la
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab
 from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
-from testbed.lab.core.deploy.records.password import bgp_password
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.deploy.routing import daemon_sets, start_daemons
+from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons
 from testbed.lab.core.deploy.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
@@ -47,7 +46,6 @@ from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, 
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
 from testbed.lab.core.feature import Deployment, Started, features, runtimes
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan import slot_for
 from testbed.lab.core.plan.operations import (
     CreateNode,
     CreateVeth,
@@ -57,6 +55,7 @@ from testbed.lab.core.plan.operations import (
     StartContainer,
     StartRouting,
 )
+from testbed.lab.core.plan.stable import slot_for
 from testbed.lab.features.management.plan.service_operations import StartService
 from testbed.lab.features.overlay.plan.device_operations import CreateVrf
 

@@ -30,7 +30,7 @@ from testbed.lab.core.deploy.runtime import LiveNodes, not_started
 from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from testbed.base.datapath.markers import MARKERS, MarkerDeclaration
 from testbed.base.errors import CapabilityError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -11,7 +13,6 @@ from testbed.lab.core.drivers.netlink.rdma import require_rxe
 from testbed.lab.core.drivers.probing.capabilities import Capabilities, probe_capabilities
 from testbed.lab.core.model import DelayBy, Lab, LagBy, Rdma, VrfBy
 from testbed.lab.core.plan.link_delays import decide_delay, has_delays
-from testbed.lab.core.plan.qos.marking import check_kernel_markers, kernel_marked
 from testbed.lab.features.mlag.plan.mechanism import decide_lag, has_link_groups
 from testbed.lab.features.overlay.plan.devices import decide_vrf
 
@@ -48,6 +49,29 @@ def require_marker(lab: Lab, state: StateDirectory) -> None:
         check_kernel_markers(lab, machine_capabilities(state).answers)
 
 
+def kernel_marked(lab: Lab) -> list[tuple[str, MarkerDeclaration]]:
+    """Return the classes that a qdisc of the kernel is to mark, each with its marker; empty where eBPF marks all."""
+    classes = [item for policy in lab.policies for profile in policy.profiles for item in profile.classes]
+    marked = ((item.name, MARKERS[item.ecn.by]) for item in classes if item.ecn)
+    return list(dict.fromkeys((name, marker) for name, marker in marked if marker.qdisc))
+
+
+def check_kernel_markers(lab: Lab, answers: Mapping[str, str]) -> None:
+    """Raise `CapabilityError` where a class is to be marked by a qdisc that the kernel does not have.
+
+    `answers` are the machine's, by the name of the capability: "" where it has it, else its word.
+    """
+    for name, marker in kernel_marked(lab):
+        if why := answers[marker.capability]:
+            raise CapabilityError(
+                f"qos.classes.{name}.ecn: marks by the kernel need {marker.option}, which this kernel does not have"
+                f" ({why})",
+                missing=marker.option,
+                hint="run a kernel that has it (Debian's and Ubuntu's do, as a module; `testbed --on vm` runs one), or"
+                " say `by: ebpf`",
+            )
+
+
 def require_password(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` where BGP is to have a password and this machine's kernel does not sign TCP segments."""
     asked = [name for name in lab.network_names if lab.of_network(name).routing.password]
@@ -67,25 +91,17 @@ def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
     return decide_delay(lab, machine_capabilities(state).wire) if has_delays(lab) else None
 
 
-def choose_vrf(lab: Lab, state: StateDirectory) -> VrfBy | None:
-    """Return what `vrf_by: auto` will mean for a lab about to be deployed; None where it has no overlay.
-
-    Raises `PlanError` where a network insists on VRF devices and the kernel has none.
-    """
-    return decide_vrf(lab, machine_capabilities(state).why("link.vrf")) if lab.overlay is not None else None
-
-
-def choose_lag(lab: Lab, state: StateDirectory) -> LagBy | None:
-    """Return what `lag_by: auto` will mean for a lab about to be deployed; None where hosts have no link groups.
-
-    Raises `PlanError` where a network insists on bonds and the kernel has none.
-    """
-    return decide_lag(lab, machine_capabilities(state).why("link.bond")) if has_link_groups(lab) else None
-
-
 def choose_mechanisms(lab: Lab, state: StateDirectory) -> Mechanisms:
-    """Return what everything that is left to the machine will mean for a lab about to be deployed. Raises as above."""
-    return Mechanisms(delay_by=choose_delay(lab, state), vrf_by=choose_vrf(lab, state), lag_by=choose_lag(lab, state))
+    """Return what everything that is left to the machine will mean for a lab about to be deployed.
+
+    Raises as `choose_delay`, and `PlanError` where a network insists on VRF devices, or on bonds, and the kernel has
+    none.
+    """
+    return Mechanisms(
+        delay_by=choose_delay(lab, state),
+        vrf_by=None if lab.overlay is None else decide_vrf(lab, machine_capabilities(state).why("link.vrf")),
+        lag_by=decide_lag(lab, machine_capabilities(state).why("link.bond")) if has_link_groups(lab) else None,
+    )
 
 
 def auto_delay(lab: RunningLab) -> DelayBy:

@@ -1,6 +1,6 @@
 """The measured CPU time of a data packet of each transport in user space, kept by machine and build.
 
-Whoever measures is above (`scenario.sweep.packet_cost`); this is what is kept beside the machine's calibration, for
+Whoever measures is above (`run.sweep.packet_cost`); this is what is kept beside the machine's calibration, for
 those who choose a time scale, and for those who show it.
 """
 

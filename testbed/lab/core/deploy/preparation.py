@@ -23,8 +23,9 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.netlink.port_programs import check_ports
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
-from testbed.lab.core.plan import plan_lab, slot_for
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
+from testbed.lab.core.plan.stable import slot_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

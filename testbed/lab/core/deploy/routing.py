@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Collection, Container, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,7 @@ from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, processes_in, terminate
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.records.password import bgp_password
+from testbed.lab.core.deploy.records.journal import state_error
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr
 from testbed.lab.core.drivers.routing.frr import (
     DaemonLauncher,
@@ -25,6 +27,29 @@ from testbed.lab.core.feature import features
 from testbed.lab.core.model import NETNS, Lab
 from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
 from testbed.lab.core.render import ANYBODY, FrrVersion, render_switch
+
+PASSWORD_FILE = "bgp-password"
+_PASSWORD_BYTES = 32
+
+
+def bgp_password(plan: LabPlan, directory: Path) -> str:
+    """Return the password kept in the state directory of a lab, made now where there is none; "" where none is wanted.
+
+    It is that of the lab's BGP sessions (RFC 2385), and in no model, plan or record: those say that there is one. FRR's
+    configurations have it, and are FRR's alone. Raises `StateError`.
+    """
+    if not any(switch.password for switch in plan.switches):
+        return ""
+    path = directory / PASSWORD_FILE
+    try:
+        try:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:  # noqa: PTH123
+                file.write(secrets.token_hex(_PASSWORD_BYTES))
+        except FileExistsError:
+            pass
+        return path.read_text()
+    except OSError as error:
+        raise state_error(path, error) from error
 
 
 def daemon_sets(
@@ -39,7 +64,7 @@ def daemon_sets(
     """The daemons of all switches, or of `only` those, with their run directories under `run` written.
 
     `frr` is this machine's, which those not in `elsewhere` are started with. `password` is the lab's
-    (`records.password`).
+    (`bgp_password`).
     """
     sets = []
     for switch in plan.speakers:

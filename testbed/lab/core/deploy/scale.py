@@ -16,7 +16,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.calibration import MTU_BYTES, measure_forwarding
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.model import Lab, ScaleUpBy
-from testbed.lab.core.plan import (
+from testbed.lab.core.plan.scale import (
     MachineLoad,
     MachineProfile,
     PacketDemand,
@@ -25,8 +25,8 @@ from testbed.lab.core.plan import (
     choose_scale,
     judge_packet_scale,
     judge_scale,
+    largest_k,
 )
-from testbed.lab.core.plan.scale import largest_k
 from testbed.lab.features.scale_up.plan.time_scale import LATENCY_FLOOR, PacketScale, packet_scale
 
 REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3, mtu_bytes=9000)

@@ -1,6 +1,6 @@
 """The frozen, resolved lab."""
 
-from testbed.base.datapath.balancing import BalancingMode
+from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.lab import (

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from testbed.base.datapath.balancing import BalancingMode
+from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.base.units import ByteCount, Duration
 

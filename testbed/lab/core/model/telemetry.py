@@ -35,10 +35,6 @@ class DropCause(StrEnum):
     """More than the cap of the tenant whose port it is."""
 
 
-QUEUE_CAUSES = (DropCause.TAIL, DropCause.BUFFER, DropCause.WRED, DropCause.HEADROOM)
-"""Drops instead of queueing. `PURGED` ones were queued first."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
     """Packets, and their bytes."""

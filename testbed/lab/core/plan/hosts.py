@@ -1,4 +1,4 @@
-"""Host routing by source address: each NIC sends through its own rail.
+"""Host routing by source address, so that each NIC sends through its own rail; and the RDMA devices of NICs.
 
 NIC n (from 1, in rail order) has table 100 + n with its subnet and a default route through its gateway,
 and a rule `from <its address>` at priority 1000 + n. The main table has the subnet of every NIC
@@ -18,11 +18,12 @@ unless its socket is bound to the address of another. Hosts that speak BGP learn
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network
 
-from testbed.lab.core.model import BACKEND, Network
-from testbed.lab.core.plan.operations import AddRoute, AddRule, PortPlan
+from testbed.lab.core.model import BACKEND, Lab, Network
+from testbed.lab.core.plan.operations import AddRoute, AddRule, CreateRdma, HostPlan, PortPlan
+from testbed.lab.core.plan.stable import stable_hash
 
 MAIN_TABLE = 254
 FIRST_TABLE = 100
@@ -120,3 +121,33 @@ def _ipv6_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddR
         ]
         rules.append(AddRule(node=nic.node, source=source, table=table, priority=FIRST_PRIORITY + number))
     return routes, rules
+
+
+LONGEST_NAME = 63
+"""Of an RDMA device: IB_DEVICE_NAME_MAX of rdma/ib_user_verbs.h, without the terminating byte."""
+
+
+def device_name(lab: str, node: str, interface: str) -> str:
+    """The name of an RDMA device: `<lab>-<node>-<interface>`, or where that is too long a part and a hash of the whole.
+
+    It is its own in the whole kernel, whatever the namespace (drivers/infiniband/core/device.c, assign_name).
+    """
+    name = f"{lab}-{node}-{interface}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = f"{stable_hash(f'rdma {name}', 48):012x}"
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
+
+
+def rdma_devices(lab: Lab, hosts: Iterable[HostPlan]) -> list[CreateRdma]:
+    """An RDMA device for each NIC port of hosts with `rdma` that is on a rail, or for all of a host that is on none."""
+    wanted = {node.name for node in lab.nodes if node.rdma is not None}
+    devices: list[CreateRdma] = []
+    for host in hosts:
+        if host.node in wanted:
+            ports = [port for port in host.nics if port.rail] or host.nics
+            devices += [
+                CreateRdma(node=port.node, name=port.name, device=device_name(lab.name, port.node, port.name))
+                for port in ports
+            ]
+    return devices

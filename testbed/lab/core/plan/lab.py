@@ -24,7 +24,7 @@ from testbed.lab.core.model import (
 )
 from testbed.lab.core.plan.addressing import Net, check_overlap, loopback_addresses, network_loopbacks, routed_networks
 from testbed.lab.core.plan.asn import check_as_numbers, cluster_id, lab_as_numbers, refuse_same_as
-from testbed.lab.core.plan.hosts import MAX_NICS, host_routes
+from testbed.lab.core.plan.hosts import MAX_NICS, host_routes, rdma_devices
 from testbed.lab.core.plan.interfaces import (
     FIRST_BRIDGE,
     LOOPBACK_IFINDEX,
@@ -56,7 +56,6 @@ from testbed.lab.core.plan.operations import (
 )
 from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS, QueuePlanner
 from testbed.lab.core.plan.rails import Rails
-from testbed.lab.core.plan.rdma import rdma_devices
 from testbed.lab.core.plan.routes import PlannedSession, Speaker, expect_routes
 from testbed.lab.core.plan.stable import SLOTS, stable_hash
 from testbed.lab.core.plan.sysctls import (

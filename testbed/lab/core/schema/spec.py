@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from testbed.base.validation.commands import CommandField
 from testbed.base.validation.fields import (
+    CommandField,
     Entries,
     LabName,
     Name,

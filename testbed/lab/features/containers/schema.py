@@ -12,9 +12,9 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.names import nearest
 from testbed.base.units import BYTES, NUMBER, ByteCount, Duration
-from testbed.base.validation.commands import CommandField
 from testbed.base.validation.fields import (
     Checked,
+    CommandField,
     DurationField,
     Entries,
     Number,

@@ -258,7 +258,7 @@ def start_places(places: Sequence[Place]) -> None:
 
 
 def _with_power(lab: RunningLab, places: Sequence[Place]) -> list[Place]:
-    """Those on nodes whose management ports are not down. Raises `DriverError` where there are none."""
+    """Return the places on nodes whose management ports are not down. Raises `DriverError` where there are none."""
     changes = read_link_state(lab.state_directory).changes
     down = {place.node for place in places if _is_down(changes.get(f"{place.node}:{place.lab.interfaces[place.node]}"))}
     found = [place for place in places if place.node not in down]

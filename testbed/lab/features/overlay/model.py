@@ -41,7 +41,7 @@ class TenantSubnet:
 
     @property
     def addresses(self) -> tuple[IPv4Address, ...]:
-        """Those of the NICs, in their order."""
+        """The addresses of the NICs, in their order."""
         return tuple(self.prefix.network_address + 2 + index for index in range(len(self.nics)))
 
     @property
@@ -50,7 +50,7 @@ class TenantSubnet:
 
     @property
     def addresses6(self) -> tuple[IPv6Interface, ...]:
-        """Those of IPv6 of the NICs, in their order; none without `prefix6`."""
+        """The IPv6 addresses of the NICs, in their order; none without `prefix6`."""
         if self.prefix6 is None:
             return ()
         return tuple(_nth_of(self.prefix6, 2 + index) for index in range(len(self.nics)))
@@ -107,7 +107,7 @@ class External:
 
     @property
     def addresses(self) -> tuple[IPv4Interface, ...]:
-        """Those of the router: of each prefix the first that is a host's (RFC 3021: all of a /31 are)."""
+        """The addresses of the router: of each prefix the first that is a host's (RFC 3021: all of a /31 are)."""
         return tuple(
             IPv4Interface((int(prefix.network_address) + (prefix.prefixlen < 31), prefix.prefixlen))
             for prefix in self.prefixes

@@ -37,7 +37,7 @@ class ScaleUpRow:
 
 
 def switch_document(state: DomainState) -> dict[str, Any]:
-    """What is known of a switch that runs or does not; what its ports count is in `stats`."""
+    """The state of a switch, whether it runs or not; the counters of its ports are in `stats`."""
     counted = {key: value for key, value in state.counted.items() if key != "ports"}
     return {"domain": state.name, "namespace": state.node, "running": state.is_running, **counted}
 
@@ -176,7 +176,7 @@ def _shape_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | No
 
 
 def _link_rows(scale_up: ScaleUp, sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> list[ScaleUpRow]:
-    """What is under way on a link, and what its credits and its window hold."""
+    """The bytes under way on a link, and those that its credits and its window hold."""
     of_link = f"a link {ByteCount(sizing.link_bdp_bytes)}"
     latency = "" if scale_up.stated else "; transfers by time take none, as no file states it"
     bdp = str(ByteCount(sizing.gpu_bdp_bytes))

@@ -21,6 +21,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (source.parent / "__init__.py").write_text("")
     monkeypatch.setattr(modules, "CHECKOUT", tmp_path)
     monkeypatch.setattr(modules, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(modules, "NATIVE_HEADERS", ())
     monkeypatch.setattr(builder, "CHECKOUT", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(PURE, raising=False)

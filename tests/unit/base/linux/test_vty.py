@@ -14,7 +14,7 @@ from testbed.base.linux import vty
 from testbed.lab.core.deploy.watch.sessions import missing_sessions, read_sessions
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import SwitchPlan
 
 Answer = Sequence[bytes] | None

@@ -14,7 +14,7 @@ from testbed.daemons.keeper.routers import LONGEST_S, LOOKED_AGAIN_S, REST, SETT
 from testbed.daemons.keeper.tables import VrfTables
 from testbed.daemons.kit.configuration import read, write
 from testbed.daemons.kit.lock import hold, is_held
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.keeper import keeper_configuration
 

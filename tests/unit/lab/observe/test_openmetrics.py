@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from fake_ports import BULK, RDMA, FakePorts
+from memory_maps import queue_index
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.registry import CollectorRegistry
@@ -24,7 +25,7 @@ from testbed.lab.features.management.apply import ApartCounter, Side
 from testbed.lab.features.overlay.policies_nft import DeniedBy, DeniedCounter
 from testbed.lab.observe.lab_reader import LabReading
 from testbed.lab.observe.openmetrics import CONTENT_TYPE, LabCollector, encode_text, render_metrics
-from testbed.lab.observe.telemetry import queue_index, take_snapshot
+from testbed.lab.observe.telemetry import take_snapshot
 
 UP = "p1-s1-rail1:uplink1"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
+from memory_maps import queue_index
 
 from testbed.lab.core.model.telemetry import DropCause
 from testbed.lab.observe.reconcile import SETTLE_NS, Balance, Reconciliation, reconcile
-from testbed.lab.observe.telemetry import queue_index
 
 UP = "p1-s1-rail1:uplink1"
 

@@ -62,7 +62,6 @@ def test_all_classes_of_all_ports_by_default(ports: FakePorts) -> None:
 def test_memory_is_bounded_and_what_was_overwritten_is_told(ports: FakePorts) -> None:
     clock = Clock()
     found = sampler(ports, clock, memory_bytes=8 * 7 * 10)
-    assert found.span_s == pytest.approx(0.010)
     for step in range(25):
         clock.ns = step * MS
         found.tick()

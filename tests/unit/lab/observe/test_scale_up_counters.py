@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from testbed.daemons.switchd.errors import SwitchMissing
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.features.scale_up.counters import reading
 from testbed.lab.features.scale_up.counters.balance import balance_domains

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
+from memory_maps import queue_index
 
 from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.layout import INGRESS, PAUSE, QUEUE
 from testbed.lab.core.model.telemetry import Amount, DropCause, QueueTelemetry
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.observe.port_table import NothingSelected
 from testbed.lab.observe.telemetry import (
     buffer_rows,
     link_rows,
-    queue_index,
     queue_rows,
     reset_maxima,
     silent_uplinks,

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.protocols.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
     Balancing,
-    ClassSettings,
     ConfigurationError,
     FabricNetwork,
     FabricPortSettings,
@@ -31,7 +31,7 @@ FAST = LinkSettings(rate_bps=10 * GBPS, delay_ns=1000)
 
 
 def port(**data: int | bool) -> FabricPortSettings:
-    classes = (ClassSettings(priority=DATA, **data), ClassSettings(priority=CONTROL, strict=True))  # type: ignore[arg-type]
+    classes = (ClassPlan(priority=DATA, **data), ClassPlan(priority=CONTROL, strict=True))  # type: ignore[arg-type]
     return FabricPortSettings(classes=classes, priority_of=(DATA, DATA, CONTROL, CONTROL, CONTROL))
 
 
@@ -148,7 +148,7 @@ def incast(*, lossless: bool) -> tuple[FabricNetwork, list[Talker]]:
     talkers = [Talker(address) for address in (A, B, C)]
     network = FabricNetwork(talkers, seed=1, overhead_bytes=42)
     network.add_fabric_switch("switch", SwitchSettings(buffer_bytes=100_000))
-    into = port(lossless=True, xoff_bytes=4000, xon_bytes=2000, hold_bytes=12_000) if lossless else port()
+    into = port(lossless=True, xoff_bytes=4000, xon_bytes=2000, headroom_bytes=8_000) if lossless else port()
     for address in (A, B, C):
         network.connect(f"{address} up", address, "switch", FAST, out=port(), into=into)
         link = LINK if address == C else FAST

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.markers import MarkAt
 from testbed.protocols.simulation import (
     Call,
-    ClassSettings,
     ConfigurationError,
     Events,
     FabricPortSettings,
@@ -32,9 +33,9 @@ NS_PER_BYTE = 8
 OVERHEAD = 42
 BULK, DATA, CONTROL = 1, 3, 6
 CLASSES = (
-    ClassSettings(priority=BULK, quantum_bytes=WIRE),
-    ClassSettings(priority=DATA, quantum_bytes=3 * WIRE),
-    ClassSettings(priority=CONTROL, strict=True),
+    ClassPlan(priority=BULK, quantum_bytes=WIRE),
+    ClassPlan(priority=DATA, quantum_bytes=3 * WIRE),
+    ClassPlan(priority=CONTROL, strict=True),
 )
 PLAIN = FabricPortSettings(classes=CLASSES, priority_of=(DATA, BULK, CONTROL, CONTROL, CONTROL))
 
@@ -129,7 +130,7 @@ def test_marks_follow_the_curve_by_what_waits_at_the_arrival() -> None:
 
 
 def test_marks_at_the_departure_look_at_what_stays_behind() -> None:
-    bench = Bench(with_data(kmin_bytes=2 * WIRE, kmax_bytes=2 * WIRE + 1, mark_at_dequeue=True))
+    bench = Bench(with_data(kmin_bytes=2 * WIRE, kmax_bytes=2 * WIRE + 1, mark_at=MarkAt.DEQUEUE))
     frames = bench.offer(count=6)
     bench.drain()
     # five waited as the second left: four stayed, then three, two, ...
@@ -199,7 +200,7 @@ def test_a_paused_class_waits_while_others_are_sent() -> None:
 
 
 def test_an_input_port_asks_for_a_pause_above_xoff_and_for_its_end_at_xon() -> None:
-    bench = Bench(with_data(lossless=True, xoff_bytes=2 * WIRE, xon_bytes=WIRE, hold_bytes=4 * WIRE))
+    bench = Bench(with_data(lossless=True, xoff_bytes=2 * WIRE, xon_bytes=WIRE, headroom_bytes=2 * WIRE))
     upstream = Bench()
     upstream.events = bench.events
     account = bench.source.accounts[DATA]
@@ -216,8 +217,8 @@ def test_an_input_port_asks_for_a_pause_above_xoff_and_for_its_end_at_xon() -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (lambda: ClassSettings(priority=8), "from 0 to 7"),
-        (lambda: ClassSettings(priority=1, quantum_bytes=0), "never have its turn"),
+        (lambda: replace(PLAIN, classes=(*CLASSES, ClassPlan(priority=8))), "from 0 to 7"),
+        (lambda: with_data(quantum_bytes=0), "never have its turn"),
         (lambda: replace(PLAIN, classes=(*CLASSES, CLASSES[0])), "the same priority"),
         (lambda: replace(PLAIN, priority_of=(DATA, DATA, 7, 7, 7)), "no class of the port has"),
     ],

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from testbed.api.sweeps import read_sweep
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.endpoints.worker.transport_registry import transport_names
 from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.simulation import (
-    ClassSettings,
     FabricNetwork,
     FabricPortSettings,
     LinkSettings,
@@ -159,8 +159,8 @@ def test_data_and_notifications_ride_in_the_classes_of_their_own_dscps() -> None
 def test_a_nic_whose_data_is_paused_still_tells_of_congestion() -> None:
     """It has more data waiting than it takes ahead, and sends its CNPs in a class that is not paused."""
     rnics = [Rnic(address, RoceConfig(mtu=1024), Random(1), 0) for address in ("10.0.0.1", "10.0.0.2")]
-    data = ClassSettings(priority=3, kmin_bytes=0, kmax_bytes=1)
-    port = FabricPortSettings(classes=(data, ClassSettings(priority=6, strict=True)), priority_of=(3, 3, 3, 6, 6))
+    data = ClassPlan(priority=3, kmin_bytes=0, kmax_bytes=1)
+    port = FabricPortSettings(classes=(data, ClassPlan(priority=6, strict=True)), priority_of=(3, 3, 3, 6, 6))
     network = FabricNetwork(rnics, destination_port=UDP_PORT, host=RnicHost)
     network.add_fabric_switch("switch", SwitchSettings())
     for rnic, peer in zip(rnics, reversed(rnics), strict=True):

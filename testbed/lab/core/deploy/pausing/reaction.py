@@ -21,7 +21,8 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
 
 from testbed.base.datapath import pins
-from testbed.base.datapath.balancing import BalancingMode
+from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
@@ -49,7 +50,7 @@ from testbed.lab.core.plan.operations import (
     VethEnd,
 )
 from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosTables
 from testbed.lab.core.plan.qos.shaping import burst_bytes
 
 MEASURE_S = 0.5

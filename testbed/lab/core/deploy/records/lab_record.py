@@ -13,8 +13,8 @@ from typing import Any
 
 from testbed.base.errors import LabNotFound
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
-from testbed.lab.core.plan import SLOTS
 from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS
+from testbed.lab.core.plan.stable import SLOTS
 
 SCHEMA = 1
 """Changes only when the meaning of a field does: new fields get defaults, and fields that are unknown are ignored."""

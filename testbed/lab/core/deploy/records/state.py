@@ -156,7 +156,7 @@ class StateDirectory:
 
     def take_slot(self, wanted: int, *, instead_of: str = "") -> int:
         """The first free slot from `wanted` on; that of the lab `instead_of` is free. Call with the machine locked."""
-        from testbed.lab.core.plan import SLOTS
+        from testbed.lab.core.plan.stable import SLOTS
 
         taken = {str(self.salvage(lab).get("slot")) for lab in self.names() if lab != instead_of}
         for step in range(SLOTS):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from testbed.base.datapath.abi import PROBABILITY_ONE, class_handle, gate_handle, marker_handle
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS, MarkBy
 from testbed.base.linux.rtnetlink import attribute, u32
 from testbed.base.linux.traffic_control import GATE_LIMIT_BYTES, new_qdisc
 from testbed.lab.core.plan.operations import InstallPort
-from testbed.lab.core.plan.qos.qos_plan import ClassPlan
 
 TCA_RED_PARMS, TCA_RED_STAB, TCA_RED_MAX_P, TCA_RED_FLAGS = 1, 2, 3, 4
 TC_RED_ECN, TC_RED_NODROP = 1, 8

@@ -18,13 +18,14 @@ from testbed.base.datapath.abi import (
     ClassFlag,
     PortFlag,
 )
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import DriverError
 from testbed.base.linux import traffic_control as traffic
 from testbed.lab.core.drivers.netlink.marking_qdiscs import new_marking_qdisc
 from testbed.lab.core.model.qos import HashEngine
 from testbed.lab.core.plan.operations import InstallPort
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosTables
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosTables
 from testbed.protocols.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTHOP
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.errors import PlanError
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.lab.core.fabric import model_base_rtt
@@ -42,7 +43,7 @@ from testbed.lab.core.model import (
 from testbed.lab.core.model.qos import CODE_POINTS
 from testbed.lab.core.plan.link_delays import delay_operations
 from testbed.lab.core.plan.operations import DelayPort, InstallPort, PortPlan, ShapePort
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan, QosTables
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan, QosTables
 from testbed.lab.core.plan.qos.shaping import burst_bytes
 from testbed.lab.core.plan.sysctls import planned_seed
 

@@ -1,41 +1,12 @@
-"""The planned QoS as data: traffic classes of ports and buffers of switches, as the data path takes them."""
+"""The planned QoS as data: profiles of ports and buffers of switches, as the data path takes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.lab.core.model import BalancingMode, HashEngine, MarkAt, MarkBy
+from testbed.base.datapath.class_plan import ClassPlan
+from testbed.lab.core.model import BalancingMode, HashEngine
 from testbed.lab.core.plan.stable import seed_of_run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassPlan:
-    """A traffic class in bytes, as the data path takes it. `priority` is PCP and PFC priority.
-
-    `quantum_bytes` is what a weighted class may send in its turn. `limit_bytes` is the static tail drop,
-    `alpha` the dynamic threshold's factor (0: none). `kmin_bytes` None: no ECN;
-    `mark_at` and `mark_by` say which queue decides, and who marks. `xoff_bytes`, `xon_bytes` and
-    `headroom_bytes` are those of an ingress port, 0 for a lossy class.
-    """
-
-    priority: int
-    name: str
-    strict: bool
-    weight: int
-    quantum_bytes: int
-    lossless: bool
-    limit_bytes: int
-    reserved_bytes: int
-    alpha: float
-    kmin_bytes: int | None = None
-    kmax_bytes: int | None = None
-    pmax: float = 0.0
-    drop_non_ect: bool = False
-    mark_at: MarkAt = MarkAt.ENQUEUE
-    mark_by: MarkBy = MarkBy.EBPF
-    xoff_bytes: int = 0
-    xon_bytes: int = 0
-    headroom_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

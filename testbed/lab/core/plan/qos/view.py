@@ -1,4 +1,4 @@
-"""What the ports of a lab do, as the file says it and as resolved, in real and in lab time: `inspect qos`."""
+"""The QoS of the ports of a lab, as written and as resolved, in real and in lab time: `inspect qos`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS
 from testbed.base.errors import TestbedError
 from testbed.base.rows import column
 from testbed.base.units import Duration
 from testbed.lab.core.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
 from testbed.lab.core.plan.operations import InstallPort, LabPlan
-from testbed.lab.core.plan.qos.qos_plan import BufferPlan, ClassPlan, PortProfile, QosPlan
+from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

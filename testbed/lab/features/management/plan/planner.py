@@ -34,7 +34,7 @@ from testbed.lab.features.management.plan.management_plan import FormCommunity, 
 
 BRIDGE = "br-mgmt"
 PORT_GUARDS = Guards(kinds=(Guard.SOURCE, Guard.MAC, Guard.ARP, Guard.SERVERS, Guard.VLAN))
-"""Those of a node's port on the switch."""
+"""The guards of a node's port on the switch."""
 _NO_ADDRESS_YET = IPv4Address("0.0.0.0")
 """The source of a node that asks for its address (RFC 2131)."""
 

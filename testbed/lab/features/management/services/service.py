@@ -45,7 +45,7 @@ class Surroundings:
     switchable: frozenset[str]
     """The nodes whose power can be switched."""
     services: Mapping[str, ManagementService]
-    """Those that the lab has, by name."""
+    """The services that the lab has, by name."""
     namespaces: Mapping[str, str]
     """The network namespace of every node."""
     run: Path

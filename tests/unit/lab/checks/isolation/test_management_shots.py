@@ -9,7 +9,7 @@ import pytest
 
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.lab.checks.isolation.management import MOST_PORTS, Shot, Way, management_shots
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import LabPlan
 from testbed.lab.core.schema.load import load_topology_text
 

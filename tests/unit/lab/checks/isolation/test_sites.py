@@ -21,7 +21,7 @@ from testbed.lab.checks.isolation.attacks import (
 )
 from testbed.lab.checks.isolation.sites import MOST_SITES, Site, find_sites
 from testbed.lab.core.model import BACKEND, Guard, Lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import CreateBridge
 from testbed.lab.core.schema.load import load_topology_text
 

@@ -17,7 +17,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
 from testbed.lab.core.deploy.watch.check import CheckStatus
 from testbed.lab.core.model import Lab, Service, ServiceProtocol
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 
 

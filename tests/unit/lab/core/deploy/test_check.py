@@ -13,7 +13,7 @@ from testbed.lab.core.deploy.watch.check import CheckReport, CheckResult, CheckS
 from testbed.lab.core.deploy.watch.events import _ADJACENCY
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, NicParams
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 
 
 def _lab(**params: Any) -> RunningLab:

@@ -12,7 +12,7 @@ import pytest
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab, parse_record
 from testbed.lab.core.model import Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Role
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 
 ROOT = Path(__file__).parents[5]

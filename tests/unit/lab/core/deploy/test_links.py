@@ -31,7 +31,7 @@ from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.fabric import QOS_PRESETS, generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import NO_GUARDS, Delay, DelayBy, Guards, QosPolicy
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.link_delays import delay_operation
 from testbed.lab.core.schema.load import load_topology_text
 

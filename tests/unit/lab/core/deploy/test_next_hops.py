@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.lab.core.deploy.watch.next_hops import next_hops
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import LabPlan, PortPlan
 from testbed.lab.core.schema.load import load_topology
 

@@ -10,10 +10,11 @@ import pytest
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.lab_record import encode_lab
 from testbed.lab.core.deploy.records.labdir import ansible_inventory, topology_data
-from testbed.lab.core.deploy.records.password import FILE_NAME, bgp_password
+from testbed.lab.core.deploy.routing import PASSWORD_FILE, bgp_password
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab, Routing
-from testbed.lab.core.plan import LabPlan, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import LabPlan
 from testbed.lab.core.render import FrrVersion, render_switch
 
 
@@ -28,7 +29,7 @@ def test_it_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     _, plan = small(password=True)
     first = bgp_password(plan, tmp_path)
     assert bgp_password(plan, tmp_path) == first, "a switch that is started anew has that of the others"
-    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600
     (tmp_path / "other").mkdir()
     assert bgp_password(plan, tmp_path / "other") != first
     assert 32 <= len(first) <= 80, "TCP_MD5SIG_MAXKEYLEN"
@@ -42,7 +43,7 @@ def test_a_lab_without_has_no_file(tmp_path: Path) -> None:
 
 def test_a_state_directory_that_cannot_be_written_is_an_error_with_its_path(tmp_path: Path) -> None:
     _, plan = small(password=True)
-    with pytest.raises(StateError, match=FILE_NAME):
+    with pytest.raises(StateError, match=PASSWORD_FILE):
         bgp_password(plan, tmp_path / "absent")
 
 

@@ -13,7 +13,7 @@ from testbed.base.units import Duration, Rate
 from testbed.daemons.switchd.errors import SwitchMissing
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.model import ScaleUpBy
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.features.scale_up import planes
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink

@@ -21,7 +21,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab, Scale
-from testbed.lab.core.plan import slot_for
+from testbed.lab.core.plan.stable import slot_for
 
 
 class Reached(Exception):
@@ -220,7 +220,7 @@ def test_a_machine_without_a_free_slot_leaves_the_old_lab_as_it_is(
     state: StateDirectory, destroyed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has the slot of the lab that goes, and there is no other."""
-    monkeypatch.setattr("testbed.lab.core.plan.SLOTS", 1)
+    monkeypatch.setattr("testbed.lab.core.plan.stable.SLOTS", 1)
     monkeypatch.setattr("testbed.lab.core.deploy.preparation.slot_for", lambda name: 0)
     state.write(replace(state.read("one"), name="two", slot=0))
     before = files(state)

@@ -11,7 +11,7 @@ from testbed.lab.core.deploy.routing import daemon_sets
 from testbed.lab.core.drivers.probing.machine import FrrInstallation
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Routing
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 
 
 @pytest.mark.parametrize("most", [64, 32])

@@ -12,7 +12,7 @@ from testbed.lab.core.deploy.watch.rtt import FRAME_BYTES, PathRtt, RttReport, c
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import Delay, Lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 
 

@@ -13,7 +13,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import REFERENCE, ScaleResolution, resolve_scale
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import SCALE_UP_PRESETS, Lab, Scale, ScaleUpBy
-from testbed.lab.core.plan import MachineLoad, MachineProfile, PacketDemand
+from testbed.lab.core.plan.scale import MachineLoad, MachineProfile, PacketDemand
 
 MACHINE = MachineProfile(cores=2, forwarding_bps=2 * 36_000 / 35e-6, mtu_bytes=4500)
 ALL_SEND = PacketDemand(packets_per_s=8 * 12e6, burst_packets_per_s=8 * 12e6, senders=8)

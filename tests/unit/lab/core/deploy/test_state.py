@@ -21,7 +21,7 @@ from testbed.lab.core.deploy.records import state as module
 from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
 from testbed.lab.core.deploy.records.lab_record import SCHEMA, LabRecord, LabUnreadable
 from testbed.lab.core.deploy.records.state import StateBusy, StateDirectory
-from testbed.lab.core.plan import SLOTS
+from testbed.lab.core.plan.stable import SLOTS
 
 RECORD = LabRecord(
     name="one",
@@ -91,7 +91,7 @@ def test_slots_are_taken_from_the_wanted_one_on(state: StateDirectory) -> None:
 
 
 def test_no_slot_left(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("testbed.lab.core.plan.SLOTS", 2)
+    monkeypatch.setattr("testbed.lab.core.plan.stable.SLOTS", 2)
     _record(state, "one", 0)
     _record(state, "two", 1)
     with pytest.raises(CapabilityError, match="2 labs are deployed"):

@@ -10,7 +10,6 @@ from testbed.base.errors import PlanError
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, Protocol, RailSubnet, Role, Routing
-from testbed.lab.core.plan import LabPlan, PortPlan, SwitchPlan, plan_lab, slot_for
 from testbed.lab.core.plan.addressing import (
     Net,
     check_overlap,
@@ -21,7 +20,9 @@ from testbed.lab.core.plan.addressing import (
 )
 from testbed.lab.core.plan.asn import BLOCK_SIZE, PRIVATE_FIRST, PRIVATE_LAST, WRITTEN_OFFSET, as_numbers
 from testbed.lab.core.plan.interfaces import interface_indexes, mac_addresses, natural_key
-from testbed.lab.core.plan.stable import SLOTS, probe_numbers, stable_hash
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
+from testbed.lab.core.plan.stable import SLOTS, probe_numbers, slot_for, stable_hash
 
 
 def rail_subnet(**changes: int) -> RailSubnet:

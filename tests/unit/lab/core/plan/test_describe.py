@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from testbed.lab.core.fabric import FabricParams, generate_fabric
-from testbed.lab.core.plan import plan_lab, summarize_plan
+from testbed.lab.core.plan.describe import summarize_plan
+from testbed.lab.core.plan.lab import plan_lab
 
 PLAN = plan_lab(generate_fabric(FabricParams(design="rail-optimized", hosts=2, gpus=2, spines=2), name="pod"), k=1000)
 

@@ -13,7 +13,8 @@ from testbed.base.errors import PlanError
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Bfd, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Role, Routing
-from testbed.lab.core.plan import (
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
@@ -24,7 +25,6 @@ from testbed.lab.core.plan import (
     SetSysctl,
     ShapePort,
     StartRouting,
-    plan_lab,
 )
 
 RATE = Rate.parse("400G")

@@ -12,7 +12,7 @@ from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, NicParams, UplinkParams
 from testbed.lab.core.model import Delay, DelayBy, Lab
 from testbed.lab.core.model.qos import QosPolicy
-from testbed.lab.core.plan import DelayPort, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.link_delays import (
     WireCapabilities,
     WirePaths,
@@ -23,6 +23,7 @@ from testbed.lab.core.plan.link_delays import (
     mechanism,
     mechanism_text,
 )
+from testbed.lab.core.plan.operations import DelayPort
 
 FULL = WireCapabilities(netem="", ifb="")
 WITHOUT_NETEM = WireCapabilities(netem="Specified qdisc kind is unknown", ifb="")

@@ -10,9 +10,9 @@ from testbed.base.errors import PlanError
 from testbed.daemons.keeper.entries import EntryKind
 from testbed.daemons.lag.groups import PairedLeafPlan
 from testbed.lab.core.model import Network, Node, NodeKind, Place, Role
-from testbed.lab.core.plan import LabPlan, plan_lab
 from testbed.lab.core.plan.addressing import pair_vteps
-from testbed.lab.core.plan.operations import AddAddress, AddRoute, CreateVeth, InstallPort, SetNeighbour
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import AddAddress, AddRoute, CreateVeth, InstallPort, LabPlan, SetNeighbour
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.mlag.plan.planner import BRIDGE_IFINDEX

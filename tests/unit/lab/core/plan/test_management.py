@@ -8,7 +8,7 @@ from ipaddress import IPv4Interface
 import pytest
 
 from testbed.lab.core.model import BACKEND, Lab
-from testbed.lab.core.plan import MachineProfile, choose_scale, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.plan.operations import (
     AddAddress,
@@ -19,7 +19,7 @@ from testbed.lab.core.plan.operations import (
     SetBridgePort,
     SetSysctl,
 )
-from testbed.lab.core.plan.scale import largest_k
+from testbed.lab.core.plan.scale import MachineProfile, choose_scale, largest_k
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
 

@@ -9,16 +9,16 @@ import pytest
 from memory_maps import maps_in_memory
 
 from testbed.base.datapath.abi import PROBABILITY_ONE, ClassFlag, class_handle, gate_handle, marker_handle
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import KERNEL_MARKERS, MARKERS, MarkerDeclaration
 from testbed.base.errors import CapabilityError
 from testbed.base.linux import rtnetlink
+from testbed.lab.core.deploy.mechanisms import check_kernel_markers, kernel_marked
 from testbed.lab.core.drivers.netlink import marking_qdiscs
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps
 from testbed.lab.core.model import Lab, MarkBy
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import InstallPort
-from testbed.lab.core.plan.qos.marking import check_kernel_markers, kernel_marked
-from testbed.lab.core.plan.qos.qos_plan import ClassPlan
 from testbed.lab.core.schema.load import load_topology_text
 
 ABSENT = "Specified qdisc kind is unknown"

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 import pytest
 
 from testbed.lab.core.model import BACKEND, Lab
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import AddRoute, AddRule, InstallPort, LabPlan, ShapePort
 from testbed.lab.core.schema.load import load_topology_text
 

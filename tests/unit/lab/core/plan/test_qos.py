@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.errors import PlanError
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.hash_seeds import kernel_seeds
@@ -27,17 +28,10 @@ from testbed.lab.core.model import (
     TrafficClass,
     Watchdog,
 )
-from testbed.lab.core.plan import (
-    ClassPlan,
-    CreateVeth,
-    InstallPort,
-    LabPlan,
-    PortProfile,
-    SetSysctl,
-    ShapePort,
-    plan_lab,
-)
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import CreateVeth, InstallPort, LabPlan, SetSysctl, ShapePort
 from testbed.lab.core.plan.qos.planner import WATCHDOG_DRAINS, class_of_dscp, plan_qos, quantum_bytes
+from testbed.lab.core.plan.qos.qos_plan import PortProfile
 
 FRAME = 4514
 BASE_RTT = Duration(12_000)

@@ -9,7 +9,8 @@ import pytest
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind
-from testbed.lab.core.plan import (
+from testbed.lab.core.plan.scale import (
+    ENDPOINT_HOPS,
     MachineLoad,
     MachineProfile,
     PacketDemand,
@@ -18,8 +19,10 @@ from testbed.lab.core.plan import (
     choose_scale,
     judge_packet_scale,
     judge_scale,
+    round_down_125,
+    round_up_125,
+    round_up_digit,
 )
-from testbed.lab.core.plan.scale import ENDPOINT_HOPS, round_down_125, round_up_125, round_up_digit
 
 REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3)
 

@@ -15,7 +15,8 @@ from testbed.base.units import Rate
 from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.fabric import measure_sizing
 from testbed.lab.core.model import BACKEND, Lab, LinkKind
-from testbed.lab.core.plan import check_as_numbers, plan_lab
+from testbed.lab.core.plan.asn import check_as_numbers
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 
 BASE = """name: dc

@@ -10,7 +10,7 @@ import pytest
 from testbed.base.errors import PlanError
 from testbed.base.units import Duration
 from testbed.lab.core.model import BACKEND, Delay, DelayBy, Guard, Guards, Lab, LagBy, LinkKind
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import CreateBridge, CreateVeth, GuardSwitch, LabPlan, SetUp
 from testbed.lab.core.schema.load import load_topology_text
 

@@ -11,7 +11,7 @@ import pytest
 from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.live import NoSuchNode, RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management import services_apply as services
 from testbed.lab.features.management.services.launcher import require_ports

@@ -17,9 +17,9 @@ from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.fabric import NicParams, generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.model import Lab, Rdma
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.hosts import LONGEST_NAME, device_name
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import CreateNode, CreateRdma, LabPlan, Operation, StartRouting
-from testbed.lab.core.plan.rdma import LONGEST_NAME, device_name
 from testbed.lab.core.schema.load import load_topology_text
 
 WRITTEN = """

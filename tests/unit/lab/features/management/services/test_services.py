@@ -15,7 +15,7 @@ import pytest
 
 from testbed.base.errors import PlanError, SpecError
 from testbed.base.installation.packages import PACKAGES, PROGRAMS, Level
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.model import SERVICES, ManagementService, RunsOn
 from testbed.lab.features.management.services import aaa, asking, launcher, status_server

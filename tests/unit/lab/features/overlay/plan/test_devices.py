@@ -11,14 +11,15 @@ import pytest
 from testbed.base.errors import PlanError
 from testbed.base.names import MAX_INTERFACE_NAME
 from testbed.lab.core.model import BACKEND, Lab, VrfBy
-from testbed.lab.core.plan import LabPlan, plan_lab
 from testbed.lab.core.plan.hosts import MAIN_TABLE
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     CreateBridge,
     CreateVeth,
     GuardSwitch,
+    LabPlan,
     SetSysctl,
     SetUp,
 )

@@ -8,14 +8,15 @@ import pytest
 
 from testbed.base.errors import PlanError
 from testbed.daemons.keeper.entries import EntryKind
-from testbed.lab.core.plan import LabPlan, plan_lab
 from testbed.lab.core.plan.hosts import MAIN_TABLE
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
     CreateBridge,
     CreateVeth,
+    LabPlan,
     SetBridgePort,
     SetSysctl,
     SetUp,

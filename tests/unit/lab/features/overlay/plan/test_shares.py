@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.lab.core.plan import InstallPort, LabPlan, plan_lab
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.operations import InstallPort, LabPlan
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.device_operations import CreateVxlan
 

@@ -10,7 +10,7 @@ from testbed.base.errors import PlanError
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import SCALE_UP_PRESETS, Credits, Lab, LinkRetry, Node, NodeKind, ScaleUpBy
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import CreateNode, CreateVeth, SetSysctl, SetUp
 from testbed.lab.features.scale_up.plan.domains import WIRE_MTU_BYTES
 

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from memory_maps import maps_in_memory
+from memory_maps import maps_in_memory, queue_index
 
 from testbed.base.linux.port_counters import PortCounters
-from testbed.lab.core.plan import plan_lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.sampler import Samples
-from testbed.lab.observe.telemetry import queue_index, take_snapshot
+from testbed.lab.observe.telemetry import take_snapshot
 from testbed.record.samples import Channel, FlowEnd, NetworkLoad
 from testbed.run.measuring.network_loads import network_loads
 from testbed.run.measuring.observation import Observation
