@@ -41,9 +41,10 @@ def emit(
     title: str | None = None,
     document: Any = None,
     without: Collection[str] = (),
+    columns: Sequence[str] = (),
 ) -> None:
-    """Print `rows`, which are data classes of one `kind`, but for their fields `without`; JSON prints `document` if
-    given."""
+    """Print `rows`, which are data classes of one `kind`, but for their fields `without`, or the fields `columns` in
+    this order. JSON prints `document` if given."""
     if form is Format.JSON:
         emit_json(list(map(row_json, rows)) if document is None else document)
         return
@@ -56,6 +57,8 @@ def emit(
         and item.name not in without
         and not (how.sparse and not any(getattr(row, item.name) for row in rows))
     ]
+    if columns:
+        shown = sorted((one for one in shown if one[0].name in columns), key=lambda one: columns.index(one[0].name))
     if form is Format.CSV:
         values = [[value_of(row, item) for item, _ in shown] for row in rows]
         print_csv([how.title or item.name for item, how in shown], values)

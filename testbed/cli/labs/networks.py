@@ -9,6 +9,7 @@ from testbed.cli.options import Format
 from testbed.cli.output import emit
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.observe.networks import (
+    TABLE,
     NetworkRow,
     network_rows,
     planned_sessions,
@@ -27,9 +28,10 @@ def show_networks(lab: RunningLab, form: Format) -> None:
     total = total_row(lab.model, rows)
     if form is Format.TABLE:
         every = [*rows, total]
-        empty = [item.name for item in fields(NetworkRow) if not any(text_of(row, item) for row in every)]
+        items = {item.name: item for item in fields(NetworkRow)}
+        columns = [name for name in TABLE if any(text_of(row, items[name]) for row in every)]
         title = f"{lab.name}: {len(rows)} networks, k = {lab.record.k:g}"
-        emit(every, NetworkRow, form, title=title, without=empty)
+        emit(every, NetworkRow, form, title=title, columns=columns)
         if line := scale_up_line(lab.model):
             print(line)
         return

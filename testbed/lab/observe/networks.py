@@ -30,6 +30,13 @@ _SUMMED = (
 )
 
 
+TABLE = (
+    *("network", "design", "carried_by", "switches", "hosts", "targets", "nics", "links", "rates", "mtus", "tenants"),
+    *("sessions", "services", "sent_bytes", "dropped_packets", "guarded_packets", "queue_bytes"),
+)
+"""The fields of a row that a table has, in its order: what a network is made of comes first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRow:
     """A network: what it consists of, and how it is now."""
@@ -42,11 +49,11 @@ class NetworkRow:
     targets: int
     nics: int = column(heading="NICs")
     links: int
-    rates: Sequence[str] = column(heading="rate", text=lambda row: ", ".join(row.rates))
-    mtus: Sequence[int] = column(heading="MTU", text=lambda row: ", ".join(map(str, row.mtus)))
     tenants: int
     sessions: int = column(text=lambda row: _of(row.sessions_up, row.sessions))
     sessions_up: int = column(in_table=False)
+    rates: Sequence[str] = column(heading="rate", text=lambda row: ", ".join(row.rates))
+    mtus: Sequence[int] = column(heading="MTU", text=lambda row: ", ".join(map(str, row.mtus)))
     services: int = column(text=lambda row: _of(row.services_up, row.services))
     services_up: int = column(in_table=False)
     sent_bytes: int = column(heading="sent", text=lambda row: short(row.sent_bytes, "B"))
