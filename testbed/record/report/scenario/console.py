@@ -28,7 +28,7 @@ from testbed.record.report.scenario.figures import (
     unit_of,
 )
 from testbed.record.report.scenario.latencies import LatencyRow, latency_rows
-from testbed.record.report.scenario.nccl_table import CollectiveRow, collective_rows
+from testbed.record.report.scenario.nccl_table import NcclRow, collective_rows
 from testbed.record.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
 from testbed.record.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.report.scenario.senders import senders_of
@@ -203,7 +203,7 @@ def _loads_table(
     return table
 
 
-def _collective_table(rows: list[CollectiveRow]) -> Table:
+def _collective_table(rows: list[NcclRow]) -> Table:
     """nccl-tests' columns; the bandwidths twice: in the lab, and in the fabric it models."""
     several = any(row.point != rows[0].point for row in rows)
     table = _table("Collectives; lab time, and in the real fabric (x k)")

@@ -22,7 +22,7 @@ _NCCL_TYPES = {"float32": "float", "float64": "double", "float16": "half"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveRow:
+class NcclRow:
     """Times in lab seconds, bandwidths in lab byte/s; those of the real fabric are `k` times as much."""
 
     point: str
@@ -89,7 +89,7 @@ def nccl_tests_text(points: Sequence[PointResult]) -> str:
     """
     blocks = []
     for point in points:
-        tables: dict[str, list[CollectiveRow]] = {}
+        tables: dict[str, list[NcclRow]] = {}
         for row in collective_rows(point):
             title = f"{row.kind} {row.algorithm}, {row.ranks} ranks{f', {row.label}' if row.label else ''}"
             tables.setdefault(title, []).append(row)
@@ -112,7 +112,7 @@ _BEFORE_OUT_OF_PLACE, _BEFORE_IN_PLACE = 60, 23
 """Spaces before the two words above the columns."""
 
 
-def _nccl_table(title: str, rows: Sequence[CollectiveRow]) -> str:
+def _nccl_table(title: str, rows: Sequence[NcclRow]) -> str:
     wrong = sum(row.wrong or 0 for row in rows)
     places = f"#{' ' * _BEFORE_OUT_OF_PLACE}out-of-place{' ' * _BEFORE_IN_PLACE}in-place"
     heads = ("# " + "  ".join(f"{column[at]:>{column[0]}}" for column in _HEADINGS) for at in (1, 2))
@@ -133,7 +133,7 @@ def _nccl_table(title: str, rows: Sequence[CollectiveRow]) -> str:
     )
 
 
-def _nccl_line(row: CollectiveRow) -> str:
+def _nccl_line(row: NcclRow) -> str:
     root = -1 if row.root is None else row.root
     rates = (nccl_number(value / 1e9, 6) for value in (row.real_algbw, row.real_busbw))
     measured = f"  {row.real_time_text:>7}  " + "  ".join(f"{rate:>6}" for rate in rates)
@@ -141,7 +141,7 @@ def _nccl_line(row: CollectiveRow) -> str:
     return f"{row.size_bytes:>12}  {row.elements:>12}  {row.datatype:>8}  {row.redop:>6}  {root:>6}" + 2 * measured
 
 
-def collective_rows(point: PointResult) -> list[CollectiveRow]:
+def collective_rows(point: PointResult) -> list[NcclRow]:
     """Return the rows of all complete runs of a point (of all, where none is), by kind, then size."""
     runs = [run for run in point.runs if run.complete] or point.runs
     groups: dict[tuple[object, ...], list[CollectiveResult]] = {}
@@ -161,14 +161,14 @@ def _label(item: CollectiveResult) -> str:
     return _TURN.sub("", item.label).removeprefix(item.kind).strip(".")
 
 
-def _row(point: PointResult, group: list[CollectiveResult]) -> CollectiveRow:
+def _row(point: PointResult, group: list[CollectiveResult]) -> NcclRow:
     one = group[0]
     seconds = statistics.median(item.seconds for item in group)
     typical = min(group, key=lambda item: abs(item.seconds - seconds))
     stretch = typical.seconds / seconds if seconds > 0 else 1.0
     checked = [item.wrong for item in group if item.wrong is not None]
     ideals = [item.ideal_busbw_bps for item in group if item.ideal_busbw_bps is not None]
-    return CollectiveRow(
+    return NcclRow(
         point=point.name,
         kind=one.kind,
         algorithm=one.algorithm,

@@ -22,7 +22,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkRow:
+class NetworkLine:
     """A line of the table of networks: a cell for each of `COLUMNS`."""
 
     cells: tuple[Cell, ...]
@@ -30,10 +30,10 @@ class NetworkRow:
     """What the workload's receivers in it got, by tenant, where a record of an older version has no more of them."""
 
 
-def network_rows(run: RunResult) -> list[NetworkRow]:
+def network_rows(run: RunResult) -> list[NetworkLine]:
     """Return a line for each network of the lab; none where the record has none."""
     return [
-        NetworkRow(cells=tuple(cell(load) for _, cell in _NETWORK), payload=tuple(_payload(load)))
+        NetworkLine(cells=tuple(cell(load) for _, cell in _NETWORK), payload=tuple(_payload(load)))
         for load in run.networks
     ]
 

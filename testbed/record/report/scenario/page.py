@@ -42,7 +42,7 @@ from testbed.record.report.scenario.networks import (
     COLUMNS,
     TENANT_COLUMNS,
     Cell,
-    NetworkRow,
+    NetworkLine,
     network_rows,
     tenant_rows,
 )
@@ -97,7 +97,7 @@ class PointView:
     cut: bool
     """Its pictures did not fit."""
     balances: Sequence[Balance]
-    networks: Sequence[NetworkRow]
+    networks: Sequence[NetworkLine]
     tenants: Sequence[Sequence[Cell]]
     scale_up: Sequence[Sequence[Cell]]
     """The planes of scale-up domains, where transfers inside them were frames."""

@@ -11,7 +11,7 @@ from testbed.record.record import PointResult, Record, RunResult
 from testbed.record.report.chart import Axis, Row, XYChart, draw_rows, linear_axis, log_axis
 from testbed.record.report.scenario.figures import foremost_metrics, format_value
 from testbed.record.report.scenario.latencies import latency_distribution
-from testbed.record.report.scenario.nccl_table import CollectiveRow, collective_rows
+from testbed.record.report.scenario.nccl_table import NcclRow, collective_rows
 from testbed.record.report.scenario.plots.plot import MAX_SERIES, Curve, Plot, curves, which_runs
 from testbed.record.report.scenario.senders import senders_of
 from testbed.record.samples import Distribution
@@ -159,7 +159,7 @@ def plot_busbw(record: Record) -> Plot | None:
 
     Points that differ in size alone are one line.
     """
-    lines: dict[str, list[CollectiveRow]] = {}
+    lines: dict[str, list[NcclRow]] = {}
     rows = [(point, row) for point in record.points for row in collective_rows(point)]
     kinds = {(row.kind, row.algorithm, row.ranks) for _, row in rows}
     for point, row in rows:
