@@ -53,7 +53,6 @@ INTERPRETED = (
     "testbed/endpoints/worker/poll_loop.py",
     "testbed/endpoints/worker/program.py",
     "testbed/endpoints/worker/program_json.py",
-    "testbed/endpoints/worker/scale_up_json.py",
     "testbed/endpoints/worker/streams/",
     "testbed/endpoints/worker/transport_registry.py",
     "testbed/endpoints/worker/transports/",

@@ -295,7 +295,10 @@ PACKAGES = (
     *(_images(name, images=(_VM,)) for name in ("ethtool", "ibverbs-utils", "nvme-cli", "python3-pyverbs")),
     *(_images(name, images=(_VM,)) for name in ("rdma-core", "rdmacm-utils")),
     *(_images(name, images=(_VM, _HOST)) for name in ("ibverbs-providers", "perftest")),
-    *(_images(name, images=(_HOST,)) for name in ("python3-cryptography", "python3-httptools", "python3-numpy")),
+    *(
+        _images(name, images=(_HOST,))
+        for name in ("python3-cryptography", "python3-httptools", "python3-msgspec", "python3-numpy")
+    ),
 )
 
 

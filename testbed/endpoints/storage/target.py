@@ -28,10 +28,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from testbed.base.program_errors import ProgramError
 from testbed.endpoints.storage.backends import Backend, MediaError
 from testbed.endpoints.storage.media import Media
 from testbed.endpoints.storage.socket_link import SocketLink, prepare
-from testbed.endpoints.storage.target_config import ConfigError, NamespaceConfig, TargetConfig, parse_target_config
+from testbed.endpoints.storage.target_config import NamespaceConfig, TargetConfig, parse_target_config
 from testbed.protocols.nvme.codes import IoOpcode, Status
 from testbed.protocols.nvme.controller_queue import CommandReceived, ControllerQueue, IoCommand
 from testbed.protocols.nvme.subsystem import Subsystem, Target
@@ -344,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         server = TargetServer(_load(options.config))
-    except (OSError, ValueError, ConfigError) as error:
+    except (OSError, ValueError, ProgramError) as error:
         print(f"{options.config}: {error}", file=sys.stderr)
         return 2
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,7 +13,9 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.program import Step

@@ -8,73 +8,88 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from msgspec import Meta, Struct
+
+from testbed.base.typed_json import Nanoseconds, Text
 from testbed.protocols.scale_up.domain.endpoint import Gpu
+from testbed.workload.builder import MAX_STEPS
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine, InSwitch
 
-VERSION = 7
+VERSION = 8
 """Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
+MOST_REQUESTS = 1_000_000
+MEMORY_LIMIT = 16 << 30
+"""The most bytes that the arrays of one host's ranks may take together."""
+Rank = Annotated[int, Meta(ge=0, lt=65_536)]
+Number = Annotated[int, Meta(ge=0, lt=MAX_STEPS)]
+"""Of a step."""
+ChannelNumber = Annotated[int, Meta(ge=0, lt=65_536)]
+Port = Annotated[int, Meta(ge=0, lt=1 << 16)]
+Elements = Annotated[int, Meta(ge=0, lt=MEMORY_LIMIT)]
+Bits = Annotated[int, Meta(ge=0, lt=1 << 62)]
+"""Per second."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Row(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+    """A part of a program that is a row in JSON, without the names of its fields: a program may have a million."""
+
+
+class Endpoint(Row, frozen=True, kw_only=True):
     """A rank and the NIC that it sends from."""
 
-    rank: int
-    host: str
-    interface: str
-    address: str
+    rank: Rank
+    host: Text
+    interface: Text
+    address: Text
     """Its IPv4 address."""
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.host}:{self.interface})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class Channel(Row, frozen=True, kw_only=True):
     """This is what carries transfers from one rank to another, one after another: a TCP connection, or a pair of
     endpoints.
 
     `source_port` is the source's; 0 where a transport chooses it from packet to packet.
     """
 
-    index: int
-    source: int
-    destination: int
-    source_port: int
-    destination_port: int
+    index: ChannelNumber
+    source: Rank
+    destination: Rank
+    source_port: Port
+    destination_port: Port
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(Row, frozen=True, kw_only=True):
     """Part of a collective's arrays that a transfer carries: elements from `offset` at the source, to `target`."""
 
-    collective: int
+    collective: Annotated[int, Meta(ge=0, lt=65_536)]
     """Index in `Program.collectives`."""
-    offset: int
-    length: int
-    target: int
+    offset: Elements
+    length: Elements
+    target: Elements
     combine: Combine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Row, frozen=True, kw_only=True):
     """A transfer, or a rank's computing (`destination` None)."""
 
-    number: int
-    source: int
-    destination: int | None = None
-    size_bytes: int = 0
-    duration_ns: int = 0
+    number: Number
+    source: Rank
+    destination: Rank | None = None
+    size_bytes: Annotated[int, Meta(ge=0, le=LARGEST_TRANSFER)] = 0
+    duration_ns: Nanoseconds = 0
     """How long the rank computes."""
-    start_ns: int = 0
+    start_ns: Nanoseconds = 0
     """It begins no earlier than this time after the begin."""
-    after: tuple[int, ...] = ()
-    channel: int | None = None
+    after: tuple[Number, ...] = ()
+    channel: ChannelNumber | None = None
     """Index of the channel that carries it; None for computing, and for a transfer inside the scale-up domain."""
     piece: Piece | None = None
     """The data that it carries; None for a transfer that is traffic alone."""
@@ -82,11 +97,11 @@ class Step:
     """A later step of the source waits for its end, so that the receiver tells of it."""
     pulled: bool = False
     """Its destination begins it, by asking the source for the bytes, and so `after` has steps of the destination."""
-    restores: int | None = None
+    restores: Number | None = None
     """Where it is pulled: the number of the transfer that wrote these bytes, which the source has kept."""
     in_switch: InSwitch | None = None
     """Of a transfer inside the domain: its part in an operation of the switch."""
-    vc: int | None = None
+    vc: Annotated[int, Meta(ge=0, lt=8)] | None = None
     """Of a transfer inside the domain that is frames: their virtual channel; None: that of requests."""
 
     @property
@@ -95,28 +110,27 @@ class Step:
         return self.destination if self.pulled and self.destination is not None else self.source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Row, frozen=True, kw_only=True):
     """A request over HTTP from one rank to another, which answers it token by token."""
 
-    number: int
-    client: int
-    server: int
-    start_ns: int
+    number: Annotated[int, Meta(ge=0, lt=MOST_REQUESTS)]
+    client: Rank
+    server: Rank
+    start_ns: Nanoseconds
     """It begins at this time after the begin."""
-    size_bytes: int
-    prefill_ns: int
+    size_bytes: Annotated[int, Meta(ge=1, le=1 << 20)]
+    prefill_ns: Nanoseconds
     """How long the server computes until the first token."""
-    tpot_ns: int
+    tpot_ns: Nanoseconds
     """How long it computes from one token to the next."""
-    tokens: int
-    chunk_bytes: int
+    tokens: Annotated[int, Meta(ge=1, le=1 << 20)]
+    chunk_bytes: Annotated[int, Meta(ge=16, le=1 << 16)]
     """Of each token in the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """This tells how one transport is to carry a program: the base class of what each transport can be told."""
+    """What one transport can be told of how it is to carry a program: the base class of those of each transport."""
 
     kind: ClassVar[str]
     """Name of the transport (`transport_registry`)."""
@@ -130,8 +144,8 @@ class Settings:
 class ScaleUpPlace:
     """The GPU of an own rank in its scale-up domain."""
 
-    rank: int
-    name: str
+    rank: Rank
+    name: Text
     """What messages call it: `p1-s1-h1:gpu1`."""
     gpu: Gpu
 
@@ -140,13 +154,13 @@ class ScaleUpPlace:
 class ScaleUpPackets:
     """This tells how transfers inside a scale-up domain are carried as frames through its switch."""
 
-    library: str
+    library: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Path of the compiled library (`testbed.protocols.scale_up.domain.endpoint`)."""
-    name: str
+    name: Text
     """What messages call the domain."""
-    rtt_ns: int
+    rtt_ns: Nanoseconds
     """Of a smallest transaction, as modelled, in the lab's time."""
-    timeout_ns: int = 5_000_000_000
+    timeout_ns: Nanoseconds = 5_000_000_000
     """A domain in which nothing moves though transfers wait is given up after this lab time."""
     counts_errors: bool = False
     """A transfer that fails is counted, and the program goes on; else it ends the program."""
@@ -158,15 +172,15 @@ class ScaleUpPackets:
 class ScaleUpLinks:
     """The links that each rank has into the switches of its scale-up domain, in the lab's rates and times."""
 
-    rate_bps: int = 0
+    rate_bps: Bits = 0
     """Of a rank's links together, each way; 0: transfers take no time."""
-    in_switch_bps: int = 0
+    in_switch_bps: Bits = 0
     """The same for operations in the switch; 0: as `rate_bps`."""
-    one_way_ns: int = 0
+    one_way_ns: Nanoseconds = 0
     """From the last bit of a transfer at its source to its arrival."""
-    domain: str = ""
+    domain: Text = ""
     """What the domain is called by all workers of a process that share it; "": it is this host alone."""
-    neighbours: frozenset[int] = frozenset()
+    neighbours: frozenset[Rank] = frozenset()
     """Ranks of other hosts in the domain, with which the host's own ones exchange anything."""
     packets: ScaleUpPackets | None = None
     """None: transfers are copies in memory that take the links' time."""
@@ -185,21 +199,21 @@ class Program:
     transport: Settings
     endpoints: tuple[Endpoint, ...]
     """The host's own ranks, and those with which they exchange anything."""
-    own: frozenset[int]
+    own: frozenset[Rank]
     """The ranks that this host executes."""
     channels: tuple[Channel, ...]
     """The channels that begin or end at this host."""
-    steps: tuple[Step, ...]
+    steps: Annotated[tuple[Step, ...], Meta(max_length=MAX_STEPS)]
     """The steps in which an own rank takes part, in order of their numbers."""
     collectives: tuple[Collective, ...] = ()
     """The collectives whose data is carried, and checked at the end. Their `steps` have no meaning here."""
     datatypes: tuple[DataType, ...] = ()
     """The data type of each collective's elements."""
-    seed: int = 0
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     """Draws the collectives' data, and a transport's random numbers."""
     scale_up: ScaleUpLinks = ScaleUpLinks()
     """The links of transfers inside the host, or inside the scale-up domain that it is part of."""
-    sample_ns: int = 25_000_000
+    sample_ns: Annotated[int, Meta(ge=1, le=1 << 62)] = 25_000_000
     """How often a channel's state is sampled."""
-    requests: tuple[Request, ...] = ()
+    requests: Annotated[tuple[Request, ...], Meta(max_length=MOST_REQUESTS)] = ()
     """The requests whose client or server is an own rank, in the order of their begins."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from testbed.base.json_values import Json, check_keys, read_object
 from testbed.base.program_errors import ProgramError
+from testbed.base.typed_json import read_as, to_json
 from testbed.endpoints.loop import Loop
 from testbed.endpoints.worker import transports
 from testbed.endpoints.worker.poll_loop import WatchingLoop
@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTransport:
-    """This is what a worker needs of a transport: settings, what reads them from JSON, its traffic, and its loop."""
+    """What a worker needs of a transport: its settings, its traffic, and its loop."""
 
     settings: type[Settings]
-    decode: Callable[[dict[str, Json]], Settings]
-    """Takes the settings as JSON has them, with all their keys; raises `ProgramError`."""
+    """They are read from JSON by the types of their fields."""
     make_traffic: Callable[[Program, WatchingLoop, CollectiveBuffers | None, Listener], Traffic]
     """Raises `TrafficError` where a program cannot be carried, such as by a loop of another transport."""
     make_loop: Callable[[], WatchingLoop] = Loop
@@ -55,14 +54,15 @@ def worker_transport(name: object) -> WorkerTransport:
     return found
 
 
-def encode_settings(settings: Settings) -> dict[str, Json]:
+def encode_settings(settings: Settings) -> dict[str, Any]:
     """Return the settings of a program's transport as JSON has them, with the transport's name as `kind`."""
-    return {"kind": settings.kind, **asdict(settings)}
+    return {"kind": settings.kind, **to_json(settings)}
 
 
-def decode_settings(value: Json) -> Settings:
+def decode_settings(value: object) -> Settings:
     """Read back what `encode_settings` wrote. Raises `ProgramError`."""
-    values = read_object(value, "transport")
-    transport = worker_transport(values.pop("kind", None))
-    check_keys(values, "transport", [field.name for field in fields(transport.settings)])
-    return transport.decode(values)
+    if not isinstance(value, dict):
+        raise ProgramError("transport", "is no object")
+    values = {name: item for name, item in value.items() if name != "kind"}
+    settings: Settings = read_as(worker_transport(value.get("kind")).settings, values, "transport")
+    return settings

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 _S = 1_000_000_000
+Positive = Annotated[int, Meta(ge=1, le=1 << 40)]
+DataBytes = Annotated[int, Meta(ge=4096, le=1 << 30)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerConfig:
-    """Of all controllers of a target."""
+class ControllerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for all controllers of a target; a target's document may have it."""
 
-    queue_entries: int = 128
+    queue_entries: Annotated[int, Meta(ge=2, le=4096)] = 128
     """CAP.MQES + 1."""
-    most_io_queues: int = 16
+    most_io_queues: Annotated[int, Meta(ge=1, le=1024)] = 16
     """Of one controller."""
-    most_controllers: int = 128
+    most_controllers: Positive = 128
     """Of one subsystem."""
-    most_unconnected: int = 64
+    most_unconnected: Positive = 64
     """Connections that have not got as far as Connect; one more ends the oldest."""
-    handshake_ns: int = 5 * _S
+    handshake_ns: Positive = 5 * _S
     """So long a new connection may take to send Connect."""
-    most_transfer: int = 4 << 20
+    most_transfer: Annotated[int, Meta(ge=4096, le=1 << 27)] = 4 << 20
     """MDTS."""
-    max_h2c_data: int = 1 << 20
+    max_h2c_data: DataBytes = 1 << 20
     """MAXH2CDATA: data of one H2CData."""
-    r2t_bytes: int = 4 << 20
+    r2t_bytes: DataBytes = 4 << 20
     """What one R2T asks for, at most. Several are under way, as many as MAXR2T allows."""
-    c2h_data_bytes: int = 4 << 20
+    c2h_data_bytes: DataBytes = 4 << 20
     """Data of one C2HData, at most."""
-    cpda: int = 0
+    cpda: Annotated[int, Meta(ge=0, le=31)] = 0
     """Alignment of data that come, in units of 4 bytes, counted from zero."""
     header_digest: bool = True
     data_digest: bool = True

@@ -118,29 +118,29 @@ def test_what_cannot_be_carried_is_refused(lab: Lab, plan: LabPlan) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"library": ""}, "no path"),
-        ({"counts_errors": 1}, "neither true nor false"),
-        ({"timeout_ns": -1}, "whole number"),
-        ({"more": 1}, "other fields"),
-        ({"places": [[0, "a", {}]]}, "no GPU"),
-        ({"places": [[3, "a"]]}, "entries"),
+        ({"library": ""}, "library"),
+        ({"counts_errors": 1}, "Expected `bool`"),
+        ({"timeout_ns": -1}, ">= 0"),
+        ({"more": 1}, "more: is unknown"),
+        ({"places": [{"rank": 0, "name": "a", "gpu": {}}]}, "gpu: Object missing"),
+        ({"places": [[3, "a"]]}, "Expected `object`"),
     ],
 )
 def test_bad_packets_of_a_program_are_named(lab: Lab, plan: LabPlan, change: dict[str, Any], message: str) -> None:
     document = as_json(programs(place(lab, plan, generate_incast(ranks=GPUS, size_bytes=4096)))["p1-s1-h1"])
-    document["scale_up"][5] |= change
+    document["scale_up"]["packets"] |= change
     with pytest.raises(ProgramError, match=message):
         decode_program(document)
 
 
 def test_a_gpu_of_a_program_is_not_taken_for_granted(lab: Lab, plan: LabPlan) -> None:
     document = as_json(programs(place(lab, plan, generate_incast(ranks=GPUS, size_bytes=4096)))["p1-s1-h1"])
-    places = document["scale_up"][5]["places"]
+    places = document["scale_up"]["packets"]["places"]
     for broken in ({"link": None}, {"addresses": [["x", "y"]]}, {"gpu": None, "surprise": 1}):
-        places[0][2] |= broken
-        with pytest.raises(ProgramError, match="no GPU of a scale-up domain"):
+        places[0]["gpu"] |= broken
+        with pytest.raises(ProgramError, match="gpu"):
             decode_program(document)
-        places[0][2] = dict(places[1][2])
+        places[0]["gpu"] = dict(places[1]["gpu"])
     with pytest.raises(ProgramError, match="stands there twice"):
         decode_program(document)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from testbed.base.json_values import Json, read_list, read_object, read_text, read_whole
-from testbed.base.program_errors import ProgramError
+from msgspec import Meta
+
+from testbed.base.typed_json import Text
 from testbed.endpoints.worker.nvme.layout import BLOCK_BYTES
 from testbed.endpoints.worker.program import Settings
 
-MOST_DEPTH = 1024
 MOST_IO_BYTES = 4 << 20
+Amount = Annotated[int, Meta(ge=0, lt=1 << 62)]
 MEDIUM = ("rate", "latency_us", "depth", "capacity")
 """What a worker is told of a target's medium."""
 
@@ -29,57 +30,22 @@ class NvmeTcpSettings(Settings):
 
     kind: ClassVar[str] = "nvme-tcp"
     pulls: ClassVar[bool] = True
-    targets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    kernel: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
+    ports: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)
+    kernel: Mapping[str, Text] = field(default_factory=dict)
     multipath: bool = False
-    keep_alive_ms: int = 5000
-    io_timeout_ms: int = 10_000
-    depth: int = 16
-    io_bytes: int = 1 << 20
+    keep_alive_ms: Annotated[int, Meta(ge=0, lt=1 << 32)] = 5000
+    io_timeout_ms: Annotated[int, Meta(ge=0, lt=1 << 40)] = 10_000
+    depth: Annotated[int, Meta(ge=1, le=1024)] = 16
+    io_bytes: Annotated[int, Meta(ge=1, le=MOST_IO_BYTES, multiple_of=BLOCK_BYTES)] = 1 << 20
     digests: bool = False
-    congestion_control: str | None = None
-    tos: int = 0
+    congestion_control: Text | None = None
+    tos: Annotated[int, Meta(ge=0, lt=256)] = 0
 
-
-def decode_settings(values: dict[str, Json]) -> NvmeTcpSettings:
-    """Read settings back that were JSON. Raises `ProgramError`."""
-    targets = {}
-    for address, item in read_object(values["targets"], "transport.targets").items():
-        path = f"transport.targets.{address}"
-        medium = read_object(item, path)
-        if sorted(medium) != sorted(MEDIUM):
-            raise ProgramError(path, f"has not the keys {', '.join(MEDIUM)}")
-        targets[address] = {name: read_whole(medium[name], f"{path}.{name}", 1 << 62) for name in MEDIUM}
-    ports = {}
-    for name, listed in read_object(values["ports"], "transport.ports").items():
-        path = f"transport.ports.{name}"
-        ports[name] = tuple(read_text(address, path) for address in read_list(listed, path))
-        if not ports[name] or any(address not in targets for address in ports[name]):
-            raise ProgramError(path, "has addresses of no target")
-    kernel = {
-        name: read_text(nqn, f"transport.kernel.{name}")
-        for name, nqn in read_object(values["kernel"], "transport.kernel").items()
-    }
-    if not kernel.keys() <= ports.keys():
-        raise ProgramError("transport.kernel", "has targets without addresses")
-    cc = values["congestion_control"]
-    for name in ("digests", "multipath"):
-        if not isinstance(values[name], bool):
-            raise ProgramError(f"transport.{name}", "is no truth value")
-    io_bytes = read_whole(values["io_bytes"], "transport.io_bytes", MOST_IO_BYTES + 1)
-    if not io_bytes or io_bytes % BLOCK_BYTES:
-        raise ProgramError("transport.io_bytes", f"is no multiple of {BLOCK_BYTES}")
-    return NvmeTcpSettings(
-        targets=targets,
-        ports=ports,
-        kernel=kernel,
-        multipath=bool(values["multipath"]),
-        keep_alive_ms=read_whole(values["keep_alive_ms"], "transport.keep_alive_ms", 1 << 32),
-        io_timeout_ms=read_whole(values["io_timeout_ms"], "transport.io_timeout_ms", 1 << 40),
-        depth=max(1, read_whole(values["depth"], "transport.depth", MOST_DEPTH + 1)),
-        io_bytes=io_bytes,
-        digests=bool(values["digests"]),
-        congestion_control=None if cc is None else read_text(cc, "transport.congestion_control"),
-        tos=read_whole(values["tos"], "transport.tos", 256),
-    )
+    def __post_init__(self) -> None:
+        if any(sorted(medium) != sorted(MEDIUM) for medium in self.targets.values()):
+            raise ValueError(f"a target has not the keys {', '.join(MEDIUM)}")
+        if any(not listed or not self.targets.keys() >= set(listed) for listed in self.ports.values()):
+            raise ValueError("ports has addresses of no target")
+        if not self.kernel.keys() <= self.ports.keys():
+            raise ValueError("kernel has targets without addresses")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.storage.nbdkit import HELP_OF_RATE, NBD_PORT, NbdExport, can_limit_bursts
-from testbed.endpoints.worker.fio.settings import FioSettings, decode_settings
+from testbed.endpoints.worker.fio.settings import FioSettings
 from testbed.endpoints.worker.fio.traffic import FioTraffic
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Program
@@ -86,6 +86,4 @@ def _make_traffic(
     return FioTraffic(program, loop, listener, NbdEnds(program.transport))
 
 
-TRANSPORT = WorkerTransport(
-    settings=NbdSettings, decode=lambda values: decode_settings(NbdSettings, values), make_traffic=_make_traffic
-)
+TRANSPORT = WorkerTransport(settings=NbdSettings, make_traffic=_make_traffic)

@@ -16,7 +16,7 @@ from testbed.endpoints.storage.ganesha import (
     render_configuration,
     server_arguments,
 )
-from testbed.endpoints.worker.fio.settings import FioSettings, decode_settings
+from testbed.endpoints.worker.fio.settings import FioSettings
 from testbed.endpoints.worker.fio.traffic import FioTraffic
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Program
@@ -83,6 +83,4 @@ def _make_traffic(
     return FioTraffic(program, loop, listener, NfsEnds())
 
 
-TRANSPORT = WorkerTransport(
-    settings=NfsSettings, decode=lambda values: decode_settings(NfsSettings, values), make_traffic=_make_traffic
-)
+TRANSPORT = WorkerTransport(settings=NfsSettings, make_traffic=_make_traffic)

@@ -32,7 +32,7 @@ from testbed.endpoints.timer import Timer
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.nvme.kernel_target import KernelTargetEnd
 from testbed.endpoints.worker.nvme.layout import BLOCK_BYTES, STEP_BYTES, whole_blocks
-from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings, decode_settings
+from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
 from testbed.endpoints.worker.streams.tcp_info import read_tcp_info
@@ -550,4 +550,4 @@ def _make_traffic(
     return NvmeTcpTraffic(program, loop, listener)
 
 
-TRANSPORT = WorkerTransport(settings=NvmeTcpSettings, decode=decode_settings, make_traffic=_make_traffic)
+TRANSPORT = WorkerTransport(settings=NvmeTcpSettings, make_traffic=_make_traffic)

@@ -68,6 +68,4 @@ class RdmaTraffic(StreamTraffic[RSocket]):
         return {}
 
 
-TRANSPORT = WorkerTransport(
-    settings=RdmaSettings, decode=lambda values: RdmaSettings(), make_traffic=RdmaTraffic, make_loop=PollLoop
-)
+TRANSPORT = WorkerTransport(settings=RdmaSettings, make_traffic=RdmaTraffic, make_loop=PollLoop)

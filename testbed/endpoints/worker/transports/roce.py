@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from testbed.base.json_values import LONGEST_DELAY_NS, Json, read_delays, read_object, read_whole
-from testbed.base.program_errors import ProgramError
+from msgspec import Meta
+
+from testbed.base.typed_json import Delays, Nanoseconds
 from testbed.endpoints.sockets import Marking, SocketConfig
 from testbed.endpoints.worker.datagrams.hosting import AgentHosting
 from testbed.endpoints.worker.datagrams.roce_traffic import RoceTraffic
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from testbed.endpoints.worker.buffers import CollectiveBuffers
 
 MOST_QPS = 256
-MOST_DCIS = 256
+Dscp = Annotated[int, Meta(ge=0, lt=64)]
+Pool = Annotated[int, Meta(ge=1, le=MOST_QPS)]
+First = Annotated[int, Meta(ge=0, lt=1 << 24)]
 CONNECTIONS = ("rc", "dct")
 """Reliable connections, a queue pair for each channel at both ends, or dynamic ones, from a pool of initiators."""
 
@@ -36,25 +39,25 @@ class RoceSettings(Settings):
     config: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     cc_parameters: Mapping[str, bool | int | float] = field(default_factory=dict)
     """Single parameters of the congestion control."""
-    dscp: int = 26
-    ack_dscp: int = 26
+    dscp: Dscp = 26
+    ack_dscp: Dscp = 26
     """Of acknowledgements: as a rule that of data."""
-    notification_dscp: int = 48
+    notification_dscp: Dscp = 48
     """Of CNPs."""
-    delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    delays_ns: Delays = field(default_factory=dict)
     """By own address: what datagrams from a peer's address are held for."""
-    tick_ns: int = 0
+    tick_ns: Nanoseconds = 0
     """How often the worker looks for what has come and is due, at most; 0: at once."""
-    qps: int = 1
+    qps: Pool = 1
     """Queue pairs of a channel, or targets of a NIC."""
-    connections: str = CONNECTIONS[0]
+    connections: Annotated[str, Meta(pattern="^(rc|dct)$")] = CONNECTIONS[0]
     """One of `CONNECTIONS`."""
-    dcis: int = DEFAULT_INITIATORS
+    dcis: Pool = DEFAULT_INITIATORS
     """Initiators of a NIC with dynamic connections."""
-    first_qpn: int = 0
+    first_qpn: First = 0
     """Numbers of queue pairs are counted from here on: another run's packets are not taken for this one's."""
-    first_psn: int = 0
-    domain: int = 0
+    first_psn: First = 0
+    domain: Annotated[int, Meta(ge=0, lt=1 << 32)] = 0
     """The protection domain of the run."""
 
     @property
@@ -84,39 +87,4 @@ def _make_traffic(
     return RoceTraffic(program, settings, hosting, open_rnic, buffers, listener)
 
 
-def _decode(values: dict[str, Json]) -> RoceSettings:
-    config = read_object(values["config"], "transport.config")
-    for name, value in config.items():
-        if not isinstance(value, bool | int | float | str):
-            raise ProgramError(f"transport.config.{name}", "is no number, text or truth value")
-    parameters = read_object(values["cc_parameters"], "transport.cc_parameters")
-    for name, value in parameters.items():
-        if not isinstance(value, bool | int | float):
-            raise ProgramError(f"transport.cc_parameters.{name}", "is no number or truth value")
-    qps = read_whole(values["qps"], "transport.qps", MOST_QPS + 1)
-    if not qps:
-        raise ProgramError("transport.qps", "is 0")
-    connections = values["connections"]
-    if connections not in CONNECTIONS:
-        raise ProgramError("transport.connections", f"is none of {', '.join(CONNECTIONS)}")
-    dcis = read_whole(values["dcis"], "transport.dcis", MOST_DCIS + 1)
-    if not dcis:
-        raise ProgramError("transport.dcis", "is 0")
-    return RoceSettings(
-        config=config,
-        cc_parameters=parameters,
-        dscp=read_whole(values["dscp"], "transport.dscp", 64),
-        ack_dscp=read_whole(values["ack_dscp"], "transport.ack_dscp", 64),
-        notification_dscp=read_whole(values["notification_dscp"], "transport.notification_dscp", 64),
-        delays_ns=read_delays(values["delays_ns"], "transport.delays_ns"),
-        tick_ns=read_whole(values["tick_ns"], "transport.tick_ns", LONGEST_DELAY_NS),
-        qps=qps,
-        connections=str(connections),
-        dcis=dcis,
-        first_qpn=read_whole(values["first_qpn"], "transport.first_qpn", 1 << 24),
-        first_psn=read_whole(values["first_psn"], "transport.first_psn", 1 << 24),
-        domain=read_whole(values["domain"], "transport.domain", 1 << 32),
-    )
-
-
-TRANSPORT = WorkerTransport(settings=RoceSettings, decode=_decode, make_traffic=_make_traffic)
+TRANSPORT = WorkerTransport(settings=RoceSettings, make_traffic=_make_traffic)

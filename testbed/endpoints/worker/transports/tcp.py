@@ -9,9 +9,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from testbed.base.json_values import Json, read_text, read_whole
+from msgspec import Meta
+
+from testbed.base.typed_json import Text
 from testbed.endpoints import namespace
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.poll_loop import WatchingLoop
@@ -33,8 +35,8 @@ class TcpSettings(Settings):
 
     kind: ClassVar[str] = "tcp"
     carries_http: ClassVar[bool] = True
-    congestion_control: str | None = None
-    tos: int = 0
+    congestion_control: Text | None = None
+    tos: Annotated[int, Meta(ge=0, lt=256)] = 0
 
 
 class TcpTraffic(StreamTraffic[socket.socket]):
@@ -101,12 +103,4 @@ class TcpTraffic(StreamTraffic[socket.socket]):
         return {}
 
 
-def _decode(values: dict[str, Json]) -> TcpSettings:
-    cc = values["congestion_control"]
-    return TcpSettings(
-        congestion_control=None if cc is None else read_text(cc, "transport.congestion_control"),
-        tos=read_whole(values["tos"], "transport.tos", 256),
-    )
-
-
-TRANSPORT = WorkerTransport(settings=TcpSettings, decode=_decode, make_traffic=TcpTraffic)
+TRANSPORT = WorkerTransport(settings=TcpSettings, make_traffic=TcpTraffic)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from testbed.base.json_values import LONGEST_DELAY_NS, Json, read_delays, read_object, read_text, read_whole
-from testbed.base.program_errors import ProgramError
+from msgspec import Meta
+
+from testbed.base.typed_json import Delays, Nanoseconds, Text
 from testbed.endpoints.sockets import Marking, SocketConfig
 from testbed.endpoints.worker.datagrams.hosting import AgentHosting
 from testbed.endpoints.worker.datagrams.uet_traffic import UetTraffic
@@ -23,23 +24,26 @@ if TYPE_CHECKING:
     from testbed.protocols.uet.security.tss import SecureDomain
 
 
+Dscp = Annotated[int, Meta(ge=0, lt=64)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UetSettings(Settings):
     """`config` has fields of `transport.uet.config.UetConfig` other than `entropies` and `least_rtts_ns`."""
 
     kind: ClassVar[str] = "uet"
     config: Mapping[str, bool | int | float | str] = field(default_factory=dict)
-    mode: str = "RUD"
-    dscp: int = 26
-    control_dscp: int = 48
-    delays_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    mode: Text = "RUD"
+    dscp: Dscp = 26
+    control_dscp: Dscp = 48
+    delays_ns: Delays = field(default_factory=dict)
     """By own address: what datagrams from a peer's address are held for."""
-    least_rtts_ns: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    least_rtts_ns: Delays = field(default_factory=dict)
     """By own address: the round trip of a full packet to a peer's address and back while nothing else is sent."""
-    tick_ns: int = 0
+    tick_ns: Nanoseconds = 0
     """How often the worker looks for what has come and is due, at most; 0: at once."""
-    job_id: int = 1
-    security_key: str = ""
+    job_id: Annotated[int, Meta(ge=0, lt=1 << 24)] = 1
+    security_key: Text = ""
     """Of TSS, hexadecimal; "": none."""
 
     @property
@@ -68,22 +72,4 @@ def _make_traffic(
     return UetTraffic(program, settings, hosting, open_fep, buffers, listener)
 
 
-def _decode(values: dict[str, Json]) -> UetSettings:
-    config = read_object(values["config"], "transport.config")
-    for name, value in config.items():
-        if not isinstance(value, bool | int | float | str):
-            raise ProgramError(f"transport.config.{name}", "is no number, text or truth value")
-    return UetSettings(
-        config=config,
-        mode=read_text(values["mode"], "transport.mode"),
-        dscp=read_whole(values["dscp"], "transport.dscp", 64),
-        control_dscp=read_whole(values["control_dscp"], "transport.control_dscp", 64),
-        delays_ns=read_delays(values["delays_ns"], "transport.delays_ns"),
-        least_rtts_ns=read_delays(values["least_rtts_ns"], "transport.least_rtts_ns"),
-        tick_ns=read_whole(values["tick_ns"], "transport.tick_ns", LONGEST_DELAY_NS),
-        job_id=read_whole(values["job_id"], "transport.job_id", 1 << 24),
-        security_key=read_text(values["security_key"], "transport.security_key"),
-    )
-
-
-TRANSPORT = WorkerTransport(settings=UetSettings, decode=_decode, make_traffic=_make_traffic)
+TRANSPORT = WorkerTransport(settings=UetSettings, make_traffic=_make_traffic)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from testbed.base.program_errors import ProgramError
 from testbed.endpoints.storage.media import MediaConfig
-from testbed.endpoints.storage.target_config import ConfigError, parse_target_config
+from testbed.endpoints.storage.target_config import parse_target_config
 
 NQN = "nqn.2026-01.lab:st1"
 
@@ -43,25 +44,28 @@ def test_nguid_follows_from_the_name() -> None:
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ([], "the document: an object is expected"),
-        ({}, "listen: is missing"),
-        (document() | {"listen": []}, "listen: a list with something in it is expected"),
-        (document() | {"listen": [{"address": "here"}]}, "listen[0].address: 'here' is no IP address"),
-        (document() | {"listen": [{"address": "::1", "port": 70000}]}, "listen[0].port: an integer from 0 to 65535"),
-        (document(nqn="st1"), "subsystems[0].nqn: 'st1' does not begin with 'nqn.'"),
-        (document(namespaces=[]), "subsystems[0].namespaces: a list with something in it"),
-        (document(allowed_hosts="h1"), "subsystems[0].allowed_hosts: a list of names"),
-        (document(colour=1), "subsystems[0].colour: unknown key; known are"),
-        (document({"size": 5000}), "subsystems[0].namespaces[0].size: 5000 is no multiple of the block"),
-        (document({"size": True}), "subsystems[0].namespaces[0].size: an integer"),
-        (document({"block": 1024}), "blocks have 512 or 4096 bytes, not 1024"),
-        (document({"backend": "tape"}), "'tape' is none of memory, file, pattern"),
-        (document({"backend": "file"}), "subsystems[0].namespaces[0].path: a file needs one"),
+        ([], "Expected `object`"),
+        ({}, "missing required field `listen`"),
+        (document() | {"listen": []}, "listen: Expected `array` of length >= 1"),
+        (document() | {"listen": [{"address": "here"}]}, "listen[0]: 'here' does not appear to be an IP"),
+        (document() | {"listen": [{"address": "::1", "port": 70000}]}, "listen[0].port: Expected `int` <= 65535"),
+        (document(nqn="st1"), "subsystems[0].nqn: Expected `str` matching regex '^nqn"),
+        (document(namespaces=[]), "subsystems[0].namespaces: Expected `array` of length >= 1"),
+        (document(allowed_hosts="h1"), "subsystems[0].allowed_hosts: Expected `array | null`"),
+        (document(colour=1), "subsystems[0]: Object contains unknown field `colour`"),
+        (document({"size": 5000}), "subsystems[0].namespaces[0]: size: 5000 is no multiple of the block"),
+        (document({"size": True}), "subsystems[0].namespaces[0].size: Expected `int`"),
+        (document({"block": 1024}), "subsystems[0].namespaces[0].block: Invalid enum value 1024"),
+        (document({"backend": "tape"}), "subsystems[0].namespaces[0].backend: Invalid enum value 'tape'"),
+        (document({"backend": "file"}), "subsystems[0].namespaces[0]: path: a file needs one"),
         (document({"path": "/x"}), "path: a file needs one, and nothing else has one"),
-        (document({"media": {"rate": -1}}), "subsystems[0].namespaces[0].media.rate: an integer from 0"),
+        (document({"media": {"rate": -1}}), "subsystems[0].namespaces[0].media.rate: Expected `int` >= 0"),
+        (document({"media": {"tape": 1}}), "subsystems[0].namespaces[0].media: Object contains unknown field"),
         (document({"nguid": "00" * 16}), "nguid: 32 hexadecimal digits that are not all 0"),
-        (document() | {"controller": {"cpda": 32}}, "controller.cpda: an integer from 0 to 31"),
-        (document() | {"controller": {"header_digest": 1}}, "controller.header_digest: true or false"),
+        (document({"nguid": "x"}), "subsystems[0].namespaces[0].nguid: Expected `str` matching"),
+        (document() | {"controller": {"cpda": 32}}, "controller.cpda: Expected `int` <= 31"),
+        (document() | {"controller": {"header_digest": 1}}, "controller.header_digest: Expected `bool`"),
+        (document() | {"controller": {"colour": 1}}, "controller: Object contains unknown field `colour`"),
         (document() | {"subsystems": 2 * document()["subsystems"]}, "subsystems: two have the same nqn"),
         (
             document() | {"subsystems": [*document({"nguid": "1f" * 16})["subsystems"],
@@ -71,6 +75,6 @@ def test_nguid_follows_from_the_name() -> None:
     ],
 )  # fmt: skip
 def test_key_that_is_wrong(written: object, words: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ProgramError) as caught:
         parse_target_config(written)
     assert words in str(caught.value)

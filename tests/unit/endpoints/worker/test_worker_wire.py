@@ -102,11 +102,17 @@ def test_what_is_encoded_is_decoded(transport: Settings) -> None:
     assert decode_program(json.loads(json.dumps(encode_program(there)))) == there
 
 
-def column(name: str, position: int, value: object) -> Callable[[dict[str, Any]], None]:
-    def change(document: dict[str, Any]) -> None:
-        document["steps"][name][position] = value
+def step(position: int, name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return set_key("steps", position, Step.__struct_fields__.index(name), value=value)
 
-    return change
+
+def piece(position: int, name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    at = Step.__struct_fields__.index("piece")
+    return set_key("steps", position, at, Piece.__struct_fields__.index(name), value=value)
+
+
+def asked(position: int, name: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return set_key("requests", position, Request.__struct_fields__.index(name), value=value)
 
 
 def set_key(*path: Any, value: object) -> Callable[[dict[str, Any]], None]:
@@ -137,55 +143,60 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (set_key("own", value=[7]), "own"),
         (set_key("channels", 0, 1, value=1), "channels[0]"),
         (set_key("channels", 1, 0, value=0), "channels"),
-        (set_key("channels", 0, 3, value=65536), "channels[0]"),
-        (set_key("collectives", 0, 0, value="all_sum"), "collectives[0].kind"),
-        (set_key("collectives", 0, 4, value=1 << 60), "collectives[0]"),
+        (set_key("channels", 0, 3, value=65536), "channels[0][3]"),
+        (set_key("channels", 0, value=[0, 0, 1]), "channels[0]"),
+        (set_key("collectives", 0, 0, value="all_sum"), "collectives[0][0]"),
+        (set_key("collectives", 0, 4, value=1 << 60), "collectives[0][4]"),
+        (set_key("collectives", 0, 2, value=[0, 0]), "collectives[0].ranks"),
         (set_key("datatypes", value=[]), "datatypes"),
         (set_key("datatypes", value=["int8"]), "datatypes[0]"),
-        (set_key("steps", "number", value=[0]), "steps.source"),
-        (column("number", 1, 0), "steps[1]"),
-        (column("number", 1, 1.0), "steps.number[1]"),
-        (column("source", 0, 3), "steps[0]"),
-        (column("source", 1, 1), "steps[1]"),
-        (column("size_bytes", 0, 0), "steps[0]"),
-        (column("size_bytes", 0, 1 << 32), "steps.size_bytes[0]"),
-        (column("size_bytes", 2, 4), "steps[2]"),
-        (column("channel", 0, 5), "steps[0]"),
-        (column("channel", 0, -1), "steps[0]"),
-        (column("after", 3, [1]), "steps[3]"),
-        (column("after", 3, [9]), "steps[3]"),
-        (column("after", 3, [2, 2]), "steps[3]"),
-        (column("after", 3, ["2"]), "steps.after[3]"),
-        (column("after", 2, [0]), "steps[2]"),
-        (column("acknowledged", 0, 0), "steps[1]"),
-        (column("acknowledged", 0, 2), "steps.acknowledged[0]"),
-        (column("restores", 1, 0), "steps[1]"),
-        (column("restores", 1, -2), "steps.restores[1]"),
-        (column("collective", 2, 1), "steps[2]"),
-        (column("offset", 2, 3), "steps[2]"),
-        (column("target", 2, -1), "steps[2]"),
-        (column("combine", 2, -1), "steps.combine[2]"),
-        (column("combine", 2, 0), "steps[2]"),
-        (column("duration_ns", 1, -5), "steps.duration_ns[1]"),
-        (column("source", 5, 1), "steps[5]"),
-        (column("destination", 5, 2), "steps[5]"),
-        (column("operation", 0, 4), "steps[0]"),
-        (column("operation", 5, 4), "steps[5]"),
-        (column("members", 4, 0), "steps[4]"),
-        (set_key("scale_up", 4, value=[0]), "scale_up"),
-        (set_key("scale_up", 3, value=""), "scale_up"),
-        (set_key("scale_up", 2, value=-1), "scale_up"),
+        (set_key("steps", 0, value=[0]), "steps[0]"),
+        (set_key("steps", value={}), "steps"),
+        (step(1, "number", 0), "steps[1]"),
+        (step(1, "number", 1.0), "steps[1][0]"),
+        (step(0, "source", 3), "steps[0]"),
+        (step(1, "source", 1), "steps[1]"),
+        (step(0, "size_bytes", 0), "steps[0]"),
+        (step(0, "size_bytes", 1 << 32), "steps[0][3]"),
+        (step(2, "size_bytes", 4), "steps[2]"),
+        (step(0, "channel", 5), "steps[0]"),
+        (step(0, "channel", None), "steps[0]"),
+        (step(3, "after", [1]), "steps[3]"),
+        (step(3, "after", [9]), "steps[3]"),
+        (step(3, "after", [2, 2]), "steps[3]"),
+        (step(3, "after", ["2"]), "steps[3][6][0]"),
+        (step(2, "after", [0]), "steps[2]"),
+        (step(0, "acknowledged", False), "steps[1]"),
+        (step(0, "acknowledged", 1), "steps[0][9]"),
+        (step(1, "restores", 0), "steps[1]"),
+        (step(1, "restores", -2), "steps[1][11]"),
+        (piece(2, "collective", 1), "steps[2]"),
+        (piece(2, "offset", 3), "steps[2]"),
+        (piece(2, "target", -1), "steps[2][8][3]"),
+        (piece(2, "combine", "add"), "steps[2][8][4]"),
+        (piece(2, "combine", "none"), "steps[2]"),
+        (step(1, "duration_ns", -5), "steps[1][4]"),
+        (step(5, "source", 1), "steps[5]"),
+        (step(5, "destination", 2), "steps[5]"),
+        (step(0, "in_switch", {"operation": 4, "members": 0, "multicast": False}), "steps[0]"),
+        (step(5, "in_switch", {"operation": 4, "members": 0, "multicast": False}), "steps[5]"),
+        (step(4, "in_switch", {"operation": 4, "members": 0, "multicast": False}), "steps[4]"),
+        (step(4, "in_switch", {"operation": 4, "members": 3, "more": 0}), "steps[4][12].more"),
+        (set_key("scale_up", "neighbours", value=[0]), "scale_up"),
+        (set_key("scale_up", "domain", value=""), "scale_up"),
+        (set_key("scale_up", "one_way_ns", value=-1), "scale_up.one_way_ns"),
+        (set_key("scale_up", "more", value=1), "scale_up.more"),
         (set_key("transport", value={"kind": "rdma"}), "requests"),
-        (set_key("requests", "tokens", 0, value=0), "requests.tokens[0]"),
-        (set_key("requests", "tokens", 0, value=True), "requests.tokens[0]"),
-        (set_key("requests", "chunk_bytes", 1, value=15), "requests.chunk_bytes[1]"),
-        (set_key("requests", "size_bytes", 0, value=1 << 40), "requests.size_bytes[0]"),
-        (set_key("requests", "number", 1, value=3), "requests.number"),
-        (set_key("requests", "start_ns", 1, value=4), "requests[1]"),
-        (set_key("requests", "server", 0, value=0), "requests[0]"),
-        (set_key("requests", "server", 0, value=7), "requests[0]"),
-        (set_key("requests", "server", value=[1]), "requests.server"),
-        (set_key("requests", value=[]), "requests"),
+        (asked(0, "tokens", 0), "requests[0][7]"),
+        (asked(0, "tokens", True), "requests[0][7]"),
+        (asked(1, "chunk_bytes", 15), "requests[1][8]"),
+        (asked(0, "size_bytes", 1 << 40), "requests[0][4]"),
+        (asked(1, "number", 3), "requests"),
+        (asked(1, "start_ns", 4), "requests[1]"),
+        (asked(0, "server", 0), "requests[0]"),
+        (asked(0, "server", 7), "requests[0]"),
+        (set_key("requests", 0, value=[1]), "requests[0]"),
+        (set_key("requests", value={}), "requests"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_its_place(
@@ -207,6 +218,6 @@ def test_what_is_no_program_at_all(document: object) -> None:
 def test_arrays_beyond_all_memory_are_refused() -> None:
     document = encode_program(program())
     document = copy.deepcopy(document)
-    document["collectives"] = [["all_gather", "ring", [0, 1], 16, 1 << 33, -1, 0]]
+    document["collectives"] = [["all_gather", "ring", [0, 1], 16, 1 << 33, None, 0]]
     with pytest.raises(ProgramError, match="bytes, more than"):
         decode_program(document)
