@@ -96,7 +96,6 @@ class HostQueue(Connection):
         self.cntlid: int = association.cntlid
         self.in_capsule_bytes: int = _CONNECT_IN_CAPSULE
         self.ended: deque[HostRequest] = deque()
-        self.last_heard: int = 0
         self._association = association
         self._initialized = False
         self._max_h2c_data = _LEAST_MAXH2CDATA
@@ -163,7 +162,6 @@ class HostQueue(Connection):
     # --- PDUs ---------------------------------------------------------------------------------------------
 
     def on_pdu(self, header: Header, pdu: memoryview, data: memoryview, data_good: bool, now: int) -> None:
-        self.last_heard = now
         if header.kind is PduType.IC_RESP:
             self._initialize(decode_initialize(pdu))
         elif not self._initialized:
@@ -270,7 +268,6 @@ class HostQueue(Connection):
         return request.place[transfer.offset : end]
 
     def on_data(self, header: Header, transfer: Transfer, data_good: bool, now: int) -> None:
-        self.last_heard = now
         request = self._requests[transfer.cid]
         request.received += transfer.length
         if not data_good:

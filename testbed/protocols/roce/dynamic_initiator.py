@@ -96,7 +96,6 @@ class Destination:
 
         Raises `UsageError` where too much is posted already.
         """
-        request.posted_ns = now
         request.fence = fence
         if self.error:
             self.complete(request, WorkStatus.FLUSHED, "", now)

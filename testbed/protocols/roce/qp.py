@@ -301,7 +301,6 @@ class QueuePair:
         posted = self.requester.posted if self.datagrams is None else self.datagrams.posted
         if posted >= self.config.most_posted:
             raise UsageError(f"the send queue holds {self.config.most_posted} requests")
-        request.posted_ns = now
         request.fence = fence
         if self.datagrams is None:
             self.requester.post(request)

@@ -40,7 +40,6 @@ from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, Layout, Opcode, Operation
 from testbed.protocols.roce.packets.syndrome import NakCode
 from testbed.protocols.roce.requester import distance
-from testbed.protocols.roce.states import QpState
 from testbed.protocols.roce.work import ATOMIC_BYTES, ReceiveRequest, WorkStatus
 
 if TYPE_CHECKING:
@@ -586,8 +585,3 @@ class Responder:
         self._ack_is_due = False
         self._nak = -1
         self._refusal = ""
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether requests are executed."""
-        return self._qp.state in (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQE)

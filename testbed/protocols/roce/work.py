@@ -92,7 +92,6 @@ class WorkRequest:
         "operation",
         "original",
         "packets",
-        "posted_ns",
         "received",
         "remote",
         "remote_ip",
@@ -130,7 +129,6 @@ class WorkRequest:
         """Why, where `status` does not say enough."""
         self.original: int = 0
         """Of an atomic operation: the value that it found."""
-        self.posted_ns: int = 0
         self.finished_ns: int = 0
         # Of a datagram: whom it is for.
         self.remote_ip: str = ""
