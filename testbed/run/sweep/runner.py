@@ -10,6 +10,7 @@ import time
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -152,7 +153,8 @@ class SweepSoFar:
         self._started = datetime.now(UTC)
         self._environment: Environment | None = None
         self._earlier: list[EarlierSession] = []
-        self._approximations: list[str] = []
+        self._approximations: dict[str | None, list[str]] = {}
+        """What each point does not reproduce, and under None what an earlier session said."""
         self._done: dict[str, PointResult] = {}
         self.retry: Retry | None = None
         """Why the point that is run now is run again; None in the first tries."""
@@ -184,7 +186,7 @@ class SweepSoFar:
             if len(result.runs) == runs and all(run.complete for run in result.runs):
                 self._done[result.name] = result
         self._earlier = _sessions_of(previous, self._done)
-        self._approximations = list(previous.environment.approximations)
+        self._approximations[None] = previous.environment.approximations
 
     @property
     def left(self) -> list[Point]:
@@ -223,9 +225,7 @@ class SweepSoFar:
                 self.incomplete = said  # it was run again for the comparison, which needs both at one k
         elif ended:  # of a try that did not end the one before it is kept
             self._done[point.name] = taking_over(outcome.result, self._done[point.name], self.retry.why)
-        for sentence in outcome.approximations:
-            if sentence not in self._approximations:
-                self._approximations.append(sentence)
+        self._approximations.setdefault(point.name, []).extend(outcome.approximations)
         at = f" of point {point.index} ({point.name})" if point.name else ""
         if outcome.failure is not None:
             self.failure, self.incomplete = outcome.failure, outcome.failure.message
@@ -241,9 +241,12 @@ class SweepSoFar:
         results = [self._done[point.name] for point in self._points if point.name in self._done]
         expectations = evaluate_expectations(self.scenario.expect, results)
         environment, earlier = self._ran_on()
+        # In the order of the points, whichever of them ended first.
+        order = (None, *(point.name for point in self._points))
+        said = chain.from_iterable(self._approximations.get(name, []) for name in order)
         return Record(
             scenario=scenario_as_run(self.scenario),
-            environment=replace(environment, approximations=list(self._approximations)),
+            environment=replace(environment, approximations=list(dict.fromkeys(said))),
             started=stamp(self._started),
             finished=stamp(datetime.now(UTC)),
             incomplete=incomplete,

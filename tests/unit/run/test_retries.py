@@ -23,6 +23,7 @@ from testbed.run.sweep.point_runs import PointOutcome
 from testbed.run.sweep.points import Point, plan_points
 from testbed.run.sweep.progress import Progress
 from testbed.run.sweep.retries import asked_factor, plan_retries, tries_told
+from testbed.run.sweep.runner import SweepSoFar
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
 LAB = LabSummary(
@@ -212,6 +213,18 @@ def test_the_second_try_counts_and_both_are_kept(busy: Callable[..., None]) -> N
     assert earlier.runs[0].seed == point.runs[0].seed
     assert any("again at k = 6000: run 1: the machine was 95% busy" in message for message in told)
     assert decode_record(encode_record(record)) == record
+
+
+@pytest.mark.process
+def test_what_is_not_reproduced_stands_in_the_order_of_the_points_whichever_ends_first() -> None:
+    points = points_of()
+    scenario = load_scenario_text(SWEEP, file="s.yml").scenario
+    so_far = SweepSoFar(scenario, points, None, [])
+    for point in reversed(points):
+        said = ["of every point", f"of point {point.index}"]
+        so_far.add(PointOutcome(point=point, result=result(point, 0.5), approximations=said))
+    told = so_far.record("").environment.approximations
+    assert told == ["of every point", *(f"of point {point.index}" for point in points)]
 
 
 @pytest.mark.process
