@@ -19,7 +19,7 @@ from testbed.workload.collectives.datatype import DataType
 from testbed.workload.steps import Collective, Combine, InSwitch
 
 VERSION = 8
-"""Of the shape of a program as JSON (`program_json`). A worker refuses any other."""
+"""The version of a program's shape as JSON (`program_json`). A worker refuses any other."""
 LARGEST_TRANSFER = (1 << 32) - 1
 """The most bytes of a transfer: UET's `request_length` has 32 bits."""
 MOST_REQUESTS = 1_000_000
@@ -35,11 +35,11 @@ Bits = Annotated[int, Meta(ge=0, lt=1 << 62)]
 """Per second."""
 
 
-class Row(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
+class ProgramRow(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
     """A part of a program that is a row in JSON, without the names of its fields: a program may have a million."""
 
 
-class Endpoint(Row, frozen=True, kw_only=True):
+class Endpoint(ProgramRow, frozen=True, kw_only=True):
     """A rank and the NIC that it sends from."""
 
     rank: Rank
@@ -52,8 +52,8 @@ class Endpoint(Row, frozen=True, kw_only=True):
         return f"rank {self.rank} ({self.host}:{self.interface})"
 
 
-class Channel(Row, frozen=True, kw_only=True):
-    """This is what carries transfers from one rank to another, one after another: a TCP connection, or a pair of
+class Channel(ProgramRow, frozen=True, kw_only=True):
+    """A channel carries transfers from one rank to another, one after another: a TCP connection, or a pair of
     endpoints.
 
     `source_port` is the source's; 0 where a transport chooses it from packet to packet.
@@ -66,7 +66,7 @@ class Channel(Row, frozen=True, kw_only=True):
     destination_port: Port
 
 
-class Piece(Row, frozen=True, kw_only=True):
+class Piece(ProgramRow, frozen=True, kw_only=True):
     """Part of a collective's arrays that a transfer carries: elements from `offset` at the source, to `target`."""
 
     collective: Annotated[int, Meta(ge=0, lt=65_536)]
@@ -77,7 +77,7 @@ class Piece(Row, frozen=True, kw_only=True):
     combine: Combine
 
 
-class Step(Row, frozen=True, kw_only=True):
+class Step(ProgramRow, frozen=True, kw_only=True):
     """A transfer, or a rank's computing (`destination` None)."""
 
     number: Number
@@ -100,9 +100,9 @@ class Step(Row, frozen=True, kw_only=True):
     restores: Number | None = None
     """Where it is pulled: the number of the transfer that wrote these bytes, which the source has kept."""
     in_switch: InSwitch | None = None
-    """Of a transfer inside the domain: its part in an operation of the switch."""
+    """The part that a transfer inside the domain has in an operation of the switch."""
     vc: Annotated[int, Meta(ge=0, lt=8)] | None = None
-    """Of a transfer inside the domain that is frames: their virtual channel; None: that of requests."""
+    """The virtual channel of the frames that a transfer inside the domain is; None: that of requests."""
 
     @property
     def begins_at(self) -> int:
@@ -110,7 +110,7 @@ class Step(Row, frozen=True, kw_only=True):
         return self.destination if self.pulled and self.destination is not None else self.source
 
 
-class Request(Row, frozen=True, kw_only=True):
+class Request(ProgramRow, frozen=True, kw_only=True):
     """A request over HTTP from one rank to another, which answers it token by token."""
 
     number: Annotated[int, Meta(ge=0, lt=MOST_REQUESTS)]
@@ -125,12 +125,12 @@ class Request(Row, frozen=True, kw_only=True):
     """How long it computes from one token to the next."""
     tokens: Annotated[int, Meta(ge=1, le=1 << 20)]
     chunk_bytes: Annotated[int, Meta(ge=16, le=1 << 16)]
-    """Of each token in the answer."""
+    """The bytes of each token in the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What one transport can be told of how it is to carry a program: the base class of those of each transport."""
+    """The settings that one transport is given for a program: the base class of those of each transport."""
 
     kind: ClassVar[str]
     """Name of the transport (`transport_registry`)."""
@@ -146,7 +146,7 @@ class ScaleUpPlace:
 
     rank: Rank
     name: Text
-    """What messages call it: `p1-s1-h1:gpu1`."""
+    """The name of the GPU in messages: `p1-s1-h1:gpu1`."""
     gpu: Gpu
 
 
@@ -157,9 +157,9 @@ class ScaleUpPackets:
     library: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Path of the compiled library (`testbed.protocols.scale_up.domain.endpoint`)."""
     name: Text
-    """What messages call the domain."""
+    """The name of the domain in messages."""
     rtt_ns: Nanoseconds
-    """Of a smallest transaction, as modelled, in the lab's time."""
+    """The latency of a smallest transaction, as modelled, in the lab's time."""
     timeout_ns: Nanoseconds = 5_000_000_000
     """A domain in which nothing moves though transfers wait is given up after this lab time."""
     counts_errors: bool = False
@@ -173,13 +173,13 @@ class ScaleUpLinks:
     """The links that each rank has into the switches of its scale-up domain, in the lab's rates and times."""
 
     rate_bps: Bits = 0
-    """Of a rank's links together, each way; 0: transfers take no time."""
+    """The rate of a rank's links together, each way; 0: transfers take no time."""
     in_switch_bps: Bits = 0
     """The same for operations in the switch; 0: as `rate_bps`."""
     one_way_ns: Nanoseconds = 0
     """From the last bit of a transfer at its source to its arrival."""
     domain: Text = ""
-    """What the domain is called by all workers of a process that share it; "": it is this host alone."""
+    """The name that all workers of a process which share the domain have for it; "": it is this host alone."""
     neighbours: frozenset[Rank] = frozenset()
     """Ranks of other hosts in the domain, with which the host's own ones exchange anything."""
     packets: ScaleUpPackets | None = None
@@ -187,14 +187,14 @@ class ScaleUpLinks:
 
     @property
     def timing(self) -> tuple[object, ...]:
-        """What all members of a domain have in common."""
+        """The properties that all members of a domain have in common."""
         packets = None if self.packets is None else replace(self.packets, places=())
         return self.rate_bps, self.in_switch_bps, self.one_way_ns, packets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """This is what one host executes. `program_json.decode_program` checks a program that comes from elsewhere."""
+    """One host executes a program. `program_json.decode_program` checks a program that comes from elsewhere."""
 
     transport: Settings
     endpoints: tuple[Endpoint, ...]

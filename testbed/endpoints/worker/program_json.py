@@ -23,8 +23,8 @@ from testbed.endpoints.worker.program import (
     Elements,
     Endpoint,
     Program,
+    ProgramRow,
     Rank,
-    Row,
     ScaleUpLinks,
     Step,
 )
@@ -41,7 +41,7 @@ _TYPES = {
 """The parts of a program that stand in JSON as they are."""
 
 
-class CollectiveRow(Row, frozen=True, kw_only=True):
+class ProgramCollective(ProgramRow, frozen=True, kw_only=True):
     """A collective, without the steps that it was made of."""
 
     kind: Kind
@@ -55,7 +55,7 @@ class CollectiveRow(Row, frozen=True, kw_only=True):
 
 def encode_program(program: Program) -> dict[str, Any]:
     """Return a program as JSON has it."""
-    collectives = [msgspec.convert(item, CollectiveRow, from_attributes=True) for item in program.collectives]
+    collectives = [msgspec.convert(item, ProgramCollective, from_attributes=True) for item in program.collectives]
     return {
         "version": VERSION,
         "transport": encode_settings(program.transport),
@@ -77,7 +77,7 @@ def decode_program(document: object) -> Program:
         parts = {name: read_as(kind, document[name], name) for name, kind in _TYPES.items()}
     except TransportError as error:
         raise ProgramError("scale_up.packets", f"has no GPU of a scale-up domain: {error}") from None
-    rows: tuple[CollectiveRow, ...] = read_as(tuple[CollectiveRow, ...], document["collectives"], "collectives")
+    rows: tuple[ProgramCollective, ...] = read_as(tuple[ProgramCollective, ...], document["collectives"], "collectives")
     program = Program(
         transport=decode_settings(document["transport"]),
         collectives=tuple(_collective(row, f"collectives[{n}]") for n, row in enumerate(rows)),
@@ -91,7 +91,7 @@ def decode_program(document: object) -> Program:
     return program
 
 
-def _collective(row: CollectiveRow, path: str) -> Collective:
+def _collective(row: ProgramCollective, path: str) -> Collective:
     ranks = row.ranks
     _distinct(f"{path}.ranks", ranks)
     if not ranks or (row.kind in ROOTED and row.root not in ranks):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import Channel

@@ -154,7 +154,7 @@ class SweepSoFar:
         self._environment: Environment | None = None
         self._earlier: list[EarlierSession] = []
         self._approximations: dict[str | None, list[str]] = {}
-        """What each point does not reproduce, and under None what an earlier session said."""
+        """Approximations of each point; those that an earlier session told stand under None."""
         self._done: dict[str, PointResult] = {}
         self.retry: Retry | None = None
         """Why the point that is run now is run again; None in the first tries."""
