@@ -95,6 +95,6 @@ def test_the_compiler_has_nothing_to_say(tmp_path: Path) -> None:
     units = [shared / name for name in scale_up_domain.SHARED_SOURCES if name.endswith(".c")]
     units += sorted(links.glob("*.c"))
     units += sorted(domain.glob("*.c"))
-    include = [word for path in (shared, links, domain) for word in ("-I", str(path))]
+    include = [word for path in (shared, links, links.parents[1], domain) for word in ("-I", str(path))]
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *include]
     compile_c(units, tmp_path / "out", flags)

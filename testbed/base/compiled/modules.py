@@ -59,7 +59,7 @@ INTERPRETED = (
 )
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
 are numbers of any type, where a compiled comparison rounds."""
-NATIVE_HEADERS = ("testbed/native/crc32.h",)
+NATIVE_HEADERS = ("testbed/protocols/crc32.h",)
 """Headers that modules in C include."""
 WAY_OF_BUILDING = "2"
 """To be changed whenever the builder makes something else of the same sources."""

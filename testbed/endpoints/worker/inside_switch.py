@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.program import Step
 from testbed.protocols.errors import UsageError
@@ -149,8 +147,8 @@ class SwitchOperations:
         """Return the whole array of a rank."""
         if step.piece is None:
             return self._idle
-        piece = replace(step.piece, offset=0, length=WHOLE)
-        array = self._outgoing(replace(step, source=rank, piece=piece))
+        piece = step.piece.changed(offset=0, length=WHOLE)
+        array = self._outgoing(step.changed(source=rank, piece=piece))
         return self._idle if array is None else array
 
     def _endpoint(self, rank: int) -> Endpoint:
@@ -177,8 +175,8 @@ class SwitchOperations:
         if step.in_switch.multicast:
             memory = self._outgoing(step)
         else:  # the switch has added up what the owner has, too
-            piece = step.piece and replace(step.piece, combine=Combine.COPY)
-            memory = self._landing(replace(step, piece=piece))
+            piece = step.piece and step.piece.changed(combine=Combine.COPY)
+            memory = self._landing(step.changed(piece=piece))
         memory = self._idle[:size] if memory is None else memory
         try:
             if step.in_switch.multicast:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from testbed.base.typed_json import Nanoseconds, Text
 from testbed.protocols.scale_up.domain.endpoint import Gpu
@@ -37,6 +37,10 @@ Bits = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 class ProgramRow(Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True):
     """A part of a program that is a row in JSON, without the names of its fields: a program may have a million."""
+
+    def changed(self, **changes: object) -> Self:
+        """Return a copy with other values for some of its fields."""
+        return structs.replace(self, **changes)
 
 
 class Endpoint(ProgramRow, frozen=True, kw_only=True):

@@ -10,8 +10,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import Channel
 from testbed.lab.core.plan.operations import PortPlan
@@ -109,7 +107,7 @@ def join_channels(plans: Sequence[tuple[ChannelPlan, Sequence[int]]]) -> Channel
     of_step: dict[int, int] = {}
     for plan, steps in plans:
         first = len(channels)
-        channels += [replace(channel, index=first + channel.index) for channel in plan.channels]
+        channels += [channel.changed(index=first + channel.index) for channel in plan.channels]
         of_step |= {steps[number]: first + index for number, index in plan.of_step.items()}
     return ChannelPlan(channels=tuple(channels), of_step=dict(sorted(of_step.items())))
 

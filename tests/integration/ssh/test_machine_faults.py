@@ -234,7 +234,7 @@ def test_it_is_killed_while_a_scenario_runs_in_it(
     cutter = threading.Thread(target=cut)
     cutter.start()
     with pytest.raises(ConnectionLost, match="broke"):
-        remote.run_there(remote.Target(machine="test", path=str(far)), ["run", "small.yml"], here)
+        remote.run_there(remote.RemoteTarget(machine="test", path=str(far)), ["run", "small.yml"], here)
     cutter.join()
     assert [path.name for path in here.iterdir()] == ["small.yml"]
     assert machine.status().state == "ended"

@@ -312,7 +312,7 @@ def build(cache: Path | None = None, *flags: str) -> Path:
 
     Raises `CapabilityError` where clang or the headers are missing.
     """
-    sources = source_texts("testbed", "native", ("crc32.h",)) | source_texts("testbed.protocols.scale_up", "native")
+    sources = source_texts("testbed", "protocols", ("crc32.h",)) | source_texts("testbed.protocols.scale_up", "native")
     return compiled("scale-up", ".so", sources, (*FLAGS, *flags), cache, what="the link layer of scale-up links")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("uet", "simulation"))
 
 from simulated_fabric import Fabric, config, port_settings
 

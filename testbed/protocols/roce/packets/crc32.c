@@ -5,7 +5,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "../../../native/crc32.h"
+#include "../../crc32.h"
 
 #define BTH_BYTES 12
 #define VARIANT_AT 4 /* of the BTH: the byte with FECN and BECN, which counts as ones */

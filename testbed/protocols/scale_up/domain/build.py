@@ -9,7 +9,7 @@ from typing import Any
 from testbed.base.datapath.build import compiled, source_texts
 from testbed.protocols.scale_up.domain.binding import FLAGS, load
 
-SHARED_SOURCES = ("crc32.h", "types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
+SHARED_SOURCES = ("types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
 """Of `testbed/native`."""
 
 
@@ -19,7 +19,7 @@ def build(cache: Path | None = None, *flags: str) -> Path:
 
     Raises `CapabilityError` where clang or the headers are missing.
     """
-    sources = source_texts("testbed", "native", SHARED_SOURCES)
+    sources = source_texts("testbed", "native", SHARED_SOURCES) | source_texts("testbed", "protocols", ("crc32.h",))
     sources |= source_texts("testbed.protocols.scale_up", "native")
     sources |= source_texts("testbed.protocols.scale_up.domain", "native")
     return compiled("scale-up-domain", ".so", sources, (*FLAGS, *flags), cache, what="the switch of a scale-up domain")
