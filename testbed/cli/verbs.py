@@ -9,6 +9,8 @@ import click
 
 from testbed.cli.command import Group
 
+INTERRUPTED = 130
+"""The exit code of a shell for what SIGINT has ended."""
 WRITTEN_ARGUMENTS = "testbed.written_arguments"
 """Key of a context's `meta`: the words of the command line from the verb on, which `--on` hands to another machine."""
 
@@ -73,6 +75,14 @@ class Verbs(Group):
             module = import_module(f"testbed.cli.{MODULES[cmd_name]}")
             self.commands[cmd_name] = getattr(module, module.__name__.rpartition(".")[2])
         return self.commands.get(cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb. click would end one that is interrupted with exit code 1, and the word "Aborted!"."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("error: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,4 +1,4 @@
-"""An option that takes one value is refused where it is given twice, whichever verb has it."""
+"""Command lines: an option that takes one value is refused where it is given twice, and interrupts have their code."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from testbed.base.errors import TestbedError
 from testbed.cli.app import app
+from testbed.cli.command import Command
 
 
 def options(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -56,3 +57,16 @@ def test_options_of_several_values_flags_and_words_of_others_may_repeat() -> Non
     ):
         done = CliRunner().invoke(app, argv)
         assert "given 2 times" not in str(done.exception), argv
+
+
+def test_a_verb_that_is_interrupted_ends_as_a_shell_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(app.commands, "list", Command("list", callback=interrupted))
+    with pytest.raises(SystemExit) as ended:
+        app(["list"], prog_name="testbed")
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
