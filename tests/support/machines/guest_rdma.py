@@ -58,6 +58,7 @@ class Pair:
     job: PerftestJob
     client: End
     server: End
+    timeout_s: float = TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ def _run(lab: RunningLab, pair: Pair, devices: Mapping[End, str], document: Path
     try:
         _await_listening(server, pair)
         client = _spawn(lab, pair.client.node, client_argv)
-        output, errors = _finish(client, pair, pair.client.node, TIMEOUT_S)
+        output, errors = _finish(client, pair, pair.client.node, pair.timeout_s)
         _finish(server, pair, pair.server.node, STOP_TIMEOUT_S)
     finally:
         for process in (client, server):
@@ -195,8 +196,14 @@ def main(test: str, *words: str) -> dict[str, object]:
     settings = dict(word.split("=") for word in words)
     client, server = settings.pop("client", "h1"), settings.pop("server", "h2")
     lab = RunningLab.open("rdma", StateDirectory())
+    timeout_s = float(settings.pop("timeout_s", TIMEOUT_S))
     job = PerftestJob(test=PerftestTest(test), **{key: int(value) for key, value in settings.items()})
-    pair = Pair(job=job, client=End(node=client, interface="eth1"), server=End(node=server, interface="eth1"))
+    pair = Pair(
+        job=job,
+        client=End(node=client, interface="eth1"),
+        server=End(node=server, interface="eth1"),
+        timeout_s=timeout_s,
+    )
     witness = watch(lab, server, job.traffic_class) if job.traffic_class else None
     try:
         run = run_pair(lab, pair)
