@@ -87,7 +87,7 @@ def _is_room(name: str) -> bool:
 def _text(room: str, characters: int) -> Iterator[str]:
     """Yield the lines below a room's name: its first sentence, and its folders."""
     path = ROOT / "testbed" / room
-    about = first_words(path / "__init__.py").partition(". ")[0].replace("`", "").replace("\n", " ")
+    about = first_words(path / "__init__.py").partition(". ")[0].rstrip(".").replace("`", "").replace("\n", " ") + "."
     yield from textwrap.wrap(about, characters)
     folders = sorted(child.name for child in path.iterdir() if (child / "__init__.py").is_file())
     yield from textwrap.wrap(", ".join(f"{name}/" for name in folders), characters)
@@ -113,7 +113,7 @@ def _arrows(boxes: Mapping[str, Box]) -> Iterator[str]:
             continue
         right = a.middle > WIDTH // 2
         lanes[right] += 1
-        out = 12 + 16 * lanes[right]
+        out = 8 + 12 * lanes[right]
         leaves, enters = a.y + a.height // 2, b.y + b.height // 2 - 8 * lanes[right]
         if right:
             start, lane, end = a.x + a.width, WIDTH - MARGIN + out, b.x + b.width + 2
