@@ -16,7 +16,7 @@ An HTML comment above a fence says how, where the defaults do not do; each of it
 
 and for the lines of a sh block, by a prefix of the line as it is written:
 
-    with: PREFIX => ARGUMENTS     it is run with these as well
+    with: PREFIX => ARGUMENTS     it is run with these as well, or in place of its own options of these names
     instead: PREFIX => COMMAND    this is run in its place
     after: PREFIX => COMMAND      this is run after it, too
     exit: PREFIX => 0,1           its exit code is one of these

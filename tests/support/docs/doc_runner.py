@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -134,6 +135,8 @@ class PageRun:
         line = block.rule("instead", command) or command
         if more := block.rule("with", command):
             assert "|" not in line, f"{block.place}: 'with:' cannot be told where in a pipe it belongs"
+            for option in set(re.findall(r"--[\w-]+", more)) - {"--set"}:  # takes the place of the page's own
+                line = re.sub(rf" {option} \S+", "", line)
             line = f"{line} {more}"
         if wanted := block.rule("until", command):
             self._until(block, line, wanted)
