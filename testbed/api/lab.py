@@ -19,7 +19,7 @@ from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
 from testbed.lab.core.deploy.watch.check import CheckReport, check_lab
 from testbed.lab.core.model import Lab as LabModel
 from testbed.lab.core.model import Node as NodeModel
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.lab.features.scale_up.planes import PlaneLink
 from testbed.run.sweep.progress import ProgressListener, ignore_progress

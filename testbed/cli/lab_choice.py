@@ -15,7 +15,7 @@ from testbed.cli import output
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.model import Lab
-    from testbed.lab.core.plan.operations import LabPlan
+    from testbed.lab.core.plan.lab_plan import LabPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from figures import Figure, judge
 from testbed.api import Lab
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.measuring.measured import Measured
 from testbed.run.schema.model import Transport, TransportKind

@@ -16,7 +16,7 @@ from testbed.base.units import Duration
 from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
 from testbed.lab.core.model import Bfd, Protocol, Routing
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
 from testbed.lab.core.schema.load import load_topology_text
 

@@ -14,7 +14,7 @@ from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing, VrfBy
 from testbed.lab.core.plan.describe import summarize_plan
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 
 WRITTEN_NETWORK = """name: written-network

@@ -25,6 +25,7 @@ from testbed.lab.core.fabric import (
 )
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Protocol, Role, Routing
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
@@ -32,7 +33,6 @@ from testbed.lab.core.plan.operations import (
     CreateBridge,
     CreateNode,
     CreateVeth,
-    LabPlan,
     SetUp,
     ShapePort,
 )

@@ -1,7 +1,8 @@
-"""The folders of the unit tests are those of the packages, so that a module's tests are found where it is."""
+"""The folders of the unit tests are those of the packages, so that tests are found where their module is; none is large."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 UNIT = Path(__file__).parent
@@ -23,3 +24,10 @@ def test_beside_the_folders_stand_tests_of_modules_that_have_none() -> None:
     of_the_package = {"circles", "docstrings", "mirror", "names"}
     modules = {path.stem.removeprefix("test_") for path in UNIT.glob("test_*.py")} - of_the_package
     assert [name for name in sorted(modules) if not (ROOT / "testbed" / f"{name}.py").exists()] == []
+
+
+def test_files_and_folders_are_small_enough_to_be_read() -> None:
+    modules = [path for root in ("testbed", "tests") for path in (ROOT / root).rglob("*.py")]
+    assert [str(path) for path in modules if path.read_text().count("\n") >= 600] == []
+    folders = Counter(path.parent for path in (ROOT / "testbed").rglob("*.py") if path.name != "__init__.py")
+    assert [str(folder) for folder, count in folders.items() if count > 20] == []

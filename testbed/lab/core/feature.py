@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
-    from testbed.lab.core.plan.operations import LabPlan
+    from testbed.lab.core.plan.lab_plan import LabPlan
 
 _modules: list[str] = []
 

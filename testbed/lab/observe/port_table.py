@@ -20,7 +20,8 @@ from testbed.base.errors import TestbedError
 from testbed.base.names import nearest
 from testbed.lab.core.model.qos import CLASSES
 from testbed.lab.core.plan.lab import TIERS
-from testbed.lab.core.plan.operations import CreateBridge, InstallPort, LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import CreateBridge, InstallPort
 
 
 class NothingSelected(TestbedError):

@@ -19,7 +19,7 @@ from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.program_json import encode_program
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.reports import Ideals, put_together, settle_digests

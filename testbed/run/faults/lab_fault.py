@@ -18,7 +18,7 @@ from testbed.base.names import known_names_hint
 from testbed.lab.core.deploy.links.changes import LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import Lab, NodeKind
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, find_links, names_gpu_link
 from testbed.run.schema.model import Fault
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.lab.core.model import BACKEND, End, Lab, Link, LinkKind, NodeKind, Role
-from testbed.lab.core.plan.operations import ExpectedRoute, LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import ExpectedRoute, LabPlan, PortPlan
 from testbed.workload.oracles.fabric_graph import DirectedLink, FabricGraph, shortest_path_graph
 
 _TIERS = {Role.RAIL: "", Role.LEAF: "", Role.SPINE: "spine-", Role.SUPER_SPINE: "super-spine-"}

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import SMALLEST_FRAME_BYTES, WirePaths
-from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.features.overlay.model import VXLAN_BYTES
 from testbed.record.record import MetricSummary, RunResult
 from testbed.run.ideals.fabric_graph import fabric_graph

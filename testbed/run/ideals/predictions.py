@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import BalancingMode, HashEngine
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.record.record import PredictedMetric
 from testbed.record.samples import Channel
 from testbed.run.ideals.fabric_graph import fabric_graph

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.model.telemetry import DropCause
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.record.samples import Channel, NetworkLoad, TenantLoad
 from testbed.run.measuring.observation import PORT_INTERVAL_NS, Observation
 from testbed.run.placed.lab import LiveLab

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, FlowEnd, Transfers
 from testbed.run.measuring.flow_rates import union_s
 from testbed.run.measuring.measured import Measured

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import Channel
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.workload.draws import draw_below
 from testbed.workload.steps import Transfer, Workload
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import ScenarioError
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.run.placed.lab import LiveLab
 
 if TYPE_CHECKING:

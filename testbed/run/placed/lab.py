@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker import program
 from testbed.endpoints.worker.program import LARGEST_TRANSFER, Endpoint, Piece, Program, ScaleUpLinks, Settings
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.placed.scale_up import ScaleUpDomains
 from testbed.workload.collectives.datatype import DataType

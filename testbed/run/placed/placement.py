@@ -12,7 +12,7 @@ from typing import assert_never
 from testbed.base.errors import ScenarioError
 from testbed.base.names import nearest
 from testbed.lab.core.model import BACKEND, Lab
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.record.samples import FlowEnd
 from testbed.run.schema.model import NO_TENANT, RankOrder, Ranks
 from testbed.workload.draws import draw_order

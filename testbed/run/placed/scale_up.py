@@ -13,7 +13,7 @@ from pathlib import Path
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import ScaleUpLinks, ScaleUpPackets, ScaleUpPlace
 from testbed.lab.core.model import Lab, ScaleUp, ScaleUpBy
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.features.scale_up.apply import gpu_settings
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.endpoint import Gpu

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from testbed.base.errors import ScenarioError, WorkloadError
 from testbed.lab.core.fabric import model_base_rtt
 from testbed.lab.core.model import BACKEND
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
 from testbed.run.placed.scale_up import check_in_switch, goes_by_packets, inside_domains, scale_up_domains

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TRANSPORTS

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from testbed.lab.core.drivers.nodes.probe_packet import FRAME_BYTES
 from testbed.lab.core.model import BalancingMode
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.faults.registry import lab_fault
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic

@@ -17,7 +17,7 @@ from typing import Self
 
 from testbed.base.errors import DriverError
 from testbed.lab.core.drivers.nodes.udp_prober import ProbeEnd, UdpProber
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.probes.ledger import ProbeLedger, ProbeReport, ProbeStream
 
 PROBE_PORT = 18_516

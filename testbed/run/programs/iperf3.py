@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from testbed.base.units import Duration
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.record.samples import Channel, ChannelSamples
 from testbed.run.placed.placement import RankPlacement, flow_end
 from testbed.run.programs.timed_flows import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.record.samples import Channel, ChannelSamples, MessageLatency
 from testbed.run.placed.placement import RankPlacement, flow_end
 from testbed.run.programs.perftest import Bandwidth, PerftestTest

@@ -20,7 +20,7 @@ from pathlib import Path
 from testbed.base.errors import CapabilityError
 from testbed.base.linux.processes import search_path
 from testbed.lab.core.drivers.netlink import rdma
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.record.samples import ChannelSamples
 from testbed.run.programs.perftest import (
     Bandwidth,

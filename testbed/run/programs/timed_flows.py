@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import Duration
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.lab import LiveLab
 
 WARM_UP_S = 1

@@ -10,7 +10,8 @@ from testbed.base.datapath.class_plan import ClassPlan
 from testbed.endpoints.sockets import Marking
 from testbed.lab.core.model import BalancingMode, DelayBy, Lab
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort, PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile
 from testbed.lab.core.plan.sysctls import hash_seed
 from testbed.protocols.simulation import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.deploy.links.changes import LinkChange
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.protocols.simulation.faults import Impairments
 from testbed.record.samples import RunEvent
 from testbed.run.faults.links import LinkSet, link_change

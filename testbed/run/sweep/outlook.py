@@ -16,7 +16,7 @@ from typing import Any
 from testbed.lab.core.deploy.scale import ScaleResolution
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.run.ideals.point_ideals import ideal_s
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import lab_transports, make_traffic

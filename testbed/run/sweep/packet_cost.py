@@ -22,7 +22,7 @@ from testbed.lab.core.deploy.packet_costs import PacketCost, PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.model import Delay, End, Lab, Link, LinkKind, Node, NodeKind, Role, Scale
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import SharedWorkers
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.schema.model import Transport

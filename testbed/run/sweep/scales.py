@@ -17,7 +17,7 @@ from testbed.lab.core.deploy.scale import NO_LOAD, ScaleResolution, machine_prof
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.scale import MachineLoad, PacketDemand, largest_k
 from testbed.run.ideals.point_ideals import ideal_s
 from testbed.run.machine.load import watch_machine

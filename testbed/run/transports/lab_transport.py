@@ -21,8 +21,8 @@ from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
-from testbed.lab.core.plan.operations import PortPlan
 from testbed.lab.core.plan.qos.qos_plan import PortProfile
 from testbed.lab.features.overlay.model import VXLAN_BYTES
 from testbed.run.measuring.measured import Measured

@@ -13,7 +13,7 @@ from testbed.endpoints.storage.ganesha import MOST_IO_BYTES, NFS_PORT
 from testbed.endpoints.worker.fio.settings import FioSettings
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.nfs import NfsSettings
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.schema.model import Transport
 from testbed.run.transports.fio_transport import FioTransport
 from testbed.workload.steps import IoJob

@@ -11,7 +11,8 @@ from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.rdma import RdmaSettings
 from testbed.lab.core.drivers.netlink import rdma
-from testbed.lab.core.plan.operations import CreateRdma, InstallPort, LabPlan, PortPlan, ShapePort
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.lab.core.plan.operations import CreateRdma, InstallPort, ShapePort
 from testbed.record.samples import Channel
 from testbed.run.measuring.measured import Measured
 from testbed.run.placed.lab import LiveLab

@@ -10,7 +10,7 @@ from typing import ClassVar
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.roce import MOST_QPS, RoceSettings
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.congestion.registry import NONE
 from testbed.protocols.errors import UsageError
 from testbed.protocols.roce.config import LEAST_ENTROPY, LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.measuring.measured import Measured
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.placed.traffic import RunTraffic

@@ -12,7 +12,7 @@ from testbed.base.names import nearest
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.packets.codes import UDP_PORT, Mode

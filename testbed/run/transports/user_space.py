@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel
-from testbed.lab.core.plan.operations import PortPlan
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.transports.lab_transport import LabTransport, address_of
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from testbed.lab.core.fabric.queue_depths import frame_bytes
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.qos.shaping import burst_bytes
 from testbed.record.record import Check, RunResult
 from testbed.workload.metrics import Better, definition_of, selected_words

@@ -13,7 +13,7 @@ import pytest
 
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
 from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner, WorkloadRunOptions
 from testbed.run.measuring.measured import Measured

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions

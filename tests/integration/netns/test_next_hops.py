@@ -17,7 +17,7 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.next_hops import NextHop, next_hops, resolve_next_hops
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 

@@ -11,7 +11,7 @@ import pytest
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import SCALE_UP_PRESETS
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import SharedWorkers
 from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.schema.model import Transport, TransportKind

@@ -15,7 +15,7 @@ import pytest
 
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import SCALE_UP_PRESETS, ScaleUpBy
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.features.scale_up.apply import start_domain_switches
 from testbed.lab.features.scale_up.watch_switches import domain_switch
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed, Workers

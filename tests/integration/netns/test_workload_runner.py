@@ -17,7 +17,7 @@ from testbed.base.errors import CapabilityError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import WorkerFailed
 from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner, WorkloadRunOptions
 from testbed.run.measuring.measured import Measured

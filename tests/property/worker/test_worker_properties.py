@@ -21,7 +21,7 @@ from testbed.endpoints.worker.program import ScaleUpLinks, Settings
 from testbed.endpoints.worker.transports.roce import RoceSettings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.endpoints.worker.transports.uet import UetSettings
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import CONNECTIONS, ChannelRules, plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
 from testbed.run.placed.scale_up import ScaleUpDomains

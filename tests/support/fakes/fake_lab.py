@@ -29,8 +29,8 @@ from testbed.lab.core.model import (
     Role,
     Scale,
 )
+from testbed.lab.core.plan.lab_plan import HostPlan, LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import mechanism
-from testbed.lab.core.plan.operations import HostPlan, LabPlan, PortPlan
 
 Program = Callable[[str, Sequence[str]], Sequence[str]]
 """(node, the command asked for) -> the command run in its place."""

@@ -17,7 +17,8 @@ from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model.qos import BalancingMode, HashEngine
 from testbed.lab.core.model.telemetry import DropCause
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import InstallPort, LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 from testbed.lab.observe.port_table import PortTable, tabulate_ports
 

@@ -16,7 +16,7 @@ from testbed.endpoints.worker.domain import Domains
 from testbed.endpoints.worker.program import Program
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.endpoints.worker.worker import Event, Worker
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 
 PATIENCE_S = 60.0
 

@@ -9,7 +9,7 @@ import pytest
 from fake_lab import small_lab
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.uet.packets.codes import UDP_PORT
 from testbed.run.placed.channels import (
     CONNECTIONS,

@@ -15,7 +15,7 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.fabric import equal_cost_paths
 from testbed.lab.core.model import End, Lab, LinkKind, NodeKind
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.ideals.predictions import FiveTuple, lab_hash, port_hash

@@ -16,7 +16,8 @@ from fake_lab import FakeLab, small_lab
 from testbed.base.errors import ScenarioError
 from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.drivers.netlink import rdma
-from testbed.lab.core.plan.operations import CreateRdma, PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.operations import CreateRdma
 from testbed.record.record import Outcome, Record
 from testbed.record.report import print_record, render_report
 from testbed.record.report.scenario.latencies import latency_distribution, latency_rows

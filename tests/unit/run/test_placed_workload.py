@@ -18,7 +18,7 @@ from testbed.endpoints.worker.program_json import decode_program, encode_program
 from testbed.endpoints.worker.schedule import Schedule
 from testbed.endpoints.worker.transport_registry import encode_settings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.measuring.reports import Ideals, put_together, settle_digests
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of

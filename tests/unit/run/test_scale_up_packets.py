@@ -16,7 +16,7 @@ from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import SCALE_UP_PRESETS, Lab, ScaleUpBy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.scale_up.counters.names import LINK_COUNTERS, TRAFFIC
 from testbed.lab.features.scale_up.counters.reading import ChannelReading, DomainReading, LinkReading
 from testbed.lab.features.scale_up.links import list_links

@@ -7,7 +7,7 @@ from fake_lab import small_lab
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.transports.tcp import TcpSettings
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.measuring.storage import computed_s, not_safe_text, storage_samples
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs

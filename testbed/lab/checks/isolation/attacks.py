@@ -11,7 +11,7 @@ from testbed.lab.checks.isolation import frames
 from testbed.lab.checks.isolation.sites import Site
 from testbed.lab.core.drivers.nodes.raw_ports import Place
 from testbed.lab.core.model import Guard
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 
 FOREIGN = IPv4Address("203.0.113.9")
 """Of TEST-NET-3 (RFC 5737): no lab has it."""

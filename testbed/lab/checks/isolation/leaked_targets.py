@@ -16,7 +16,7 @@ from typing import Any
 from testbed.base.linux import vty
 from testbed.lab.checks.isolation.arena import Fate
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.plan.operations import SwitchPlan
+from testbed.lab.core.plan.lab_plan import SwitchPlan
 from testbed.lab.core.plan.overlay_plan import VrfPlan
 
 NAME = "unauthorised route target"

@@ -27,7 +27,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import FAILURES_KEPT, CheckResult, CheckStatus
 from testbed.lab.core.drivers.nodes.raw_ports import Place, RawPorts
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 
 QUIET_S = 1.0
 """After so long without an arrival the rest is taken for stopped: a neighbour is resolved within."""

@@ -27,7 +27,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import should_reach
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
 from testbed.lab.core.model import Service, ServiceProtocol
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 
 MOST_PAIRS = 3000
 QUIET_S = 1.0

@@ -13,7 +13,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Interface
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.lab.core.drivers.nodes.raw_ports import Place
 from testbed.lab.core.model import Guard, Guards, Lab
-from testbed.lab.core.plan.operations import CreateBridge, CreateVeth, LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.lab.core.plan.operations import CreateBridge, CreateVeth
 
 MOST_SITES = 64
 """In a network: more of its ports are not attacked from."""

@@ -10,7 +10,8 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.netns import write_sysctl
-from testbed.lab.core.plan.operations import LabPlan, SetSysctl
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import SetSysctl
 from testbed.lab.core.plan.stable import seed_of_run
 from testbed.lab.core.plan.sysctls import HASH_SEED
 

@@ -46,11 +46,11 @@ from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, 
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
 from testbed.lab.core.feature import Deployment, Started, features, runtimes
 from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
     CreateNode,
     CreateVeth,
     InstallPort,
-    LabPlan,
     Operation,
     StartContainer,
     StartRouting,

@@ -18,7 +18,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 
 if TYPE_CHECKING:
     from testbed.lab.core.model import Lab
-    from testbed.lab.core.plan.operations import LabPlan
+    from testbed.lab.core.plan.lab_plan import LabPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

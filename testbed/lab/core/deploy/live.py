@@ -31,7 +31,7 @@ from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:

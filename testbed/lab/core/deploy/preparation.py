@@ -24,7 +24,8 @@ from testbed.lab.core.drivers.netlink.port_programs import check_ports
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import InstallPort, LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.stable import slot_for
 
 

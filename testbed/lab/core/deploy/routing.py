@@ -25,7 +25,7 @@ from testbed.lab.core.drivers.routing.frr import (
 )
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import NETNS, Lab
-from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import ANYBODY, FrrVersion, render_switch
 
 PASSWORD_FILE = "bgp-password"

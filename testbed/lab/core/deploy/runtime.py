@@ -15,7 +15,8 @@ from testbed.base.errors import DriverError, TestbedError
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent
 from testbed.lab.core.deploy.steps import StepCallback
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan.operations import LabPlan, StartContainer
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import StartContainer
 
 if TYPE_CHECKING:
     from testbed.lab.core.drivers.nodes.netns import NetnsKernel

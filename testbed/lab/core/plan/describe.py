@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from testbed.base.units import Duration, Rate
-from testbed.lab.core.plan.operations import LabPlan, StartContainer
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import StartContainer
 from testbed.lab.core.plan.qos.qos_plan import QosPlan
 
 

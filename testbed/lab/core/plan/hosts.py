@@ -22,7 +22,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network
 
 from testbed.lab.core.model import BACKEND, Lab, Network
-from testbed.lab.core.plan.operations import AddRoute, AddRule, CreateRdma, HostPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import HostPlan, PortPlan
+from testbed.lab.core.plan.operations import AddRoute, AddRule, CreateRdma
 from testbed.lab.core.plan.stable import stable_hash
 
 MAIN_TABLE = 254

@@ -33,6 +33,7 @@ from testbed.lab.core.plan.interfaces import (
     mac_addresses,
     natural_key,
 )
+from testbed.lab.core.plan.lab_plan import ExpectedRoute, HostPlan, LabPlan, Neighbor, PortPlan, SwitchPlan
 from testbed.lab.core.plan.link_delays import check_losses, mechanism
 from testbed.lab.core.plan.operations import (
     PLAIN_QUEUE_PACKETS,
@@ -41,17 +42,11 @@ from testbed.lab.core.plan.operations import (
     AddRule,
     CreateNode,
     CreateVeth,
-    ExpectedRoute,
-    HostPlan,
-    LabPlan,
-    Neighbor,
     Operation,
-    PortPlan,
     SetSysctl,
     SetUp,
     StartContainer,
     StartRouting,
-    SwitchPlan,
     VethEnd,
 )
 from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS, QueuePlanner

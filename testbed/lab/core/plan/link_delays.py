@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from testbed.base.errors import CapabilityError, PlanError
 from testbed.lab.core.fabric.graph import Graph
 from testbed.lab.core.model import BACKEND, Delay, DelayBy, Lab
-from testbed.lab.core.plan.operations import DelayPort, PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.operations import DelayPort
 from testbed.lab.features.overlay.model import VXLAN_BYTES
 
 SMALLEST_FRAME_BYTES = 64

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
-from testbed.lab.core.plan.operations import ExpectedRoute
+from testbed.lab.core.plan.lab_plan import ExpectedRoute
 
 
 @dataclass(frozen=True, slots=True)

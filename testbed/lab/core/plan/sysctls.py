@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from testbed.lab.core.model import BACKEND, HashEngine, LoadBalancing
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
-from testbed.lab.core.plan.operations import PortPlan, SetSysctl
+from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.operations import SetSysctl
 from testbed.lab.core.plan.stable import seed_of_run, stable_hash
 
 _TCP_CC = "net/ipv4/tcp_congestion_control"

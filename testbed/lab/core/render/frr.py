@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from testbed.lab.core.model import Protocol
-from testbed.lab.core.plan.operations import Neighbor, SwitchPlan
+from testbed.lab.core.plan.lab_plan import Neighbor, SwitchPlan
 
 if TYPE_CHECKING:
     from jinja2 import Template

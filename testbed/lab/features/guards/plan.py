@@ -13,15 +13,8 @@ from ipaddress import IPv4Address, IPv6Address
 
 from testbed.base.errors import PlanError
 from testbed.lab.core.model import BACKEND, DelayBy, Guards, Lab, LinkKind
-from testbed.lab.core.plan.operations import (
-    CreateBridge,
-    GuardedPort,
-    GuardSwitch,
-    HostPlan,
-    Operation,
-    PortPlan,
-    SwitchPlan,
-)
+from testbed.lab.core.plan.lab_plan import HostPlan, PortPlan, SwitchPlan
+from testbed.lab.core.plan.operations import CreateBridge, GuardedPort, GuardSwitch, Operation
 from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.plan.tenancy import Tenancy
 

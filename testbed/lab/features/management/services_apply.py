@@ -24,7 +24,7 @@ from testbed.lab.core.deploy.records.journal import Journal, state_error
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
 from testbed.lab.core.model import BACKEND, NETNS, Lab, NodeKind
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.management.services.launcher import (
     PID_SUFFIX,
     ServiceLauncher,

@@ -12,7 +12,7 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.features.management.apply import ApartCounter, read_apart
 
 SMALL_BYTES = 64

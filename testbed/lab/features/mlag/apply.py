@@ -30,7 +30,7 @@ from testbed.daemons.lag.node import NodeStatus, read_status
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.converge import convergence_error
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 
 DIRECTORY_NAME = ".link-groups"
 """In the lab's run directory; no node can have this name."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.model import Lab
-    from testbed.lab.core.plan.operations import LabPlan
+    from testbed.lab.core.plan.lab_plan import LabPlan
 
 
 class _Started(Started):

@@ -22,7 +22,8 @@ from testbed.lab.core.model import End, Lab, Link, LinkKind, Network, Node
 from testbed.lab.core.plan.addressing import host_address, whole_leaf_network
 from testbed.lab.core.plan.asn import host_as_numbers
 from testbed.lab.core.plan.hosts import FIRST_PRIORITY, FIRST_REFUSAL, MAIN_TABLE
-from testbed.lab.core.plan.operations import AddRule, Neighbor, PortPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import Neighbor, PortPlan, SwitchPlan
+from testbed.lab.core.plan.operations import AddRule
 from testbed.lab.core.plan.routes import PlannedSession, Speaker
 
 

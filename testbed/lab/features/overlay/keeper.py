@@ -15,7 +15,7 @@ from testbed.daemons.keeper.entries import EntryKind
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.lock import is_held
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 
 DIRECTORY_NAME = ".keeper"
 """In the lab's run directory; no node can have this name."""

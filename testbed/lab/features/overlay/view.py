@@ -9,7 +9,7 @@ from testbed.base.errors import TestbedError
 from testbed.base.names import namespace_name
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.model import Lab, Overlay, Tenant, VrfBy
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.overlay.watch import count_missing
 
 

@@ -29,7 +29,7 @@ from testbed.daemons.keeper.tables import VrfMonitor, VrfTables, read_tables
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent
 from testbed.lab.core.drivers.nodes.udp_prober import send_echo_request
 from testbed.lab.core.plan.hosts import MAIN_TABLE
-from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.plan.overlay_plan import HeardNic, OverlayPlan, VrfPlan
 
 QUIET_S = 0.02

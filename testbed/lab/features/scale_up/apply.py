@@ -24,7 +24,7 @@ from testbed.daemons.switchd.description import SwitchDescription, SwitchPort
 from testbed.daemons.switchd.errors import SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import PlaneSpray, ScaleUpFlowControl
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.scale_up.plan.time_scale import ScaleUpPlan
 from testbed.lab.features.scale_up.plan.wires import DomainPlan
 from testbed.lab.features.scale_up.sizing import CREDIT_SPACING, frame_credits, peer_window

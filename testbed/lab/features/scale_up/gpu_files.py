@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.scale_up.watch_switches import DIRECTORY_NAME
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.base.files import write_atomically
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.scale_up.apply import gpu_settings
 from testbed.lab.features.scale_up.gpu_files import gpu_file
 from testbed.protocols.scale_up.domain import build as scale_up_domain

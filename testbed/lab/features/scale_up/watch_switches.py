@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from testbed.daemons.switchd.client import DomainSwitch
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 
 DIRECTORY_NAME = ".scale-up"
 """In the lab's run directory; no node can have this name."""

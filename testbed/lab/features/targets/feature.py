@@ -10,7 +10,7 @@ from testbed.lab.core.feature import Feature
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.model import Lab, Node
-    from testbed.lab.core.plan.operations import LabPlan
+    from testbed.lab.core.plan.lab_plan import LabPlan
 
 
 class TargetsFeature(Feature):

@@ -15,7 +15,7 @@ from testbed.lab.core.deploy.watch.sessions import missing_sessions, read_sessio
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import SwitchPlan
+from testbed.lab.core.plan.lab_plan import SwitchPlan
 
 Answer = Sequence[bytes] | None
 Serve = Callable[[Path, str, dict[str, Answer]], list[str]]

@@ -28,8 +28,9 @@ from testbed.lab.core.deploy.mechanisms import auto_delay
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.model import DelayBy
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import WirePaths, delay_operation
-from testbed.lab.core.plan.operations import AddRoute, DelayPort, LabPlan, PortPlan
+from testbed.lab.core.plan.operations import AddRoute, DelayPort
 from testbed.lab.features.scale_up.links import ScaleUpPlace, resembles_link
 from testbed.lab.features.scale_up.planes import PlaneControl
 

@@ -10,7 +10,8 @@ from testbed.base.linux.processes import Process
 from testbed.base.names import namespace_name
 from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
 from testbed.daemons.portd.client import AGENT_MODULE, PauseAgent
-from testbed.lab.core.plan.operations import InstallPort, LabPlan, place_of
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import InstallPort, place_of
 
 EVENTS_FILE = "pause-events.jsonl"
 

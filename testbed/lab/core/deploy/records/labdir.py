@@ -16,7 +16,7 @@ import yaml
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.records.journal import Journal, state_error
 from testbed.lab.core.model import Lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.containers.model import CONTAINER_RUNTIMES
 
 ORIGIN_FILE = ".deployed-on"

@@ -19,7 +19,7 @@ from testbed.lab.core.fabric.forwarding.links import largest_packets
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, LinkKind
-from testbed.lab.core.plan.operations import ExpectedRoute, PortPlan
+from testbed.lab.core.plan.lab_plan import ExpectedRoute, PortPlan
 
 FAILURES_KEPT = 20
 ENTROPY_SOCKETS = 16

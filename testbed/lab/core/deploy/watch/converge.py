@@ -32,7 +32,7 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.feature import features
-from testbed.lab.core.plan.operations import LabPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 
 QUIET_S = 0.04
 LONGEST_UNCHECKED_S = 0.5

@@ -26,7 +26,8 @@ from testbed.base.linux.rtnetlink import RTNLGRP_NEIGH, RouteSocket
 from testbed.base.names import namespace_name
 from testbed.daemons.keeper.entries import EntryKind
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
-from testbed.lab.core.plan.operations import AddAddress, LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.lab.core.plan.operations import AddAddress
 
 PATIENCE_S = 5.0
 """The kernel gives a neighbour up that does not answer three requests, a second apart."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from testbed.lab.core.drivers.nodes.probe_packet import PAYLOAD_BYTES, ProbeNumber
 from testbed.lab.core.drivers.nodes.udp_prober import ProbeEnd, Sent, UdpProber
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 
 IP_HEADERS_BYTES = 28
 """IPv4 and UDP headers."""

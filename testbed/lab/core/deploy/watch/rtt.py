@@ -19,8 +19,8 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, nic_text
 from testbed.lab.core.model import DelayBy, Lab
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
-from testbed.lab.core.plan.operations import PortPlan
 
 PROBES = 30
 PACE_S = 0.002

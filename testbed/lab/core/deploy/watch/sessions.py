@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
-from testbed.lab.core.plan.operations import SwitchPlan
+from testbed.lab.core.plan.lab_plan import SwitchPlan
 
 ESTABLISHED = "Established"
 UP = "up"

@@ -41,7 +41,7 @@ from testbed.lab.core.drivers.nodes.probe_packet import (
     decode_probe,
     encode_probe,
 )
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 MOST_AT_ONCE = 4096

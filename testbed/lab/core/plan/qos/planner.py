@@ -41,8 +41,9 @@ from testbed.lab.core.model import (
     TrafficClass,
 )
 from testbed.lab.core.model.qos import CODE_POINTS
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import delay_operations
-from testbed.lab.core.plan.operations import DelayPort, InstallPort, PortPlan, ShapePort
+from testbed.lab.core.plan.operations import DelayPort, InstallPort, ShapePort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan, QosTables
 from testbed.lab.core.plan.qos.shaping import burst_bytes
 from testbed.lab.core.plan.sysctls import planned_seed

@@ -12,7 +12,8 @@ from testbed.base.errors import TestbedError
 from testbed.base.rows import column
 from testbed.base.units import Duration
 from testbed.lab.core.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
-from testbed.lab.core.plan.operations import InstallPort, LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
 
 

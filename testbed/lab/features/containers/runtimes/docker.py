@@ -18,7 +18,8 @@ from testbed.lab.core.deploy.runtime import NodesRemain, not_started
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent, step
 from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab, NodeKind
-from testbed.lab.core.plan.operations import LabPlan, StartContainer
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import StartContainer
 from testbed.lab.features.containers.engine import LABEL, ContainerEngine, Mount, StartedContainer
 
 if TYPE_CHECKING:

@@ -31,13 +31,13 @@ from testbed.daemons.lag.groups import (
 from testbed.lab.core.model import End, Lab, LagBy, Link, LinkKind, Network, Node
 from testbed.lab.core.plan.addressing import host_address, pair_vteps, whole_leaf_network
 from testbed.lab.core.plan.interfaces import FIRST_BRIDGE, LOOPBACK_IFINDEX, MAX_SLOTS
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import (
     PLAIN_QUEUE_PACKETS,
     AddAddress,
     CreateBridge,
     CreateVeth,
     Operation,
-    PortPlan,
     SetBridgePort,
     SetSysctl,
     SetUp,

@@ -14,7 +14,8 @@ from testbed.base.names import vrf_node_name
 from testbed.lab.core.model import End, External, Lab, Protocol, Role, Tenant
 from testbed.lab.core.plan.asn import PRIVATE_FIRST
 from testbed.lab.core.plan.interfaces import LOOPBACK_IFINDEX
-from testbed.lab.core.plan.operations import AddAddress, ExpectedRoute, Neighbor, Operation, SetSysctl, SwitchPlan
+from testbed.lab.core.plan.lab_plan import ExpectedRoute, Neighbor, SwitchPlan
+from testbed.lab.core.plan.operations import AddAddress, Operation, SetSysctl
 from testbed.lab.core.plan.overlay_plan import ExternalPeer
 from testbed.lab.core.plan.sysctls import open_ipv6
 from testbed.lab.features.overlay.plan.devices import FIRST_VRF, interface_sysctls

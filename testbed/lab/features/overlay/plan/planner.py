@@ -18,15 +18,14 @@ from testbed.base.names import vrf_node_name
 from testbed.lab.core.model import End, Lab, LoadBalancing, Overlay, Tenant, TenantSubnet, VrfBy
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.interfaces import LOOPBACK_IFINDEX
+from testbed.lab.core.plan.lab_plan import ExpectedRoute, PortPlan
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     CreateBridge,
     DelayPort,
-    ExpectedRoute,
     InstallPort,
     Operation,
-    PortPlan,
     SetBridgePort,
     SetSysctl,
     SetUp,

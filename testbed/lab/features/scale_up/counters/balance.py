@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.scale_up.apply import domain_link
 from testbed.lab.features.scale_up.counters.reading import DomainReading, LinkReading
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings

@@ -10,7 +10,7 @@ import pytest
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.lab.checks.isolation.management import MOST_PORTS, Shot, Way, management_shots
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.schema.load import load_topology_text
 
 TEXT = """name: dc

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.lab.core.deploy.watch.next_hops import next_hops
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.schema.load import load_topology
 
 TOPOLOGIES = Path(__file__).parents[5] / "topologies"

@@ -11,7 +11,7 @@ import pytest
 from testbed.base.errors import DriverError
 from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.schema.load import load_topology
 from testbed.lab.features.overlay import watch as overlay
 from testbed.lab.features.overlay.watch import explain

@@ -14,7 +14,7 @@ from testbed.lab.core.deploy.routing import PASSWORD_FILE, bgp_password
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab, Routing
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.render import FrrVersion, render_switch
 
 

@@ -21,7 +21,7 @@ from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.drivers.nodes import udp_prober
 from testbed.lab.core.drivers.nodes.probe_packet import MAGIC, PAYLOAD_BYTES, ProbeNumber
 from testbed.lab.core.drivers.nodes.udp_prober import ProbeEnd, Sent, UdpProber
-from testbed.lab.core.plan.operations import PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.probes.traffic import ProbeFlow, ProbeTraffic
 
 A, B, C = (ProbeEnd(node=f"h{n}", interface="rail1", address=f"127.0.0.{n}") for n in (1, 2, 3))

@@ -21,7 +21,7 @@ from testbed.lab.core.plan.addressing import (
 from testbed.lab.core.plan.asn import BLOCK_SIZE, PRIVATE_FIRST, PRIVATE_LAST, WRITTEN_OFFSET, as_numbers
 from testbed.lab.core.plan.interfaces import interface_indexes, mac_addresses, natural_key
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan, PortPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan, SwitchPlan
 from testbed.lab.core.plan.stable import SLOTS, probe_numbers, slot_for, stable_hash
 
 

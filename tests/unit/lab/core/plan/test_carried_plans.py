@@ -9,7 +9,8 @@ import pytest
 from testbed.base.errors import PlanError
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import AddRoute, AddRule, GuardSwitch, InstallPort, LabPlan, ShapePort
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import AddRoute, AddRule, GuardSwitch, InstallPort, ShapePort
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.device_operations import CreateVxlan
 

@@ -14,14 +14,13 @@ from testbed.base.units import Duration, Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Bfd, Delay, DelayBy, End, Lab, Link, LinkKind, Node, NodeKind, Role, Routing
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
     CreateBridge,
     CreateVeth,
-    LabPlan,
-    PortPlan,
     SetSysctl,
     ShapePort,
     StartRouting,

@@ -12,7 +12,8 @@ from testbed.daemons.lag.groups import PairedLeafPlan
 from testbed.lab.core.model import Network, Node, NodeKind, Place, Role
 from testbed.lab.core.plan.addressing import pair_vteps
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import AddAddress, AddRoute, CreateVeth, InstallPort, LabPlan, SetNeighbour
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import AddAddress, AddRoute, CreateVeth, InstallPort, SetNeighbour
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.mlag.plan.planner import BRIDGE_IFINDEX

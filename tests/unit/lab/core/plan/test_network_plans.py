@@ -9,7 +9,8 @@ import pytest
 
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import AddRoute, AddRule, InstallPort, LabPlan, ShapePort
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import AddRoute, AddRule, InstallPort, ShapePort
 from testbed.lab.core.schema.load import load_topology_text
 
 TEXT = """name: dc

@@ -29,7 +29,8 @@ from testbed.lab.core.model import (
     Watchdog,
 )
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import CreateVeth, InstallPort, LabPlan, SetSysctl, ShapePort
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import CreateVeth, InstallPort, SetSysctl, ShapePort
 from testbed.lab.core.plan.qos.planner import WATCHDOG_DRAINS, class_of_dscp, plan_qos, quantum_bytes
 from testbed.lab.core.plan.qos.qos_plan import PortProfile
 

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network
 from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
 from testbed.lab.core.model import Protocol, Routing
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import ExpectedRoute, LabPlan
+from testbed.lab.core.plan.lab_plan import ExpectedRoute, LabPlan
 from testbed.lab.core.plan.routes import PlannedSession, Speaker, expect_routes
 
 

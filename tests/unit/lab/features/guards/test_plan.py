@@ -11,7 +11,8 @@ from testbed.base.errors import PlanError
 from testbed.base.units import Duration
 from testbed.lab.core.model import BACKEND, Delay, DelayBy, Guard, Guards, Lab, LagBy, LinkKind
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import CreateBridge, CreateVeth, GuardSwitch, LabPlan, SetUp
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import CreateBridge, CreateVeth, GuardSwitch, SetUp
 from testbed.lab.core.schema.load import load_topology_text
 
 TEXT = """name: dc

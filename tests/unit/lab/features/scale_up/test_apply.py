@@ -19,7 +19,7 @@ from testbed.lab.core.model import (
     ScaleUpFlowControl,
 )
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import LabPlan
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.scale_up.apply import NoPackets, domain_link, gpu_settings, link_settings, switch_description
 from testbed.lab.features.scale_up.plan.domains import WIRE_MTU_BYTES
 from testbed.lab.features.scale_up.plan.time_scale import plan_planes

@@ -19,7 +19,8 @@ from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.model import Lab, Rdma
 from testbed.lab.core.plan.hosts import LONGEST_NAME, device_name
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import CreateNode, CreateRdma, LabPlan, Operation, StartRouting
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import CreateNode, CreateRdma, Operation, StartRouting
 from testbed.lab.core.schema.load import load_topology_text
 
 WRITTEN = """

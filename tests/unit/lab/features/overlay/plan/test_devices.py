@@ -13,13 +13,13 @@ from testbed.base.names import MAX_INTERFACE_NAME
 from testbed.lab.core.model import BACKEND, Lab, VrfBy
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     CreateBridge,
     CreateVeth,
     GuardSwitch,
-    LabPlan,
     SetSysctl,
     SetUp,
 )

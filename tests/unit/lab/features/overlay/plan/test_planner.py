@@ -10,13 +10,13 @@ from testbed.base.errors import PlanError
 from testbed.daemons.keeper.entries import EntryKind
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
     CreateBridge,
     CreateVeth,
-    LabPlan,
     SetBridgePort,
     SetSysctl,
     SetUp,

@@ -9,7 +9,8 @@ import pytest
 
 from testbed.lab.core.model import Lab, Service, ServiceProtocol
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import AddRoute, CreateVeth, LabPlan, SetNeighbour, SetSysctl
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import AddRoute, CreateVeth, SetNeighbour, SetSysctl
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.policies import FIRST_WIRE
 from testbed.lab.features.overlay.plan.policy_operations import PolicyPort, SetPolicy
