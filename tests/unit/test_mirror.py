@@ -1,4 +1,4 @@
-"""The folders of the unit tests are those of the packages, so that tests are found where their module is; none is large."""
+"""Folders of unit tests are those of the packages, so that tests are found where their module is; none is large."""
 
 from __future__ import annotations
 
