@@ -1,4 +1,7 @@
-"""Values of untrusted JSON, read into the types of their fields by msgspec."""
+"""Values as JSON and back into the types of their fields, by msgspec.
+
+`convert` and `read_as` are for JSON that a stranger may have written: the place of what is wrong is told.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,18 @@ Nanoseconds = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
 Delays = dict[str, dict[str, Nanoseconds]]
 """Times of paths in ns, by own address and the peer's."""
 _PLACE = re.compile(r"^(?P<reason>.*?)(?: - at `\$\.?(?P<place>.*)`)?$", re.DOTALL)
+
+
+def encode(value: object) -> bytes:
+    """Return a data class as JSON; what JSON has no type of, such as a path or an address, is text."""
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def from_text(kind: type, value: object) -> Any:
+    """Return what `encode` wrote as text: the hook of msgspec's decoders. Raises `ValueError` for what is no text."""
+    if not isinstance(value, str):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+    return kind(value)
 
 
 def convert(kind: Any, value: object, path: str) -> Any:

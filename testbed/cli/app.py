@@ -19,7 +19,7 @@ from testbed.base.errors import TestbedError
 from testbed.base.version import __version__
 from testbed.cli.command import option
 from testbed.cli.signals import stand_by_the_outcome
-from testbed.cli.verbs import INTERRUPTED, WRITTEN_ARGUMENTS, Verbs
+from testbed.cli.verbs import WRITTEN_ARGUMENTS, Verbs
 
 COLLECT_AT_OBJECTS = 50_000
 """How many more objects than before have the garbage collector look for cycles among them."""
@@ -108,8 +108,6 @@ def main() -> None:
         app(prog_name="testbed")
     except TestbedError as error:
         _fail(str(error), error.exit_code if error.exit_code else 1)
-    except KeyboardInterrupt:
-        _fail("interrupted", INTERRUPTED)
     except SystemExit:
         stand_by_the_outcome()
         raise

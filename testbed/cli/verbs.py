@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from testbed.base.errors import TestbedError
 from testbed.cli.command import Group
 
 INTERRUPTED = 130
@@ -77,12 +78,13 @@ class Verbs(Group):
         return self.commands.get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb. click would end one that is interrupted with exit code 1, and the word "Aborted!"."""
+        """Run the verb. Raises `TestbedError` for an interrupt, which click would end with "Aborted!" and 1."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("error: interrupted", err=True)
-            ctx.exit(INTERRUPTED)
+            error = TestbedError("interrupted")
+            error.exit_code = INTERRUPTED
+            raise error from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

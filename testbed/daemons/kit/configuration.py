@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from testbed.base.files import write_atomically
+from testbed.base.typed_json import encode, from_text
 
 _T = TypeVar("_T")
 
 
-def encode(value: object) -> bytes:
-    """A data class as JSON; paths and addresses are text."""
-    return msgspec.json.encode(value, enc_hook=str)
-
-
 def decode(content: bytes, kind: type[_T]) -> _T:
     """Read what `encode` wrote. Raises `ValueError` for anything else, and for what the class refuses."""
-    return msgspec.json.decode(content, type=kind, dec_hook=_decode_text)
+    return msgspec.json.decode(content, type=kind, dec_hook=from_text)
 
 
 def convert(document: object, kind: type[_T]) -> _T:
     """Do as `decode`, with JSON that is read already."""
-    return msgspec.convert(document, kind, dec_hook=_decode_text)
+    return msgspec.convert(document, kind, dec_hook=from_text)
 
 
 def write(path: Path, value: object, *, mode: int = 0o666) -> None:
@@ -38,7 +34,3 @@ def read(path: Path, kind: type[_T]) -> _T:
         return decode(path.read_bytes(), kind)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _decode_text(kind: type, value: Any) -> Any:
-    return kind(value)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from testbed.base.errors import TestbedError
-from testbed.cli.app import app
+from testbed.cli.app import app, main
 from testbed.cli.command import Command
 
 
@@ -66,7 +66,9 @@ def test_a_verb_that_is_interrupted_ends_as_a_shell_says(
         raise KeyboardInterrupt
 
     monkeypatch.setitem(app.commands, "list", Command("list", callback=interrupted))
+    monkeypatch.setattr("sys.argv", ["testbed", "list"])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
-        app(["list"], prog_name="testbed")
+        main()
     assert ended.value.code == 130
     assert capsys.readouterr().err == "error: interrupted\n"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import TestbedError
 from testbed.base.names import namespace_name
 from testbed.base.rows import if_known
+from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.deploy.records.state import StateDirectory
 
@@ -56,29 +57,19 @@ def _from_records(name: str, state: StateDirectory) -> ListedLab | None:
     """None where only the lab as a whole knows: its record says no daemons, or links of it were changed."""
     document = state.salvage(name)
     daemons, directory = document.get("daemons"), state.lab_directory(name)
-    if document.get("schema") != 1 or daemons is None or (directory / "links.json").exists():
+    if document.get("schema") != LAB_SCHEMA or daemons is None or (directory / "links.json").exists():
         return None
     from testbed.base.linux import namespaces, processes
 
     journal = Journal(directory).read()
-    nodes: list[dict[str, Any]] = document["model"]["nodes"]
     running: dict[int, set[str]] = {}
     for process in processes.processes_in(set(journal.identities.values())):
         running.setdefault(process.identity, set()).add(process.command)
     whole = all(set(names) <= running.get(journal.identities.get(node, 0), set()) for node, names in daemons.items())
-    names = [namespace_name(name, node["name"]) for node in nodes]
+    names = [namespace_name(name, node["name"]) for node in document["model"]["nodes"]]
     life_cycle = journal.state.value if journal.state is not None else "unknown"
-    return ListedLab(
-        name=name,
-        state=life_cycle if whole and len(namespaces.published(names)) == len(names) else "degraded",
-        design=document["model"].get("design") or "hand-written",
-        hosts=sum(node["kind"] == "host" for node in nodes),
-        switches=sum(node["kind"] == "switch" for node in nodes),
-        links=len(document["model"]["links"]),
-        k=document["k"],
-        created=document["created"],
-        topology=document["source"],
-    )
+    running_whole = whole and len(namespaces.published(names)) == len(names)
+    return _listed(document, life_cycle if running_whole else "degraded")
 
 
 def _from_whole_lab(name: str, state: StateDirectory) -> ListedLab:
@@ -87,17 +78,24 @@ def _from_whole_lab(name: str, state: StateDirectory) -> ListedLab:
     from testbed.lab.core.feature import features
 
     lab = RunningLab.open(name, state)
-    model, life_cycle = lab.model, lab.life_cycle
     whole = {status.state for status in lab.status()} <= {"running"}
     whole = whole and not any(feature.broken(lab.plan, lab.processes_directory) for feature in features())
+    life_cycle = lab.life_cycle.value if lab.life_cycle else "unknown"
+    return _listed(lab.record.to_json(), life_cycle if whole else "degraded")
+
+
+def _listed(record: Mapping[str, Any], state: str) -> ListedLab:
+    """Make the line of a lab of its record, as JSON has it."""
+    model = record["model"]
+    kinds = [node["kind"] for node in model["nodes"]]
     return ListedLab(
-        name=name,
-        state=(life_cycle.value if life_cycle else "unknown") if whole else "degraded",
-        design=model.design or "hand-written",
-        hosts=len(model.hosts),
-        switches=len(model.switches),
-        links=len(model.links),
-        k=lab.record.k,
-        created=lab.record.created,
-        topology=lab.record.source,
+        name=record["name"],
+        state=state,
+        design=model.get("design") or "hand-written",
+        hosts=kinds.count("host"),
+        switches=kinds.count("switch"),
+        links=len(model["links"]),
+        k=record["k"],
+        created=record["created"],
+        topology=record["source"],
     )

@@ -11,6 +11,10 @@ from pathlib import Path
 from testbed.base.files import write_atomically
 from testbed.lab.core.deploy.records.journal import state_error
 
+LAB_SCHEMA = 1
+"""The schema of `lab.json`. It changes only when the meaning of a field does: new fields get defaults, and fields that
+are unknown are ignored."""
+
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:

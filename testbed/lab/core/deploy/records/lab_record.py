@@ -12,12 +12,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from testbed.base.errors import LabNotFound
+from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS
 from testbed.lab.core.plan.stable import SLOTS
-
-SCHEMA = 1
-"""Changes only when the meaning of a field does: new fields get defaults, and fields that are unknown are ignored."""
 
 
 class LabUnreadable(LabNotFound):
@@ -60,14 +58,14 @@ class LabRecord:
 
     def to_json(self) -> dict[str, Any]:
         values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {"schema": SCHEMA} | {name: value for name, value in values.items() if value is not None}
+        return {"schema": LAB_SCHEMA} | {name: value for name, value in values.items() if value is not None}
 
 
 def encode_lab(lab: Lab) -> dict[str, Any]:
     """JSON-ready data from which `decode_lab` rebuilds an equal `Lab`."""
-    import msgspec
+    from testbed.base.typed_json import encode
 
-    data: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(lab, enc_hook=str))
+    data: dict[str, Any] = json.loads(encode(lab))
     return data
 
 
@@ -75,14 +73,9 @@ def decode_lab(data: Mapping[str, Any]) -> Lab:
     """The lab that `encode_lab` wrote; fields of another version are passed over. Raises `ValueError` for others."""
     import msgspec
 
-    return msgspec.convert(data, Lab, dec_hook=_read_network)
+    from testbed.base.typed_json import from_text
 
-
-def _read_network(kind: type, text: Any) -> Any:
-    """The prefix of IP, or whatever else that JSON has no type of, from its text."""
-    if not isinstance(text, str):
-        raise ValueError(f"Expected `str`, got `{type(text).__name__}`")
-    return kind(text)
+    return msgspec.convert(data, Lab, dec_hook=from_text)
 
 
 def parse_record(content: str, lab: str) -> LabRecord:
@@ -98,10 +91,10 @@ def parse_record(content: str, lab: str) -> LabRecord:
     schema = document.get("schema")
     if type(schema) is not int or schema < 1:
         raise _damaged(lab, "it has no schema number")
-    if schema > SCHEMA:
+    if schema > LAB_SCHEMA:
         raise LabUnreadable(
             f"the lab {lab} was deployed by testbed {document.get('version')}, whose records have schema {schema}; "
-            f"this version reads up to {SCHEMA}",
+            f"this version reads up to {LAB_SCHEMA}",
             hint=f"use that version, or: testbed destroy -n {lab}",
         )
     try:

@@ -15,8 +15,9 @@ from testbed.base.errors import CapabilityError, DriverError, NameInUse, PlanErr
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy import lifecycle, mechanisms, preparation
 from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
+from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.lab_record import SCHEMA, LabRecord, encode_lab
+from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.fabric import FabricParams, generate_fabric
@@ -184,7 +185,7 @@ def test_a_lab_that_nothing_speaks_against_replaces_the_old_one_in_its_slot(
 @pytest.fixture
 def of_another_version(state: StateDirectory) -> None:
     path = state.lab_directory("one") / "lab.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": SCHEMA + 1, "version": "9"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": LAB_SCHEMA + 1, "version": "9"}))
 
 
 @pytest.mark.usefixtures("of_another_version")

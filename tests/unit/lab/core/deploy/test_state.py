@@ -18,8 +18,9 @@ from testbed.base.errors import CapabilityError, LabNotFound
 from testbed.lab.core.deploy.pausing import reaction
 from testbed.lab.core.deploy.records import files as locks
 from testbed.lab.core.deploy.records import state as module
+from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
-from testbed.lab.core.deploy.records.lab_record import SCHEMA, LabRecord, LabUnreadable
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
 from testbed.lab.core.deploy.records.state import StateBusy, StateDirectory
 from testbed.lab.core.plan.stable import SLOTS
 
@@ -215,7 +216,7 @@ def test_an_eagain_of_undoing_a_measurement_is_not_taken_for_one_that_is_under_w
 
 
 OF_ANOTHER_VERSION: dict[str, dict[str, Any]] = {
-    "a newer schema": {"schema": SCHEMA + 1, "version": "9.1", "model": {"nodes": [], "links": [1, 2]}},
+    "a newer schema": {"schema": LAB_SCHEMA + 1, "version": "9.1", "model": {"nodes": [], "links": [1, 2]}},
     "no schema": {"schema": None},
     "a field that is missing": {"k": None},
     "a field of another type": {"k": "1000"},
