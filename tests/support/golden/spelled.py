@@ -38,13 +38,14 @@ def spelled_lines(value: object, name: str, indent: str = "") -> Iterator[str]:
         for item in value:
             yield from spelled_lines(item, "-", f"{indent}  ")
     elif is_dataclass(value) and any(_is_long(item) for _, item in own_fields(value)):
-        short = [f"{key}={spelled(item)}" for key, item in own_fields(value) if not _is_long(item)]
-        yield f"{indent}{name} {type(value).__name__} {' '.join(short)}"
+        short = (f"{key}={spelled(item)}" for key, item in own_fields(value) if not _is_long(item))
+        yield f"{indent}{name} {' '.join([type(value).__name__, *short])}"
         for key, item in own_fields(value):
             if _is_long(item):
                 yield from spelled_lines(item, key, f"{indent}  ")
     else:
-        yield f"{indent}{name} {spelled_item(value)}"
+        short = (f"{key}={spelled(item)}" for key, item in own_fields(value)) if is_dataclass(value) else ()
+        yield f"{indent}{name} {' '.join([type(value).__name__, *short]) if is_dataclass(value) else spelled(value)}"
 
 
 def _is_long(value: object) -> bool:
@@ -52,10 +53,3 @@ def _is_long(value: object) -> bool:
     if isinstance(value, Mapping):
         return True
     return is_dataclass(value) if not isinstance(value, list | tuple) else any(map(is_dataclass, value))
-
-
-def spelled_item(value: object) -> str:
-    """A value on one line, of a data class all that is not as by default, whatever it says of itself as text."""
-    if not is_dataclass(value):
-        return spelled(value)
-    return " ".join([type(value).__name__, *(f"{key}={spelled(item)}" for key, item in own_fields(value))])
