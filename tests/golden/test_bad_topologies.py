@@ -1,7 +1,4 @@
-"""Bad topology files: bad/NAME.yml, and beside it bad/NAME.txt, the exact text a user gets.
-
-refusals/NAME.yml has many small ones, separated by `---`, all of which begin with what stands before the first of them.
-"""
+"""Bad topology files: bad/NAME.yml, and beside it bad/NAME.txt, the exact text a user gets."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from testbed.lab.core.schema.load import load_topology_text
 
 CORPUS = Path(__file__).with_name("bad")
 FILES = sorted(CORPUS.glob("*.yml"))
-REFUSALS = sorted(Path(__file__).with_name("refusals").glob("*.yml"))
 
 
 def problems_of(path: Path) -> SpecError:
@@ -32,17 +28,6 @@ def problems_of(path: Path) -> SpecError:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_text_is_as_reviewed(path: Path, golden: Golden) -> None:
     golden(path.with_suffix(".txt")).check(f"{problems_of(path)}\n")
-
-
-@pytest.mark.parametrize("path", REFUSALS, ids=lambda path: path.stem)
-def test_each_of_many_is_refused_as_reviewed(path: Path, golden: Golden) -> None:
-    beginning, *cases = path.read_text().split("---\n")
-    told = []
-    for case in cases:
-        with pytest.raises(SpecError) as caught:
-            load_topology_text(beginning + case, file=path.name)
-        told.append(f"{case}{caught.value}\n")
-    golden(path.with_suffix(".txt")).check("---\n".join(told))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

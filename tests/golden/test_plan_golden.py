@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from golden_files import Golden
-from spelled import spelled_lines
 
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
@@ -167,13 +166,3 @@ def test_the_plan(name: str, golden: Golden) -> None:
     auto_lag = LagBy.BOND if name == "mlag-bonds" else LagBy.EBPF
     planned = plan_lab(lab(name), k=1000, auto_vrf=auto_vrf, auto_lag=auto_lag)
     golden(f"plan/{name}.txt").check("\n".join(lines(planned)) + "\n")
-
-
-DETAILED = sorted(Path(__file__).with_name("plan").glob("details/*.yml"))
-
-
-@pytest.mark.parametrize("path", DETAILED, ids=lambda path: path.stem)
-def test_every_field_of_a_plan(path: Path, golden: Golden) -> None:
-    """Guards, policies, VRFs, link groups, queues and domains have fields that the line of an operation leaves out."""
-    planned = plan_lab(load_topology(path), k=1000)
-    golden(path.with_suffix(".txt")).check("\n".join(spelled_lines(planned, path.stem)) + "\n")

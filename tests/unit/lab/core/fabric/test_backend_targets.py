@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from ipaddress import IPv4Interface
 
+import pytest
+
+from testbed.base.errors import FabricError
 from testbed.base.units import ByteCount, Rate
-from testbed.lab.core.fabric import FabricParams, RailParams, check_sizing, generate_fabric, measure_sizing
+from testbed.lab.core.fabric import FabricParams, NicParams, RailParams, check_sizing, generate_fabric, measure_sizing
 from testbed.lab.core.fabric.networks import TargetParams
-from testbed.lab.core.model import Lab
+from testbed.lab.core.model import BACKEND, Lab, NodeKind
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.features.targets.fabric import attach_backend_targets, check_backend_targets
 from testbed.lab.features.targets.model import StorageTarget
@@ -25,8 +28,46 @@ def fabric(design: str = "rail-optimized", **written: object) -> Lab:
     return generate_fabric(FabricParams(design=design, **written), name="lab")  # type: ignore[arg-type]
 
 
+def wiring(lab: Lab) -> list[tuple[str, str]]:
+    targets = {node.name for node in lab.targets}
+    return [(str(link.a), str(link.b)) for link in lab.links if link.a.node in targets]
+
+
 def addresses(lab: Lab) -> dict[str, IPv4Interface | None]:
     return {f"{nic.node}:{nic.name}": nic.address for host in plan_lab(lab, k=1000).hosts for nic in host.nics}
+
+
+def test_a_target_has_a_nic_on_every_rail_of_its_segment_and_targets_take_segments_in_turn() -> None:
+    plain = fabric(segments=2, hosts=2, gpus=2, spines=1)
+    lab = attach_backend_targets(plain, flash(1, 2, 3))
+    assert wiring(lab) == [
+        ("flash1:rail1", "p1-s1-rail1:storage1"),
+        ("flash1:rail2", "p1-s1-rail2:storage1"),
+        ("flash2:rail1", "p1-s2-rail1:storage1"),
+        ("flash2:rail2", "p1-s2-rail2:storage1"),
+        ("flash3:rail1", "p1-s1-rail1:storage2"),
+        ("flash3:rail2", "p1-s1-rail2:storage2"),
+    ]
+    assert [(node.kind, node.network, node.target) for node in lab.targets] == [(NodeKind.STORAGE, BACKEND, DISK)] * 3
+    assert lab.nodes[: len(plain.nodes)] == plain.nodes and lab.links[: len(plain.links)] == plain.links
+    assert {link.rate for link in lab.links} == {Rate.parse("400G")}, "a target's ports are as fast as hosts'"
+
+
+def test_rails_and_a_rate_may_be_chosen() -> None:
+    lab = attach_backend_targets(fabric(hosts=2, gpus=4, spines=1), flash(1, rails=(2, 4), rate=Rate.parse("800G")))
+    links = [link for link in lab.links if link.a.node == "flash1"]
+    assert [link.rail for link in links] == [2, 4]
+    assert {str(link.rate) for link in links} == {"800 Gbit/s"}
+
+
+def test_a_nic_of_two_ports_is_on_both_planes() -> None:
+    lab = attach_backend_targets(fabric(hosts=2, gpus=1, spines=1, nic=NicParams(ports=2)), flash(1))
+    assert wiring(lab) == [("flash1:rail1a", "p1-s1-rail1a:storage1"), ("flash1:rail1b", "p1-s1-rail1b:storage1")]
+
+
+def test_rails_that_share_a_switch_have_ports_of_their_own_on_it() -> None:
+    lab = attach_backend_targets(fabric("multi-rail-switch", segments=1, hosts=2, gpus=2), flash(1, 2))
+    assert [port for _, port in wiring(lab)] == [f"p1-s1-rail1:storage{number}" for number in (1, 2, 3, 4)]
 
 
 def test_addresses_go_from_the_last_one_down_so_that_no_host_renumbers_a_target() -> None:
@@ -47,6 +88,14 @@ def test_targets_have_ports_and_links_and_no_gpus() -> None:
     assert (rail.ports, rail.oversubscription) == (5, 4.0), "two hosts and two targets under one uplink"
     assert not check_sizing(plain)
     assert [error.code for error in check_sizing(lab)] == ["radix"]
+
+
+def test_a_rail_that_is_not_there_is_refused() -> None:
+    lab = fabric(hosts=2, gpus=2, spines=1)
+    (fault,) = check_backend_targets(lab, flash(1, rails=(1, 3)))
+    assert (fault.code, fault.field, fault.hint) == ("unknown-rail", "targets.flash.rails", "its rails are 1 to 2")
+    with pytest.raises(FabricError, match="flash1 is on rail 3"):
+        attach_backend_targets(lab, flash(1, rails=(3,)))
 
 
 def test_hosts_and_targets_fit_into_the_subnet_of_a_rail() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from testbed.lab.core.fabric.carried import carry_network
+import pytest
+
+from testbed.base.errors import FabricError
+from testbed.lab.core.fabric.carried import carry_network, check_carried
 from testbed.lab.core.fabric.networks import NetworkParams, generate_network
 from testbed.lab.core.model import BACKEND, Lab, Node, NodeKind, Role
 
@@ -49,3 +52,19 @@ def test_a_network_of_management_has_switches_and_targets_too_but_its_carriers_o
     assert [link.a.node for link in links] == ["mgmt1", *HOSTS, "rail1", "flash"]
     assert [str(link.b) for link in links[-2:]] == ["fe-leaf3:mg-down2", "fe-leaf4:mg-down2"]
     assert [link.a.node for link in carry_network(replace(params, server=""), managed).links] == [*HOSTS]
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "code"),
+    [
+        ({"hosts": ()}, "hosts", "no-hosts"),
+        ({"carrier": "users"}, "on", "no-leaves"),
+        ({"short": "long-names"}, "short", "bad-name"),
+        ({"short": "fe"}, "short", "name-taken"),
+    ],
+)
+def test_what_cannot_be_built_names_its_key(change: dict[str, object], key: str, code: str) -> None:
+    params = replace(STORAGE, **change)  # type: ignore[arg-type]
+    assert [(fault.field, fault.code) for fault in check_carried(params, lab())] == [(key, code)]
+    with pytest.raises(FabricError):
+        carry_network(params, lab())

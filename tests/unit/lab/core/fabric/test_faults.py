@@ -1,4 +1,4 @@
-"""Faults of a design that a topology file cannot have, whose keys are checked before; others: tests/golden/refusals."""
+"""What a design refuses: the field at fault, the words, the hint; and all faults at once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,39 @@ from testbed.lab.core.fabric import (
 from testbed.lab.core.model import Bfd, Routing
 
 BAD: list[tuple[str, dict[str, Any], str, str]] = [
+    ("rail-optimised", {}, "design", "there is no design 'rail-optimised'\n  hint: did you mean rail-optimized?"),
+    (
+        "single-switch",
+        {"pods": 2},
+        "pods",
+        "design single-switch fixes pods at 1, not 2\n  hint: leave pods out or choose another design",
+    ),
+    (
+        "multi-rail-switch",
+        {"rails": RailParams(per_switch=2)},
+        "rails.per_switch",
+        "design multi-rail-switch fixes rails.per_switch at 8 or 4, not 2\n"
+        "  hint: leave rails.per_switch out or choose another design",
+    ),
+    (
+        "shared-nic",
+        {"nic": NicParams(per="gpu")},
+        "nic.per",
+        "design shared-nic fixes nic.per at host, not gpu\n  hint: leave nic.per out or choose another design",
+    ),
+    (
+        "rail-optimized",
+        {"spines": 0},
+        "spines",
+        "design rail-optimized needs spines of at least 1, not 0\n"
+        "  hint: rails without spines are the design rail-only",
+    ),
+    ("multi-pod", {"pods": 1}, "pods", "design multi-pod needs pods of at least 2, not 1"),
+    ("pod", {"segments": 65}, "segments", "segments is 65; it goes from 1 to 64"),
+    ("multi-pod", {"pods": 32}, "pods", "pods is 32; it goes from 1 to 31"),
+    ("pod", {"hosts": 0}, "hosts", "hosts is 0; it goes from 1 to 65533"),
+    ("pod", {"spines": 1024}, "spines", "spines is 1024; it goes from 0 to 1023"),
+    ("multi-pod", {"super_spines": 4097}, "super_spines", "super_spines is 4097; it goes from 0 to 4096"),
     ("pod", {"mtu": 1279}, "mtu", "mtu is 1279 bytes; it goes from 1280 to 9216"),
     ("pod", {"uplink": UplinkParams(count=0)}, "uplink.count", "uplink.count is 0; it goes from 1 to 64"),
     ("pod", {"nic": NicParams(rate=Rate(0))}, "nic.rate", "nic.rate cannot be zero"),
@@ -49,6 +82,104 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
         "routing.bfd.interval",
         "routing.bfd.interval is 5 ms; it goes from 10 to 60000",
     ),
+    (
+        "dual-switch",
+        {"nic": NicParams(multihoming="mlag")},
+        "nic.multihoming",
+        "MLAG of dual-port NICs is not built yet; each port has a subnet of its own\n  hint: nic.multihoming: subnets",
+    ),
+    (
+        "dual-switch",
+        {"nic": NicParams(multihoming="evpn")},
+        "nic.multihoming",
+        "EVPN ESI multihoming of dual-port NICs is not built yet; each port has a subnet of its own\n"
+        "  hint: nic.multihoming: subnets",
+    ),
+    (
+        "pod",
+        {"nic": NicParams(count=2)},
+        "nic.count",
+        "nic.count counts the NICs of a host and goes with nic.per: host; here every GPU has its own NIC\n"
+        "  hint: nic.per: host, or leave nic.count out",
+    ),
+    (
+        "shared-nic",
+        {"nic": NicParams(count=3)},
+        "nic.count",
+        "8 GPUs cannot share 3 NICs evenly\n  hint: a divisor of gpus",
+    ),
+    (
+        "single-switch",
+        {"gpus": 9},
+        "gpus",
+        "design single-switch puts all 9 rails of a host on one switch, which carries 8\n"
+        "  hint: at most 8 rails fit on a switch",
+    ),
+    (
+        "rail-optimized",
+        {"gpus": 33},
+        "gpus",
+        "33 rails with 1 on a switch need 33 rail switches; a segment has at most 32\n"
+        "  hint: more rails.per_switch, or fewer rails",
+    ),
+    (
+        "rail-optimized",
+        {"gpus": 9, "nic": NicParams(ports=2)},
+        "gpus",
+        "9 rails with 1 on a switch need 9 rail switches; a segment and plane has at most 8\n"
+        "  hint: more rails.per_switch, or fewer rails",
+    ),
+    (
+        "rail-optimized",
+        {"rails": RailParams(port_map="figure-13-6")},
+        "rails.port_map",
+        "port map figure-13-6 is of a switch with 8 rails; here a switch carries 1\n"
+        "  hint: rails.per_switch: 8, or leave rails.port_map out",
+    ),
+    (
+        "pod",
+        {"hosts": 5, "rails": RailParams(port_map="figure-13-6")},
+        "rails.port_map",
+        "port map figure-13-6 has 4 interfaces for each rail; here 5 hosts need one\n"
+        "  hint: leave rails.port_map out, or spread the hosts over more segments",
+    ),
+    (
+        "rail-optimized",
+        {"hosts": 254},
+        "hosts",
+        "254 hosts do not fit into a rail's /24: it holds 253 beside the gateway\n  hint: rails.prefix_length: 23",
+    ),
+    (
+        "single-switch",
+        {"hosts": 14},
+        "hosts",
+        "14 hosts do not fit into a rail's /28: it holds 13 beside the gateway\n  hint: rails.prefix_length: 27",
+    ),
+    (
+        "pod",
+        {"rails": RailParams(prefix_length=18)},
+        "rails.prefix_length",
+        "8 rails of a /18 each exceed the /16 a rail switch may have\n  hint: rails.prefix_length: 19 or longer",
+    ),
+    (
+        "rail-optimized",
+        {"pods": 2, "super_spines": 0},
+        "super_spines",
+        "several pods need super-spines to join them\n  hint: super_spines: 1 or more",
+    ),
+    (
+        "rail-optimized",
+        {"pods": 2, "spines": 4, "super_spines": 6, "super_spine_groups": 3},
+        "super_spine_groups",
+        "6 super-spines and 4 spines a pod do not divide into 3 equal groups\n"
+        "  hint: a divisor of spines and of super_spines",
+    ),
+    (
+        "rail-optimized",
+        {"pods": 31, "segments": 64, "hosts": 253, "gpus": 32},
+        "hosts",
+        "this fabric has 16,316,912 links, more than the 262,144 one lab may have",
+    ),
 ]
 
 
@@ -61,6 +192,25 @@ def test_refused(design: str, written: dict[str, Any], field: str, text: str) ->
     with pytest.raises(FabricError) as raised:
         generate_fabric(params, name="lab")
     assert (raised.value.field, str(raised.value), raised.value.code) == (field, text, faults[0].code)
+
+
+def test_all_faults_at_once() -> None:
+    params = FabricParams(
+        design="single-switch",
+        pods=2,
+        hosts=14,
+        spines=1,
+        nic=NicParams(ports=3, count=2, multihoming="mlag"),
+        mtu=100,
+    )
+    fields = [fault.field for fault in check_params(params)]
+    assert sorted(fields) == ["hosts", "mtu", "nic.count", "nic.multihoming", "nic.ports", "pods", "spines"]
+
+
+def test_a_bad_value_is_reported_once() -> None:
+    """One fault for the value, none for what follows from it."""
+    faults = check_params(FabricParams(design="rail-only", pods=0, rails=RailParams(per_switch=5)))
+    assert [fault.field for fault in faults] == ["pods", "rails.per_switch"]
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,18 @@ from collections import Counter
 import pytest
 
 from testbed.base.names import check_interface_name, check_node_name
-from testbed.base.units import Duration
+from testbed.base.units import Duration, Rate
 from testbed.lab.core.fabric import (
     DESIGNS,
     PORT_MAPS,
     FabricParams,
+    NicParams,
     RailParams,
+    UplinkParams,
     generate_fabric,
     resolve_routing,
 )
-from testbed.lab.core.model import Bfd, Lab, LinkKind, Role, Routing
+from testbed.lab.core.model import Bfd, Delay, Lab, LinkKind, Place, Role, Routing
 
 
 def build(design: str, **written: object) -> Lab:
@@ -75,6 +77,67 @@ def test_the_1024_gpu_fabric() -> None:
     assert (len(lab.nodes), len(lab.switches), len(lab.links)) == (168, 40, 1280)
 
 
+def test_names_places_and_order() -> None:
+    lab = build("rail-optimized", pods=2, hosts=1, gpus=2, spines=1, super_spines=1)
+    assert [node.name for node in lab.nodes] == [
+        *["p1-s1-rail1", "p1-s1-rail2", "p1-s1-h1", "p1-spine1"],
+        *["p2-s1-rail1", "p2-s1-rail2", "p2-s1-h1", "p2-spine1"],
+        "ss1",
+    ]
+    assert lab.node("p2-s1-rail2").place == Place(pod=2, segment=1, index=2)
+    assert lab.node("p2-s1-h1").place == Place(pod=2, segment=1, index=1)
+    assert lab.node("p2-spine1").place == Place(pod=2, index=1)
+    assert lab.node("ss1").place == Place(index=1)
+    assert [f"{link.a} {link.b}" for link in lab.links] == [
+        "p1-s1-h1:rail1 p1-s1-rail1:down1",
+        "p1-s1-h1:rail2 p1-s1-rail2:down1",
+        "p2-s1-h1:rail1 p2-s1-rail1:down1",
+        "p2-s1-h1:rail2 p2-s1-rail2:down1",
+        "p1-s1-rail1:uplink1 p1-spine1:down1",
+        "p1-s1-rail2:uplink1 p1-spine1:down2",
+        "p2-s1-rail1:uplink1 p2-spine1:down1",
+        "p2-s1-rail2:uplink1 p2-spine1:down2",
+        "p1-spine1:uplink1 ss1:down1",
+        "p2-spine1:uplink1 ss1:down2",
+    ]
+
+
+def test_planes_are_switches_of_their_own() -> None:
+    lab = build("dual-switch", hosts=1, gpus=4)
+    assert [node.name for node in lab.switches] == ["p1-s1-rail1a", "p1-s1-rail1b"]
+    assert lab.node("p1-s1-rail1b").place == Place(pod=1, segment=1, index=1, plane=2)
+    assert [f"{link.a} {link.b} {link.rail}" for link in lab.links[:3]] == [
+        "p1-s1-h1:rail1a p1-s1-rail1a:down1 1",
+        "p1-s1-h1:rail1b p1-s1-rail1b:down1 1",
+        "p1-s1-h1:rail2a p1-s1-rail1a:down2 2",
+    ]
+
+
+def test_four_port_nics_make_four_planes() -> None:
+    lab = build("rail-optimized", gpus=1, hosts=1, spines=1, nic=NicParams(ports=4))
+    assert [node.name for node in lab.switches if node.role is Role.RAIL] == [f"p1-s1-rail1{x}" for x in "abcd"]
+
+
+def test_single_switch_groups_the_ports_by_host() -> None:
+    """Figure 13-4: ports 1-8 are host 1, and the first port of each group is rail 1."""
+    lab = build("single-switch")
+    port = {str(link.a): link.b.interface for link in lab.links}
+    assert [port[f"p1-s1-h2:rail{rail}"] for rail in (1, 8)] == ["down9", "down16"]
+    assert {link.rate for link in lab.links} == {Rate.parse("200G")}
+
+
+def test_port_map_of_figure_13_6() -> None:
+    lab = build("pod", rails=RailParams(port_map="figure-13-6"))
+    ports = [
+        int(link.b.interface.removeprefix("down"))
+        for link in lab.links
+        if link.b.node == "p1-s1-rail1a" and link.rail == 5
+    ]
+    assert ports == [2, 5, 8, 11]
+    on_one = [link.b.interface for link in lab.links if link.b.node == "p1-s2-rail1b"]
+    assert len(set(on_one)) == 32
+
+
 @pytest.mark.parametrize("name", PORT_MAPS)
 def test_port_maps_name_every_interface_once(name: str) -> None:
     ports = [port for block in PORT_MAPS[name] for port in block]
@@ -101,6 +164,56 @@ def test_subnets_and_aggregates(
     lab = build(design, rails=RailParams(per_switch=per_switch, prefix_length=prefix), **written)
     subnet = lab.rail_subnets[0]
     assert (subnet.prefix_length, subnet.aggregate_length, lab.routing.aggregate) == expected
+
+
+def test_one_subnet_for_each_rail_of_each_switch() -> None:
+    lab = build("dual-rail-switch", gpus=3)
+    assert [(subnet.switch, subnet.rail, subnet.slot) for subnet in lab.rail_subnets] == [
+        ("p1-s1-rail1", 1, 0),
+        ("p1-s1-rail1", 2, 1),
+        ("p1-s1-rail2", 3, 0),
+    ]
+
+
+def test_shared_nic() -> None:
+    lab = build("shared-nic")
+    assert lab.gpus_per_nic == 4
+    assert [str(link.a) for link in lab.links[:2]] == ["p1-s1-h1:nic1", "p1-s1-h1:nic2"]
+    assert [link.rail for link in lab.links[:2]] == [1, 2]
+
+
+def test_uplink_count_rate_and_delay_reach_the_core_unless_it_has_its_own() -> None:
+    delay, longer = Delay(value=Duration.parse("500ns")), Delay(value=Duration.parse("5us"))
+    uplink = UplinkParams(rate=Rate.parse("800G"), count=2, delay=delay)
+    same = build("multi-pod", uplink=uplink)
+    other = build("multi-pod", uplink=uplink, core_uplink=UplinkParams(rate=Rate.parse("400G"), count=1, delay=longer))
+    core = [link for link in same.links if link.b.node == "ss1"]
+    assert {(link.rate, link.delay) for link in core} == {(Rate.parse("800G"), delay)}
+    assert len(core) == 16
+    core = [link for link in other.links if link.b.node == "ss1"]
+    assert {(link.rate, link.delay) for link in core} == {(Rate.parse("400G"), longer)}
+    assert len(core) == 8
+    assert all(link.delay is None for link in same.links if link.kind is LinkKind.ACCESS)
+
+
+def test_parallel_links_are_numbered_side_by_side() -> None:
+    lab = build("six-by-four")
+    pairs = [f"{link.a.interface} {link.b.interface}" for link in lab.links if link.a.node == "p1-s1-rail2"]
+    assert pairs == [
+        *["uplink1 down4", "uplink2 down5", "uplink3 down6"],
+        *["uplink4 down4", "uplink5 down5", "uplink6 down6"],
+    ]
+
+
+def test_super_spine_groups_serve_every_other_spine() -> None:
+    lab = build("rail-optimized", pods=2, spines=4, super_spines=4, super_spine_groups=2)
+    above = {(link.a.node, link.b.node) for link in lab.links if link.b.node.startswith("ss")}
+    assert {b for a, b in above if a == "p1-spine1"} == {"ss1", "ss3"}
+    assert {b for a, b in above if a == "p2-spine4"} == {"ss2", "ss4"}
+
+
+def test_super_spines_default_to_the_spines_of_a_pod() -> None:
+    assert sum(node.role is Role.SUPER_SPINE for node in build("rail-optimized", pods=2, spines=3).nodes) == 3
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from testbed.base.errors import PlanError
+from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.model import Lab, LagBy
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import AddAddress
+from testbed.lab.core.plan.operations import AddAddress, CreateVeth, VethEnd
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.mlag.plan.mechanism import decide_lag, has_link_groups, lag_text
 
@@ -18,6 +19,7 @@ fabric: {{design: rail-optimized, segments: 1, hosts: 2, gpus: 1, spines: 1}}
 networks:
   frontend: {{homing: {homing}, nic: {{ports: 2}}, leaves: 2{by}}}
 """
+HOSTS = ("p1-s1-h1", "p1-s1-h2")
 
 
 def lab(by: str = "", homing: str = "mlag") -> Lab:
@@ -27,6 +29,27 @@ def lab(by: str = "", homing: str = "mlag") -> Lab:
 
 def plan(by: LagBy) -> LabPlan:
     return plan_lab(lab(), k=1000, auto_lag=by)
+
+
+def test_a_bond_is_there_before_its_members_are_and_no_inner_end() -> None:
+    planned = plan(LagBy.BOND)
+    bonds = {item.node: item for item in planned.operations if isinstance(item, CreateBond)}
+    assert list(bonds) == list(HOSTS)
+    nics = {(nic.node, nic.name): nic for host in planned.hosts for nic in host.nics}
+    for host, bond in bonds.items():
+        nic = nics[host, "fe0"]
+        assert (bond.name, bond.ifindex, bond.mac, bond.mtu_bytes) == ("fe0", nic.ifindex, nic.mac, nic.mtu_bytes)
+        members = {end.name: end for end in _ends(planned) if end.node == host and end.name.startswith("fe")}
+        assert {name: end.master for name, end in members.items()} == dict.fromkeys(("fe1", "fe2"), bond.ifindex)
+        first = min(index for index, item in enumerate(planned.operations) if isinstance(item, CreateVeth))
+        assert planned.operations.index(bond) < first
+    assert planned.link_groups is not None
+    assert planned.link_groups.nodes == (*HOSTS, "fe-leaf1", "fe-leaf2")
+    assert planned.link_groups.served == ("fe-leaf1", "fe-leaf2")
+
+
+def _ends(planned: LabPlan) -> list[VethEnd]:
+    return [end for item in planned.operations if isinstance(item, CreateVeth) for end in (item.a, item.b)]
 
 
 def test_whoever_forms_the_group_addresses_and_leaves_are_the_same() -> None:

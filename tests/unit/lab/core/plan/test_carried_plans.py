@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address, IPv4Network
+
 import pytest
 
 from testbed.base.errors import PlanError
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import AddRoute, AddRule, GuardSwitch, InstallPort, ShapePort
 from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.overlay.plan.device_operations import CreateVxlan
 
 TEXT = """name: conv
 fabric: {design: rail-optimized, segments: 1, hosts: 4, gpus: 2, spines: 1}
@@ -32,6 +36,21 @@ def plan(lab: Lab) -> LabPlan:
     return plan_lab(lab, k=1000)
 
 
+def test_the_leaves_of_the_carrier_have_its_vrf_its_gateway_and_its_ports(plan: LabPlan) -> None:
+    assert plan.overlay is not None
+    assert [vrf.node for vrf in plan.overlay.vrfs] == ["fe-leaf1-storage", "fe-leaf2-storage"]
+    for vrf in plan.overlay.vrfs:
+        assert str(vrf.l2[0].gateway) == "192.168.200.1/24"
+        assert {vrf.l3.mtu_bytes, vrf.l2[0].mtu_bytes} == {3000}
+    ports = {f"{port.node}:{port.name}": port for port in plan.ports if port.network == "storage"}
+    assert ports["fe-leaf1:st-down1"].vrf == "fe-leaf1-storage"
+    assert ports["p1-s1-h2:st1"].mtu_bytes == 3000
+    vxlan = [item for item in plan.operations if isinstance(item, CreateVxlan)]
+    assert {(item.switch, item.vni) for item in vxlan} == {
+        (leaf, vni) for leaf in ("fe-leaf1", "fe-leaf2") for vni in (20002, 60002)
+    }
+
+
 def test_the_carrier_is_planned_as_without_it_but_for_its_vrfs(plan: LabPlan) -> None:
     alone = planned(TEXT[: TEXT.index("  storage")])
     seen, before = plan.of_network("frontend"), alone.of_network("frontend")
@@ -52,6 +71,37 @@ def test_it_is_seen_with_the_ports_between_its_carriers_switches(plan: LabPlan) 
     assert {switch.node for switch in seen.switches} == {"fe-leaf1", "fe-leaf2", "fe-spine1", "fe-spine2"}
     assert {nic.name for host in seen.hosts for nic in host.nics} == {"st1"}
     assert plan.of_network("backend").overlay == planned(TEXT[: TEXT.index("  storage")]).of_network("backend").overlay
+
+
+def test_a_host_sends_its_traffic_by_its_own_port_alone(plan: LabPlan) -> None:
+    routes = [item for item in plan.operations if isinstance(item, AddRoute) and item.node == "p1-s1-h1"]
+    port = next(port for port in plan.ports if (port.node, port.name) == ("p1-s1-h1", "st1"))
+    to_storage = [item for item in routes if item.destination.overlaps(IPv4Network("192.168.200.0/24"))]
+    own = [item for item in to_storage if item.destination.prefixlen]
+    assert {item.ifindex for item in own} == {port.ifindex}
+    rule = next(
+        item
+        for item in plan.operations
+        if isinstance(item, AddRule) and item.source == IPv4Address("192.168.200.2") and item.node == "p1-s1-h1"
+    )
+    assert {item.ifindex for item in routes if item.table == rule.table} == {port.ifindex}
+    assert not [item for item in routes if item.ifindex == port.ifindex and item.table == 254]
+
+
+def test_ports_of_it_have_the_queues_and_guards_of_their_switches() -> None:
+    text = TEXT.replace("overlay: evpn", "overlay: evpn, guards: on, qos: {preset: dcqcn}")
+    plan = planned(text)
+    installed = {f"{item.node}:{item.name}": item for item in plan.operations if isinstance(item, InstallPort)}
+    assert set(installed) == {f"{port.node}:{port.name}" for port in plan.ports if port.network != "backend"}
+    assert installed["fe-leaf1:st-down1"].vrf == "fe-leaf1-storage"
+    assert installed["fe-leaf1:st-down1"].peer == installed["p1-s1-h1:st1"].port
+    assert not [item for item in plan.operations if isinstance(item, ShapePort) and item.name.startswith("st")]
+    assert plan.of_network("storage").qos == plan.of_network("frontend").qos is not None
+    guarded = {item.vrf: item for item in plan.operations if isinstance(item, GuardSwitch)}
+    assert {"fe-leaf1-storage", "fe-leaf2-storage"} <= set(guarded)
+    kept_from = guarded["fe-leaf1-storage"].switches
+    loopbacks = {switch.loopback.ip for switch in plan.switches if switch.network == "frontend"}
+    assert loopbacks <= set(kept_from) and IPv4Address("192.168.200.1") in kept_from
 
 
 def test_a_prefix_that_a_host_has_on_a_link_is_an_error_about_the_network() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from itertools import groupby
 
 import pytest
 
@@ -15,8 +16,11 @@ from testbed.lab.core.model import Bfd, Delay, DelayBy, End, Lab, Link, LinkKind
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.operations import (
+    AddAddress,
     AddRoute,
     AddRule,
+    CreateBridge,
+    CreateVeth,
     SetSysctl,
     ShapePort,
     StartRouting,
@@ -45,6 +49,66 @@ def ports(plan: LabPlan) -> dict[str, PortPlan]:
     return {f"{port.node}:{port.name}": port for port in plan.ports}
 
 
+def test_operations_come_in_stages() -> None:
+    stages = [kind.__name__ for kind, _ in groupby(type(op) for op in plan_lab(small(), k=1000).operations)]
+    assert stages == [
+        "CreateNode",
+        "SetSysctl",
+        "CreateBridge",
+        "CreateVeth",
+        "SetSysctl",
+        "CreateVeth",
+        "ShapePort",
+        "SetUp",
+        "AddAddress",
+        "AddRoute",
+        "AddRule",
+        "StartRouting",
+    ]
+
+
+def test_access_ports_are_created_without_ipv6_and_fabric_ports_with_it() -> None:
+    key = "net/ipv6/conf/default/disable_ipv6"
+    off: dict[str, bool] = {}
+    for operation in plan_lab(small(), k=1000).operations:
+        match operation:
+            case SetSysctl(node=node, key=name, value=value) if name in (key, "net/ipv6/conf/all/disable_ipv6"):
+                off[node] = value == "1"
+            case CreateBridge(node=node):
+                assert off[node]
+            case CreateVeth(a=a, b=b):
+                assert [off[a.node], off[b.node]] == [not a.ipv6, not b.ipv6]
+                assert a.ipv6 is b.ipv6 is a.name.startswith("uplink")
+            case _:
+                pass
+    assert set(off) == {node.name for node in small().nodes}
+
+
+def test_each_nic_sends_through_its_own_rail() -> None:
+    plan = plan_lab(small(), k=1000)
+    routes = [op for op in plan.operations if isinstance(op, AddRoute) and op.node == "p1-s1-h1"]
+    rules = [op for op in plan.operations if isinstance(op, AddRule) and op.node == "p1-s1-h1"]
+    assert [(str(rule.source), rule.table, rule.priority) for rule in rules] == [
+        ("10.0.1.2", 101, 1001),
+        ("10.0.2.2", 102, 1002),
+    ]
+    assert {(str(r.destination), str(r.gateway), r.table) for r in routes} == {
+        ("10.0.1.0/24", "None", 101),
+        ("0.0.0.0/0", "10.0.1.1", 101),
+        ("0.0.0.0/0", "10.0.1.1", 254),
+        ("10.0.2.0/24", "None", 102),
+        ("0.0.0.0/0", "10.0.2.1", 102),
+    }
+
+
+def test_isolated_rails_leave_the_main_table_without_a_default() -> None:
+    lab = generate_fabric(FabricParams(design="rail-only", hosts=2, gpus=2), name="x")
+    routes = [op for op in plan_lab(lab, k=1000).operations if isinstance(op, AddRoute)]
+    assert {route.table for route in routes} == {101, 102}
+    # A bound socket asks its own rail switch, which knows no other rail, instead of crossing inside the host.
+    assert {route.table for route in routes if route.destination.prefixlen == 0} == {101, 102}
+
+
 def test_an_isolated_switch_with_several_rails_does_not_forward() -> None:
     lab = generate_fabric(FabricParams(design="single-switch", hosts=2, gpus=2), name="x")
     forward = {
@@ -56,6 +120,16 @@ def test_an_isolated_switch_with_several_rails_does_not_forward() -> None:
         for isolated in (False, True)
     }
     assert forward == {False: ["1"], True: ["0"]}
+
+
+def test_a_rail_with_a_single_port_is_routed_directly() -> None:
+    one, two = plan_lab(small(hosts=1), k=1000), plan_lab(small(hosts=2), k=1000)
+    assert not [op for op in one.operations if isinstance(op, CreateBridge)]
+    assert ports(one)["p1-s1-rail1:down1"].address == IPv4Interface("10.0.1.1/24")
+    assert len([op for op in two.operations if isinstance(op, CreateBridge)]) == 2
+    assert ports(two)["p1-s1-rail1:down1"].address is None
+    for plan in (one, two):
+        assert [op for op in plan.operations if isinstance(op, AddAddress) and str(op.address) == "10.0.1.1/24"]
 
 
 def test_rates_are_divided_and_delays_multiplied_by_k() -> None:
@@ -77,6 +151,12 @@ def test_a_shaper_is_half_a_millisecond_ahead_at_most(k: float, burst: int) -> N
     assert bursts == {burst}
 
 
+def test_every_link_end_is_shaped() -> None:
+    plan = plan_lab(small(), k=1000)
+    shaped = [(op.node, op.name) for op in plan.operations if isinstance(op, ShapePort)]
+    assert sorted(shaped) == sorted((port.node, port.name) for port in plan.ports)
+
+
 def test_bfdd_runs_only_where_bfd_does() -> None:
     on = Bfd(interval=Duration.parse("300ms"))
     for bfd, daemons in ((on, ("zebra", "bgpd", "bfdd")), (None, ("zebra", "bgpd"))):
@@ -85,13 +165,40 @@ def test_bfdd_runs_only_where_bfd_does() -> None:
         assert {op.daemons for op in plan.operations if isinstance(op, StartRouting)} == {daemons}
 
 
+def test_the_hash_seed_is_optional_and_differs_between_switches() -> None:
+    seeds = [op for op in plan_lab(small(), k=1000).operations if isinstance(op, SetSysctl) and "_hash_seed" in op.key]
+    assert all(op.optional for op in seeds)
+    assert len({op.value for op in seeds}) == len(seeds) == 4
+
+
 # ---------------------------------------------------------------------- hand-written links
+
+
+def test_a_routed_link_gets_a_subnet_that_the_switch_announces() -> None:
+    lab = with_probe(small(), link("probe1:eth1", "p1-s1-rail1:extra1"))
+    plan = plan_lab(lab, k=1000)
+    host, switch = ports(plan)["probe1:eth1"], ports(plan)["p1-s1-rail1:extra1"]
+    assert host.address is not None and switch.address is not None
+    assert host.address.network == switch.address.network
+    assert host.address.network.subnet_of(IPv4Network("100.64.0.0/10"))
+    assert switch.address.ip + 1 == host.address.ip
+    assert host.gateway == switch.address.ip
+    rail_switch = next(entry for entry in plan.switches if entry.node == "p1-s1-rail1")
+    assert host.address.network in rail_switch.networks
+    assert host.address.network in {route.prefix for route in plan.expected_routes["p1-s1-rail2"]}
 
 
 def test_the_order_of_a_routed_links_ends_does_not_matter() -> None:
     one = ports(plan_lab(with_probe(small(), link("probe1:eth1", "p1-s1-rail1:extra1")), k=1000))
     two = ports(plan_lab(with_probe(small(), link("p1-s1-rail1:extra1", "probe1:eth1")), k=1000))
     assert one == two
+
+
+def test_a_written_prefix_is_kept() -> None:
+    lab = with_probe(small(), link("probe1:eth1", "p1-s1-rail1:extra1", prefix="192.0.2.0/24"))
+    found = ports(plan_lab(lab, k=1000))
+    assert found["p1-s1-rail1:extra1"].address == IPv4Interface("192.0.2.1/24")
+    assert found["probe1:eth1"].address == IPv4Interface("192.0.2.2/24")
 
 
 @pytest.mark.parametrize("prefix", ["10.0.1.0/30", "10.0.0.0/8", "172.18.0.0/31"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv4Interface
 
 import pytest
 
@@ -10,9 +11,10 @@ from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import WirePaths
+from testbed.lab.core.plan.operations import AddAddress, CreateVeth, GuardSwitch, SetBridgePort, SetSysctl
 from testbed.lab.core.plan.scale import MachineProfile, choose_scale, largest_k
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.management.plan.management_plan import GuardManagement
+from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
 
 TEXT = """name: dc
 fabric: {design: rail-optimized, hosts: 2, gpus: 2, segments: 2, spines: 1, uplink: {delay: 1us}}
@@ -38,6 +40,21 @@ def ports(plan: LabPlan) -> list[PortPlan]:
     return [port for port in plan.ports if port.network == "management"]
 
 
+def test_the_server_and_every_node_have_an_address_in_order(lab: Lab, plan: LabPlan) -> None:
+    management = plan.management
+    assert management is not None
+    assert (management.server, management.switch, management.port) == ("mgmt1", "mgmt-sw1", "mgmt0")
+    assert management.server_address == IPv4Interface("192.168.250.1/24")
+    assert management.nodes == tuple(node.name for node in lab.nodes if node.network != "management")
+    assert [address.ip.packed[-1] for address in management.addresses.values()] == list(
+        range(1, len(management.nodes) + 2)
+    )
+    added = {
+        item.node: item.address for item in plan.operations if isinstance(item, AddAddress) and item.name == "mgmt0"
+    }
+    assert added == management.addresses
+
+
 def test_data_is_planned_as_without_it(plan: LabPlan) -> None:
     before = plan_lab(load_topology_text(BEFORE, file="dc.yml"), k=1000)
     for network in (BACKEND, "frontend"):
@@ -61,6 +78,39 @@ def test_paths_of_data_lead_over_no_management_switch(plan: LabPlan) -> None:
     assert path == alone and path.switches == 3
 
 
+def test_each_node_is_guarded_before_its_port_is_up_and_its_port_on_the_switch_is_isolated(plan: LabPlan) -> None:
+    management = plan.management
+    assert management is not None
+    guards = [item for item in plan.operations if isinstance(item, GuardManagement)]
+    assert {item.node for item in guards} == set(management.addresses)
+    isolated = [item for item in plan.operations if isinstance(item, SetBridgePort)]
+    assert len(isolated) == len(management.nodes) and all(item.isolated for item in isolated)
+    assert "uplink1" not in {item.name for item in isolated}, "the server's"
+    (switch,) = (item for item in plan.operations if isinstance(item, GuardSwitch) and item.node == "mgmt-sw1")
+    macs = {port.node: port.mac for port in ports(plan) if port.name == "mgmt0"}
+    assert {port.name for port in switch.ports} == {item.name for item in isolated}
+    for guarded, node in zip(switch.ports, management.nodes, strict=True):
+        assert (guarded.mac, guarded.addresses[0]) == (macs[node], management.addresses[node].ip)
+    kinds = [type(item).__name__ for item in plan.operations]
+    first_up = kinds.index("SetUp")
+    assert max(index for index, kind in enumerate(kinds) if kind in ("GuardManagement", "SetBridgePort")) < first_up
+    settings = {(item.node, item.key): item.value for item in plan.operations if isinstance(item, SetSysctl)}
+    for node in management.addresses:
+        assert settings[node, "net/ipv4/conf/mgmt0/forwarding"] == "0"
+        assert settings[node, "net/ipv4/conf/all/arp_ignore"] == "1"
+    assert settings["mgmt1", "net/ipv4/ip_forward"] == "0"
+
+
+def test_its_ports_have_no_ipv6_and_bgp_does_not_announce_its_prefix(plan: LabPlan) -> None:
+    management = plan.management
+    assert management is not None
+    ends = [end for item in plan.operations if isinstance(item, CreateVeth) for end in (item.a, item.b)]
+    assert {end.ipv6 for end in ends if end.name == "mgmt0"} == {False}
+    announced = [net for speaker in plan.speakers for net in (*speaker.networks, *speaker.aggregates)]
+    assert announced and not any(net.overlaps(management.prefix) for net in announced)
+    assert {neighbor.interface for speaker in plan.speakers for neighbor in speaker.neighbors}.isdisjoint({"mgmt0"})
+
+
 def test_a_view_of_another_network_has_nothing_of_it(lab: Lab, plan: LabPlan) -> None:
     assert plan.of_network("frontend").management is None and lab.of_network("frontend").out_of_band is None
     seen, planned = lab.of_network("management"), plan.of_network("management")
@@ -77,3 +127,18 @@ def test_its_own_nodes_are_namespaces_where_all_others_are_containers() -> None:
     assert {name for name, runtime in runtimes.items() if runtime == "netns"} == {"mgmt-sw1", "mgmt1"}
     guarded = {item.node for item in plan_lab(lab, k=1000).operations if isinstance(item, GuardManagement)}
     assert guarded == set(runtimes) - {"mgmt-sw1"}
+
+
+def test_hosts_are_a_community_of_the_switch_where_there_is_slurm() -> None:
+    text = TEXT.replace("design: out-of-band", "design: out-of-band, services: [slurm]")
+    assert text != TEXT
+    found = plan_lab(load_topology_text(text, file="dc.yml"), k=1000)
+    (community,) = (item for item in found.operations if isinstance(item, FormCommunity))
+    ends = {port.peer.partition(":")[0]: port.ifindex for port in found.ports if port.node == "mgmt-sw1"}
+    hosts = {host.node for host in found.hosts}
+    assert set(community.nodes) == {ends[node] for node in ends if node != "mgmt1"}
+    assert set(community.hosts) == {ends[node] for node in hosts}
+    isolated = {item.ifindex for item in found.operations if isinstance(item, SetBridgePort) and item.isolated}
+    assert isolated == set(community.nodes) - set(community.hosts)
+    kinds = [type(item).__name__ for item in found.operations]
+    assert kinds.index("FormCommunity") < kinds.index("SetUp")

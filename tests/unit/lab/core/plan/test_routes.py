@@ -50,8 +50,35 @@ def test_three_tiers_have_the_tables_frr_was_measured_to_have() -> None:
     assert widths(plan, "p2-spine1")["10.0.1.0/24"] == 8
 
 
+def test_switches_of_one_as_do_not_learn_each_other() -> None:
+    plan = fabric()
+    assert "172.17.0.2/32" not in widths(plan, "p1-spine1")
+    assert "172.17.4.1/32" in widths(plan, "p1-spine1")
+    assert "172.16.0.2/32" not in widths(plan, "ss1")
+
+
+def test_a_rail_switch_reaches_a_spine_of_its_pod_directly_only() -> None:
+    assert widths(fabric(), "p1-s1-rail1")["172.17.0.1/32"] == 1
+
+
 def test_parallel_links_count() -> None:
     assert widths(fabric(uplink=UplinkParams(count=2)), "p1-s1-rail1")["10.0.2.0/24"] == 4
+
+
+def test_ibgp_with_reflectors_reaches_the_spines_of_the_pod_through_super_spines() -> None:
+    """A spine's own routes carry no cluster yet when a super-spine reflects them (seen in FRR 8.4.4)."""
+    plan = fabric(Protocol.IBGP)
+    assert widths(plan, "p1-spine1")["172.17.0.2/32"] == 2
+    assert widths(plan, "p1-s1-rail1")["10.8.1.0/24"] == 2
+    assert "172.16.0.2/32" not in widths(plan, "ss1")
+
+
+def test_an_aggregate_hides_its_rails_and_is_a_blackhole_at_home() -> None:
+    plan = plan_lab(generate_fabric(FabricParams(design="multi-rail-switch"), name="x"), k=1000)
+    spine = {str(route.prefix) for route in plan.expected_routes["p1-spine1"]}
+    assert "10.0.1.0/24" in spine
+    assert not any(prefix.endswith("/28") for prefix in spine)
+    assert ExpectedRoute(prefix=IPv4Network("10.0.1.0/24"), interfaces=()) in plan.expected_routes["p1-s1-rail1"]
 
 
 def test_ecmp_narrower_than_the_paths_leaves_the_choice_open() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
+
 import pytest
 
 from testbed.base.errors import SpecError
@@ -48,6 +50,21 @@ def test_it_is_a_network_by_itself_over_the_switches_of_its_carrier(lab: Lab) ->
     ports = {str(link.a): str(link.b) for link in lab.links if link.network == "storage"}
     assert ports["p1-s1-h1:st1"] == "fe-leaf1:st-down1" and ports["p1-s1-h2:st1"] == "fe-leaf2:st-down1"
     assert decode_lab(encode_lab(lab)) == lab
+
+
+def test_it_is_a_tenant_of_the_overlay_with_addresses_numbers_and_an_mtu_of_its_own(lab: Lab) -> None:
+    assert lab.overlay is not None
+    tenants = {tenant.name: tenant for tenant in lab.overlay.tenants}
+    assert list(tenants) == ["red", "storage", "management"]
+    assert [tenant.network for tenant in tenants.values()] == ["", "storage", "management"]
+    assert (tenants["storage"].vni, tenants["storage"].subnets[0].vni) == (60001, 20001)
+    assert (tenants["management"].vni, tenants["management"].subnets[0].vni) == (60003, 77)
+    subnet = tenants["storage"].subnets[0]
+    assert subnet.prefix == IPv4Network("198.18.200.0/24") and len(subnet.nics) == 4
+    assert lab.overlay.mtu_bytes == {"frontend": 3950, "storage": 3950, "management": 1500}
+    links = [link for link in lab.links if link.network in ("storage", "management")]
+    assert {link.kind for link in links} == {LinkKind.TENANT}
+    assert {(link.network, link.mtu_bytes) for link in links} == {("storage", 3950), ("management", 1500)}
 
 
 def test_it_is_seen_with_its_carriers_switches_and_the_carrier_without_it(lab: Lab) -> None:
@@ -97,3 +114,9 @@ def test_no_tenant_talks_to_it() -> None:
     with pytest.raises(SpecError, match="there is no tenant storage") as caught:
         load(TEXT.replace("red: {", "red: {talks_to: [storage], "))
     assert caught.value.problems[0].code == "unknown-tenant"
+
+
+def test_hosts_of_a_subnet_are_not_in_it_with_its_ports() -> None:
+    lab = load(TEXT.replace('nics: ["p1-s1-h1:fe2", "p1-s1-h2:fe2"]', "hosts: [p1-s1-h3]"))
+    assert lab.overlay is not None
+    assert [str(end) for end in lab.overlay.tenants[0].subnets[0].nics] == ["p1-s1-h3:fe1", "p1-s1-h3:fe2"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.base.errors import SpecError
+from testbed.base.errors import Position, SpecError
 from testbed.base.units import Duration, Rate
 from testbed.base.validation.engine import validate_model
 from testbed.base.yaml.reader import load_document
@@ -18,7 +18,7 @@ from testbed.lab.core.fabric import (
     UplinkParams,
     generate_fabric,
 )
-from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Routing, Scale
+from testbed.lab.core.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Routing, Scale
 from testbed.lab.core.schema.fabric import FabricSpec
 from testbed.lab.core.schema.load import load_topology_text
 
@@ -123,3 +123,67 @@ def test_the_lab_is_the_generated_one() -> None:
     assert lab.scale == Scale(time=2000.0)
     assert (lab.nodes, lab.links, lab.routing) == (generated.nodes, generated.links, generated.routing)
     assert (lab.name, lab.source, lab.design) == ("pod", "f.yml", "pod")
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "position"),
+    [
+        # The key at fault is written: its value.
+        ("name: a\nfabric:\n  design: rail-only\n  spines: 2\n", "fabric.spines", (4, 11)),
+        # It comes from the design: the section.
+        ("name: a\nfabric:\n  design: multi-rail-switch\n  hosts: 100\n", "fabric.hosts", (4, 10)),
+        ("name: a\nfabric:\n  design: pod\n  pods: 2\n", "fabric.pods", (4, 9)),
+    ],
+)
+def test_faults_of_a_design_have_the_position_of_their_key(text: str, path: str, position: tuple[int, int]) -> None:
+    (problem,) = refused(text).problems
+    assert (problem.path, problem.position) == (path, Position(*position))
+
+
+def test_all_faults_of_a_design_come_together() -> None:
+    error = refused("name: a\nfabric:\n  design: rail-only\n  spines: 2\n  super_spines: 2\n  pods: 3\n")
+    assert [problem.path for problem in error.problems] == ["fabric.spines", "fabric.super_spines", "fabric.pods"]
+
+
+def test_a_hand_written_lab_takes_routing_mtu_and_radix_from_the_fabric_section() -> None:
+    lab = load_topology_text(
+        "name: a\n"
+        "fabric:\n"
+        "  {mtu: 1500, switch_radix: 8, routing: {bfd: {interval: 50ms, multiplier: 5}, ecmp: 2, password: true}}\n"
+        "topology:\n"
+        "  groups: {leaf: {kind: switch, role: rail}}\n"
+        "  nodes: {l1: {group: leaf}, s1: {kind: switch, role: spine}}\n"
+        '  links: [{endpoints: ["l1:a", "s1:a"]}]\n',
+        file="f.yml",
+    )
+    bfd = Bfd(interval=Duration(50_000_000), multiplier=5)
+    assert lab.routing == Routing(ecmp=2, bfd=bfd, bfd_auto=False, password=True)
+    assert (lab.links[0].mtu_bytes, lab.switch_radix, lab.design) == (1500, 8, "")
+
+
+def test_jitter_and_loss_of_links() -> None:
+    text = """
+name: x
+fabric:
+  design: rail-optimized
+  segments: 2
+  hosts: 2
+  gpus: 2
+  spines: 2
+  uplink: {delay: {value: 500ns, jitter: 20ns}, loss: 0.1%}
+qos: {preset: uec}
+topology:
+  nodes:
+    a: {kind: host}
+    b: {kind: host}
+  links:
+    - {endpoints: ["a:eth1", "b:eth1"], loss: 0.25, delay: 1us}
+"""
+    lab = load_topology_text(text, file="x.yml")
+    fabric = [link for link in lab.links if link.kind is LinkKind.FABRIC]
+    assert {link.loss for link in fabric} == {0.001}
+    assert {link.delay and link.delay.jitter.ns for link in fabric} == {20}
+    (written,) = (link for link in lab.links if link.kind is LinkKind.ROUTED)
+    assert written.loss == 0.25
+    assert written.delay is not None and not written.delay.jitter
+    assert {link.loss for link in lab.links if link.kind is LinkKind.ACCESS} == {0.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.base.errors import SpecError
 from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.model import NO_GUARDS, Guard, Guards, Lab
 from testbed.lab.core.schema.load import load_topology_text
@@ -49,3 +50,23 @@ def test_the_back_end_has_guards_of_its_own() -> None:
     assert Guard.MAC not in lab.guards and Guard.ARP in lab.guards
     assert not lab.networks[0].guards
     assert lab.of_network("backend").guards == lab.guards
+
+
+@pytest.mark.parametrize(
+    ("written", "code", "place", "words"),
+    [
+        ("strict", "unknown-value", "dc.yml:4:22", "not 'strict'"),
+        ("[source]", "unknown-value", "dc.yml:4:22", "must be on, off"),
+        ("{sorce: true}", "unknown-key", "dc.yml:4:23", "sorce"),
+        ("{bgp: true}", "not-built", "dc.yml:4:23", "guard control"),
+        ("{mac: maybe}", "wrong-type", "dc.yml:4:28", "must be true or false"),
+        ("{storm_pps: 0}", "out-of-range", "dc.yml:4:34", "0"),
+    ],
+)
+def test_faults_have_a_place(written: str, code: str, place: str, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(written)
+    problem = caught.value.problems[0]
+    assert problem.code == code
+    assert str(problem).startswith(place), str(problem)
+    assert words in problem.message

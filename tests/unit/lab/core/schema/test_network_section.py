@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.base.errors import SpecError
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.model import BACKEND, Lab
@@ -47,6 +48,71 @@ def test_some_networks_are_seen_together() -> None:
     assert seen.of_network("storage") == lab.of_network("storage")
     with pytest.raises(KeyError):
         lab.of_network(BACKEND, "management")
+
+
+@pytest.mark.parametrize(
+    ("networks", "code", "place", "words"),
+    [
+        ("  backend: {}\n", "name-taken", "dc.yml:4:3", "fabric: describes"),
+        ("  Front: {}\n", "bad-name", "dc.yml:4:3", "cannot name a network"),
+        ("  frontend: {hosts: [h9]}\n", "unknown-host", "dc.yml:4:22", "no host is called"),
+        ("  frontend: {leaves: 3, nic: {ports: 2}}\n", "design", "dc.yml:4:22", "no whole number"),
+        ("  frontend: {prefix: 10.1.0.0/16}\n", "overlap", "dc.yml:4:22", "back end's rails"),
+        ("  a: {prefix: 192.168.64.0/18}\n  b: {}\n", "overlap", "dc.yml:5", "the network a"),
+        ("  frontend: {prefix: 192.168.0.0/24}\n", "bad-prefix", "dc.yml:4:22", "not between"),
+        ("  frontend: {nic: {ports: 3}}\n", "unknown-value", "dc.yml:4:27", "3"),
+        ("  frontend: {on: storage}\n", "unknown-network", "dc.yml:4:18", "no network 'storage'"),
+        ("  frontend: {qos: {preset: uecc}}\n", "unknown-preset", "dc.yml:4:28", "uecc"),
+        ("  frontend: {qos: {preset: uec, nodes: {x9: {}}}}\n", "unknown-node", "dc.yml:4:41", "'x9'"),
+        ("  frontend: {qos: {preset: uec, buffer: {shared: 1kB}}}\n", "buffer-too-small", "dc.yml:4:", "'fe-leaf"),
+        ("  frontend: {homing: routed}\n", "contradiction", "dc.yml:4:22", "a NIC has 1"),
+        ("  a: {homing: routed, nic: {ports: 2}, guards: on}\n", "not-built", "dc.yml:4", "guards"),
+        ("  a: {homing: routed, nic: {ports: 2}, overlay: evpn}\n", "not-built", "dc.yml:4", "overlay"),
+        ("  a: {homing: routed, nic: {ports: 2}, routing: {protocol: ibgp}}\n", "not-built", "dc.yml:4:60", "eBGP"),
+        (
+            "  a: {homing: routed, nic: {ports: 2}}\n  b: {homing: routed, nic: {ports: 2}}\n",
+            "not-built",
+            "dc.yml:5:15",
+            "one network alone",
+        ),
+        (
+            "  a: {homing: routed, nic: {ports: 2}}\ntopology: {kinds: {host: {runtime: docker}}}\n",
+            "not-built",
+            "dc.yml:4:15",
+            "p1-s1-h1 is a container",
+        ),
+        (
+            "  a: {homing: routed, nic: {ports: 2}}\ntopology: {kinds: {switch: {runtime: docker}}}\n",
+            "not-built",
+            "dc.yml:4:15",
+            "a-leaf1 is a container",
+        ),
+        ("  a: {homing: routed, nic: {ports: 2}, qos: {preset: uec}}\n", "not-built", "dc.yml:4", "QoS"),
+        ("  frontend: {homing: mlag}\n", "contradiction", "dc.yml:4:22", "a NIC has 1"),
+        ("  a: {homing: mlag, nic: {ports: 4}}\n", "not-built", "dc.yml:4:34", "a NIC has two ports"),
+        (
+            "  a: {homing: mlag, nic: {ports: 2}}\ntopology: {kinds: {switch: {runtime: docker}}}\n",
+            "not-built",
+            "dc.yml:4:15",
+            "a-leaf1 is a container",
+        ),
+        ("  a: {lag_by: bond}\n", "contradiction", "dc.yml:4:15", "hosts have none here"),
+        ("  a: {homing: mlag, nic: {ports: 2}, lag_by: kernel}\n", "unknown-value", "dc.yml:4:46", "auto, bond, ebpf"),
+        ("  frontend: {homing: esi}\n", "not-built", "dc.yml:4:22", "no bond"),
+        ("  frontend: {homing: single, nic: {ports: 2}}\n", "contradiction", "dc.yml:4:22", "a NIC has 2"),
+        ("  frontend: {homing: subnets}\n", "contradiction", "dc.yml:4:22", "a NIC has 1"),
+        ("  frontend: {switch_radix: 3}\n", "radix", "dc.yml:4:28", "4 ports in use"),
+        ("  a: {short: x}\n  b: {short: x}\n", "name-taken", "dc.yml:5:3", "x-leaf1 is there already"),
+        ("  a: {}\n  b: {}\n  c: {}\n  d: {}\n  e: {}\n", "size", "dc.yml:8:3", "at most 4 networks"),
+    ],
+)
+def test_faults_have_a_place_and_touch_nothing(networks: str, code: str, place: str, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(networks)
+    problem = caught.value.problems[0]
+    assert words in problem.message
+    assert problem.code == code
+    assert str(problem).startswith(place)
 
 
 @pytest.mark.parametrize(("homing", "ports"), [("single", 1), ("subnets", 2)])

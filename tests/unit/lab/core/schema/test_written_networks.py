@@ -12,8 +12,9 @@ import pytest
 
 from testbed.base.errors import PlanError, SpecError
 from testbed.base.units import Rate
+from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.fabric import measure_sizing
-from testbed.lab.core.model import BACKEND, Lab
+from testbed.lab.core.model import BACKEND, Lab, LinkKind
 from testbed.lab.core.plan.asn import check_as_numbers
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
@@ -48,6 +49,28 @@ def written(switches: str, links: list[str], *, more: str = "") -> str:
     return f"  other:\n    design: hand-written\n{more}    switches: {{{switches}}}\n    links:\n{lines}"
 
 
+def test_switches_and_links_are_as_written() -> None:
+    lab = load(STORAGE)
+    seen = lab.of_network("storage")
+    assert (seen.design, [node.name for node in seen.hosts]) == ("hand-written", ["p1-s1-h1", "p1-s1-h2"])
+    assert {node.name: str(node.role) for node in seen.switches} == {
+        "stor-a": "leaf",
+        "stor-b": "leaf",
+        "stor-top": "spine",
+    }
+    assert lab.node("stor-b").labels == {"row": "2"}
+    found = [(str(link.a), str(link.b), link.kind, str(link.rate), link.mtu_bytes) for link in seen.links]
+    assert found == [
+        ("p1-s1-h1:nvme0", "stor-a:eth1", LinkKind.ACCESS, "200 Gbit/s", 9000),
+        ("p1-s1-h2:nvme0", "stor-b:eth1", LinkKind.ACCESS, "100 Gbit/s", 4500),
+        ("stor-a:up1", "stor-top:eth1", LinkKind.FABRIC, "400 Gbit/s", 9000),
+        ("stor-b:up1", "stor-top:eth2", LinkKind.FABRIC, "800 Gbit/s", 9000),
+    ]
+    delays = [None if link.delay is None else link.delay.value.ns for link in seen.links]
+    assert delays == [None, None, 500, 1000]
+    assert decode_lab(encode_lab(lab)) == lab
+
+
 def test_the_rest_of_the_lab_is_as_without_it() -> None:
     alone = load_topology_text(BASE.removesuffix("networks:\n"), file="dc.yml")
     assert load(STORAGE).of_network(BACKEND) == alone
@@ -58,6 +81,23 @@ def test_it_is_sized_by_itself() -> None:
     assert (sizing.hosts, sizing.nics, sizing.switches, sizing.links) == (2, 2, 3, 4)
     with pytest.raises(SpecError, match="2 ports in use; switch_radix is 1"):
         load(STORAGE + "    switch_radix: 1\n")
+
+
+def test_its_plan_has_addresses_and_as_numbers_of_its_own() -> None:
+    plan = plan_lab(load(STORAGE), k=1000)
+    addresses = {f"{port.node}:{port.name}": str(port.address) for port in plan.ports if port.network == "storage"}
+    assert addresses["p1-s1-h1:nvme0"] == "192.168.1.2/24"
+    assert addresses["p1-s1-h2:nvme0"] == "192.168.2.2/24"
+    switches = {switch.node: switch for switch in plan.switches if switch.network == "storage"}
+    assert {name: str(switch.router_id) for name, switch in switches.items()} == {
+        "stor-a": "192.168.0.1",
+        "stor-b": "192.168.0.2",
+        "stor-top": "192.168.0.254",
+    }
+    assert switches["stor-b"].asn == 65002
+    assert len({switch.asn for switch in plan.switches}) == len(plan.switches)
+    routes = {str(route.prefix) for route in plan.expected_routes["stor-a"]}
+    assert routes == {"192.168.0.2/32", "192.168.0.254/32", "192.168.2.0/24"}
 
 
 def test_what_a_design_makes_can_be_written_out() -> None:
@@ -159,3 +199,11 @@ def test_a_host_may_be_in_a_network_beside_the_back_end_alone() -> None:
     assert [node.name for node in lab.of_network("storage").hosts] == ["p1-s1-h1", "srv"]
     assert "srv" not in {node.name for node in lab.of_network(BACKEND).hosts}
     plan_lab(lab, k=1000)
+
+
+def test_a_host_in_no_network_is_refused_at_its_place() -> None:
+    with pytest.raises(SpecError) as caught:
+        load(SERVER + "topology: {nodes: {srv: {kind: host}, lost: {kind: host}}}\n")
+    (problem,) = caught.value.problems
+    assert (problem.code, "lost" in problem.message, "storage" in (problem.hint or "")) == ("no-links", True, True)
+    assert str(problem).startswith("dc.yml:10:39")

@@ -23,6 +23,21 @@ def order(lab: Lab, params: NetworkParams = PARAMS) -> list[tuple[int, str, str]
     return [(link.host_number, str(link.a), str(link.b)) for link in generate_out_of_band(params, lab).links]
 
 
+def test_the_server_is_first_and_every_host_and_switch_has_a_port() -> None:
+    assert order(replace(LAB, nodes=(*LAB.nodes, ROUTER))) == [
+        (1, "mgmt1:mgmt0", "mgmt-sw1:uplink1"),
+        (2, "p1-s1-rail1:mgmt0", "mgmt-sw1:down1"),
+        (3, "p1-s1-h1:mgmt0", "mgmt-sw1:down2"),
+        (4, "p1-s1-h2:mgmt0", "mgmt-sw1:down3"),
+    ]
+    made = generate_out_of_band(PARAMS, LAB)
+    assert [(node.name, node.kind) for node in made.nodes] == [
+        ("mgmt-sw1", NodeKind.BRIDGE),
+        ("mgmt1", NodeKind.SERVER),
+    ]
+    assert {link.kind for link in made.links} == {LinkKind.MANAGEMENT} and made.network.is_out_of_band
+
+
 def test_a_node_more_moves_no_other_one() -> None:
     more = replace(LAB, nodes=(*LAB.nodes, Node(name="last", kind=NodeKind.HOST)))
     assert order(more)[:-1] == order(LAB)

@@ -17,7 +17,7 @@ from testbed.base.errors import PlanError, SpecError
 from testbed.base.installation.packages import PACKAGES, PROGRAMS, Level
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.management.model import SERVICES, ManagementService
+from testbed.lab.features.management.model import SERVICES, ManagementService, RunsOn
 from testbed.lab.features.management.services import aaa, asking, launcher, status_server
 from testbed.lab.features.management.services.lldp import neighbours
 from testbed.lab.features.management.services.ntp import synchronised
@@ -148,6 +148,12 @@ def test_paths_of_sockets_are_short_enough() -> None:
         assert len(str(at.own / SOCKET)) < 108
 
 
+def test_dns_knows_every_node_by_both_names() -> None:
+    text = text_of(place("dns", "mgmt1"))
+    assert "192.168.0.3 h1 h1.lab\n" in text
+    assert "listen-address=192.168.0.1\n" in text
+
+
 def test_dhcp_leases_to_known_macs_and_names_only_servers_that_there_are() -> None:
     text = text_of(place("dhcp", "mgmt1"))
     assert "dhcp-host=02:00:00:00:00:03,h1,192.168.0.3,1h\n" in text
@@ -156,6 +162,21 @@ def test_dhcp_leases_to_known_macs_and_names_only_servers_that_there_are() -> No
     alone = text_of(place("dhcp", "mgmt1", "dhcp"))
     assert "ntp-server" not in alone
     assert "dhcp-option=option:dns-server\n" in alone
+
+
+def test_time_never_sets_the_clock() -> None:
+    for node in NODES:
+        (program,) = REGISTRY["time"].programs(place("time", node))
+        assert "-x" in program.arguments
+        assert "sys_time" not in program.capabilities
+
+
+def test_syslog_reads_what_runs_on_the_node_and_tells_senders_by_their_addresses() -> None:
+    switch, host, server = (text_of(place("syslog", node)) for node in ("leaf1", "h1", "mgmt1"))
+    assert "/leaf1/bgpd.log" in switch and "/leaf1/ssh/log" in switch
+    assert "bgpd.log" not in host and "/h1/dns/log" not in host
+    assert 'if $fromhost-ip == "192.168.0.3" then set $.node = "h1";' in server
+    assert "%HOSTNAME%" not in server
 
 
 def test_ssh_has_a_key_of_each_node_and_shows_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +232,18 @@ def test_neighbours_are_counted() -> None:
 def test_an_answer_that_is_no_dns_is_none(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "exchange", lambda *_: answer)
     assert asking.resolve(IPv4Address("192.168.0.1"), "h1.lab") is None
+
+
+def test_services_are_planned_where_they_run() -> None:
+    lab = load_topology_text(TEXT.format(services="[dns, ssh, lldp]"), file="lab.yml")
+    plan = plan_lab(lab, k=1000)
+    by_service = {name: [item.node for item in plan.services if item.service == name] for name in SERVICES}
+    everybody = [node.name for node in lab.nodes if node.name != "mgmt-sw1"]
+    assert sorted(by_service["ssh"]) == sorted(everybody)
+    assert by_service["dns"] == ["mgmt1"]
+    assert sorted(by_service["lldp"]) == sorted(set(everybody) - {"mgmt1"})
+    assert not by_service["time"]
+    assert next(item.service for item in plan.services) == "ssh"  # in the order of the table, not of the file
 
 
 def test_a_container_runs_no_services() -> None:
@@ -276,6 +309,18 @@ def test_every_expression_of_a_dashboard_names_a_metric_that_we_export(path: Pat
     of_ports = [expression for expression in expressions if re.search(r"testbed_(kernel|queue|pause)_", expression)]
     assert len(of_ports) >= 9
     assert all('network=~"$network"' in one for one in of_ports if not one.startswith("label_values"))
+
+
+def test_a_service_on_the_server_alone_is_on_no_other_node() -> None:
+    assert RunsOn.SERVER.includes("mgmt1", "mgmt1", host=False)
+    assert not RunsOn.SERVER.includes("h1", "mgmt1", host=True)
+    assert RunsOn.MANAGED.includes("h1", "mgmt1", host=True)
+    assert not RunsOn.MANAGED.includes("mgmt1", "mgmt1", host=False)
+
+
+def test_a_service_of_hosts_is_on_no_switch() -> None:
+    found = {node for node in NODES if RunsOn.HOSTS.includes(node, "mgmt1", host=node == "h1")}
+    assert found == {"mgmt1", "h1"}
 
 
 def test_a_switch_asks_for_its_log_ins_and_shows_no_secret() -> None:

@@ -65,6 +65,16 @@ def test_topology_has_hosts_on_the_switch_of_their_first_nic() -> None:
     assert topology({"h1": ()}) == ""
 
 
+@pytest.mark.process
+def test_all_nodes_have_one_configuration_and_addresses_of_management() -> None:
+    texts = {Slurm().files(place(node))["slurm.conf"].text for node in ("mgmt1", "h1", "h2")}
+    (text,) = texts
+    assert "SlurmctldHost=mgmt1(192.168.0.1)\n" in text
+    assert "NodeName=h1 NodeAddr=192.168.0.3 CPUs=2 State=UNKNOWN\n" in text
+    assert "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n" in text
+    assert "leaf1" not in text, "a switch runs no tasks"
+
+
 @pytest.mark.parametrize(("version", "has"), [((22, 5), False), ((23, 11), True), ((24, 11), True)])
 def test_cgroups_are_turned_off_where_slurm_knows_how(
     version: tuple[int, int], has: bool, monkeypatch: pytest.MonkeyPatch
@@ -87,6 +97,15 @@ def test_the_key_is_made_once_for_a_lab_and_for_its_user_alone(tmp_path: Path, m
         Slurm().prepare(known)  # a restart
         assert key.read_bytes() == keys[-1]
     assert len(keys[0]) == slurm.KEY_BYTES and keys[0] != keys[1]
+
+
+def test_daemons_have_no_rights_but_what_starts_tasks() -> None:
+    munged, controller = Slurm().programs(place("mgmt1"))
+    assert (munged.user, controller.user) == ("munge", "slurm")
+    assert munged.capabilities == controller.capabilities == ()
+    (slurmd,) = Slurm().programs(place("h1"))
+    assert slurmd.user == ""
+    assert {"sys_admin", "net_admin", "sys_ptrace", "sys_chroot", "mknod"}.isdisjoint(slurmd.capabilities)
 
 
 def test_ports_of_clients_are_apart_from_the_daemons_and_under_one_mask() -> None:

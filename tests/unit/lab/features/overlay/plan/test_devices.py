@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TypeVar
 
 import pytest
 
 from testbed.base.errors import PlanError
+from testbed.base.names import MAX_INTERFACE_NAME
 from testbed.lab.core.model import BACKEND, Lab, VrfBy
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
+    AddAddress,
+    AddRoute,
+    CreateBridge,
+    CreateVeth,
     GuardSwitch,
+    SetSysctl,
+    SetUp,
 )
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards.apply import guard_messages
-from testbed.lab.features.overlay.plan.devices import decide_vrf
+from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.lab.features.overlay.plan.devices import FIRST_TABLE, FIRST_VRF, decide_vrf
 from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
 from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 
@@ -62,6 +71,68 @@ def devices() -> LabPlan:
 @pytest.fixture(scope="module")
 def namespaces() -> LabPlan:
     return plan(VrfBy.NAMESPACE)
+
+
+def test_everything_of_them_is_in_the_namespace_of_their_switch(devices: LabPlan) -> None:
+    assert not of(devices, CreateVrf)
+    assert devices.overlay is not None
+    switches = {switch.node for switch in devices.switches}
+    assert {(vrf.place, vrf.is_device) for vrf in devices.overlay.vrfs} == {(LEAF, True), (FAR, True)}
+    made = [*of(devices, CreateVrfDevice), *of(devices, CreateBridge), *of(devices, CreateVxlan)]
+    interfaces = [(item.node, item.name, item.ifindex) for item in made]
+    interfaces += [(end.node, end.name, end.ifindex) for item in of(devices, CreateVeth) for end in (item.a, item.b)]
+    assert max(Counter((node, name) for node, name, _ in interfaces).values()) == 1
+    assert max(Counter((node, ifindex) for node, _, ifindex in interfaces).values()) == 1
+    assert all(len(name) <= MAX_INTERFACE_NAME and ifindex < 1 << 31 for _, name, ifindex in interfaces)
+    assert {item.node for item in made} <= switches
+    assert all(port.place == port.node for port in devices.ports)
+
+
+def test_a_vrf_has_a_table_and_its_interfaces(devices: LabPlan) -> None:
+    made = {(item.node, item.name): item for item in of(devices, CreateVrfDevice)}
+    assert set(made) == {(leaf, tenant) for leaf in (LEAF, FAR) for tenant in ("hub", "red", "blue")} | {
+        (LEAF, "green")
+    }
+    blue = made[LEAF, "blue"]
+    assert (blue.ifindex, blue.table) == (FIRST_VRF + 254, FIRST_TABLE + 254)
+    assert len({item.table for item in made.values() if item.node == LEAF} | {253, 254, 255}) == 4 + 3
+    masters = {bridge.name: bridge.master for bridge in of(devices, CreateBridge) if bridge.node == LEAF}
+    assert masters["br254"] == blue.ifindex
+    ends = [end for item in of(devices, CreateVeth) for end in (item.a, item.b) if end.node == LEAF]
+    (port,) = (end for end in ends if end.name == "ext50002")
+    assert port.master == made[LEAF, "red"].ifindex
+    up = [(item.node, item.name) for item in of(devices, SetUp)]
+    assert all(key in up for key in made)
+    routed = {item.key for item in of(devices, SetSysctl) if item.node == LEAF and item.key.endswith("/forwarding")}
+    assert {f"net/ipv4/conf/{name}/forwarding" for name in ("br254", "ext50002", "tfe-ffffff")} <= routed
+
+
+def test_they_are_there_before_what_is_in_them_and_come_before_the_local_table(devices: LabPlan) -> None:
+    kinds = [type(item) for item in devices.operations]
+    preferred = [index for index, kind in enumerate(kinds) if kind is PreferVrfs]
+    assert [devices.operations[index].node for index in preferred] == [LEAF, FAR]  # type: ignore[union-attr]
+    last_device = max(index for index, kind in enumerate(kinds) if kind is CreateVrfDevice)
+    in_them = [
+        index
+        for index, item in enumerate(devices.operations)
+        if (isinstance(item, CreateBridge) and item.master) or isinstance(item, AddAddress | CreateVeth)
+    ]
+    assert last_device < min(preferred) <= max(preferred) < min(in_them)
+
+
+def test_wires_lead_from_table_to_table(devices: LabPlan) -> None:
+    ends = {
+        end.name: end for item in of(devices, CreateVeth) for end in (item.a, item.b) if end.node == FAR and end.master
+    }
+    wires = {name: end.master - FIRST_VRF for name, end in ends.items() if name.startswith("t")}
+    assert wires == {
+        "tfe-ffffff": 254,
+        "tffffff-fe": 16_777_215,
+        "tc352-ffffff": 50_002,
+        "tffffff-c352": 16_777_215,
+    }
+    routes = {(item.ifindex, item.table) for item in of(devices, AddRoute) if item.node == FAR}
+    assert routes == {(end.ifindex, FIRST_TABLE + end.master - FIRST_VRF) for n, end in ends.items() if n in wires}
 
 
 def test_what_evpn_brings_and_what_hosts_have_is_the_same(devices: LabPlan, namespaces: LabPlan) -> None:

@@ -11,7 +11,8 @@ from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import SCALE_UP_PRESETS, Credits, Lab, LinkRetry, Node, NodeKind, ScaleUpBy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.operations import CreateVeth
+from testbed.lab.core.plan.operations import CreateNode, CreateVeth, SetSysctl, SetUp
+from testbed.lab.features.scale_up.plan.domains import WIRE_MTU_BYTES
 
 K = 20_000
 
@@ -48,6 +49,25 @@ def test_gpus_that_share_a_nic_have_wires_of_their_own() -> None:
         ("p1-s1-h1", 4, 16),
         ("p1-s1-h2", 4, 16),
     ]
+
+
+def test_operations_make_both_ends_of_every_wire_without_ipv6_and_bring_them_up() -> None:
+    plan = plan_lab(packets(), k=K)
+    domain = plan.scale_up_domains[0]
+    operations = list(plan.operations)
+    made = [item for item in operations if isinstance(item, CreateVeth) and item.b.node == domain.node]
+    assert len(made) == len(domain.wires) == 16
+    assert {item.mtu_bytes for item in made} == {WIRE_MTU_BYTES}
+    assert not any(item.a.ipv6 or item.b.ipv6 or item.a.master or item.b.master for item in made)
+    created = operations.index(next(i for i in operations if isinstance(i, CreateNode) and i.node == domain.node))
+    settings = [i for i in operations if isinstance(i, SetSysctl) and i.node == domain.node]
+    assert [(item.key, item.value) for item in settings] == [("net/ipv6/conf/all/disable_ipv6", "1")]
+    assert created < operations.index(settings[0]) < operations.index(made[0])
+    opened = [i for i in operations if isinstance(i, SetSysctl) and i.key == "net/ipv6/conf/default/disable_ipv6"]
+    of_hosts = [operations.index(item) for item in opened if item.node.startswith("p1-s1-h") and item.value == "0"]
+    assert all(operations.index(made[-1]) < index for index in of_hosts)
+    up = {(item.node, item.ifindex) for item in operations if isinstance(item, SetUp)}
+    assert {(end.node, end.ifindex) for item in made for end in (item.a, item.b)} <= up
 
 
 def test_interfaces_and_macs_are_unique_in_a_lab_and_between_labs() -> None:
