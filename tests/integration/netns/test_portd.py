@@ -226,25 +226,6 @@ def test_storm_pauses_the_peer_until_it_ends(agent: PauseAgent, run: Path) -> No
             agent.storm(lab.name, 1, 3, -5)
 
 
-def test_watchdog_frees_a_stuck_queue(agent: PauseAgent, run: Path) -> None:
-    with attached(agent, run, detect_ns=100_000_000, restore_ns=100_000_000) as lab:
-        gate = Gate(lab, "a", "s1")
-        agent.storm(lab.name, lab.port("s1", "a"), 3, 800_000_000)
-        until(lambda: gate["ignored"], "the watchdog acts")
-        assert not gate.closed
-        item = lab.udp("a", 3)
-        item.sendto(bytes(100), (SINK, 9))
-        queues, index = lab.maps().queues, lab.port("a", "s1") * CLASSES + 3
-        until(lambda: queues[index]["out_packets"] == 1, "packets pass during the storm")
-        item.close()
-        assert gate["storm"] == gate["closed"] == 0
-        until(lambda: not gate["ignored"], "it is guarded again")
-        expected = ["pfc-storm-began", "pfc-watchdog-freed", "pfc-storm-ended", "pfc-watchdog-restored"]
-        until(lambda: kinds(lab)[-4:] == expected, "all is told in order")
-        freed = next(event for event in events(lab) if event["kind"] == "pfc-watchdog-freed")
-        assert (freed["node"], freed["subject"]) == ("a", "to-s1 priority 3")
-
-
 # --- deaths ------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,6 @@ from domain_lab import DomainLab, domain_lab
 
 from testbed.daemons.switchd.errors import SwitchError
 from testbed.protocols.scale_up.domain.endpoint import Endpoint, Spray, WindowReference
-from testbed.protocols.scale_up.domain.errors import TransactionTimeout
 from testbed.protocols.scale_up.domain.link import LinkSettings
 from testbed.protocols.scale_up.retry import RetryConfig
 
@@ -67,34 +66,6 @@ def test_retry_heals_what_a_wire_does_to_frames(tmp_path: Path) -> None:
             assert port["leaked_credits"] == 0 and port["errors"]["loss"] == 0
             for ours, theirs in zip(gpu.counters()["planes"][0]["vcs"], port["vcs"], strict=True):
                 assert ours["s_cc"] == ours["s_cf"] == theirs["r_cc"] == theirs["r_cf"]
-
-
-def test_without_retry_a_lost_frame_is_a_lost_transaction(tmp_path: Path) -> None:
-    link = LinkSettings(rate_bps=RATE_BPS, delay_ns=100_000, cc_period_ns=20_000_000)
-    with domain_lab(tmp_path, link, gpus=2, planes=1) as lab:
-        source, target = lab.gpu(0, timeout_s=0.3), lab.gpu(1)
-        _, window = target_window(lab, target)
-        lab.switch.set_link(1, 0, every=20)
-        with pytest.raises(TransactionTimeout):
-            lab.endpoints.wait(source, source.write(window, bytes(SIZE)))
-        lab.switch.reset_link(1, 0)
-        lab.endpoints.run(0.4)
-        lab.endpoints.wait(source, source.write(window, bytes(SIZE)))
-        assert sum(item["leaked_credits"] for item in target.counters()["planes"]) > 0, "CC_Updates brought them back"
-
-
-def test_planes_have_rates_of_their_own_and_one_becomes_slow(tmp_path: Path) -> None:
-    """A copy is spread by the rates of the planes; a link that falls back to half carries half, in both directions."""
-    link = LinkSettings(rate_bps=40_000_000, delay_ns=100_000)
-    with domain_lab(tmp_path, link, gpus=2, planes=2, plane_rates_bps=(40_000_000, 80_000_000)) as lab:
-        source, target = lab.gpu(0), lab.gpu(1)
-        _, window = target_window(lab, target, 2 * SIZE)
-        data = bytes(2 * SIZE)
-        for rate_bps, expected_bps in ((0, 120e6), (20_000_000, 60e6), (0, 120e6)):
-            lab.switch.set_link(0, 1, rate_bps=rate_bps)
-            seconds_of(lab, source, window, data[:SIZE])
-            took = min(seconds_of(lab, source, window, data) for _ in range(3))
-            assert 0.6 < 2 * SIZE * 8 / took / expected_bps < 1.1, "a busy machine does not give all"
 
 
 def test_no_such_link_or_change(tmp_path: Path) -> None:

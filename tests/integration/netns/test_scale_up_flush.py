@@ -3,7 +3,6 @@ operations."""
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import subprocess
 import time
@@ -17,7 +16,6 @@ from scale_up_link_bounds import flush_copies
 from steady_rates import prompt
 
 from testbed.protocols.scale_up.domain.endpoint import Endpoint
-from testbed.protocols.scale_up.domain.errors import LinkDown, TransactionTimeout
 from testbed.protocols.scale_up.domain.link import LinkSettings
 from testbed.protocols.scale_up.retry import RetryConfig
 
@@ -67,46 +65,6 @@ def credits_are_back(lab: DomainLab, gpus: list[Endpoint]) -> bool:
                 if not one["s_cc"] == one["s_cf"] == other["r_cc"] == other["r_cf"]:
                     return False
     return True
-
-
-@pytest.mark.parametrize("fault", ["short", "long", "silent"])
-def test_a_link_breaks_with_frames_in_its_replay_buffer(tmp_path: Path, fault: str) -> None:
-    """Back in time, everything is sent again and no operation sees it. After `pcs_lost_timeout`, or when replays have
-    brought no progress, what is kept is flushed: operations end in an error, and the link carries the next one."""
-    data = random.Random(fault).randbytes(SIZE)
-    endless = dataclasses.replace(RETRY, replay_count_max=255)
-    link = LINK if fault == "silent" else dataclasses.replace(LINK, retry=endless)
-    with domain_lab(tmp_path, link, gpus=2, planes=1) as lab, prompt():
-        source, target = gpus = [lab.gpu(number, timeout_s=1.0) for number in range(2)]
-        memory = bytearray(SIZE)
-        window = target.export(memory)
-        window.authorise(source.gpu)
-        lab.endpoints.wait(source, source.write(window.reference(), b"first"))
-        handle = source.write(window.reference(), data)
-        until(lab, lambda: memory[SIZE // 4 : SIZE // 4 + 64] == data[SIZE // 4 : SIZE // 4 + 64], "it is under way")
-        lab.switch.set_link(0, 0, **({"silent": True} if fault == "silent" else {"down": True}))
-        if fault == "short":
-            lab.endpoints.run(LOST_S / 8)
-            lab.switch.reset_link(0, 0)
-            lab.endpoints.wait(source, handle)
-            assert memory == data
-            assert retry_of(source)["tx_replay"] > 0
-            assert retry_of(source)["tx_flushed"] == port_of(lab, 0)["retry"]["tx_flushed"] == 0
-            assert source.counters()["planes"][0]["downs"] == port_of(lab, 0)["downs"] == 0
-        else:
-            until(lab, lambda: retry_of(source)["tx_flushed"], "the GPU gives up")
-            until(lab, lambda: port_of(lab, 0)["retry"]["tx_flushed"], "so does the switch, of its answers")
-            assert retry_of(source)["tx_flushed"] <= OUTSTANDING
-            downs = 1 if fault == "long" else 0
-            assert source.counters()["planes"][0]["downs"] == port_of(lab, 0)["downs"] == downs
-            with pytest.raises(LinkDown if fault == "long" else TransactionTimeout):
-                lab.endpoints.wait(source, handle)
-            lab.switch.reset_link(0, 0)
-            until(lab, lambda: not source.planes_down(), "the link comes back")
-            lab.endpoints.wait(source, source.write(window.reference(), data))
-            assert memory == data
-        until(lab, lambda: credits_are_back(lab, gpus), "no credit is missing")
-        assert retry_of(target)["tx_flushed"] == port_of(lab, 1)["retry"]["tx_flushed"] == 0, "it is that link alone"
 
 
 def test_as_many_copies_arrive_as_are_sent_before_a_flush(tmp_path: Path) -> None:

@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 from forwarding import forwarded
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from testbed.cli.labs.networks import show_networks
 from testbed.cli.options import Format
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.observe.lab_reader import LabReader
-from testbed.lab.observe.openmetrics import render_metrics
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.telemetry import take_snapshot
 
@@ -114,17 +111,6 @@ def test_a_full_queue_of_a_network_without_qos_is_told(lab: Any, capsys: pytest.
     assert storage["dropped_packets"] > 100
     assert storage["queue_port"] == "p1-s1-h1:st1" and storage["queue_bytes"] > 100_000
     assert lab.counters()["p1-s1-h1", "st1"].tx_dropped == 0
-
-
-def test_every_series_of_a_port_has_its_network(lab: Any) -> None:
-    text = render_metrics(LabReader(lab.state, only=lab.name).read, histograms=True).decode()
-    series: dict[tuple[str, str], set[str]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if "interface" in sample.labels:
-                port = sample.labels["node"], sample.labels["interface"]
-                series.setdefault(port, set()).add(sample.labels["network"])
-    assert series == {(port.node, port.name): {port.network} for port in lab.plan.ports}
 
 
 def test_no_host_passes_packets_from_one_network_on_to_another(lab: Any) -> None:
