@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.errors import RecordError
 from testbed.base.rows import column
-from testbed.record.record import Record
 from testbed.record.store import RECORD_FILE, load_record
 
 BROKEN = "broken"
@@ -34,11 +32,6 @@ class Listed:
     problem: str = column(hidden=True, default="")
 
     @property
-    def took_s(self) -> float | None:
-        """How long it took, to a tenth."""
-        return None if self.wall_s is None else round(self.wall_s, 1)
-
-    @property
     def remark(self) -> str:
         """The mistake in it, in words."""
         return self.problem or (f"partial: {self.incomplete}" if self.incomplete else "")
@@ -56,7 +49,8 @@ def list_results(root: Path) -> list[Listed]:
     except OSError as error:
         raise RecordError(f"cannot read {root}: {error.strerror}") from error
     found = [_listed(directory) for directory in directories if _has_record(directory)]
-    return _newest_first(found)
+    found.sort(key=lambda item: item.directory.name)  # those that cannot be read have no time, and come last
+    return sorted(found, key=lambda item: item.started, reverse=True)
 
 
 def _has_record(directory: Path) -> bool:
@@ -75,10 +69,6 @@ def _listed(directory: Path) -> Listed:
         record = load_record(file)
     except RecordError as error:
         return Listed(directory=directory, problem=error.message)
-    return summarise(record, directory)
-
-
-def summarise(record: Record, directory: Path) -> Listed:
     return Listed(
         directory=directory,
         scenario=record.scenario.name,
@@ -89,9 +79,3 @@ def summarise(record: Record, directory: Path) -> Listed:
         wall_s=record.wall_s,
         incomplete=record.incomplete,
     )
-
-
-def _newest_first(found: Iterable[Listed]) -> list[Listed]:
-    """Broken ones, which have no time, by their directory's name, at the end."""
-    by_name = sorted(found, key=lambda item: item.directory.name)
-    return sorted(by_name, key=lambda item: item.started, reverse=True)

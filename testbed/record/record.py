@@ -53,6 +53,8 @@ class Backend(StrEnum):
 
 
 SIMULATED_CLOCK = "simulated"
+EPOCH = "1970-01-01T00:00:00.000Z"
+"""When a simulation begins, by its own clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ class Environment:
     backend: Backend = Backend.EMULATION
     """Records that do not say so are of the only backend that there was."""
     approximations: list[str]
-    """What this run does not reproduce of the fabric it models, one sentence each."""
+    """Properties of the modelled fabric that this run does not reproduce, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +175,9 @@ class RunResult:
     distributions: list[Distribution] = field(default_factory=list)
     marking: list[MarkingCurve] = field(default_factory=list)
     counters: dict[str, Number] = field(default_factory=dict)
-    """What else was counted, by name: for the doubter, not for the eye."""
+    """Other counters, by name: for the doubter, not for the eye."""
     requests: InferenceRequests = field(default_factory=InferenceRequests)
-    """Those over HTTP; none but where the workload has them."""
+    """The requests over HTTP; none but where the workload has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,14 +295,13 @@ class Record:
     expectations: list[ExpectationResult]
     verdict: Verdict
     command: list[str]
-    """The command line that repeats this; in a file without the directory of results (`record.session`)."""
+    """The command line that repeats this; in a file without the directory of results (`record.store`)."""
     wall_s: Number | None = None
     """Wall-clock time of the whole, set-up included; kept beside the file."""
     scale_proof: list[ScaleComparison] = field(default_factory=list)
-    """What `run --prove-scale` found; empty where it was not asked for."""
+    """The findings of `run --prove-scale`; empty where it was not asked for."""
     earlier: list[EarlierSession] = field(default_factory=list)
     """The sessions before this one, in their order, of which points were taken over; none but in a resumed run."""
     comparability: dict[str, Any] = field(default_factory=dict)
-    """What two records must share for their figures to be compared: topology, k, transport, workload, clock, ...
-
-    Not the seed: another one is a repetition."""
+    """The properties that two records must share for their figures to be compared: topology, k, transport, workload,
+    clock, ... Not the seed: another one is a repetition."""

@@ -1,4 +1,4 @@
-"""What one run measured, in columns: transfers, channels, collectives, events, curves.
+"""The measurements of one run, in columns: transfers, channels, collectives, events, curves.
 
 Times are seconds from the moment at which the run's workload began; sizes are bytes; rates are in lab time. Columns of
 one table have equal lengths. A value that could not be measured is None.
@@ -16,7 +16,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """An integer that every tool can read and every report can print."""
 BINS = 40
-"""Of a histogram."""
+"""Bins of a histogram."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Transfers:
     out, but where there are no others and they were frames."""
 
     number: list[Count] = field(default_factory=list)
-    """Of the step in the workload."""
+    """The number of the step in the workload."""
     source: list[Count] = field(default_factory=list)
     """Rank."""
     destination: list[Count] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Transfers:
     end_s: list[Number | None] = field(default_factory=list)
     """When its last byte had arrived; None: it has not ended."""
     ideal_s: list[Number] = field(default_factory=list)
-    """What it would take alone on an idle fabric: serialisation, headers and the base round trip's half."""
+    """The time it would take alone on an idle fabric: serialisation, headers and the base round trip's half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class InferenceRequests:
     """
 
     number: list[Count] = field(default_factory=list)
-    """Of the request in the workload."""
+    """The number of the request in the workload."""
     client: list[Count] = field(default_factory=list)
     """Rank."""
     server: list[Count] = field(default_factory=list)
@@ -73,9 +73,9 @@ class InferenceRequests:
     end_s: list[Number | None] = field(default_factory=list)
     """When its whole answer had arrived; None: it has not."""
     service_first_s: list[Number] = field(default_factory=list)
-    """What the server was to compute before the first token."""
+    """How long the server was to compute before the first token."""
     service_token_s: list[Number] = field(default_factory=list)
-    """What it was to compute between two tokens."""
+    """How long it was to compute between two tokens."""
     failure: list[str] = field(default_factory=list)
     """Why it failed; "": it did not."""
 
@@ -126,7 +126,7 @@ class Channel:
     seconds: Number
     """From the begin of its first transfer to the end of its last."""
     busy_s: Number
-    """Of that, with at least one transfer under way."""
+    """The part of that with at least one transfer under way."""
     ideal_bps: Number
     goodput_bps: Number
     """`received_bytes` over `busy_s`."""
@@ -168,8 +168,8 @@ class CollectiveResult:
     """Elements that differ in any bit from what they should be; None: not checked."""
     label: str = ""
     line_bps: Number | None = None
-    """What its bus bandwidth is a share of: the line rate of its slowest NIC, or of a GPU's scale-up links where they
-    carried all of it; more where a part stayed inside domains or a switch added up, and the busiest of all NICs and
+    """The bound of its bus bandwidth: the line rate of its slowest NIC, or of a GPU's scale-up links where they carried
+    all of it; more where a part stayed inside domains or a switch added up, and the busiest of all NICs and
     links allows more. None (older records): the line is that of a rank's NIC."""
 
 
@@ -248,7 +248,7 @@ class MarkingCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortLoad:
-    """This is what a port sent while traffic ran; `tier` as the oracles name it (`uplink`, `downlink`, `spine-uplink`,
+    """The load of a port while traffic ran; `tier` as the oracles name it (`uplink`, `downlink`, `spine-uplink`,
     ...).
     """
 
@@ -267,7 +267,7 @@ class PortLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLoad:
-    """This is what one tenant of the topology sent into a network and got from it while traffic ran.
+    """The load of one tenant of the topology in a network: what it sent and got while traffic ran.
 
     It is counted at the links to its NICs and to its router outside, whose ports are the tenant's alone. Queues between
     switches are per class, and what waits or is lost there is in `NetworkLoad` alone. Bytes are those of frames without
@@ -285,7 +285,7 @@ class TenantLoad:
     """Sent by switches to its NICs."""
     delivered_frames: Count
     utilisation: Number
-    """Of its ports: the bytes sent over what all of them can send, at the links' rates."""
+    """The bytes that its ports sent over what all of them can send, at the links' rates."""
     busiest_port: str
     """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
     busiest_utilisation: Number
@@ -299,12 +299,12 @@ class TenantLoad:
     """Packets that guards stopped at its ports, and policies and borders at its VRFs, by which of them did; None as in
     `NetworkLoad`."""
     payload_bytes: Count
-    """What the workload's receivers in it got, as its channels counted it."""
+    """Bytes that the workload's receivers in it got, as its channels counted them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkLoad:
-    """This is what one network of the lab carried while traffic ran, whether or not the workload was in it.
+    """The load of one network of the lab while traffic ran, whether or not the workload was in it.
 
     Bytes are those of frames, control traffic included. Utilisations are shares of the lab's rates over the run; peaks
     are those of the busiest window of `run.measuring.observation.PORT_INTERVAL_NS`, and None where ports are not
@@ -315,7 +315,7 @@ class NetworkLoad:
     carrier: str = ""
     """The network over whose switches it goes, and whose links between switches count there alone; "": its own."""
     ports: Count
-    """Those of hosts and switches: each sends into one direction of a link."""
+    """The ports of hosts and switches: each sends into one direction of a link."""
     sent_bytes: Count
     """By all ports: a frame counts at every hop."""
     entered_bytes: Count
@@ -323,7 +323,7 @@ class NetworkLoad:
     delivered_bytes: Count
     """Sent by switches to such ports."""
     utilisation: Number
-    """Of all ports: the bytes sent over what all of them can send."""
+    """The bytes that all ports sent over what they can send."""
     peak_utilisation: Number | None
     busiest_port: str
     """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
@@ -342,13 +342,13 @@ class NetworkLoad:
     paused_s: Number | None
     """Over all ports and priorities."""
     payload_bytes: dict[str, Count] = field(default_factory=dict)
-    """What the workload's receivers got, by the tenant of the topology ("": none), as its channels counted it. Requests
-    over HTTP have no channels."""
+    """Bytes that the workload's receivers got, by the tenant of the topology ("": none), as channels count them:
+    requests over HTTP have none."""
     guarded: dict[str, Count] | None = None
     """Packets that guards, policies between tenants, borders and managed nodes stopped, by which of them did; None
     where nobody looked."""
     tenants: list[TenantLoad] = field(default_factory=list)
-    """Those of the topology that have NICs in it, in their order, and last what is in none; without tenants nothing. A
+    """The tenants of the topology that have NICs in it, in order, and last what is in none; without tenants nothing. A
     carried network is a tenant of its carrier, and this line says all of it."""
 
 
@@ -359,7 +359,7 @@ class PlaneLoad:
     plane: Count
     """From 1."""
     rate_bps: Count
-    """Of a GPU's links to it together, each way, in lab time."""
+    """The rate of a GPU's links to it together, each way, in lab time."""
     frames: Count
     """Data frames, answers included: each counts where a GPU sends it and where the switch does."""
     bytes: Count
@@ -378,14 +378,14 @@ class PlaneLoad:
     buffer_peak_bytes: Count
     """The deepest that an input buffer of the switch was, of one link and channel."""
     buffer_bytes: Count
-    """Of one of those buffers."""
+    """The size of one of those buffers."""
     xmit_wait_s: Number = 0.0
     """The longest that frames of one channel waited for credits or for the end of a pause, at one end of a link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpLoad:
-    """This is what one scale-up domain carried as frames while traffic ran. Times are in lab time, unless they say so.
+    """The load of one scale-up domain by frames while traffic ran. Times are in lab time, unless they say so.
 
     Never read a nanosecond of the real system out of them: what is emulated is multiples of `rtt_s`.
     """
@@ -395,15 +395,15 @@ class ScaleUpLoad:
     planes: list[PlaneLoad]
     """() of a domain whose switch could not be asked."""
     rtt_s: Number
-    """Of a smallest transaction, as it is modelled."""
+    """The round trip of a smallest transaction, as it is modelled."""
     idle_rtt_s: Number | None
     """As it was measured before the run, through the same endpoints; None where one GPU alone took part."""
     rtt_floor_s: Number | None
     """The part of it that is this machine's."""
     rtt_floor_real_s: Number | None
-    """The same over k: what latencies of the real system would be too long by."""
+    """`rtt_floor_s` over k: latencies of the real system would be too long by it."""
     latency_p50_s: Number | None
-    """Of transactions, from sent to answered; None where there were none."""
+    """The median of transactions, from sent to answered; None where there were none."""
     latency_p999_s: Number | None
     lateness_p999_s: Number
     """How late the switch began to send frames."""
@@ -411,14 +411,14 @@ class ScaleUpLoad:
     """From a credit's use to its return: two hops, the spacing of updates and a frame."""
     transfers: Count
     failed: Count
-    """Of the transfers."""
+    """How many of the transfers failed."""
     request_drops: Count
     request_frames: Count
     """Frames of channel 0, that of requests, which full buffers dropped, and that GPUs sent."""
     request_line_bytes: Count = 0
-    """What the latter took of the GPUs' links, with the headers that the topology names."""
+    """Bytes that the latter took of the GPUs' links, with the headers that the topology names."""
     payload_bytes: Count = 0
-    """What has arrived in memories of GPUs by writes and reads."""
+    """Bytes that have arrived in memories of GPUs by writes and reads."""
     stalled: bool = False
     """Transfers waited, and nothing moved until they were given up."""
     stall_s: Number = 0.0

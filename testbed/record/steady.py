@@ -25,7 +25,7 @@ class SteadyRun:
 
     directory: str
     seed: Count
-    """Of the first repeat of each point."""
+    """The seed of the first repeat of each point."""
     verdict: Outcome
     reasons: list[str]
     expectations: list[ExpectationResult]

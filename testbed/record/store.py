@@ -2,12 +2,18 @@
 
 A record may come from a stranger. It is parsed as JSON into the types of `record.record` and nothing
 else: no path in it is followed, nothing in it is run.
+
+A record says what was measured. In virtual time, and on the simulator, the same scenario and seed give the same bytes;
+what differs from one time to the next, such as how long it took here, is kept in a file of its own beside it, the
+session.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -18,13 +24,15 @@ from pydantic import TypeAdapter, ValidationError
 from testbed.base.errors import RecordError
 from testbed.base.files import write_atomically
 from testbed.record.journal import RecordJournal, journal_path, with_journal
-from testbed.record.record import SCHEMA, Record
-from testbed.record.session import encode_session, session_path, with_session, without_session
+from testbed.record.record import EPOCH, SCHEMA, SIMULATED_CLOCK, Record
 
 Kept = TypeVar("Kept")
 RECORD_FILE = "record.json"
 REPORT_FILE = "report.html"
 MAX_RECORD_BYTES = 256 * 2**20
+SESSION_FILE = "session.json"
+MAX_SESSION_BYTES = 1 << 20
+_RESULTS_OPTIONS = ("-o", "--results")
 
 
 @cache
@@ -69,13 +77,13 @@ def validated(adapter: TypeAdapter[Kept], document: object, refusal: str) -> Kep
 def write_record(record: Record, path: Path) -> bytes:
     """Write `path` atomically: a reader sees the old file or the new one, also after a power cut.
 
-    How long it took, and where the command line sent it, is written beside it (`record.session`).
+    How long it took, and where the command line sent it, is written beside it.
 
     Returns what was written. Raises `RecordError` when the disk does not take it; then `path` is as it was.
     """
     content = encode_record(without_session(record))
     write_result(content, path)
-    write_result(encode_session(record), session_path(path))
+    write_result(_encode_session(record), session_path(path))
     return content
 
 
@@ -150,3 +158,67 @@ def _parse(content: bytes, name: str) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+# --- what is kept beside a record ---------------------------------------------------------------------
+
+
+def session_path(record_path: Path) -> Path:
+    """Return where the session of a record lies."""
+    return record_path.with_name(SESSION_FILE)
+
+
+def without_session(record: Record) -> Record:
+    """Return the record as its file has it."""
+    plain = replace(record, wall_s=None, command=without_results(record.command))
+    if record.environment.clock != SIMULATED_CLOCK:
+        return plain
+    return replace(plain, started=EPOCH, finished=EPOCH)
+
+
+def _encode_session(record: Record) -> bytes:
+    """Return what `without_session` leaves out, as JSON."""
+    names = ("wall_s", "command", "started", "finished")
+    return json.dumps({name: getattr(record, name) for name in names}, indent=1).encode() + b"\n"
+
+
+def with_session(record: Record, path: Path) -> Record:
+    """Return a record that was read from a file with what lies beside it, as far as there is a session and it fits.
+
+    A session that is missing or damaged takes nothing from the record.
+    """
+    try:
+        if path.is_symlink() or path.stat().st_size > MAX_SESSION_BYTES:
+            return record
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return record
+    if not isinstance(found, dict) or without_results(_command(found)) != record.command:
+        return record
+    wall_s = found.get("wall_s")
+    known = replace(record, command=_command(found))
+    if isinstance(wall_s, int | float) and not isinstance(wall_s, bool) and record.wall_s is None and wall_s >= 0:
+        known = replace(known, wall_s=float(wall_s))
+    started, finished = found.get("started"), found.get("finished")
+    if record.environment.clock == SIMULATED_CLOCK and isinstance(started, str) and isinstance(finished, str):
+        known = replace(known, started=started, finished=finished)
+    return known
+
+
+def without_results(command: Sequence[str]) -> list[str]:
+    """Return a command line without the option that says where results go."""
+    words: list[str] = []
+    skip = False
+    for word in command:
+        if skip:
+            skip = False
+        elif word in _RESULTS_OPTIONS:
+            skip = True
+        elif not word.startswith("--results=") and not (word.startswith("-o") and len(word) > len("-o")):
+            words.append(word)
+    return words
+
+
+def _command(found: dict[str, Any]) -> list[str]:
+    command = found.get("command")
+    return [str(word) for word in command] if isinstance(command, list) else []

@@ -10,16 +10,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import checks
 import pytest
 from _pytest.mark.expression import Expression
-from gate import Asked, main
+from gate import Asked, _interrupt, main
 from progress import Progress
 from summary import Row
-from tier_run import TierRunner
+from tier_run import TierRunner, exit_code
 from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, Tier
 
 pytestmark = pytest.mark.process
@@ -151,11 +153,23 @@ def test_a_run_goes_on_where_it_was_interrupted(run: Callable[..., Row], tmp_pat
     assert run(tests, keep=True).earlier == 0, "other sources: nothing of what passed before counts"
 
 
-def test_ctrl_c_ends_it_with_a_table(tmp_path: Path) -> None:
-    """As a terminal does: the signal goes to the whole group."""
+@pytest.mark.parametrize(
+    ("send", "number", "code"),
+    [(os.killpg, signal.SIGINT, 130), (os.killpg, signal.SIGTERM, 143), (os.kill, signal.SIGTERM, 143)],
+    ids=["ctrl-c", "timeout", "kill"],
+)
+def test_an_interrupt_ends_it_with_a_table_and_cleans_up(
+    tmp_path: Path, send: Callable[[int, int], None], number: int, code: int
+) -> None:
+    """A terminal and `timeout` send their signals to the whole group, `kill` to the gate alone."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    waits = "import threading\ndef test_a():\n    print('here', flush=True)\n    threading.Event().wait(60)\n"
-    (tmp_path / "test_it.py").write_text(waits)
+    waits = (
+        "import pytest, threading\n"
+        "@pytest.fixture\n"
+        "def thing():\n    yield\n    runs('undone.count')\n"
+        "def test_a(thing):\n    print('here', flush=True)\n    threading.Event().wait(60)\n"
+    )
+    (tmp_path / "test_it.py").write_text(COUNTED + waits)
     command = [sys.executable, str(GATE_DIRECTORY / "gate.py"), "-s", str(tmp_path / "test_it.py")]
     said = ""
     pipe, streams = subprocess.PIPE, subprocess.STDOUT
@@ -163,9 +177,36 @@ def test_ctrl_c_ends_it_with_a_table(tmp_path: Path) -> None:
         for line in gate.stdout or ():
             said += line
             if line.endswith("here\n"):
-                os.killpg(gate.pid, signal.SIGINT)
-    assert gate.returncode == 130, said
+                send(gate.pid, number)
+    assert gate.returncode == code, said
     assert "0 passed" in said
+    assert (tmp_path / "undone.count").exists()
+
+
+def test_an_interrupt_ends_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check may have started others: all of its group end."""
+    waits = [
+        "sh",
+        "-c",
+        f"sleep 60 & echo $! > {tmp_path}/started.part; mv {tmp_path}/started.part {tmp_path}/started; wait",
+    ]
+    monkeypatch.setattr(checks, "commands", lambda root: {"slow": waits})
+    deaf = signal.signal(signal.SIGTERM, _interrupt)
+
+    def end() -> None:
+        while not (tmp_path / "started").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        threading.Thread(target=end).start()
+        with pytest.raises(KeyboardInterrupt) as ended:
+            checks.run_checks(tmp_path)
+    finally:
+        signal.signal(signal.SIGTERM, deaf)
+    assert exit_code(ended.value) == 143
+    sleeping = Path("/proc", (tmp_path / "started").read_text().strip(), "stat")
+    assert not sleeping.exists() or sleeping.read_text().split()[2] == "Z"
 
 
 # --- what is asked for -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import BinaryIO, NoReturn
 from testbed.base.errors import TestbedError
 
 MAX_FRAME_BYTES = 262_144
-"""What tcpdump and Wireshark take for the longest frame."""
+"""The longest frame that tcpdump and Wireshark take."""
 MAX_BLOCK_BYTES = 1 << 20
 """Longest pcapng block that is taken apart; of blocks of other types only this much is held at a time."""
 MAX_INTERFACES = 65_536

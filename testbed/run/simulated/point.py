@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from testbed.lab.core.model import Lab
-from testbed.record.record import Check, RunResult
-from testbed.record.session import EPOCH
+from testbed.record.record import EPOCH, Check, RunResult
 from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
 from testbed.run.sweep.point_runs import PointRuns, RunOutcome

@@ -132,7 +132,7 @@ class SweepSoFar:
     """What has been measured so far. `command` repeats the sweep, and points that `previous` has whole are taken over.
 
     A record of the simulator has the time of its own clock, which begins in 1970: `started` and `finished` are the
-    machine's all the same, and are written beside it (`record.session`).
+    machine's all the same, and are written beside it (`record.store`).
     """
 
     def __init__(

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from lab_vm import LabVm, command_line, skip_without_tools
 
-from testbed.record.session import SESSION_FILE
+from testbed.record.store import SESSION_FILE
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 1500.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,19 +29,29 @@ def commands(root: Path) -> dict[str, list[str]]:
 
 
 def run_checks(root: Path) -> list[Row]:
-    """Run all, print what those that fail say, and return a row of the table for each."""
+    """Run all, print what those that fail say, and return a row of the table for each. An interrupt ends them."""
+    started: list[subprocess.Popen[str]] = []
 
     def run(item: tuple[str, Sequence[str]]) -> Row:
         name, command = item
         began = time.monotonic()
-        done = subprocess.run(
-            command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        process = subprocess.Popen(
+            command, cwd=root, stdin=nothing, stdout=pipe, stderr=pipe, text=True, errors="replace", process_group=0
         )
+        started.append(process)
+        words = "".join(process.communicate())
         took_s = time.monotonic() - began
-        outcome = "failed" if done.returncode else "ok"
-        said = done.stdout + done.stderr if done.returncode else ""
-        print(f"{said}{name}: {outcome} ({took_s:.0f} s)", file=sys.stderr, flush=True)
-        return Row(name=name, failed=1 if done.returncode else 0, took_s=took_s)
+        outcome = "failed" if process.returncode else "ok"
+        print(f"{words if process.returncode else ''}{name}: {outcome} ({took_s:.0f} s)", file=sys.stderr, flush=True)
+        return Row(name=name, failed=1 if process.returncode else 0, took_s=took_s)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(run, commands(root).items()))
+        try:
+            return list(pool.map(run, commands(root).items()))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in started:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGTERM)
+            raise

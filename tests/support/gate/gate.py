@@ -2,7 +2,8 @@
 
     gate.py [--all | --everything [--anew]] [--part NAME ...] [PYTEST ARGUMENTS...]
 
-The exit code is 0 where all passed, 1 where something failed, 2 for a mistake in the arguments, 130 after Ctrl-C.
+The exit code is 0 where all passed, 1 where something failed, 2 for a mistake in the arguments. Ctrl-C and SIGTERM end
+what runs, have it undo what it made, and leave with 130 and 143.
 `--everything` takes hours. What of it has passed is kept in build/tests for as long as the sources stay as they are, so
 that the next one goes on where this one was interrupted.
 """
@@ -15,11 +16,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from checks import run_checks
 from progress import Progress
 from summary import Row, print_table
-from tier_run import TierRunner
+from tier_run import TierRunner, exit_code
 from tiers import BY_NAME, FIRST, GATE, PARTS, WITHOUT_ROOT, Tier
 
 ROOT = Path(__file__).parents[3]
@@ -79,15 +82,24 @@ def usage() -> str:
     return USAGE + "\n".join(rows)
 
 
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `timeout` sends it to us, and to our group once more
+    raise KeyboardInterrupt(number)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run what is asked for."""
     if "--parts" in arguments:
         print(usage())
         return 0
     asked = Asked(arguments)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts its background jobs deaf to it
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts its background jobs deaf to the first
+        signal.signal(number, _interrupt)
     os.environ["TESTBED_TEST_ALONE"] = "1"  # what is left behind is ours (tests/conftest.py)
-    rows: list[Row] = run_checks(ROOT) if asked.checked else []
+    try:
+        rows: list[Row] = run_checks(ROOT) if asked.checked else []
+    except KeyboardInterrupt as interrupt:
+        return exit_code(interrupt)
     tiers = [tier_of_arguments(asked.tiers, asked.pytest)] if asked.pytest else asked.tiers
     left_out = [] if asked.pytest or os.geteuid() == 0 else [tier for tier in tiers if tier.name not in WITHOUT_ROOT]
     with tempfile.TemporaryDirectory(prefix="testbed-gate-") as scratch:
@@ -95,15 +107,15 @@ def main(arguments: Sequence[str]) -> int:
         progress = Progress(ROOT / "build/tests" if goes_on else Path(scratch), ROOT, keep=goes_on and not asked.anew)
         runner = TierRunner(ROOT, progress)
         for tier in tiers:
-            if tier not in left_out and not runner.interrupted:
+            if tier not in left_out and not runner.exit_code:
                 rows.append(runner.run(tier))
-        if not runner.interrupted and not any(row.failed for row in rows):
+        if not runner.exit_code and not any(row.failed for row in rows):
             progress.forget()
     print_table(rows)
     if left_out:
         print(f"left out, for they need root: {', '.join(tier.name for tier in left_out)}: sudo ./lab test")
-    if runner.interrupted:
-        return 130
+    if runner.exit_code:
+        return runner.exit_code
     if asked.pytest and not any(row.tests for row in rows):
         print("no test was chosen; those that take long need --everything beside", file=sys.stderr)
         return 2

@@ -26,10 +26,10 @@ SAID_BY_TESTS = (0, 1, 5)
 
 
 class TierRunner:
-    """Runs one tier after another. After Ctrl-C `interrupted` is true, and nothing more should be run."""
+    """Runs one tier after another. After an interrupt `exit_code` says by which, and nothing more should be run."""
 
     def __init__(self, root: Path, progress: Progress, hangs_after: float = HANGS_AFTER) -> None:
-        self.interrupted = False
+        self.exit_code = 0
         self._hangs_after = hangs_after
         self._root = root
         self._progress = progress
@@ -70,24 +70,30 @@ class TierRunner:
             environment[PASSED] = str(passed)
         colour = "yes" if sys.stdout.isatty() else "no"
         command = [sys.executable, "-m", "pytest", f"--color={colour}", "--durations=10", "--durations-min=5", *told]
-        process = subprocess.Popen(command, cwd=self._root, env=environment, stdin=subprocess.DEVNULL)
+        # In a group of its own: it gets one signal, from us, whoever sends us which.
+        process = subprocess.Popen(command, cwd=self._root, env=environment, stdin=subprocess.DEVNULL, process_group=0)
         code = self._wait(process, tier.minutes * 60 * self._hangs_after)
         return code, {done.test: done.outcome for done in read_outcomes(journal)[known:]}
 
     def _wait(self, process: subprocess.Popen[bytes], limit_s: float) -> int:
-        """Wait for the end. An interrupt lets fixtures clean up: that of Ctrl-C reaches pytest by itself."""
+        """Wait for the end. An interrupt is handed on as that of Ctrl-C, which lets fixtures clean up."""
         try:
             return process.wait(limit_s)
-        except KeyboardInterrupt:
-            self.interrupted = True
+        except KeyboardInterrupt as interrupt:
+            self.exit_code = exit_code(interrupt)
         except subprocess.TimeoutExpired:
             print(f"lab: interrupted after {limit_s / 60:.0f} min: it hangs", file=sys.stderr, flush=True)
-            process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
         try:
             return process.wait(CLEAN_UP_S)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()
+
+
+def exit_code(interrupt: KeyboardInterrupt) -> int:
+    """Return what a shell says of a program that was ended by the signal of an interrupt."""
+    return 128 + int(interrupt.args[0] if interrupt.args else signal.SIGINT)
 
 
 def _is_broken(code: int, outcomes: Mapping[str, str]) -> bool:

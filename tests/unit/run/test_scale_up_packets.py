@@ -22,7 +22,7 @@ from testbed.lab.features.scale_up.counters.reading import ChannelReading, Domai
 from testbed.lab.features.scale_up.links import list_links
 from testbed.protocols.scale_up.domain.link import LinkErrors
 from testbed.record.record import RunResult
-from testbed.record.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
+from testbed.record.report.scenario.networks import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.samples import ScaleUpLoad
 from testbed.run.measuring.reports import inside_flows
 from testbed.run.measuring.scale_up_loads import carried_samples, scale_up_loads

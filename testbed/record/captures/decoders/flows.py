@@ -1,4 +1,4 @@
-"""What each flow of a capture had: packets, bytes, marks, notifications, refusals and packets that were sent again.
+"""An account of each flow of a capture: packets, bytes, marks, notifications, refusals, packets sent again.
 
 A flow is what goes from one address to another for one queue pair (RoCE), or from one packet delivery context (UET),
 in the same VLANs and tunnels.
@@ -24,7 +24,7 @@ class FlowAccount:
     bytes: int = 0
     """UDP payload, as it was sent."""
     payload_bytes: int = 0
-    """Of messages, again where packets were sent again."""
+    """The payload of messages, counted again where packets were sent again."""
     ce: int = 0
     """Marked with "congestion experienced"."""
     cnps: int = 0
@@ -35,7 +35,7 @@ class FlowAccount:
     malformed: int = 0
     bad_icrc: int = 0
     cut: int = 0
-    """Of which the capture has not all; a trimmed packet is whole in this sense."""
+    """Packets of which the capture has not all; a trimmed packet is whole in this sense."""
     inside: str = ""
     """VLANs and tunnels that it was seen in; "": none."""
 

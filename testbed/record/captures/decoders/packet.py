@@ -39,9 +39,9 @@ class CapturedPacket(ABC):
 
     datagram: CapturedDatagram
     transport: ClassVar[str]
-    """What people call it."""
+    """The name that people know it by."""
     checksum: ClassVar[str] = "ICRC"
-    """What `damaged` goes by."""
+    """The checksum that `damaged` goes by."""
 
     @property
     @abstractmethod

@@ -24,7 +24,7 @@ LINK_PROTOCOLS: Final[Mapping[int, str]] = MappingProxyType(
 )
 """Names by the EtherType of their frames."""
 NAMES: Final[tuple[str, ...]] = (*(one.name for one in TRANSPORTS.values()), *LINK_PROTOCOLS.values())
-"""Of all that is found."""
+"""The names of everything that is found."""
 
 
 class PacketFinder:

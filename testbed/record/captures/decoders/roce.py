@@ -34,7 +34,7 @@ from testbed.record.captures.decoders.packet import (
 from testbed.record.captures.layers.content import CapturedDatagram
 
 REMEMBERED_PSNS: Final = 1 << 16
-"""Of each flow, the latest; a packet that is repeated later than that counts as new."""
+"""The latest PSNs of each flow are remembered; a packet that is repeated later than that counts as new."""
 _REQUESTS: Final = frozenset(
     {Operation.SEND, Operation.WRITE, Operation.READ_REQUEST, Operation.COMPARE_SWAP, Operation.FETCH_ADD}
 )
@@ -60,7 +60,7 @@ _EXTENDED_FIELDS: Final[tuple[tuple[str, dict[str, int]], ...]] = (
     ("immediate", {"immediate": 4}),
     ("ieth", {"invalidated_rkey": 4}),
 )
-"""The same for the headers behind the BTH, by their names in `Layout`, in their order."""
+"""Bytes after which the fields of the headers behind the BTH are there, by the headers' names in `Layout`, in order."""
 
 
 def field_ends(layout: Layout) -> dict[str, int]:
@@ -80,7 +80,7 @@ class RoceCapture(CapturedPacket):
     content: RocePacket | DecodeError | None
     """With zeros where the capture has no more; None: not even the opcode is there."""
     icrc_good: bool | None
-    """Whether the ICRC is that of what is there; None: not all of it is."""
+    """True if the ICRC is that of what is there; None: not all of it is."""
     icrc_identification: int
     """The identification for which a good one was computed: that of the IP header, or 0."""
     seen_before: bool

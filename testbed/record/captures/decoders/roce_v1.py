@@ -22,7 +22,7 @@ ETHERTYPE: Final = 0x8915
 GRH_BYTES: Final = 40
 _BTH_FOLLOWS: Final = 0x1B
 _VARIANT_AT: Final = 4
-"""Of the BTH: the byte with FECN and BECN."""
+"""The byte of the BTH with FECN and BECN."""
 
 
 @dataclass(frozen=True, slots=True)

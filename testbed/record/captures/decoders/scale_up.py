@@ -58,7 +58,7 @@ class CutFrame:
     """The kind of the frame, or `CUT`."""
     prefix: Prefix | None = None
     sets: tuple[Ctlos, ...] = ()
-    """Of a control frame, those that are there."""
+    """The ordered sets of a control frame that are there."""
 
 
 @dataclass(frozen=True, slots=True)

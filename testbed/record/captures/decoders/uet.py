@@ -50,7 +50,7 @@ class CutPacket:
     pds: Packet | None = None
     """Its PDS header with nothing behind it; None: not all of it is there."""
     opcode: str = ""
-    """Of the request in its SES header; "": not there, or no request."""
+    """The opcode of the request in its SES header; "": not there, or no request."""
     payload_length: int | None = None
     """Bytes behind its headers, by their lengths; None: those are not known."""
 

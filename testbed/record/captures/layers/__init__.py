@@ -1,1 +1,1 @@
-"""What captured frames are made of: link layers, IP, tunnels one inside another, and what is at their end."""
+"""The parts of captured frames: link layers, IP, tunnels one inside another, and what is at their end."""

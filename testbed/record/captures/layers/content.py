@@ -1,4 +1,4 @@
-"""What a captured frame carries at last: a datagram, a frame of a link protocol, or what is left alone."""
+"""The innermost thing that a captured frame carries: a datagram, a frame of a link protocol, or what is left alone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Encapsulation:
     """A header around a packet that is not the packet's own: a VLAN tag or a tunnel."""
 
     kind: str
-    """What people call it."""
+    """The name that people know it by."""
     number: int | None = None
     """VLAN ID, VNI, key of GRE, or session of ERSPAN; None: it has none."""
     source: str = ""
-    """Of the IP packet that carries a tunnel; "": a tag has no addresses."""
+    """The sender of the IP packet that carries a tunnel; "": a tag has no addresses."""
     destination: str = ""
     details: dict[str, object] = field(default_factory=dict)
-    """What else its header says, by the names of its specification."""
+    """Other fields of its header, by the names of its specification."""
     is_mirror: bool = False
     """It carries a copy, so that what befell it on its way did not befall the packet."""
 
@@ -71,7 +71,7 @@ class CapturedDatagram:
     fragment: bool
     """The first fragment of a datagram; the others are not found."""
     identification: int = 0
-    """Of the IPv4 header, which the ICRC of RoCE covers, as it does the next; both are 0 over IPv6."""
+    """A field of the IPv4 header that the ICRC of RoCE covers, as it does the next; both are 0 over IPv6."""
     flags: int = 0
     """The 16 bits behind the identification: flags, and the fragment offset."""
     around: tuple[Encapsulation, ...] = ()
@@ -95,7 +95,7 @@ class CapturedDatagram:
 
 @dataclass(frozen=True, slots=True)
 class LinkFrame:
-    """What a frame carries in its EtherType, above which there is no IP.
+    """The content of a frame by its EtherType, above which there is no IP.
 
     `seen` has the bytes behind the EtherType, Ethernet addresses ("" where the capture has none), and nothing of IP and
     UDP.
@@ -112,7 +112,7 @@ class LeftAlone:
     """A frame that carries nothing that was asked for."""
 
     kind: str
-    """What it is instead, as people call it."""
+    """The name of what it is instead."""
 
 
 Found = CapturedDatagram | LinkFrame | LeftAlone

@@ -1,4 +1,4 @@
-"""What people call the protocols that are not decoded here, for the account of what was left alone.
+"""The names of protocols that are not decoded here, for the account of what was left alone.
 
 Source: IANA's registries of EtherTypes (IEEE 802 numbers), protocol numbers, and service names and port numbers.
 """

@@ -32,7 +32,7 @@ LOOPBACK = frozenset((0, 108))
 RAW_IP = frozenset((12, 14, 101, 228, 229))
 """LINKTYPE_RAW with what some systems write for it, LINKTYPE_IPV4 and LINKTYPE_IPV6."""
 LINK_TYPES = frozenset((ETHERNET, LINUX_COOKED, LINUX_COOKED_2)) | RAW_IP | LOOPBACK
-"""Those that are understood here."""
+"""The link types that are understood here."""
 
 _IPV4, _IPV6, _BRIDGED = 0x0800, 0x86DD, 0x6558
 _TAGS = {0x8100: "VLAN", 0x88A8: "S-VLAN", 0x9100: "S-VLAN"}

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LARGEST = 1e18
-"""What is beyond is drawn at the end: nothing that a fabric does is as large, and differences stay exact enough."""
+"""A larger value is drawn at the end: nothing that a fabric does is as large, and differences stay exact enough."""
 _SMALLEST = 1e-12
-"""What is below is nothing."""
+"""A smaller value counts as 0."""
 _WANTED_TICKS = 5
 _MOST_LOG_TICKS = 7
 _ONE_UNIT = 1e4

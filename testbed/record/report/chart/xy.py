@@ -14,11 +14,11 @@ _TOP, _BOTTOM, _RIGHT = 34, 52, 16
 _TICK_CHARACTER = 10.0
 """Width of a character of a tick's label as large as it gets: on a phone."""
 MOST_DOTS = 64
-"""Of a line with dots; more run into each other."""
+"""The most dots that a line has; more run into each other."""
 MOST_POINTS = 360
-"""Of a line as wide as `WIDTH`; more cannot be told apart there. A wider chart keeps more in proportion."""
+"""The most points of a line as wide as `WIDTH`; more cannot be told apart. A wider chart keeps more in proportion."""
 _DOT_STEP = 0.5
-"""Of the grid that dots stand on: dots nearer to each other look like one."""
+"""The step of the grid that dots stand on: dots nearer to each other look like one."""
 
 
 class XYChart:

@@ -1,7 +1,6 @@
 """The report of a scenario's run: on the console, as one HTML file, and as files for other programs."""
 
 from testbed.record.report.scenario.console import print_record
-from testbed.record.report.scenario.files import write_report_files
-from testbed.record.report.scenario.page import render_report
+from testbed.record.report.scenario.page import render_report, write_report_files
 
 __all__ = ["print_record", "render_report", "write_report_files"]

@@ -1,4 +1,4 @@
-"""What was run, on what, and both sides of the scale: the parts of a record that are no measurement."""
+"""The scenario, the machine and both sides of the scale: the parts of a record that are no measurement."""
 
 from __future__ import annotations
 

@@ -29,8 +29,16 @@ from testbed.record.report.scenario.figures import (
 )
 from testbed.record.report.scenario.latencies import LatencyRow, latency_rows
 from testbed.record.report.scenario.nccl_table import NcclRow, collective_rows
-from testbed.record.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cell, network_rows, tenant_rows
-from testbed.record.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
+from testbed.record.report.scenario.networks import (
+    COLUMNS,
+    SCALE_UP_COLUMNS,
+    TENANT_COLUMNS,
+    Cell,
+    latency_notes,
+    network_rows,
+    scale_up_rows,
+    tenant_rows,
+)
 from testbed.record.report.scenario.senders import senders_of
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ _FAVOURITES = (
     "blackhole_time_loss", "blackhole_time_rate", "wrong", "ecn_mark_ratio",
     "pause_fraction", "queue_p99", "retransmit_ratio", "reordered_ratio", "tail_fct", "jct",
 )  # fmt: skip
-"""What one looks at first, where nothing was expected."""
+"""The metrics that one looks at first, where nothing was expected."""
 
 
 def format_value(value: float | None, unit: str) -> str:

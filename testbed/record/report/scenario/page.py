@@ -1,4 +1,4 @@
-"""A record as one HTML file that needs nothing else: no script, no network, plots inline.
+"""A record as one HTML file that needs nothing else (no script, no network, plots inline), and its files beside.
 
 A record may come from a stranger: everything in it is escaped, nothing in it is a link or a path.
 """
@@ -9,6 +9,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 
 from testbed.record.record import Check, MetricSummary, Outcome, PointResult, Record, RunResult
 from testbed.record.report.chart import style_sheet
@@ -37,35 +38,43 @@ from testbed.record.report.scenario.figures import (
     unit_of,
 )
 from testbed.record.report.scenario.latencies import latency_rows
-from testbed.record.report.scenario.nccl_table import NCCL_FILE, collective_rows
+from testbed.record.report.scenario.nccl_table import NCCL_FILE, collective_rows, nccl_tests_text
 from testbed.record.report.scenario.networks import (
     COLUMNS,
+    SCALE_UP_COLUMNS,
     TENANT_COLUMNS,
     Cell,
     NetworkLine,
+    latency_notes,
     network_rows,
+    scale_up_rows,
     tenant_rows,
 )
 from testbed.record.report.scenario.plots import Plot, draw_overview, draw_run
-from testbed.record.report.scenario.scale_up import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.report.scenario.senders import Sender, senders_of
 from testbed.record.report.scenario.tables import (
     CHANNELS_FILE,
+    JUNIT_FILE,
     METRICS_FILE,
     REQUESTS_FILE,
     SUMMARY_FILE,
     TRANSFERS_FILE,
+    channels_csv,
+    encode_summary,
     has_requests,
+    junit_xml,
     metrics_csv,
+    requests_csv,
+    transfers_csv,
 )
-from testbed.record.store import RECORD_FILE
+from testbed.record.store import RECORD_FILE, REPORT_FILE, write_result
 
 MAX_FLOWS = 256
 """Rows of a flow table, slowest first; the record has them all."""
 MAX_FLOW_ROWS = 1024
-"""Of all flow tables; where there would be more, each point has that of its typical run alone, and shorter."""
+"""Rows of all flow tables; where there would be more, each point has that of its typical run alone, and shorter."""
 MAX_CHECK_ROWS = 1000
-"""Of the table of all checks of all runs."""
+"""Rows of the table of all checks of all runs."""
 MAX_COLUMNS = 6
 """Metrics side by side in the table of points."""
 MAX_ROWS = 200
@@ -103,9 +112,31 @@ class PointView:
     """The planes of scale-up domains, where transfers inside them were frames."""
     scale_up_notes: Sequence[str]
     figures: TenantFigures
-    """Of the workload's tenants."""
+    """The figures of the workload's tenants."""
     outcome: str
     opened: bool
+
+
+def write_report_files(record: Record, directory: Path) -> Path:
+    """Write report.html and the files of `tables`; returns the report's path. The record itself is written before.
+
+    Each is written whole or not at all. Raises `RecordError` where the disk does not take one.
+    """
+    # JSON can hold halves of surrogate pairs, which no encoding can write: a question mark stands for them
+    collectives = nccl_tests_text(record.points)
+    contents = {
+        SUMMARY_FILE: encode_summary(record),
+        METRICS_FILE: metrics_csv(record).encode(errors="replace"),
+        TRANSFERS_FILE: transfers_csv(record).encode(errors="replace"),
+        CHANNELS_FILE: channels_csv(record).encode(errors="replace"),
+        **({REQUESTS_FILE: requests_csv(record).encode(errors="replace")} if has_requests(record) else {}),
+        **({NCCL_FILE: collectives.encode(errors="replace")} if collectives else {}),
+        JUNIT_FILE: junit_xml(record),
+        REPORT_FILE: render_report(record).encode(errors="replace"),
+    }
+    for name, content in contents.items():
+        write_result(content, directory / name)
+    return directory / REPORT_FILE
 
 
 def render_report(record: Record) -> str:

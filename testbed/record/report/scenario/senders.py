@@ -11,7 +11,7 @@ from testbed.record.samples import Channel, FlowEnd
 Point = tuple[float, float]
 
 MOST_RATES = 200
-"""Of a channel over its time."""
+"""Rates of a channel over its time, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

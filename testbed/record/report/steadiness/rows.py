@@ -37,9 +37,9 @@ class SteadyRow:
     least: float | None = column(value=lambda row: _rounded(row.least))
     most: float | None = column(value=lambda row: _rounded(row.most))
     distance: float | None = column("distance_sd", value=lambda row: _finite(row.distance))
-    """Of the mean from the nearest limit, in standard deviations; negative where it is beyond; infinite without any."""
+    """How far the mean is from the nearest limit, in standard deviations; negative beyond it; infinite without any."""
     chance: float | None = column(value=lambda row: _rounded(row.chance))
-    """Of a fail of the next run, by the predictive estimate."""
+    """The chance that the next run fails, by the predictive estimate."""
     fails: int
     fails_at_most: float | None = column(value=lambda row: _rounded(row.fails_at_most))
     """Upper bound of the chance of a fail by Clopper and Pearson, at 95 %."""
@@ -144,9 +144,9 @@ def _rounded(value: float | None) -> float | None:
 
 
 CONFIDENCE = 0.95
-"""Of the one-sided bound."""
+"""The confidence of the one-sided bound."""
 _STEPS = 60
-"""Of a bisection: the bound is exact to 1e-18."""
+"""Steps of a bisection: the bound is exact to 1e-18."""
 
 
 def student_upper_tail(t: float, degrees: int) -> float:

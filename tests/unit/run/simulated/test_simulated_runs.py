@@ -16,8 +16,7 @@ from testbed.base.interrupt import Interrupt
 from testbed.record.journal import JOURNAL_FILE
 from testbed.record.record import Backend, Outcome, Record
 from testbed.record.report import write_report_files
-from testbed.record.session import SESSION_FILE
-from testbed.record.store import RECORD_FILE, load_record
+from testbed.record.store import RECORD_FILE, SESSION_FILE, load_record
 from testbed.run.simulated.point import RunOutcome, SimulatedPoint, check_datagrams
 from testbed.run.simulated.processes import Job, run_jobs
 from testbed.run.simulated.sweep import run_simulated

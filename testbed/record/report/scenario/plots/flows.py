@@ -51,7 +51,10 @@ def plot_ranks(record: Record) -> Plot | None:
 
 
 def _shares(curve: Curve) -> list[float]:
-    """Of runs in which shares mean something: in an open loop or a chain of dependencies senders idle by design."""
+    """Return the share of each sender, of runs in which that means something.
+
+    In an open loop or a chain of dependencies senders idle by design.
+    """
     run = curve.run
     if run.metrics.get("aggregate_share") is None:
         return []

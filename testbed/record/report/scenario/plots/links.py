@@ -122,9 +122,9 @@ def _paused(links: Sequence[PortLoad], run: RunResult) -> Plot | None:
 
 
 FEWEST_PACKETS = 100
-"""Of a bin that is drawn."""
+"""Packets of a bin that is drawn, at least."""
 _FEWEST_BINS = 3
-"""Of a curve: with fewer, traffic never met the depths that it is about."""
+"""Bins of a curve, at least: with fewer, traffic never met the depths that it is about."""
 
 
 def plot_marking(record: Record) -> Plot | None:
