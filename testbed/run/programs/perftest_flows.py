@@ -353,7 +353,7 @@ class PerftestJob:
 ROCE_PORT = 4791
 """UDP destination port of RoCEv2 (IANA)."""
 SOURCE_PORTS = (0xC000, 0x10000)
-"""What flow labels become (include/rdma/ib_verbs.h, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN)."""
+"""The UDP ports that flow labels become (include/rdma/ib_verbs.h, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN)."""
 
 
 def udp_source_port(flow_label: int) -> int:

@@ -188,7 +188,7 @@ class FaultWords:
     beside: str | None = None
     """A key that has to stand beside `key` and makes this kind of another: a `kill` with a `daemon`."""
     settings: Callable[[FaultSpec], Mapping[str, Scalar]] = lambda spec: {}
-    """What the kind is told besides when and where."""
+    """The settings of the kind, besides when and where."""
     period: Callable[[FaultSpec], Duration | None] = lambda spec: None
 
     def mean(self, spec: FaultSpec) -> bool:
@@ -346,7 +346,7 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
 
 
 SCALE_UP_SETTINGS = ("rate", "loss", "loss_every", "burst", "corruption", "silent")
-"""What can be set of a scale-up link, both of whose directions change."""
+"""The settings of a scale-up link, both of whose directions change."""
 
 
 def _is_scale_up(spec: FaultSpec) -> bool:
