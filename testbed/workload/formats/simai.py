@@ -127,8 +127,6 @@ class TrainingJob:
     tensor: int
     expert: int
     pipeline: int
-    virtual_pipeline: int
-    accumulation: int
     all_gpus: int
     pipeline_bytes: int
     recomputes: dict[int, range]
@@ -221,8 +219,6 @@ def parse_simai_workload(text: str, *, file: str, ranks: int | None = None) -> T
         tensor=values["model_parallel_NPU_group"],
         expert=values["ep"],
         pipeline=values["pp"],
-        virtual_pipeline=values["vpp"],
-        accumulation=values["ga"],
         all_gpus=values["all_gpus"],
         pipeline_bytes=values["pp_comm"],
         recomputes=recomputes,
