@@ -1,7 +1,8 @@
-"""A user's word as a member of an enumeration, and numbers that must be large enough."""
+"""A user's word among those that there are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -12,20 +13,17 @@ Name = TypeVar("Name", bound=StrEnum)
 
 
 def choose(names: type[Name], value: str, field: str) -> Name:
-    """The member with that value. Raises `WorkloadError` with those that there are, and the nearest, of `field`."""
-    try:
-        return names(value)
-    except ValueError:
-        guess = nearest(value, list(names))
+    """Return the member with that value, else raise `WorkloadError` as `check_choice` does."""
+    check_choice(value, list(names), field)
+    return names(value)
+
+
+def check_choice(value: str, known: Sequence[str], field: str) -> None:
+    """Raise `WorkloadError` of `field` with the values that there are, and the nearest, if `value` is none of them."""
+    if value not in known:
+        guess = nearest(value, known)
         raise WorkloadError(
-            f"no {field.replace('_', ' ')} is called {value!r} (one of {', '.join(names)})",
+            f"no {field.replace('_', ' ')} is called {value!r} (one of {', '.join(known)})",
             field=field,
             hint=f"did you mean {guess}?" if guess else None,
-        ) from None
-
-
-def require_positive(**numbers: float) -> None:
-    """Raise `WorkloadError` for the first number that is not over 0; keywords are the parameters' names."""
-    for field, number in numbers.items():
-        if not number > 0:
-            raise WorkloadError(f"{field} must be over 0, not {number}", field=field)
+        )

@@ -1,8 +1,9 @@
 """Parameters of a workload as a user may write them: name, type, default, bounds, and one line on each.
 
 A kind of workload (`registry`) declares its parameters with these; readers of files check what was written against
-them, and the kind's builder takes the values from `Values`, in bytes and nanoseconds. A generator with many parameters
-is asked for them by one object. Its class declares them, and nothing else does:
+them, and the kind's builder takes the values from `Values`, in bytes and nanoseconds, which are within the bounds:
+generators do not check that again. A generator with many parameters is asked for them by one object. Its class declares
+them, and nothing else does:
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Checkpoint:
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from testbed.base.errors import WorkloadError
 from testbed.base.units import COUNT, NUMBER, PERCENT, ByteCount, Duration, Measure, measure_of_key, parse_bdp
+from testbed.workload.choices import check_choice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -49,7 +51,7 @@ class ParameterType(StrEnum):
     RANKS = "ranks"
     """How many ranks, or a list of them."""
     LIST = "list"
-    """Of values as `item` declares them."""
+    """Values as `item` declares them."""
     SECTION = "section"
     """A mapping with the keys of `fields`."""
     WORKLOAD = "workload"
@@ -98,6 +100,25 @@ class Parameter:
         if low and high:
             return f"{low} to {high}"
         return f"from {low}" if low else f"up to {high}" if high else ""
+
+    def check(self, value: Any) -> None:
+        """Raise `WorkloadError` for a value, or an entry of a list, that the bounds or the choices do not have."""
+        amount: float = self.low or 0
+        given = shown(value)
+        match value:
+            case ByteCount(bytes=amount) | Duration(ns=amount):
+                pass
+            case str() if self.choices:
+                check_choice(value, self.choices, self.name)
+            case tuple() | list():
+                amount, given = len(value), f"{len(value)} entries"
+                if self.item is not None:
+                    for one in value:
+                        self.item.check(one)
+            case int() | float() if not isinstance(value, bool):
+                amount = value
+        if not (self.low is None or self.low <= amount) or not (self.high is None or amount <= self.high):
+            raise WorkloadError(f"{self.name} cannot be {given}: {self.range}", field=self.name)
 
     def as_json(self) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -224,9 +245,10 @@ def listed(which: int | Sequence[int] | None, candidates: Sequence[int], name: s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """This is what was written of some parameters, and the defaults of the others.
+    """The values that were written of some parameters, and the defaults of the others.
 
-    `written` has types as `ParameterType` says. Raises `WorkloadError` for a name that is not declared.
+    `written` has types as `ParameterType` says. Raises `WorkloadError` for a name that is not declared, and a value
+    beyond its bounds.
     """
 
     parameters: Mapping[str, Parameter]
@@ -234,9 +256,10 @@ class Values:
     bdp_bytes: int
 
     def __post_init__(self) -> None:
-        for name in self.written:
+        for name, value in self.written.items():
             if name not in self.parameters:
                 raise WorkloadError(f"there is no parameter {name!r}", field=name)
+            self.parameters[name].check(value)
         for parameter in self.parameters.values():
             if parameter.required and self.written.get(parameter.name) is None:
                 raise WorkloadError(f"the parameter {parameter.name} is missing", field=parameter.name)

@@ -12,12 +12,9 @@ from enum import StrEnum
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
-from testbed.workload.choices import choose, require_positive
+from testbed.workload.choices import choose
 from testbed.workload.draws import draw_below, draw_derangement
 from testbed.workload.steps import Workload
-
-LeafOf = Callable[[int], Hashable] | Sequence[Hashable]
-"""The leaf of a rank: a function of it, or one entry per rank."""
 
 UNDER_WAY = 2
 """Transfers of a background flow at once, so that its link never idles between two."""
@@ -43,7 +40,6 @@ def generate_point_to_point(
     """`flows` transfers of `size_bytes` side by side from one rank to another, `rounds` times. The destination `reads`
     the bytes, or the source writes them.
     """
-    require_positive(flows=flows, rounds=rounds)
     builder = StepBuilder(ranks)
     last: tuple[int, ...] = ()
     for turn in range(rounds):
@@ -70,7 +66,7 @@ def generate_incast(
     """
     builder = StepBuilder(ranks)
     for source in _others(ranks, destination, senders):
-        start_ns = _jitter(jitter_ns, rng)
+        start_ns = draw_below(rng, jitter_ns + 1) if jitter_ns and rng is not None else 0
         builder.transfer(source, destination, size_bytes, start_ns=start_ns, label=f"incast.{source}")
     return builder.build("incast")
 
@@ -128,7 +124,6 @@ def generate_outcast_incast(*, ranks: int, size_bytes: int, receivers: int = 4) 
     Fair per-flow shares are 1 / `receivers` of rank 0's link for its flows; the other sender may take the rest of the
     shared receiver's. Source: NDP (Handley et al., SIGCOMM 2017), "in and out" of csg-htsim's sim/EXAMPLES.
     """
-    require_positive(receivers=receivers)
     builder = StepBuilder(ranks)
     for destination in range(1, receivers + 1):
         builder.transfer(0, destination, size_bytes, label=f"outcast.{destination}")
@@ -142,7 +137,7 @@ def generate_permutation(  # noqa: PLR0913  # what a permutation has
     size_bytes: int,
     rng: random.Random,
     scope: Scope | str = Scope.ANY,
-    leaf_of: LeafOf | None = None,
+    leaf_of: Callable[[int], Hashable] | None = None,
     flows: int = 1,
     sources: Collection[int] | None = None,
     reads: bool = False,
@@ -157,9 +152,7 @@ def generate_permutation(  # noqa: PLR0913  # what a permutation has
     if choose(Scope, scope, "scope") is Scope.INTER_LEAF:
         if leaf_of is None:
             raise WorkloadError("an inter-leaf permutation needs to know the leaf of each rank", field="leaf_of")
-        if not callable(leaf_of) and len(leaf_of) != ranks:
-            raise WorkloadError(f"{len(leaf_of)} leaves are given for {ranks} ranks", field="leaf_of")
-        leaves = [leaf_of(rank) if callable(leaf_of) else leaf_of[rank] for rank in range(ranks)]
+        leaves = [leaf_of(rank) for rank in range(ranks)]
     pairs = list(enumerate(draw_derangement(rng, leaves)))
     if sources is not None:
         pairs = [pair for pair in pairs if pair[0] in sources]
@@ -194,9 +187,6 @@ def generate_background(
     `load` is a share of `rate_bps` (0 to 1); transfers that fall behind follow one another as fast as they can, at most
     two at once, so that a congested background never piles up. Each pair begins at a random part of its period.
     """
-    require_positive(size_bytes=size_bytes, pairs=pairs, duration_ns=duration_ns, rate_bps=rate_bps)
-    if not 0 < load <= 1:
-        raise WorkloadError(f"the load of a background flow is over 0 and at most 1, not {load}", field="load")
     if ranks < 2:
         raise WorkloadError("background traffic needs two ranks", field="ranks")
     period_ns = max(1, round(size_bytes * 8e9 / (load * rate_bps)))
@@ -220,7 +210,6 @@ def generate_background(
 def _pairs(
     name: str, pairs: Sequence[tuple[int, int]], ranks: int, size_bytes: int, flows: int, *, reads: bool = False
 ) -> Workload:
-    require_positive(flows=flows)
     builder = StepBuilder(ranks)
     for source, destination in pairs:
         for flow in range(flows):
@@ -237,13 +226,3 @@ def _others(ranks: int, centre: int, which: int | Sequence[int] | None) -> list[
             raise WorkloadError(f"{which} other ranks are asked for; there are {ranks - 1}", field="senders")
         return [(centre + 1 + offset) % ranks for offset in range(which)]
     return list(which)
-
-
-def _jitter(jitter_ns: int, rng: random.Random | None) -> int:
-    if jitter_ns < 0:
-        raise WorkloadError(f"a jitter cannot be {jitter_ns} ns", field="jitter")
-    if jitter_ns == 0:
-        return 0
-    if rng is None:
-        raise WorkloadError("a jitter of the start needs a seed", field="jitter")
-    return draw_below(rng, jitter_ns + 1)

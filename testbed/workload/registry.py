@@ -23,7 +23,7 @@ _PARAMETERS_OF_FIELDS = {
     "leaf_of": "scope",
     "in_flight": "in_flight",
 }
-"""What users call the fields that generators find fault with, where that differs."""
+"""Users' names of the fields that generators find fault with, where they differ."""
 
 
 def workload_kind(name: str) -> WorkloadKind:

@@ -53,12 +53,12 @@ class IoJob:
     """
 
     area_bytes: int
-    """What the job has of the target, whole blocks: each is visited once, and again where it `repeats`."""
+    """The area that the job has of the target, in whole blocks: each is visited once, and again where it `repeats`."""
     block_bytes: int
     depth: int = 1
     at_random: bool = False
     read_percent: int | None = None
-    """Of a job that reads and writes: which share of its requests are reads. fio draws which."""
+    """The percentage of reads in a job that reads and writes. fio draws which."""
     runtime_ns: int = 0
     """The job ends after this time, in real time (the scale multiplies it), done or not; 0: when it is done."""
     repeats: bool = False
@@ -91,23 +91,23 @@ class Transfer:
     start_ns: int = 0
     """Not before this time after the workload's start, in real time (the scale multiplies it)."""
     piece: Slice | None = None
-    """Of a collective: which elements it carries; they have the same place at the receiver unless `target` differs."""
+    """The elements that it carries of a collective, at the same place of the receiver unless `target` differs."""
     target: Slice | None = None
     combine: Combine = Combine.NONE
     scale_up: bool = False
     """Between GPUs of one scale-up domain: over its network, not over the fabric."""
     in_switch: InSwitch | None = None
-    """Of `scale_up`: the operation in the switch that it is part of; None where it goes from GPU to GPU."""
+    """The operation in a scale-up switch that it is part of; None where it goes from GPU to GPU."""
     vc: int | None = None
-    """Of a transfer inside a scale-up domain: the virtual channel of its frames; None: that of requests."""
+    """The virtual channel of its frames inside a scale-up domain; None: that of requests."""
     pulled: bool = False
     """It is a read: its destination begins it by asking for the bytes, and so `after` has steps of the destination."""
     restores: int | None = None
-    """Of a read: the transfer whose bytes these are. A transport whose targets keep what is written reads just them."""
+    """The transfer whose bytes a read has. A transport whose targets keep what is written reads just them."""
     job: IoJob | None = None
     """fio moves it so, and with a limit of time its size is only what one pass has; None: as the transport does."""
     label: str = ""
-    """What it belongs to: `allreduce[3].reduce-scatter.2`, `forward.mb0.layer1`, ..."""
+    """The thing it belongs to: `allreduce[3].reduce-scatter.2`, `forward.mb0.layer1`, ..."""
 
     @property
     def begun_by(self) -> int:
@@ -143,7 +143,7 @@ Step = Transfer | Compute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """This is what a set of steps amounts to, for busbw and for checking data.
+    """A collective that a set of steps amounts to, for busbw and for checking data.
 
     Source: nccl-tests, doc/PERFORMANCE.md.
     """
@@ -156,7 +156,7 @@ class Collective:
     size_bytes: int
     """S as nccl-tests has it for this kind."""
     elements: int
-    """Of each rank's array."""
+    """The elements of each rank's array."""
     steps: range
     root: int | None = None
     staging: int = 0
@@ -178,13 +178,13 @@ class Request:
     prompt_tokens: int
     output_tokens: int
     request_bytes: int
-    """Of the whole request, its header included."""
+    """The size of the whole request, its header included."""
     chunk_bytes: int
-    """Of each token in the answer."""
+    """The size of each token in the answer."""
     prefill_ns: int
-    """What the server computes from the last byte of the request until the first token."""
+    """The time that the server computes from the last byte of the request until the first token."""
     tpot_ns: int
-    """What it computes from one token to the next (TPOT: time per output token)."""
+    """The time that it computes from one token to the next (TPOT: time per output token)."""
     ttft_limit_ns: int
     """The longest time to the first token (TTFT) of a request that counts as goodput."""
     tpot_limit_ns: int
@@ -200,7 +200,7 @@ class FirstToken:
     due_ns: int
     """When the prompt arrived, after the workload's start."""
     service_ns: int
-    """What of the time to the first token is computing, where nothing is waited for."""
+    """The part of the time to the first token that is computing, where nothing is waited for."""
     limit_ns: int
     """The longest time to the first token (TTFT) that counts as goodput."""
 
@@ -221,11 +221,11 @@ class Workload:
     requests: tuple[Request, ...] = ()
     """Beside the steps, and in the order of their begins; nothing waits for them."""
     first_tokens: tuple[FirstToken, ...] = ()
-    """Of prompts that are steps here, and not requests."""
+    """First tokens of prompts that are steps here, and not requests."""
     tenant_ranks: tuple[tuple[int, ...], ...] = ()
     """The ranks of each of its tenants, in their order, where it is made of several workloads side by side."""
     tenant_names: tuple[str, ...] = ()
-    """What those tenants are called, where somebody has named them."""
+    """The names of those tenants, where somebody has named them."""
     tenant_starts_ns: tuple[int, ...] = ()
     """When each of those that are named begins."""
 

@@ -115,7 +115,7 @@ def mix_tenants(tenants: Sequence[Tenant], *, ranks: int, name: str = "tenants")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPart:
-    """This is what some tenants of a workload do, as a workload of its own. Ranks keep their numbers.
+    """The part of a workload that some of its tenants do, as a workload of its own. Ranks keep their numbers.
 
     `steps` has the number that each of its steps has in the whole.
     """

@@ -18,8 +18,6 @@ ALLOWED = {
     "lab": 316,
     "protocols": 220,
     "record": 78,
-    "run": 133,
-    "workload": 62,
 }
 """How many each room still has. A number may only become smaller, and a room that is not named has none."""
 

@@ -46,7 +46,7 @@ class WorkerFailed(ScenarioError):
         self.host = host
         self.reason = reason
         self.is_death = is_death
-        """Whether the worker's process has ended."""
+        """Says that the worker's process has ended."""
 
 
 def _hint(reason: str) -> str:
@@ -167,9 +167,7 @@ class WorkerSeat:
 
 @dataclass(slots=True)
 class Answers:
-    """This is what waiting for workers brought: the events that were asked for, by host, and why not all of them are
-    there.
-    """
+    """The events that were asked for and came, by host, and why not all of them did."""
 
     events: dict[str, Event] = field(default_factory=dict)
     failure: WorkerFailed | None = None

@@ -21,7 +21,7 @@ from testbed.endpoints.worker.program import Program, Settings
 from testbed.endpoints.worker.program_json import encode_program
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import PATIENCE_S, Answers, Event, SharedWorkers, WorkerFailed, Workers, WorkerSeat
-from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.reports import Ideals, put_together, settle_digests
 from testbed.run.measuring.storage import not_safe_text
 from testbed.run.placed.channels import ChannelPlan, join_channels
@@ -41,19 +41,6 @@ LEAD_PER_HOST_S = 0.0003
 SAMPLE_NS = 25_000_000
 
 
-class TimeLimitReached(ScenarioError):
-    """A run did not end in its time. `hosts` are those that had steps left."""
-
-    def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
-        left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
-        more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
-        super().__init__(
-            f"the run was ended after its time limit of {limit_s:g} s; not done: {left}{more}",
-            hint="a higher workload.time_limit, less traffic, or a smaller time scale",
-        )
-        self.hosts = tuple(hosts)
-
-
 Around = Callable[[], AbstractContextManager[object]]
 OnProgress = Callable[[float], None]
 
@@ -65,14 +52,14 @@ class WorkloadRunOptions:
     seed: int = 1
     """It draws the ports of channels and the data of collectives."""
     k: float | None = None
-    """What multiplies the workload's times; None: the lab's time scale."""
+    """The factor of the workload's times; None: the lab's time scale."""
     check: bool = True
-    """Whether collectives carry data, as far as it fits into `data_limit_bytes`, and what is wrong is counted."""
+    """Collectives carry data, as far as it fits into `data_limit_bytes`, and wrong elements are counted."""
     data_limit_bytes: int = DATA_LIMIT_BYTES
     limit_s: float = 60.0
     """The wall-clock time after which the run is ended."""
     interrupt: Interrupt | None = None
-    """What ends it early; None: the runner's own."""
+    """The interrupt that ends it early; None: the runner's own."""
     around: Around = nullcontext
     """It is entered when every host is ready, and left when all are done."""
     on_progress: OnProgress = lambda share: None
@@ -106,7 +93,7 @@ class WorkloadRunner:
         self._transport = transport
         self._of_tenants = tuple(of_tenants)
         self._transports: list[tuple[TrafficPart, LabTransport]] = []
-        """Those that have carried something, each with a part of the traffic that it did."""
+        """The transports that have carried something, each with a part of the traffic that it did."""
         kinds = {transport_class(one.kind) for one in self._of_tenants or (transport,)}
         own_sysfs = any(kind.workers_own_sysfs for kind in kinds)
         shares = all(kind.shares_workers for kind in kinds)

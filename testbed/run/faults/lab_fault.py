@@ -1,4 +1,4 @@
-"""What every kind of fault is to the rest of the testbed: the class that each of them derives from.
+"""The class that every kind of fault derives from, which is all that the rest of the testbed knows of one.
 
 A `Fault` (`testbed.run.schema.model`) is what a scenario says: when, where, of which kind, with which settings. A
 `LabFault` is what that means for a lab. A new kind of fault is a subclass in a module of its own, a line in `registry`,
@@ -23,7 +23,7 @@ from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, find_links, n
 from testbed.run.schema.model import Fault
 
 _KIND_TEXTS = {NodeKind.SWITCH: "switch", NodeKind.HOST: "host", NodeKind.STORAGE: "storage target"}
-"""What kinds of nodes are called in messages; others by their names."""
+"""Kinds of nodes in the words of messages; others are called by their names."""
 
 
 class FaultPlace(StrEnum):
@@ -65,13 +65,13 @@ class LabFault(ABC):
     """One fault of a scenario, as something to be checked against a lab, done to it and undone."""
 
     kind: ClassVar[str]
-    """What scenarios, records and events call it."""
+    """The name that scenarios, records and events have for it."""
     place: ClassVar[FaultPlace]
     is_undone: ClassVar[bool] = True
     """False: nothing is left that could be undone, because the next run brings back what the fault took away."""
 
     of_bridges: ClassVar[bool] = False
-    """Whether it may happen to the switch of the out-of-band network, too, which runs no daemons."""
+    """It may happen to the switch of the out-of-band network, too, which runs no daemons."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault

@@ -51,7 +51,7 @@ class LinkFlap(LinkDown):
 LOSSES = ("loss", "loss_every", "corruption", "silent")
 """Settings that lose packets. They are fields of the data path's maps, which only a lab with `qos:` has."""
 KEEP_ORDER = frozenset({"rate", "both"})
-"""What may be set of a link without a packet overtaking another: a delay that shrinks, or varies, lets some."""
+"""Settings of a link with which no packet overtakes another: a delay that shrinks, or varies, lets some."""
 
 
 class LinkSet(LabFault):

@@ -1,4 +1,4 @@
-"""What became of the faults of a run: what was done and seen, and everything that did not go as planned."""
+"""The outcome of a run's faults: what was done and seen, and everything that did not go as planned."""
 
 from __future__ import annotations
 

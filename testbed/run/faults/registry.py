@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from testbed.base.errors import Finding
@@ -18,7 +18,16 @@ def _classes(of: type[LabFault]) -> Iterator[type[LabFault]]:
         yield from _classes(derived)
 
 
-FAULTS: Mapping[str, type[LabFault]] = MappingProxyType({one.kind: one for one in _classes(LabFault)})  # type: ignore[type-abstract]
+def by_kind(classes: Iterable[type[LabFault]]) -> Mapping[str, type[LabFault]]:
+    """Return the classes by kind. Raises `ValueError` for a kind that two of them have."""
+    found: dict[str, type[LabFault]] = {}
+    for one in classes:
+        if (other := found.setdefault(one.kind, one)) is not one:
+            raise ValueError(f"the fault {one.kind} is registered twice: by {other.__name__} and {one.__name__}")
+    return MappingProxyType(found)
+
+
+FAULTS = by_kind(_classes(LabFault))  # type: ignore[type-abstract]
 """The classes of faults by kind."""
 
 

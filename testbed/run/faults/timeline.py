@@ -93,7 +93,7 @@ class FaultTimeline:
         self._begun: set[int] = set()
         self._happened: set[int] = set()
         self._outstanding: dict[int, Act] = {}
-        """What undoes the acts that have been begun, by their order."""
+        """The acts that undo those that have been begun, by their order."""
         self._troubles: list[str] = []
         self._left_changed: list[str] = []
         self._latest_ns = 0
@@ -307,7 +307,7 @@ DETECTIONS = {
     "switch-ended": "switch-ended",
     "switch-started": "switch-started",
 }
-"""What the lab says, and what the record calls it; a session that goes down is a failure detected."""
+"""Events of a lab, and their names in the record; a session that goes down is a failure detected."""
 
 
 class LabWatch:

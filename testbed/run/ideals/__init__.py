@@ -1,1 +1,1 @@
-"""What an ideal fabric would do with the traffic of a point."""
+"""Ideals: how an ideal fabric would carry the traffic of a point."""

@@ -58,7 +58,7 @@ def fabric_graph(lab: Lab, plan: LabPlan) -> FabricGraph:
 
 
 _Joined = Mapping[tuple[str, str], PortPlan]
-"""What stands for a NIC of several ports with one address, by host and network."""
+"""The port that stands for a NIC of several ports with one address, by host and network."""
 
 
 def _graph_node(lab: Lab, end: End, link: Link, hosts: Iterable[str], joined: _Joined) -> str:
@@ -82,7 +82,7 @@ def _tier(link: Link, near: End, hosts: Iterable[str], roles: Mapping[str, Role 
 def _as_routed(
     graph: FabricGraph, plan: LabPlan, ports: Mapping[tuple[str, str], PortPlan], joined: _Joined
 ) -> FabricGraph:
-    """The same graph with the planned routes; an endpoint without an address keeps its shortest paths.
+    """Return the graph with the planned routes; an endpoint without an address keeps its shortest paths.
 
     Switches send what is for a tenant's NIC to the VTEP that it is behind, whose route is the way.
     """

@@ -1,4 +1,4 @@
-"""What a point's metrics are compared with: ideal serialisation, the roofline, the tiers of its links."""
+"""Ideals that a point's metrics are compared with: serialisation, the roofline, the tiers of its links."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class PointIdeals:
     """With the bytes of VXLAN where they slow every flow of the traffic down (`LabTransport.is_slowed_by_vxlan`)."""
     dscp: int
     nic_bps: float
-    """Of the slowest NIC that sends, among those in collectives where there are any."""
+    """The rate of the slowest NIC that sends, among those in collectives where there are any."""
     base_rtt_s: float
     """The longest between two ranks that talk, modelled."""
     way_s: Callable[[PortPlan, PortPlan], float]
     """The least time from NIC to NIC of what is sent, behind its own serialisation there."""
     k: float
     tiers: Mapping[str, str]
-    """What a port's link is to the fabric, by "node:interface"."""
+    """The tier of each port's link, by "node:interface"."""
     domains: ScaleUpDomains
     """The links of the scale-up domains."""
     endpoint_bps: Callable[[PortPlan], float]

@@ -1,4 +1,4 @@
-"""What the oracles say of a point: its flows on the lab's own graph, placed by its own hash, shared max-min fairly.
+"""Predictions of a point by oracles: its flows on the lab's own graph, placed by its own hash, shared max-min fairly.
 
 Only patterns have oracles: transfers that all begin at once and wait for nothing, on a fabric that nothing befalls.
 Of an open loop, whose transfers begin when they begin, oracles say how evenly the links are loaded, and no rates.
@@ -43,7 +43,7 @@ from testbed.workload.oracles.spraying import predict_spraying
 from testbed.workload.steps import Transfer, Workload
 
 SEEDS = 200
-"""Of a Monte Carlo, where the hash is not ours to compute."""
+"""The draws of a Monte Carlo, where the hash is not ours to compute."""
 MOST_FLOWS = 4096
 
 
@@ -61,13 +61,12 @@ def is_open_loop(workload: Workload) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """This is what a run was to carry, and the channels it had. `channel_of` has them by number of step; timed flows
+    """The traffic that a run was to carry, and its channels. `channel_of` has them by number of step; timed flows
     have none, and are told by their ends."""
 
     workload: Workload
     placement: RankPlacement
     seed: int = 1
-    """Of the run."""
     channels: Sequence[Channel] = ()
     channel_of: Mapping[int, Channel] = field(default_factory=dict)
 

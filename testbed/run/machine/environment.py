@@ -1,4 +1,4 @@
-"""What the measurement ran on: machine, kernel, versions. Stored with every record."""
+"""The machine, kernel and versions that a measurement ran on, stored with every record."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What one run left behind, on either backend, and the figures and loads that are made of it."""
+"""Measurements of one run, on either backend, and the figures and loads that are made of them."""

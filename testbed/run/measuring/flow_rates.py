@@ -1,6 +1,4 @@
-"""What each channel got while all of them had something to send, which is what shares, Jain's index and an ECMP oracle
-are about.
-"""
+"""Goodput of each channel while all of them had something to send: shares, Jain's index and ECMP's oracle need it."""
 
 from __future__ import annotations
 

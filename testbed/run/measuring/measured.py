@@ -1,4 +1,4 @@
-"""What one run left behind: the one class for it, on either backend, whatever moved its traffic."""
+"""The one class of a run's measurements, on either backend, whatever moved its traffic."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.errors import ScenarioError
 from testbed.record.samples import Channel, CollectiveResult, RunEvent, Transfers
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.measuring.observation import Observation
@@ -22,9 +23,22 @@ if TYPE_CHECKING:
 Span = tuple[float, float]
 
 
+class TimeLimitReached(ScenarioError):
+    """A run did not end in its time. `hosts` are those that had steps left."""
+
+    def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
+        left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])
+        more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+        super().__init__(
+            f"the run was ended after its time limit of {limit_s:g} s; not done: {left}{more}",
+            hint="a higher workload.time_limit, less traffic, or a smaller time scale",
+        )
+        self.hosts = tuple(hosts)
+
+
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What one run, or one tenant's part of it, has left behind; filled while it goes on. Times are s from its begin.
+    """Measurements of one run, or of one tenant's part of it, filled while it goes on. Times are s from its begin.
 
     Of a run that ended early there is what there is, and what was not there to be measured is empty or None.
     """
@@ -45,15 +59,15 @@ class Measured:
     storage: Sequence[object] = ()
     """Samples for metrics of storage; without any where steps are left."""
     scale_up: Sequence[Mapping[str, Any]] = ()
-    """What workers report of their GPUs' ends in scale-up domains, where transfers are frames."""
+    """Workers' reports of their GPUs' ends in scale-up domains, where transfers are frames."""
     tenants: Mapping[str, Measured] = field(default_factory=dict)
-    """What only one tenant of the workload has of `requests`, `computed_s`, `inside_s` and `storage`, by name."""
+    """The `requests`, `computed_s`, `inside_s` and `storage` of each tenant of the workload alone, by name."""
 
     events: list[RunEvent] = field(default_factory=list)
     observation: Observation = field(default_factory=Observation)
     probes: ProbeReport | None = None
     window_s: float = 0.05
-    """Of the curve that faults are judged by."""
+    """The window of the curve that faults are judged by."""
     begin_monotonic_ns: int = 0
     """CLOCK_MONOTONIC at the begin of the workload; 0 where it never began."""
     elapsed_s: float = 0.0

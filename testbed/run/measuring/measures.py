@@ -65,9 +65,9 @@ DISTURBING = frozenset(FAULTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunData:
-    """This is what one run measured, beside what follows from it and from the lab.
+    """The measurements of one run, with what follows from them and from the lab.
 
-    `pattern_ideal_s` and `roofline_s` are what it would take at best; None: not known.
+    `pattern_ideal_s` and `roofline_s` are the least time it could take; None: not known.
     """
 
     measured: Measured
@@ -191,8 +191,7 @@ def _of_channels(run: RunData) -> Iterator[object]:
 
 
 def _of_fio(channels: Sequence[Channel]) -> Iterator[object]:
-    """What fio reported of each channel, where it moved the bytes of all of them
-    (`endpoints.storage.fio.FioResult.counters`)."""
+    """Yield fio's reports (`endpoints.storage.fio.FioResult.counters`), where it moved the bytes of all channels."""
     if not all("fio_ios" in channel.counters for channel in channels):
         return
     counted = [channel.counters for channel in channels]

@@ -1,5 +1,5 @@
-"""What each network of the lab, and each tenant of the topology in it, carried during a run: bytes, use of ports,
-queues, losses, marks and pauses.
+"""Loads of each network of the lab, and each tenant of the topology in it, during a run: bytes, use of ports, queues,
+losses, marks and pauses.
 
 A tenant is counted at the links to its NICs, whose ports are its alone. Links between switches are everybody's.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from testbed.lab.observe.telemetry import Snapshot
 
 QUEUE, DEVICE = "queue", "device"
-"""What lost a packet that no queue of the data path counted: the queue of a port without QoS, or the interface."""
+"""Causes of losses that no queue of the data path counted: the queue of a port without QoS, or the interface."""
 _NONE = PortCounters()
 
 
@@ -197,8 +197,8 @@ def _tenant_load(
 
 
 def _payload(plan: LabPlan, channels: Sequence[Channel]) -> dict[str, dict[str, int]]:
-    """What the channels' receivers got, by network and tenant. A carried network is a tenant of its carrier by itself,
-    and its NICs are in none."""
+    """Return the bytes that the channels' receivers got, by network and tenant. A carried network is a tenant of its
+    carrier by itself, and its NICs are in none."""
     nics = {place(nic): nic for host in plan.hosts for nic in host.nics}
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for channel in channels:

@@ -1,4 +1,4 @@
-"""What is read of the lab and the machine around the traffic of a run: counters, queues, pauses and CPU time."""
+"""Readings of the lab and the machine around the traffic of a run: counters, queues, pauses and CPU time."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ _SENT = "queues.out_bytes"
 
 @dataclass(slots=True)
 class Observation:
-    """This is what was observed during one run; it is filled when the watch ends. Without `qos:` there are no queues
-    to look into.
+    """Observations during one run, filled when the watch ends. Without `qos:` there are no queues to look into.
 
     `table`, `samples` and `marking` are of the networks that the workload is in; `sent`, `dropped`, `guarded`, `growth`
     and `port_samples` of all networks of the lab.
@@ -57,19 +56,19 @@ class Observation:
     cpu: CpuUse | None = field(default_factory=lambda: CpuUse(busy=0.0, steal=0.0, softirq=0.0))
     """None where the machine's time is not the lab's."""
     sent: Mapping[tuple[str, str], PortCounters] = field(default_factory=dict)
-    """What each port has sent and dropped meanwhile."""
+    """The packets and bytes that each port has sent and dropped meanwhile."""
     dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """The packets that the queues of ports without QoS have dropped meanwhile."""
     guarded: Mapping[tuple[str, str, str], int] | None = None
     """The packets that guards, policies, borders and managed nodes have stopped meanwhile, by switch, port and guard as
     `lab.observe.dropped.read_dropped` has them; None for a lab that is not really there."""
     scale_up: Sequence[DomainReading] = ()
-    """What the switches of scale-up domains counted, where transfers inside them are frames."""
+    """The counters of scale-up domains' switches, where transfers inside them are frames."""
     growth: Snapshot | None = None
     samples: Samples | None = None
     table: PortTable | None = None
     port_samples: Samples | None = None
-    """What queues have sent, at longer intervals."""
+    """The bytes that queues have sent, at longer intervals."""
     marking: list[MarkingCurve] = field(default_factory=list)
     """A curve of each class that had packets which allowed a mark."""
 

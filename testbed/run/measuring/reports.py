@@ -35,8 +35,8 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ideals:
-    """This is what an idle fabric would do. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes from
-    NIC to NIC, in s, and `goodput_bps(a, b)` what a flow alone gets.
+    """The ideals of an idle fabric. `one_way_s(a, b, size_bytes)` is how long a transfer alone takes between NICs (s),
+    and `goodput_bps(a, b)` the goodput of a flow alone.
     """
 
     framing: Callable[[PortPlan], Framing]

@@ -1,5 +1,5 @@
-"""What the links of scale-up domains carried as frames during a run: from the counters of their switches, and of the
-GPUs' endpoints in the workers."""
+"""Loads of the links of scale-up domains that carried frames during a run: from the counters of their switches, and of
+the GPUs' endpoints in the workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_EMULATED = (
     " (FEC) and its latency, pre-emption of a running frame by control symbols, and anything below a frame: latencies"
     " are to be read in multiples of the modelled round trip, never as nanoseconds."
 )
-"""What a run with packets inside of domains does not reproduce."""
+"""Says what a run with packets inside of domains does not reproduce."""
 
 
 def watch_switches(lab: LiveLab) -> Callable[[], tuple[DomainReading, ...]]:

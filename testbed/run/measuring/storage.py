@@ -1,4 +1,4 @@
-"""What workers report of storage: when computing began and ended, accelerators' batches, and bytes that are not safe.
+"""Workers' reports of storage: when computing began and ended, accelerators' batches, and bytes that are not safe.
 
 Pure arithmetic.
 """
@@ -15,7 +15,7 @@ from testbed.workload.steps import Compute
 
 _NS = 1e9
 RANGES_TOLD = 4
-"""Of bytes that are not safe; of more ranges the sum is told."""
+"""So many ranges of bytes that are not safe are told; of more, their sum."""
 
 
 def computed_s(placement: PlacedWorkload, started: Mapping[int, int]) -> tuple[float, float] | None:

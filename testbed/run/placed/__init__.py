@@ -1,1 +1,1 @@
-"""What of a scenario is where: its lab, the ranks of its workload on hosts and NICs, and the traffic between them."""
+"""A scenario on its lab: the ranks of its workload on hosts and NICs, and the traffic between them."""

@@ -1,4 +1,4 @@
-"""What a scenario needs of a lab, and nothing more. `deploy` provides one that runs; tests fake it."""
+"""The part of a lab that a scenario needs, and nothing more. `deploy` provides one that runs; tests fake it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class DomainPackets:
     names: Mapping[str, str]
     """By host, the name of its domain in messages."""
     gpus: Mapping[tuple[str, int], Gpu]
-    """What the endpoint of a GPU is told, by host and its number there."""
+    """The settings of each GPU's endpoint, by host and its number there."""
     gpus_per_nic: int = 1
     """A rank is the first GPU of its NIC."""
     rtt_ns: int

@@ -32,7 +32,7 @@ class RunTraffic:
     placement: RankPlacement
     seed: int
     parts: tuple[TrafficPart, ...] = ()
-    """What each of several transports carries of it; none where one carries all."""
+    """The part that each of several transports carries; none where one carries all."""
 
 
 def make_traffic(scenario: Scenario, lab: LiveLab, *, seed: int) -> RunTraffic:

@@ -22,16 +22,16 @@ from testbed.workload.tenants import part_of_ranks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPart:
-    """This is what one transport carries of a workload.
+    """The part of a workload that one transport carries.
 
     `steps` has the number that each step of its workload has in the whole one; ranks have the same numbers in both.
     """
 
     name: str
-    """What sets its workers apart from those of other parts on the same host; "" where it is all of the workload."""
+    """Sets its workers apart from those of other parts on the same host; "" where it is all of the workload."""
     transport: Transport
     networks: tuple[str, ...]
-    """Of its ranks; none where it is all of the workload."""
+    """The networks of its ranks; none where it is all of the workload."""
     ranks: frozenset[int]
     workload: Workload
     steps: Sequence[int]

@@ -1,4 +1,4 @@
-"""What a record keeps of a run's probes: counters, lost ones over time, and time lost by stream. Pure.
+"""The record of a run's probes: counters, lost ones over time, and time lost by stream. Pure.
 
 Whether the probes themselves can be believed is judged by `run.trust.traffic`.
 """

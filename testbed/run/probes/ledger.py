@@ -1,4 +1,4 @@
-"""What became of the probes of a run: which were sent when, which arrived, which came too early or twice.
+"""The fate of a run's probes: which were sent when, which arrived, which came too early or twice.
 
 No I/O and no clock: times come in with every call. Sources: RFC 6412 (loss-derived convergence time: packets lost over
 the rate they were offered at, where one that takes longer than a threshold is lost, too) and RFC 4737 (a packet is
@@ -61,7 +61,7 @@ class ProbeReport:
     """Probes sent back to back."""
     streams: tuple[StreamResult, ...]
     foreign: int = 0
-    """What arrived and was no probe of this run."""
+    """Packets that arrived and were no probes of this run."""
     latest_s: float = 0.0
     """How late a probe was sent, at most."""
     skipped: int = 0

@@ -40,8 +40,8 @@ MOST_ORDERED = 16
 MOST_OF_NIC = 0.005
 """The share of a NIC's rate that its probes may take; their rate is lowered to that."""
 MOST_OF_BYTES = 0.01
-"""What probes of order may add to the bytes of traffic that comes as its sources please, however little that is: the
-loads of links are a result."""
+"""The share that probes of order may add to the bytes of traffic that comes as its sources please, however little that
+is: the loads of links are a result."""
 LEAST_TRAINS = 2
 """So many trains of a stream are sent in any case."""
 QUEUED_RTTS = 8

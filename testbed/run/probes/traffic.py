@@ -29,9 +29,9 @@ GRACE_S = 0.5
 """In which a probe arrives or is lost once the traffic has ended, where queues drain in less."""
 MOST_GRACE_S = 5.0
 THRESHOLD_S = 0.25
-"""What takes longer counts as lost (RFC 6412), and what takes longer than queues that were seen explain."""
+"""A probe that takes longer counts as lost (RFC 6412), or one that takes longer than queues that were seen explain."""
 MOST_LATE_NS = 250_000_000
-"""What is not sent by then is left out, so that a machine that was stopped does not flood its lab."""
+"""A probe that is later than this is left out, so that a machine that was stopped does not flood its lab."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

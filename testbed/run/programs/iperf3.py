@@ -10,7 +10,6 @@ for the exit of children, or for an interrupt.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -20,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import IO, Any
 
 from testbed.base.units import Duration
@@ -46,37 +46,30 @@ class Iperf3Error(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Iperf3Samples:
-    """The sender's interval samples as columns of equal length, warm-up left out.
+class Interval:
+    """An interval of the sender. `rtt_us` is TCP's smoothed RTT at its end."""
 
-    `start_s` counts from the end of the warm-up. `rtt_us` is TCP's smoothed RTT at the interval's end.
-    """
-
-    start_s: tuple[float, ...] = ()
-    seconds: tuple[float, ...] = ()
-    bytes: tuple[int, ...] = ()
-    retransmits: tuple[int, ...] = ()
-    cwnd_bytes: tuple[int, ...] = ()
-    rtt_us: tuple[int, ...] = ()
+    seconds: float
+    bytes: int
+    retransmits: int
+    cwnd_bytes: int
+    rtt_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Iperf3Report:
-    """One client's run. Bytes are payload after the warm-up; `received_s` is the receiver's own clock.
+    """One client's run without its warm-up. Bytes are payload; `received_s` is the receiver's own clock.
 
     `received_bytes` is None where the client was interrupted before it could ask the server.
     """
 
-    version: str
-    congestion: str
     mss_bytes: int
     sent_bytes: int
     sent_s: float
     received_bytes: int | None
     received_s: float
     retransmits: int
-    samples: Iperf3Samples
-    interrupted: bool = False
+    intervals: tuple[Interval, ...]
 
 
 def parse_client_report(output: bytes, *, interrupted: bool = False) -> Iperf3Report:
@@ -105,37 +98,28 @@ def _report(document: Mapping[str, Any], *, interrupted: bool) -> Iperf3Report:
     end = document["end"]
     sent, received = end["sum_sent"], end["sum_received"]
     return Iperf3Report(
-        version=str(document["start"]["version"]),
-        congestion=str(end.get("sender_tcp_congestion", "")),
         mss_bytes=int(document["start"].get("tcp_mss_default", 0)),
         sent_bytes=int(sent["bytes"]),
         sent_s=_span(sent),
         received_bytes=None if interrupted else int(received["bytes"]),
         received_s=_span(received),
         retransmits=int(sent.get("retransmits", 0)),
-        samples=_samples(document["intervals"]),
-        interrupted=interrupted,
+        intervals=tuple(
+            Interval(
+                seconds=round(float(row["seconds"]), 6),
+                bytes=int(row["bytes"]),
+                retransmits=int(row.get("retransmits", 0)),
+                cwnd_bytes=int(row.get("snd_cwnd", 0)),
+                rtt_us=int(row.get("rtt", 0)),
+            )
+            for row in (one["streams"][0] for one in document["intervals"] if not one["sum"].get("omitted"))
+        ),
     )
 
 
 def _span(total: Mapping[str, Any]) -> float:
     """`seconds` of the receiver's sum is the sender's in some versions; end - start is its own."""
     return float(total["end"]) - float(total["start"])
-
-
-def _samples(intervals: list[Mapping[str, Any]]) -> Iperf3Samples:
-    rows = [interval["streams"][0] for interval in intervals if not interval["sum"].get("omitted")]
-    seconds = [round(float(row["seconds"]), 6) for row in rows]
-    # not the rows' own start: a late iperf3 gives the interval that ends the warm-up the wrong one
-    starts = itertools.accumulate(seconds, initial=0.0)
-    return Iperf3Samples(
-        start_s=tuple(round(start, 6) for start, _ in zip(starts, seconds, strict=False)),
-        seconds=tuple(seconds),
-        bytes=tuple(int(row["bytes"]) for row in rows),
-        retransmits=tuple(int(row.get("retransmits", 0)) for row in rows),
-        cwnd_bytes=tuple(int(row.get("snd_cwnd", 0)) for row in rows),
-        rtt_us=tuple(int(row.get("rtt", 0)) for row in rows),
-    )
 
 
 FIRST_PORT = 5201
@@ -184,14 +168,9 @@ def channel_of(flow: IperfFlow, report: Iperf3Report, *, ideal_bps: float, measu
         payload, seconds = report.sent_bytes, report.sent_s
     else:
         payload, seconds = report.received_bytes, report.received_s
-    samples = report.samples
-    at_s, acked, resent = [measured_from_s], [0], [0]
-    for start, took, size, again in zip(
-        samples.start_s, samples.seconds, samples.bytes, samples.retransmits, strict=True
-    ):
-        at_s.append(measured_from_s + start + took)
-        acked.append(acked[-1] + size)
-        resent.append(resent[-1] + again)
+    intervals, from_begin = report.intervals, (*report.intervals[:1], *report.intervals)
+    # not the intervals' own starts: a late iperf3 gives the one that ends the warm-up the wrong one
+    at_s = accumulate((one.seconds for one in intervals), initial=measured_from_s)
     return Channel(
         source_rank=flow.source_rank,
         destination_rank=flow.destination_rank,
@@ -208,13 +187,13 @@ def channel_of(flow: IperfFlow, report: Iperf3Report, *, ideal_bps: float, measu
         goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
         retransmits=report.retransmits,
         packets=-(-report.sent_bytes // report.mss_bytes) + report.retransmits if report.mss_bytes > 0 else None,
-        min_rtt_us=min((rtt for rtt in samples.rtt_us if rtt > 0), default=None),
+        min_rtt_us=min((one.rtt_us for one in intervals if one.rtt_us > 0), default=None),
         samples=ChannelSamples(
-            at_s=at_s,
-            acked_bytes=acked,
-            cwnd_bytes=[*samples.cwnd_bytes[:1], *samples.cwnd_bytes],
-            rtt_us=[float(rtt) for rtt in (*samples.rtt_us[:1], *samples.rtt_us)],
-            retransmits=resent,
+            at_s=[round(at, 6) for at in at_s],
+            acked_bytes=list(accumulate((one.bytes for one in intervals), initial=0)),
+            cwnd_bytes=[one.cwnd_bytes for one in from_begin],
+            rtt_us=[float(one.rtt_us) for one in from_begin],
+            retransmits=list(accumulate((one.retransmits for one in intervals), initial=0)),
         ),
         counters={"mss_bytes": report.mss_bytes},
     )

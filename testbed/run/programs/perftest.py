@@ -1,4 +1,4 @@
-"""What perftest measured: the reports of ib_write_bw and its sisters, from their JSON file or their printed table.
+"""perftest's reports, those of ib_write_bw and its sisters, from their JSON file or their printed table.
 
 Written against perftest 4.5 (Debian 12) and 25.01 (Debian 13). Their `--out_json` is not always JSON: 4.5 quotes no
 word and leaves commas behind the last entry (linux-rdma/perftest issue 216), and 25.01 writes `inf` and `-nan`. It has
@@ -118,7 +118,7 @@ class PerftestReport:
 
 GIGABITS = 1e9
 MEBIBYTES = 8.0 * 2**20
-"""What perftest calls MB/sec in 4.5 and MiB/sec in 25.01 (report_fmt, MBS)."""
+"""The unit that perftest calls MB/sec in 4.5 and MiB/sec in 25.01 (report_fmt, MBS)."""
 _UNITS = {"Gb/sec": GIGABITS, "MB/sec": MEBIBYTES, "MiB/sec": MEBIBYTES}
 
 

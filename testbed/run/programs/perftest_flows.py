@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from testbed.base.errors import ScenarioError
@@ -174,19 +174,15 @@ def channel_of(
     perftest counts messages whose end it saw within the measured time.
     """
     payload = measured.size_bytes * measured.iterations
-    seconds = payload * 8 / measured.average_bps if measured.average_bps > 0 else duration_s
-    carried = _Carried(
-        payload_bytes=payload,
-        seconds=seconds,
-        goodput_bps=measured.average_bps,
-        samples=samples or ChannelSamples(),
-    )
-    return _channel(
+    channel = _channel(
         flow,
-        carried,
+        measured.size_bytes,
+        measured.iterations,
+        seconds=payload * 8 / measured.average_bps if measured.average_bps > 0 else duration_s,
         framing=framing,
-        counters={"message_bytes": measured.size_bytes, "messages": measured.iterations, **counters},
+        counters=counters,
     )
+    return replace(channel, goodput_bps=measured.average_bps, samples=samples or ChannelSamples())
 
 
 def latency_channel_of(
@@ -194,36 +190,21 @@ def latency_channel_of(
 ) -> Channel:
     """Return the same for a flow whose messages were sent one at a time."""
     seconds = math.fsum(samples_us) * (1 if flow.test.is_round_trip else 2) / 1e6
-    payload = flow.message_bytes * len(samples_us)
-    carried = _Carried(
-        payload_bytes=payload,
-        seconds=seconds,
-        goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
-        latency=MessageLatency(
-            test=flow.test.value,
-            size_bytes=flow.message_bytes,
-            round_trip=flow.test.is_round_trip,
-            samples_us=list(samples_us),
-            ideal_us=ideal_s * 1e6,
-        ),
+    channel = _channel(flow, flow.message_bytes, len(samples_us), seconds=seconds, framing=framing, counters=counters)
+    latency = MessageLatency(
+        test=flow.test.value,
+        size_bytes=flow.message_bytes,
+        round_trip=flow.test.is_round_trip,
+        samples_us=list(samples_us),
+        ideal_us=ideal_s * 1e6,
     )
-    sent = {"message_bytes": flow.message_bytes, "messages": len(samples_us), **counters}
-    return _channel(flow, carried, framing=framing, counters=sent)
+    return replace(channel, latency=latency)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Carried:
-    """The bytes of a flow by its client's own account; `latency` where that was measured."""
-
-    payload_bytes: int
-    seconds: float
-    goodput_bps: float
-    samples: ChannelSamples = field(default_factory=ChannelSamples)
-    latency: MessageLatency | None = None
-
-
-def _channel(flow: PerftestFlow, carried: _Carried, *, framing: Framing, counters: dict[str, int]) -> Channel:
-    one_port = len(flow.flow_labels) == 1
+def _channel(
+    flow: PerftestFlow, size_bytes: int, messages: int, *, seconds: float, framing: Framing, counters: Mapping[str, int]
+) -> Channel:
+    one_port, payload = len(flow.flow_labels) == 1, size_bytes * messages
     return Channel(
         source_rank=flow.source_rank,
         destination_rank=flow.destination_rank,
@@ -232,17 +213,15 @@ def _channel(flow: PerftestFlow, carried: _Carried, *, framing: Framing, counter
         rail=flow.source.rail,
         source_port=udp_source_port(flow.flow_labels[0]) if one_port else None,
         destination_port=ROCE_PORT,
-        sent_bytes=carried.payload_bytes,
-        received_bytes=carried.payload_bytes,
-        seconds=carried.seconds,
-        busy_s=carried.seconds,
+        sent_bytes=payload,
+        received_bytes=payload,
+        seconds=seconds,
+        busy_s=seconds,
         ideal_bps=min(flow.source.rate_bps, flow.destination.rate_bps) * goodput_share(flow, framing),
-        goodput_bps=carried.goodput_bps,
+        goodput_bps=payload * 8 / seconds if seconds > 0 else 0.0,
         retransmits=counters.get("completer_retry_err", 0),
         packets=None,
-        samples=carried.samples,
-        counters=counters,
-        latency=carried.latency,
+        counters={"message_bytes": size_bytes, "messages": messages, **counters},
     )
 
 
@@ -353,7 +332,7 @@ class PerftestJob:
 ROCE_PORT = 4791
 """UDP destination port of RoCEv2 (IANA)."""
 SOURCE_PORTS = (0xC000, 0x10000)
-"""What flow labels become (include/rdma/ib_verbs.h, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN)."""
+"""The UDP ports that flow labels become (include/rdma/ib_verbs.h, IB_ROCE_UDP_ENCAP_VALID_PORT_MIN)."""
 
 
 def udp_source_port(flow_label: int) -> int:

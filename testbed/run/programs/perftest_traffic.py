@@ -52,7 +52,7 @@ from testbed.workload.oracles.serialisation import Framing
 LISTEN_TIMEOUT_PER_FLOW_S = 0.5
 _LOOK_MS = 20
 _ETHERNET_BYTES = 14
-"""What a shaped port counts of each packet and an RDMA device does not."""
+"""A shaped port counts them with each packet, and an RDMA device does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from testbed.run.schema.tenant_transports import transport_places
 from testbed.run.schema.transports import ROCE_HEADER_BYTES, ROCE_MTUS, TRANSPORTS
 
 FaultFindings = Callable[[Fault, Lab], Iterable[Finding]]
-"""What a fault asks of a lab that it does not have: `testbed.run.faults.registry.fault_findings` knows."""
+"""Finds what a fault asks of a lab that it does not have, as `testbed.run.faults.registry.fault_findings` does."""
 
 
 def check_against(file: ScenarioFile, point: Scenario, lab: Lab, fault_findings: FaultFindings) -> list[Problem]:

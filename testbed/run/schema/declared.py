@@ -23,7 +23,7 @@ _LONGEST_TEXT = 200
 _MOST_KINDS_NAMED = 4
 
 Nested = Callable[[ParameterType], ByKind]
-"""What reads a parameter that is a workload or a transport of its own."""
+"""Gives the model of a parameter that is a workload or a transport of its own."""
 
 
 def models_by_kind(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -187,9 +187,6 @@ class FaultWords:
     example: str
     beside: str | None = None
     """A key that has to stand beside `key` and makes this kind of another: a `kill` with a `daemon`."""
-    settings: Callable[[FaultSpec], Mapping[str, Scalar]] = lambda spec: {}
-    """What the kind is told besides when and where."""
-    period: Callable[[FaultSpec], Duration | None] = lambda spec: None
 
     def mean(self, spec: FaultSpec) -> bool:
         """Tell whether an entry without problems is of this kind, if none that needs more keys is."""
@@ -207,52 +204,15 @@ def _word(spec: FaultSpec, key: str) -> str:
 
 FAULT_WORDS = (
     FaultWords(kind="link-down", place="link", key="down", example="down: true"),
-    FaultWords(
-        kind="link-set",
-        place="link",
-        key="set",
-        example="set: {rate: 50%}",
-        settings=lambda spec: {} if spec.set is None else spec.set.settings(),
-    ),
-    FaultWords(
-        kind="link-flap",
-        place="link",
-        key="flap",
-        example="flap: {period: 100ms}",
-        period=lambda spec: None if spec.flap is None else spec.flap.period,
-    ),
-    FaultWords(
-        kind="pfc-storm",
-        place="link",
-        key="storm",
-        example="storm: {priority: 3}",
-        settings=lambda spec: {} if spec.storm is None else {"priority": spec.storm.priority},
-    ),
+    FaultWords(kind="link-set", place="link", key="set", example="set: {rate: 50%}"),
+    FaultWords(kind="link-flap", place="link", key="flap", example="flap: {period: 100ms}"),
+    FaultWords(kind="pfc-storm", place="link", key="storm", example="storm: {priority: 3}"),
     FaultWords(kind="node-kill", place="node", key="kill", example="kill: true"),
-    FaultWords(
-        kind="daemon-kill",
-        place="node",
-        key="kill",
-        beside="daemon",
-        example="daemon: bgpd, kill: true",
-        settings=lambda spec: {} if spec.daemon is None else {"daemon": spec.daemon},
-    ),
+    FaultWords(kind="daemon-kill", place="node", key="kill", beside="daemon", example="daemon: bgpd, kill: true"),
     FaultWords(kind="agent-kill", place="agent", key="kill", example="kill: true"),
     FaultWords(kind="plane-down", place="plane", key="down", example="down: true"),
-    FaultWords(
-        kind="plane-set",
-        place="plane",
-        key="set",
-        example="set: {rate: 50%}",
-        settings=lambda spec: {} if spec.set is None else spec.set.settings(),
-    ),
-    FaultWords(
-        kind="plane-flap",
-        place="plane",
-        key="flap",
-        example="flap: {period: 100ms}",
-        period=lambda spec: None if spec.flap is None else spec.flap.period,
-    ),
+    FaultWords(kind="plane-set", place="plane", key="set", example="set: {rate: 50%}"),
+    FaultWords(kind="plane-flap", place="plane", key="flap", example="flap: {period: 100ms}"),
     FaultWords(kind="tray-down", place="tray", key="down", example="down: true"),
     FaultWords(kind="domain-kill", place="domain", key="kill", example="kill: true"),
 )
@@ -295,9 +255,17 @@ def resolve_fault(spec: FaultSpec) -> Fault:
         kind=words.kind,
         target=getattr(spec, words.place),
         until=spec.until,
-        period=words.period(spec),
-        settings=dict(words.settings(spec)),
+        period=None if spec.flap is None else spec.flap.period,
+        settings=_settings(spec),
     )
+
+
+def _settings(spec: FaultSpec) -> dict[str, Scalar]:
+    """Return what an entry without problems says besides what happens where and when."""
+    found: dict[str, Scalar] = {} if spec.set is None else spec.set.settings()
+    if spec.storm is not None:
+        found["priority"] = spec.storm.priority
+    return found if spec.daemon is None else {**found, "daemon": spec.daemon}
 
 
 def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[Problem]:
@@ -346,7 +314,7 @@ def fault_problems(spec: FaultSpec, document: Document, path: Path) -> Iterator[
 
 
 SCALE_UP_SETTINGS = ("rate", "loss", "loss_every", "burst", "corruption", "silent")
-"""What can be set of a scale-up link, both of whose directions change."""
+"""The settings of a scale-up link, both of whose directions change."""
 
 
 def _is_scale_up(spec: FaultSpec) -> bool:

@@ -17,10 +17,10 @@ from testbed.lab.core.model.lab import BACKEND, Lab
 from testbed.run.schema.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TransportKind
 
 Scalar = str | int | float | bool
-"""What one overridden key of a topology may be set to."""
+"""The value of an overridden key of a topology."""
 
 Parameter = Scalar | Duration | ByteCount | tuple["Parameter", ...] | Mapping[str, "Parameter"] | None
-"""Of a workload: as `workload.registry` declares it. Sizes in `bdp` stay text until the lab is known."""
+"""A parameter of a workload, as `workload.registry` declares it. Sizes in `bdp` stay text until the lab is known."""
 
 SCALE_UP_TIMEOUT_MS = 5_000
 """After so many ms of lab time a transfer inside a scale-up domain is given up, unless the scenario says otherwise."""
@@ -61,7 +61,7 @@ class Transport:
     scale_up_timeout_ms: int | None = None
     """After so long in lab time they are given up; None: `SCALE_UP_TIMEOUT_MS`."""
     options: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
-    """What else this kind of transport takes, as `run.schema.transports` declares it."""
+    """The other keys of this kind of transport, as `run.schema.transports` declares them."""
 
     def written(self) -> dict[str, Scalar]:
         """Return it in the keys of a file."""
@@ -76,7 +76,7 @@ class Transport:
 
 
 NO_TENANT = "none"
-"""What scenarios call NICs that are in no tenant. No tenant has this name."""
+"""The word of scenarios for NICs that are in no tenant. No tenant has this name."""
 
 
 class RankOrder(StrEnum):
@@ -189,7 +189,7 @@ class Probes:
 
     enabled: bool = True
     rate_pps: float | None = None
-    """Of each stream, in lab time."""
+    """The rate of each stream, in lab time."""
     ports: int | None = None
     """Streams from a NIC to another, each with a source port of its own, so that ECMP spreads them over the paths."""
 
@@ -214,7 +214,7 @@ class Within(StrEnum):
     """The figures that an expectation may point at instead of at numbers."""
 
     ORACLE = "oracle"
-    """What `workload.oracles` says of this metric on this very topology, workload and seeds."""
+    """The prediction of this metric by `workload.oracles`, on this very topology, workload and seeds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ class Expectation:
     where: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """Points of the matrix it is about, by the last word of their keys (`mode`) or the whole key; all by default."""
     over: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
-    """Of the point that equals but for these values: the figure is the ratio of the one to the other."""
+    """The figure is the ratio to that of the point that is equal but for these values."""
     minimum: float | None = None
     maximum: float | None = None
     within: Within | None = None
@@ -259,13 +259,13 @@ class Scenario:
     `topology.file`, of the topology otherwise. The points are all combinations, the first key changing slowest."""
     expect: tuple[Expectation, ...] = ()
     overrides: tuple[str, ...] = ()
-    """What the command line changed, as `key=value`, for the record."""
+    """The changes of the command line, as `key=value`, for the record."""
     source: str = ""
     """Path of the file this came from, for messages only."""
     description: str = ""
-    """What it shows, in a sentence or two, for the report."""
+    """A sentence or two about it, for the report."""
     values: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
-    """Of one of the `variants`: what each key of the matrix is set to."""
+    """The value of each key of the matrix, in one of the `variants`."""
     variants: tuple[Scenario, ...] = ()
     """With a matrix: this scenario at each of its points, in the matrix's order, themselves without a matrix. The
     loader makes them, as if each value stood where its key points."""

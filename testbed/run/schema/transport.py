@@ -46,7 +46,7 @@ _NAME = Name(_check_transport_name, f"^{TRANSPORT_NAME.pattern}$")
 _EXAMPLE = "transport: {kind: uet, cc: nscc}"
 TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value)
 TENANT_TRANSPORT = ByKind("transport", _models, _EXAMPLE, DEFAULT_TRANSPORT.value, _NAME)
-"""Of a tenant of the workload: a section, or the name of one of the scenario's transports."""
+"""The transport of a tenant: a section, or the name of one of the scenario's transports."""
 TransportField = Section[Annotated[SpecModel, TRANSPORT]]
 TransportName = Annotated[str, _NAME]
 

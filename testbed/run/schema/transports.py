@@ -25,10 +25,10 @@ from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.workload.parameters import Parameter, ParameterType, choice, flag, number, whole
 
 ATOMIC_BYTES = 8
-"""What an atomic operation is of (InfiniBand volume 1, section 9.4.5)."""
+"""The size of an atomic operation (InfiniBand volume 1, section 9.4.5)."""
 ATOMIC_VERBS = ("fetch-and-add", "compare-and-swap")
 ROCE_MTUS = (4096, 2048, 1024, 512, 256)
-"""What a RoCE packet can carry (InfiniBand volume 1, section 9.4.3), largest first."""
+"""The payloads of a full RoCE packet (InfiniBand volume 1, section 9.4.3), largest first."""
 
 ROCE_HEADER_BYTES = 20 + 8 + 12 + 16 + 4
 """Beside the payload of a RoCEv2 packet, inside an MTU: IPv4, UDP, BTH, RETH, ICRC (InfiniBand volume 1, annex A17)."""
@@ -75,7 +75,7 @@ class NameRule:
 
 
 Values = Mapping[str, Any]
-"""What is written in `transport:`, by key."""
+"""The values that are written in `transport:`, by key."""
 
 
 def no_conflict(values: Values) -> Iterator[Conflict]:
@@ -89,11 +89,11 @@ class TransportDeclaration:
 
     kind: TransportKind
     description: str
-    """What it is, for the reference."""
+    """A sentence about it, for the reference."""
     parameters: tuple[Parameter, ...]
     """`cc`, `paths` and `traffic_class` become fields of `run.schema.model.Transport`, the others its options."""
     names: Mapping[str, NameRule] = field(default_factory=dict)
-    """Of the keys that are names of something."""
+    """The form of each key's value that names something."""
     timed: bool = False
     """Pairs of programs can send over it for a `duration`."""
     carries_http: bool = False

@@ -17,7 +17,7 @@ from testbed.run.schema.model import Scalar
 from testbed.workload.metrics import MetricUnit
 
 MAX_VALUES = 100
-"""Of one key of a matrix."""
+"""One key of a matrix has no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ _LONGEST_TENANT = 32
 MOST_NETWORKS = 16
 MOST_TENANTS = 64
 _BY_BYTES = ("bytes", "rounds")
-"""Of kinds that may send for a duration instead: what says how much."""
+"""The keys that say how much, of kinds that may send for a duration instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ _PARAMETERS = {name: kind.parameters for name, kind in KINDS.items()}
 _DESCRIPTIONS = {name: kind.description for name, kind in KINDS.items()}
 _EXAMPLE = "workload: {kind: permutation, bytes: 64bdp}"
 _NESTED = ByKind("workload", _nested_models, _EXAMPLE)
-"""Of a tenant: kind and parameters alone."""
+"""The workload of a tenant: kind and parameters alone."""
 WORKLOAD = ByKind("workload", _models, _EXAMPLE)
 
 WorkloadField = Annotated[WorkloadSpec, WORKLOAD]

@@ -17,9 +17,8 @@ from testbed.lab.observe.reconcile import PATIENCE_NS, Reconciliation, reconcile
 from testbed.lab.observe.telemetry import take_snapshot
 from testbed.protocols.simulation.errors import SimulationError
 from testbed.run.emulated.workers import Event, WorkerFailed
-from testbed.run.emulated.workload_runner import TimeLimitReached
 from testbed.run.measuring.marking import marking_curves, read_marks
-from testbed.run.measuring.measured import Measured
+from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.observation import Observation
 from testbed.run.measuring.reports import put_together, settle_digests
 from testbed.run.placed.lab import LiveLab
@@ -36,7 +35,7 @@ from testbed.run.simulated.transport_registry import simulated_transport
 from testbed.run.transports.lab_transport import LabTransport
 
 SAMPLES_PER_RTT = 4
-"""Of each channel's state, in a base round trip: as many as an emulated lab has at its usual scale."""
+"""Samples of each channel's state in a base round trip: as many as an emulated lab has at its usual scale."""
 QUEUE_SAMPLES_PER_RTT = 8
 SETTLE_RTTS = 4
 """How long the last acknowledgements may still be on their way when all is done."""
@@ -49,14 +48,14 @@ class SimulatedRun:
 
     measured: Measured
     balance: Reconciliation | None = None
-    """Of the counters of all ports; None without `qos:`."""
+    """The reconciliation of the counters of all ports; None without `qos:`."""
     unaccounted: int = 0
     """Datagrams that were sent and are neither delivered, nor on their way, nor counted as lost."""
     sent: int = 0
     hops: int = 0
     """Packets that were put on a line, anywhere."""
     seconds: float = 0.0
-    """Of this machine's time, while the clock ran."""
+    """This machine's time while the clock ran."""
 
 
 def execute(

@@ -36,14 +36,14 @@ PAUSE_REACTION_NS = 0
 good as in an emulated lab, whose hundreds of microseconds are some ten nanoseconds of the fabric at a time scale of
 20,000. A MAC may take longer: 905 pause quanta of 512 bit times at 400 Gbit/s, 1.2 us (IEEE 802.3, 31B.3.7)."""
 OVERHEAD_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-"""What a datagram costs a port beside its payload, as the ports of an emulated lab count it: no preamble and no gap."""
+"""Bytes of a datagram at a port beside its payload, as those of an emulated lab count them: no preamble and no gap."""
 NIC_JITTER_PACKETS = 0.1
 """Up to how much of a full packet's time a packet leaves its NIC late, at random. Without it, hosts that begin together
 stay in step for ever, and a full queue refuses the same ones each time (Floyd and Jacobson, "On traffic phase effects
 in packet-switched gateways", 1992): eight senders lost a quarter fewer packets than an emulated lab's, and with it as
 many."""
 TRIMMED_PAYLOAD_BYTES = 64 - IPV4_BYTES - UDP_BYTES
-"""Of a packet that was cut to 64 bytes behind its Ethernet header."""
+"""The payload of a packet that was cut to 64 bytes behind its Ethernet header."""
 BALANCINGS = {
     BalancingMode.FLOW: Balancing.FLOW,
     BalancingMode.FLOWLET: Balancing.FLOWLET,

@@ -1,4 +1,4 @@
-"""What the simulator can run of a scenario, and reproduces of a fabric. All else is refused before anything runs."""
+"""Scenarios that the simulator can run, and what of a fabric it reproduces. Others are refused before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run does not reproduce of the fabric it models, said in sentences for the report."""
+"""Approximations of a run: sentences for the report on what it does not reproduce of the fabric it models."""
 
 from __future__ import annotations
 

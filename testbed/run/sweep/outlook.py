@@ -1,4 +1,4 @@
-"""What a sweep is going to be, before anything is deployed: each point's lab, ranks, transfers, bytes and time, and how
+"""The outlook on a sweep before anything is deployed: each point's lab, ranks, transfers, bytes and time, and how
 likely its runs are to be valid on this machine.
 
 The CPU decides about that: the traffic's share of it as the time scale plans it, what the runner itself takes,
@@ -36,7 +36,7 @@ RUN_OVERHEAD_S = 1.0
 IPERF_OVERHEAD_S = 2.5
 """Servers, and the warm-up of every flow."""
 RUNNER_CPUS = 0.3
-"""What the runner takes of one CPU to read counters and workers' answers: 29 % were measured with 16 workers."""
+"""The runner's share of one CPU, to read counters and workers' answers: 29 % were measured with 16 workers."""
 COMFORTABLE_BUSY = 0.75
 """Up to here what is not foreseen, such as another program that starts, has room."""
 
@@ -64,12 +64,12 @@ class PointOutlook:
     computations: int
     bytes: int
     fabric_bytes: int
-    """Of transfers between hosts."""
+    """The bytes of transfers between hosts."""
     traffic_s: float | None
     runs: int
     estimated_s: float
     warnings: list[str]
-    """What is allowed, and hardly meant."""
+    """Things that are allowed, and hardly meant."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,4 +1,4 @@
-"""What a data packet of a transport in user space costs this machine: measured on a small lab of its own.
+"""The cost to this machine of a data packet of a transport in user space, measured on a small lab of its own.
 
 Eight hosts on one switch send to each other at a pace at which every packet finds all its processes asleep, as it is in
 labs, over links that have a delay. Counted is the CPU time of the workers, so that what else the machine does does not
@@ -37,7 +37,7 @@ MTU_BYTES = 4500
 K = 20_000.0
 """A NIC then sends 20 Mbit/s: a full packet every 1.7 ms, and all together 4,800 of them a second."""
 MESSAGE_BYTES = 1_440_000
-"""What a host sends: 353 packets, in 0.6 s. With fewer, setting up and closing down would count for too much."""
+"""A host sends so much: 353 packets, in 0.6 s. With fewer, setting up and closing down would count for too much."""
 TRIES = 2
 """The smallest counts: in the first one memory is new, and what else runs on the machine makes packets dearer."""
 LIMIT_S = 10.0

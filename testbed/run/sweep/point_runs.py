@@ -20,7 +20,7 @@ from testbed.run.sweep.points import Point
 
 @dataclass(slots=True, kw_only=True)
 class RunOutcome:
-    """What came of one run. `result` is None where it never began to move anything."""
+    """The outcome of one run. `result` is None where it never began to move anything."""
 
     result: RunResult | None
     failure: TestbedError | None = None
@@ -34,14 +34,14 @@ class RunOutcome:
 
 @dataclass(slots=True, kw_only=True)
 class PointOutcome:
-    """What came of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
+    """The outcome of a point. `failure` is what ended it early, `interrupted` says that somebody did."""
 
     point: Point
     result: PointResult
     failure: TestbedError | None = None
     interrupted: bool = False
     approximations: list[str] = field(default_factory=list)
-    """What its runs do not reproduce of the fabric that they model, a sentence each."""
+    """Sentences on what its runs do not reproduce of the fabric that they model."""
 
 
 class PointRuns:

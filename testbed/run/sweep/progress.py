@@ -1,4 +1,4 @@
-"""What a running scenario tells whoever watches: the command line draws it, tests collect it."""
+"""Progress of a running scenario, told to whoever watches: the command line draws it, tests collect it."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.record.journal import RecordJournal
 from testbed.record.record import SIMULATED_CLOCK, Backend, EarlierSession, Environment, PointResult, Record
 from testbed.record.store import RECORD_FILE, keep_record
-from testbed.run.emulated.workload_runner import TimeLimitReached
 from testbed.run.machine.environment import collect_environment
+from testbed.run.measuring.measured import TimeLimitReached
 from testbed.run.schema.model import Scenario
 from testbed.run.schema.written import scenario_as_run
 from testbed.run.sweep.point_runs import PointOutcome, stamp
@@ -42,7 +42,7 @@ class ScenarioStopped(ScenarioError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordOptions:
-    """What is recorded, and where.
+    """Options of the record: what is in it, and where it goes.
 
     `directory` is where `record.json` goes; None writes nothing. `previous` is a record to go on with: points that it
     has whole are not run again. `prove_scale` runs everything once more at twice the time scale, which needs labs that
@@ -61,7 +61,7 @@ class RecordOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOutcome:
-    """What a sweep left: its record, the name of the lab that is still deployed ("" for none), and why it stopped."""
+    """A sweep's outcome: its record, the name of the lab that is still deployed ("" for none), and why it stopped."""
 
     record: Record
     kept: str = ""
@@ -129,7 +129,7 @@ def run_points(so_far: SweepSoFar, runner: PointsRunner, interrupt: Interrupt, j
 
 
 class SweepSoFar:
-    """What has been measured so far. `command` repeats the sweep, and points that `previous` has whole are taken over.
+    """The measurements so far. `command` repeats the sweep, and points that `previous` has whole are taken over.
 
     A record of the simulator has the time of its own clock, which begins in 1970: `started` and `finished` are the
     machine's all the same, and are written beside it (`record.store`).

@@ -38,7 +38,7 @@ USABLE_LIMIT = 0.6
 
 
 class MachineWatch:
-    """What else uses the machine, watched once and when it is first asked for. Virtual time has no others.
+    """The load of others on the machine, watched once and when it is first asked for. Virtual time has no others.
 
     `keep` as of `run.machine.load.watch_machine`.
     """
@@ -53,7 +53,7 @@ class MachineWatch:
 
 
 class ScenarioScales:
-    """Of the labs of these points, by `topology_key`. `measure` as of `lab.core.deploy.scale.machine_profile`.
+    """The time scales of these points' labs, by `topology_key`. `measure`: see `lab.core.deploy.scale.machine_profile`.
 
     Scenarios that are only looked at may share a `watch`: nothing of ours runs between them.
     """
@@ -74,7 +74,7 @@ class ScenarioScales:
         self._watch = watch or MachineWatch(state, keep=measure)
         self._known: dict[str, ScaleResolution] = {}
         self._demanded: dict[str, Sequence[PacketDemand | None]] = {}
-        """What is asked of the machine on each lab, by the key of its topology."""
+        """The demands on the machine on each lab, by the key of its topology."""
 
     def __call__(self, topology: TopologyRef, lab: Lab) -> ScaleResolution:
         """Return the scale of the lab of a topology. Raises `PlanError` where there can be no such lab."""

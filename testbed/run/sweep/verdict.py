@@ -12,7 +12,7 @@ _TRUSTED = {
     Backend.EMULATION: "the machine kept up",
     Backend.SIMULATION: "every packet is accounted for",
 }
-"""What the trust checks have found where all is well."""
+"""The finding of the trust checks where all is well."""
 
 
 def evaluate_expectations(

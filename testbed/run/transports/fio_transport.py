@@ -1,8 +1,7 @@
-"""What transports by fio have in common: each transfer is a job at a host, and a real server is at the target."""
+"""The base of transports by fio: each transfer is a job at a host, and a real server is at the target."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from testbed.run.transports.storage_transport import StorageTransport
 from testbed.workload.steps import IoJob, Transfer, Workload
 
 MOST_JOBS = 64
-"""Of one host: each is a thread of fio, and a connection."""
+"""A host has no more jobs: each is a thread of fio, and a connection."""
 _SLOT_BYTES = 4096
 """Slots of a target's medium are multiples of this."""
 
@@ -35,12 +34,9 @@ class FioTransport(StorageTransport):
 
     server_port: ClassVar[int]
     programs: ClassVar[tuple[str, ...]]
-    """Those that it needs (`testbed.base.installation.packages`)."""
+    """The programs that it needs (`testbed.base.installation.packages`)."""
     defaults: ClassVar[FioSettings]
-
-    @abstractmethod
-    def make_settings(self, settings: FioSettings) -> Settings:
-        """Return the settings of this protocol's workers that say the same."""
+    """The settings of this protocol's workers where a scenario says nothing."""
 
     @classmethod
     def check_machine(cls, transport: Transport) -> None:
@@ -111,20 +107,19 @@ class FioTransport(StorageTransport):
         areas = [blocks * block_bytes for blocks, block_bytes in cut]
         areas += [step.job.area_bytes for step in transfers if step.job is not None]
         largest = max(areas, default=1)
-        settings = self.make_settings(
-            FioSettings(
-                targets={
-                    str(nic.address.ip): self.medium(self.targets[nic.node])
-                    for nic in placement.ranks
-                    if nic.node in self.targets and nic.address is not None
-                },
-                depth=self._option("depth"),
-                io_bytes=io_bytes,
-                at_random=self.transport.options.get("order") == "random",
-                slot_bytes=-(-largest // _SLOT_BYTES) * _SLOT_BYTES,
-                steps=len(placement.workload.steps),
-                jobs=_jobs(transfers, placement.k),
-            )
+        settings = replace(
+            self.defaults,
+            targets={
+                str(nic.address.ip): self.medium(self.targets[nic.node])
+                for nic in placement.ranks
+                if nic.node in self.targets and nic.address is not None
+            },
+            depth=self._option("depth"),
+            io_bytes=io_bytes,
+            at_random=self.transport.options.get("order") == "random",
+            slot_bytes=-(-largest // _SLOT_BYTES) * _SLOT_BYTES,
+            steps=len(placement.workload.steps),
+            jobs=_jobs(transfers, placement.k),
         )
         return lambda host: settings
 

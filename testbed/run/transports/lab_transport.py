@@ -61,7 +61,7 @@ class LabTransport(ABC):
     """Raises `ScenarioError` where the lab and the scenario's transport do not fit together."""
 
     protocol: ClassVar[int] = UDP_PROTOCOL
-    """Of the IP header."""
+    """The protocol number of the IP header."""
     in_user_space: ClassVar[bool] = False
     """Every packet costs time of our own processes, so that the machine's CPUs bound what a scenario may send."""
     workers_own_sysfs: ClassVar[bool] = False
@@ -77,7 +77,7 @@ class LabTransport(ABC):
         self.lab = lab
         self.transport = transport
         self.dscp = self._choose_dscp()
-        """What packets are marked with."""
+        """Packets are marked with it."""
         self._paths: dict[tuple[str, str], PathModel] = {}
         self.check()
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import ClassVar
 
 from testbed.endpoints.storage.nbdkit import NBD_PORT
 from testbed.endpoints.worker.fio.settings import FioSettings
-from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.nbd import NbdSettings
 from testbed.run.transports.fio_transport import FioTransport
 
@@ -19,9 +17,6 @@ class Nbd(FioTransport):
     server_port: ClassVar[int] = NBD_PORT
     programs: ClassVar[tuple[str, ...]] = ("fio", "nbdkit", "setpriv")
     defaults: ClassVar[FioSettings] = NbdSettings()
-
-    def make_settings(self, settings: FioSettings) -> Settings:
-        return NbdSettings(**{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     def approximations(self) -> list[str]:
         return [

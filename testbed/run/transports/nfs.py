@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import ClassVar
 
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.endpoints.storage.fio import LIST_OF_ENGINES, has_engine
 from testbed.endpoints.storage.ganesha import MOST_IO_BYTES, NFS_PORT
 from testbed.endpoints.worker.fio.settings import FioSettings
-from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.nfs import NfsSettings
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.schema.model import Transport
@@ -26,9 +24,6 @@ class Nfs(FioTransport):
     server_port: ClassVar[int] = NFS_PORT
     programs: ClassVar[tuple[str, ...]] = ("fio", "ganesha.nfsd", "setpriv")
     defaults: ClassVar[FioSettings] = NfsSettings()
-
-    def make_settings(self, settings: FioSettings) -> Settings:
-        return NfsSettings(**{field.name: getattr(settings, field.name) for field in fields(settings)})
 
     @classmethod
     def check_machine(cls, transport: Transport) -> None:

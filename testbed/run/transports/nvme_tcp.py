@@ -26,15 +26,15 @@ from testbed.workload.steps import Compute, Workload
 
 DEFAULTS = NvmeTcpSettings()
 _QUEUES = 2
-"""Of ports on the way that one host's data may fill: its NIC's, and that of the leaf towards the target."""
+"""Queues on the way that one host's data may fill: its NIC's, and that of the leaf towards the target."""
 NVME_TCP_PORT = 4420
 """Registered with IANA for NVMe over Fabrics."""
 _PATIENCE = 4
 """Times what all commands under way take together: so long is waited for one of them."""
 _MEMORY_SHARE = 0.5
-"""Of the memory that the machine has left: what the kernel's targets may keep of a run."""
+"""The share of the machine's free memory that the kernel's targets may fill with a run's bytes."""
 _RATE_ERROR = 0.02
-"""Of a medium's rate: by how much whole MiB/s may miss it."""
+"""The share of a medium's rate by which whole MiB/s may miss it."""
 
 
 class NvmeTcp(StorageTransport):

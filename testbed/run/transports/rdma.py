@@ -37,7 +37,7 @@ ECT0 = 2
 """ECN-capable transport (RFC 3168)."""
 _BTH_BYTES, _RETH_BYTES, _ICRC_BYTES = 12, 16, 4
 _RXE_HEADROOM_BYTES = 80
-"""What rxe takes off an interface's MTU before it chooses its own (rxe_param.h, RXE_MAX_HDR_LENGTH)."""
+"""rxe takes so much off an interface's MTU before it chooses its own (rxe_param.h, RXE_MAX_HDR_LENGTH)."""
 
 
 class Rdma(LabTransport):

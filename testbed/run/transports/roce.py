@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import ceil, log2
-from typing import ClassVar
 
 from testbed.base.errors import ScenarioError
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.roce import MOST_QPS, RoceSettings
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.congestion.registry import NONE
-from testbed.protocols.errors import UsageError
 from testbed.protocols.roce.config import LEAST_ENTROPY, LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
 from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
 from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
@@ -20,16 +18,15 @@ from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
-from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
-from testbed.run.schema.model import Scalar, Transport
+from testbed.run.schema.model import Scalar
 from testbed.run.schema.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.run.transports.user_space import UserSpaceTransport
 from testbed.workload.oracles.serialisation import Framing
 
 TIMEOUT_RTTS = 32
-"""Of the base round trip: how long a peer may take to answer where nothing is said of it. NICs are set to milliseconds
+"""Base round trips in which a peer has to answer where nothing is said of it. NICs are set to milliseconds
 and more, hundreds of round trips, which a run in lab time would wait for with every lost tail."""
 TIMEOUT_ANSWERS = 16
 """And so many times what it takes to send as many packets as one acknowledgement stands for: queue pairs share a NIC,
@@ -43,25 +40,12 @@ _LONGEST_RUN = 1 << 16
 class Roce(UserSpaceTransport):
     """Options are those that `run.schema.transports` declares."""
 
-    in_user_space: ClassVar[bool] = True
-
-    def __init__(self, lab: LiveLab, transport: Transport) -> None:
-        self._runs = 0
-        super().__init__(lab, transport)
-
-    def check(self) -> None:
-        super().check()
-        any_nic = next((nic for host in self.lab.plan.hosts for nic in host.nics), None)
-        if any_nic is None:
-            return
-        try:
-            RoceConfig(**self._config(any_nic), cc_parameters=self._cc_parameters)  # type: ignore[arg-type]
-        except (UsageError, TypeError) as error:
-            raise ScenarioError(f"transport: {error}") from None
+    def check_config(self, nic: PortPlan) -> None:
+        RoceConfig(**self._config(nic), cc_parameters=self._cc_parameters)  # type: ignore[arg-type]
         self._notification_dscp  # noqa: B018 - the class must be there
         for host in self.lab.plan.hosts:
-            for nic in host.nics:
-                self._path_mtu(nic)
+            for one in host.nics:
+                self._path_mtu(one)
 
     @property
     def channel_rules(self) -> ChannelRules:
@@ -104,7 +88,7 @@ class Roce(UserSpaceTransport):
     # --- workers -----------------------------------------------------------------------------------------
 
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
-        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
+        self._runs += 1
         return lambda host: self._host_settings(host, placement.ranks, placement.channels)
 
     def _host_settings(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> RoceSettings:

@@ -1,4 +1,4 @@
-"""What transports to storage targets have in common: who begins a transfer, and what a target's medium allows."""
+"""The base of transports to storage targets: who begins a transfer, and what a target's medium allows."""
 
 from __future__ import annotations
 

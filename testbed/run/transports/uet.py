@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from testbed.base.errors import ScenarioError
-from testbed.base.names import nearest
 from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.packets.codes import UDP_PORT, Mode
 from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
-from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placed_workload import PlacedWorkload
-from testbed.run.schema.model import Scalar, Transport
+from testbed.run.schema.model import Scalar
 from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, PathChoice, address_of
-from testbed.run.transports.user_space import UserSpaceTransport
+from testbed.run.transports.user_space import UserSpaceTransport, pairs_of
 from testbed.workload.oracles.serialisation import Framing
 
 RTO_RTTS = 16
@@ -38,39 +34,22 @@ _MAX_RTO_RETX = 12
 the run's own time limit is there, and with time-outs that double this is half a minute."""
 _JOBS = 1 << 24
 _OWN_OPTIONS = {"mode", "tss"}
-_SET_BY_LAB = {"link_rate_bps", "base_rtt_ns", "least_rtts_ns", "time_scale", "entropies", "cc", "paths"}
+"""The options that are not `UetConfig`'s."""
 
 
 class Uet(UserSpaceTransport):
-    """Options are those of `UetConfig` that the lab does not set, `mode` and `tss`."""
+    """An endpoint of `testbed.protocols.uet` for each NIC."""
 
     counts_gaps: ClassVar[bool] = False
 
-    def __init__(self, lab: LiveLab, transport: Transport) -> None:
-        self._runs = 0
-        super().__init__(lab, transport)
-
     def check(self) -> None:
-        options = self.transport.options
-        known = {item.name for item in fields(UetConfig)} - _SET_BY_LAB | _OWN_OPTIONS
-        for name in options:
-            if name not in known:
-                guess = nearest(name, known)
-                raise ScenarioError(
-                    f"transport.options: UET has none called {name!r}", hint=f"did you mean {guess}?" if guess else None
-                )
-        mode = str(options.get("mode", "RUD")).upper()
+        mode = str(self.transport.options.get("mode", "RUD")).upper()
         if mode not in ("RUD", "ROD"):
             raise ScenarioError(f"transport.mode: {mode} carries no messages for certain; RUD and ROD do")
-        any_nic = next((nic for host in self.lab.plan.hosts for nic in host.nics), None)
-        if any_nic is not None:
-            self._check_config(self._config(any_nic))
+        super().check()
 
-    def _check_config(self, config: Mapping[str, Scalar]) -> None:
-        try:
-            UetConfig(**config)  # type: ignore[arg-type]
-        except (UsageError, TypeError) as error:
-            raise ScenarioError(f"transport: {error}") from None
+    def check_config(self, nic: PortPlan) -> None:
+        UetConfig(**self._config(nic))  # type: ignore[arg-type]
 
     # --- paths and delays --------------------------------------------------------------------------------
 
@@ -117,7 +96,7 @@ class Uet(UserSpaceTransport):
     # --- workers -----------------------------------------------------------------------------------------
 
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
-        self._runs += 1  # what is left of the last run's packets must not be taken for this one's
+        self._runs += 1
         job_id = 1 + (self._runs - 1) % (_JOBS - 1)
         key = secrets.token_hex(32) if self.secured else ""
         return lambda host: self.host_settings(host, placement.ranks, placement.channels, job_id=job_id, key=key)
@@ -142,16 +121,13 @@ class Uet(UserSpaceTransport):
     def _least_rtts_ns(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> dict[str, dict[str, int]]:
         """Return the time of a full packet and its answer through the idle fabric, by own address and the peer's."""
         found: dict[str, dict[str, int]] = {}
-        for channel in channels.channels:
-            for near, far in ((channel.source, channel.destination), (channel.destination, channel.source)):
-                a, b = ranks[near], ranks[far]
-                if a.node == host:
-                    there, back = self.path(a, b), self.path(b, a)
-                    delays_ns = there.least_ns + back.least_ns + 2 * self.pipeline_ns
-                    framing = self.framing(a)
-                    sent_ns = there.serialisation_ns(framing.payload_bytes + framing.overhead_bytes)
-                    answered_ns = back.serialisation_ns(ANSWER_BYTES)
-                    found.setdefault(address_of(a), {})[address_of(b)] = delays_ns + sent_ns + answered_ns
+        for a, b in pairs_of(host, ranks, channels):
+            there, back = self.path(a, b), self.path(b, a)
+            delays_ns = there.least_ns + back.least_ns + 2 * self.pipeline_ns
+            framing = self.framing(a)
+            sent_ns = there.serialisation_ns(framing.payload_bytes + framing.overhead_bytes)
+            answered_ns = back.serialisation_ns(ANSWER_BYTES)
+            found.setdefault(address_of(a), {})[address_of(b)] = delays_ns + sent_ns + answered_ns
         return found
 
     def _config(self, nic: PortPlan) -> dict[str, Scalar]:

@@ -1,15 +1,20 @@
-"""What transports in user space have in common on a lab: endpoints that hold packets for delays, and turns in ticks."""
+"""The base of transports in user space on a lab: endpoints that hold packets for delays, and turns in ticks."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
+from testbed.base.errors import ScenarioError
 from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel
+from testbed.protocols.errors import UsageError
 from testbed.run.placed.channels import ChannelPlan
+from testbed.run.placed.lab import LiveLab
+from testbed.run.schema.model import Transport
 from testbed.run.transports.lab_transport import LabTransport, address_of
 
 TICKS_PER_RTT = 100
@@ -24,6 +29,24 @@ class UserSpaceTransport(LabTransport):
     """The base class of such transports."""
 
     in_user_space: ClassVar[bool] = True
+
+    def __init__(self, lab: LiveLab, transport: Transport) -> None:
+        self._runs = 0
+        """Counts runs: what is left of the last one's packets must not be taken for the next one's."""
+        super().__init__(lab, transport)
+
+    def check(self) -> None:
+        super().check()
+        any_nic = next((nic for host in self.lab.plan.hosts for nic in host.nics), None)
+        if any_nic is not None:
+            try:
+                self.check_config(any_nic)
+            except (UsageError, TypeError) as error:
+                raise ScenarioError(f"transport: {error}") from None
+
+    @abstractmethod
+    def check_config(self, nic: PortPlan) -> None:
+        """Raise `UsageError` or `TypeError` where the endpoint of a NIC cannot be configured so."""
 
     @property
     def tick_ns(self) -> int:
@@ -57,16 +80,11 @@ class UserSpaceTransport(LabTransport):
         """Return the first NIC of a host that a channel begins or ends at, and what its datagrams are held for (ns),
         by own address and the peer's."""
         delays: dict[str, dict[str, int]] = {}
-        own: PortPlan | None = None
-        for channel in channels.channels:
-            for near, far in ((channel.source, channel.destination), (channel.destination, channel.source)):
-                a, b = ranks[near], ranks[far]
-                if a.node == host:
-                    own = own or a
-                    delay_ns = self.held_ns(self.path(b, a))
-                    if delay_ns:
-                        delays.setdefault(address_of(a), {})[address_of(b)] = delay_ns
-        return own, delays
+        pairs = pairs_of(host, ranks, channels)
+        for a, b in pairs:
+            if delay_ns := self.held_ns(self.path(b, a)):
+                delays.setdefault(address_of(a), {})[address_of(b)] = delay_ns
+        return pairs[0][0] if pairs else None, delays
 
     @property
     def control_dscp(self) -> int:
@@ -90,3 +108,10 @@ class UserSpaceTransport(LabTransport):
             f" {self.pipeline_ns / 1e6:.3g} ms each way in lab time) is added by the receiving endpoint, behind all"
             " queues."
         ]
+
+
+def pairs_of(host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> list[tuple[PortPlan, PortPlan]]:
+    """Return the two NICs of each channel that begins or ends at a host, its own first; both ways in a channel."""
+    ends = [(channel.source, channel.destination) for channel in channels.channels]
+    both = [pair for near, far in ends for pair in ((near, far), (far, near))]
+    return [(ranks[near], ranks[far]) for near, far in both if ranks[near].node == host]

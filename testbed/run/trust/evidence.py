@@ -1,4 +1,4 @@
-"""What a run leaves behind for the trust checks to judge."""
+"""The evidence that a run leaves for the trust checks to judge."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Evidence:
     lab: LiveLab
     measured: Measured
     base_rtt_ns: int = 0
-    """Of the lab and the transport; 0 where it has no meaning."""
+    """The base round trip of the lab and the transport; 0 where it has no meaning."""
     in_order: Sequence[Channel] = ()
     """The channels of which no packet may be out of order where switches give each flow one path."""
     congestion_controls: Mapping[str, str] | None = None
-    """What TCP has where nothing is said, by host; None where no transport is the kernel's, or the scenario says it."""
+    """TCP's congestion control by host; None where no transport is the kernel's, or the scenario says it."""
     result: RunResult | None = None
     """The run as its record has it, but for what the checks say of it."""
 

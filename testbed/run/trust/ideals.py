@@ -39,7 +39,7 @@ _OF_SAMPLES = frozenset({"aggregate_share", "slowest_share"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Figure:
-    """What was measured, and its ideal, in words; `beyond` is the share of the ideal's time that it did not take, below
+    """A measured figure and its ideal, in words; `beyond` is the share of the ideal's time that it did not take, below
     0 for more time. What a port is ahead saves time: all of it for a transfer of a frame."""
 
     text: str

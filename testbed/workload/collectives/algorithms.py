@@ -14,7 +14,7 @@ from testbed.base.errors import WorkloadError
 from testbed.workload.builder import NOTHING, Frontier, StepBuilder
 from testbed.workload.choices import choose
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.direct import direct_all_to_all, direct_gather, direct_scatter, direct_send_recv
+from testbed.workload.collectives.direct import direct_all_to_all, direct_rooted, direct_send_recv
 from testbed.workload.collectives.group import Group, make_group
 from testbed.workload.collectives.halving_doubling import (
     doubling_all_gather,
@@ -64,8 +64,6 @@ def generate_collective(
     domains have `ranks_per_domain` consecutive ranks (0: one rank each). The workload is called `name`, or else like
     the kind.
     """
-    if iterations < 1:
-        raise WorkloadError(f"iterations are at least 1, not {iterations}", field="iterations")
     builder = StepBuilder(ranks, ranks_per_domain=ranks_per_domain)
     groups = split_ranks(split, ranks) if split else [list(range(ranks))]
     if any(not 0 <= root < len(group) for group in groups):
@@ -115,9 +113,7 @@ def add_collective(
     """
     kind = choose(Kind, operation.kind, "kind")
     algorithm = _algorithm(operation, kind)
-    window, datatype = operation.window, operation.datatype
-    if window is not None and window < 1:
-        raise WorkloadError(f"a window holds at least one transfer, not {window}", field="window")
+    datatype = operation.datatype
     elements = _elements(kind, operation.size_bytes, datatype, len(members))
     first = builder.next_number
     with builder.watch(members, after) as frontier:
@@ -195,10 +191,8 @@ def _add(
             ring_broadcast(group, array, root=at)
         case Kind.REDUCE:
             ring_reduce(group, array, root=at)
-        case Kind.GATHER:
-            direct_gather(group, blocks, root=at)
-        case Kind.SCATTER:
-            direct_scatter(group, blocks, root=at)
+        case Kind.GATHER | Kind.SCATTER:
+            direct_rooted(group, blocks, root=at, gather=kind is Kind.GATHER)
         case Kind.ALL_TO_ALL if algorithm is Algorithm.PXN:
             relayed_all_to_all(group, elements, domains=_domains(group), window=operation.window)
         case Kind.ALL_TO_ALL:

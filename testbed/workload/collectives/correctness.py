@@ -34,7 +34,7 @@ def make_input(collective: Collective, rank: int, datatype: DataType, *, seed: i
     if kind in _SUMS:
         whole = Slice(offset=0, length=collective.elements)
         return _repeated(encode(_summand(collective, index, datatype, seed, whole), datatype), whole)
-    array = np.full(collective.elements + collective.staging, _nan(datatype), dtype=storage(datatype))
+    array = np.repeat(encode(np.array([np.nan]), datatype), collective.elements + collective.staging)
     for piece in _contributes(collective, index):
         array[piece.offset : piece.end] = _pattern(piece, index, datatype, seed)
     if kind is Kind.ALL_TO_ALL:
@@ -108,10 +108,6 @@ def _contributes(collective: Collective, index: int) -> tuple[Slice, ...]:
             return (Slice(offset=0, length=collective.elements // 2),)
         case Kind.ALL_REDUCE | Kind.REDUCE_SCATTER | Kind.REDUCE:
             return (Slice(offset=0, length=collective.elements),)
-
-
-def _nan(datatype: DataType) -> float | int:
-    return float("nan") if datatype is DataType.FLOAT32 else 0x7FC0
 
 
 def _summand(collective: Collective, index: int, datatype: DataType, seed: int, piece: Slice) -> Array:

@@ -20,7 +20,7 @@ def direct_all_to_all(group: Group, elements: int, *, window: int | None) -> Non
         for index in range(group.size):
             destination = (index + distance) % group.size
             piece = blocks[destination]
-            group.send_elsewhere(
+            group.send(
                 index,
                 destination,
                 piece,
@@ -31,20 +31,13 @@ def direct_all_to_all(group: Group, elements: int, *, window: int | None) -> Non
             )
 
 
-def direct_gather(group: Group, blocks: tuple[Slice, ...], *, root: int) -> None:
-    """Member i's block i comes together at the root: an incast."""
+def direct_rooted(group: Group, blocks: tuple[Slice, ...], *, root: int, gather: bool) -> None:
+    """Member i's block i comes together at the root, an incast; or the root's block i goes to member i, an outcast."""
     for distance in range(1, group.size):
         index = (root + distance) % group.size
+        ends = (index, root) if gather else (root, index)
         for chunk in blocks[index].split(group.chunks):
-            group.send(index, root, chunk, what=f"{distance}", lane="gather")
-
-
-def direct_scatter(group: Group, blocks: tuple[Slice, ...], *, root: int) -> None:
-    """The root's block i goes to member i: an outcast."""
-    for distance in range(1, group.size):
-        index = (root + distance) % group.size
-        for chunk in blocks[index].split(group.chunks):
-            group.send(root, index, chunk, what=f"{distance}", lane="scatter")
+            group.send(*ends, chunk, what=f"{distance}", lane="gather" if gather else "scatter")
 
 
 def direct_send_recv(group: Group, elements: int) -> None:
@@ -55,7 +48,7 @@ def direct_send_recv(group: Group, elements: int) -> None:
         target = Slice(offset=elements + chunk.offset, length=chunk.length)
         for index in range(group.size):
             following = (index + 1) % group.size
-            group.send_elsewhere(index, following, chunk, target=target, what="send-recv", lane="send-recv")
+            group.send(index, following, chunk, target=target, what="send-recv", lane="send-recv")
 
 
 def direct_reduce_scatter(group: Group, blocks: tuple[Slice, ...]) -> None:

@@ -40,68 +40,28 @@ class Group:
         piece: Slice,
         *,
         what: str,
+        target: Slice | None = None,
         combine: Combine = Combine.COPY,
         after: tuple[int, ...] = (),
         lane: str = "",
         window: int | None = None,
         in_switch: InSwitch | None = None,
     ) -> tuple[int, ...]:
-        """Send `piece` between members, to where it is in the array of its source.
-
-        Returns the step to wait for, or nothing where the piece is empty. `window` is that of `send_elsewhere`.
-        """
-        data = ArrayData(piece=piece, datatype=self.datatype, combine=combine)
-        queue = self._lane_to(destination, lane)
-        if window is not None:
-            queue = Lane(name=(self.token, lane), in_flight=window)
-        return self._carry(source, destination, data, what=what, after=after, lane=queue, in_switch=in_switch)
-
-    def send_elsewhere(  # noqa: PLR0913  # what a transfer of a collective has
-        self,
-        source: int,
-        destination: int,
-        piece: Slice,
-        *,
-        target: Slice,
-        what: str,
-        after: tuple[int, ...] = (),
-        lane: str = "",
-        window: int | None = None,
-    ) -> tuple[int, ...]:
-        """Send `piece` between members, to another place of the array, once the source takes part.
+        """Send `piece` between members once the source takes part, to `target` or to where it is in the source's array.
 
         Returns the step to wait for, or nothing where the piece is empty. `window` limits what the source has under way
         to all destinations together, and not what it has to each.
         """
-        data = ArrayData(piece=piece, datatype=self.datatype, target=target)
-        queue = self._lane_to(destination, lane)
-        if window is not None:
-            queue = Lane(name=(self.token, lane), in_flight=window)
-        return self._carry(source, destination, data, what=what, lane=queue, after=after)
-
-    def _lane_to(self, destination: int, name: str) -> Lane:
-        return Lane(name=(self.token, name, destination), in_flight=self.in_flight)
-
-    def _carry(
-        self,
-        source: int,
-        destination: int,
-        data: ArrayData,
-        *,
-        what: str,
-        lane: Lane,
-        after: tuple[int, ...] = (),
-        in_switch: InSwitch | None = None,
-    ) -> tuple[int, ...]:
-        if data.piece.length == 0:
+        if piece.length == 0:
             return ()
         rank = self.ranks[source]
+        to_each = Lane(name=(self.token, lane, destination), in_flight=self.in_flight)
         number = self.builder.carry(
             rank,
             self.ranks[destination],
-            data,
+            ArrayData(piece=piece, datatype=self.datatype, target=target, combine=combine),
             after=(*after, *self.entry.get(rank, ())),
-            lane=lane,
+            lane=to_each if window is None else Lane(name=(self.token, lane), in_flight=window),
             in_switch=in_switch,
             label=f"{self.label}.{what}" if self.label else what,
         )
@@ -135,8 +95,6 @@ def make_group(
         raise WorkloadError("a collective has at least one rank", field="ranks")
     if len(set(ranks)) != len(ranks):
         raise WorkloadError("a rank stands twice in one collective", field="ranks")
-    if chunks < 1 or in_flight < 1:
-        raise WorkloadError("chunks and chunks in flight are at least 1", field="chunks")
     entry = builder.join_all(ranks, after)
     return Group(
         builder=builder,

@@ -42,8 +42,8 @@ def halving_doubling_all_reduce(group: Group, array: Slice) -> None:
         for giver, taker in folded.pairs:
             what = f"fold.{number}"
             have[taker] = group.send(giver, taker, chunk, combine=Combine.REDUCE, what=what, lane="fold")
-        _halve(group, folded.participants, parts, masks, have, chunk=number)
-        _double(group, folded.participants, parts, masks, have, chunk=number)
+        for halving in (True, False):
+            _exchange(group, folded.participants, parts, masks, have, chunk=number, halving=halving)
         for giver, taker in folded.pairs:
             group.send(taker, giver, chunk, after=have[taker], what=f"unfold.{number}", lane="unfold")
 
@@ -55,7 +55,7 @@ def halving_reduce_scatter(group: Group, blocks: tuple[Slice, ...]) -> None:
     whole = _span(blocks)
     for giver, taker in folded.pairs:
         have[taker] = group.send(giver, taker, whole, combine=Combine.REDUCE, what="fold", lane="fold")
-    _halve(group, folded.participants, _merged(folded, blocks), _from_far(folded), have)
+    _exchange(group, folded.participants, _merged(folded, blocks), _from_far(folded), have, halving=True)
     for giver, taker in folded.pairs:
         group.send(taker, giver, blocks[giver], after=have[taker], what="unfold", lane="unfold")
 
@@ -66,13 +66,13 @@ def doubling_all_gather(group: Group, blocks: tuple[Slice, ...]) -> None:
     have: dict[int, tuple[int, ...]] = {}
     for giver, taker in folded.pairs:
         have[taker] = group.send(giver, taker, blocks[giver], what="fold", lane="fold")
-    _double(group, folded.participants, _merged(folded, blocks), _from_far(folded), have)
+    _exchange(group, folded.participants, _merged(folded, blocks), _from_far(folded), have, halving=False)
     whole = _span(blocks)
     for giver, taker in folded.pairs:
         group.send(taker, giver, whole, after=have[taker], what="unfold", lane="unfold")
 
 
-def _halve(
+def _exchange(
     group: Group,
     participants: Sequence[int],
     parts: Sequence[Slice],
@@ -80,47 +80,24 @@ def _halve(
     have: dict[int, tuple[int, ...]],
     *,
     chunk: int = 0,
+    halving: bool,
 ) -> None:
-    """In every round partners p and p ^ mask share an interval of parts; each sends the half that it gives up."""
-    for position, mask in enumerate(masks):
+    """In every round partners p and p ^ mask share an interval of parts. Halving, each sends the half that it gives up;
+    doubling goes the same way back, and each sends all that it has."""
+    rounds = list(enumerate(masks))
+    for position, mask in rounds if halving else reversed(rounds):
         arrived: dict[int, tuple[int, ...]] = {}
         for p, member in enumerate(participants):
             partner = participants[p ^ mask]
-            piece = _span(_interval(parts, p ^ mask, masks[: position + 1]))
+            piece = _span(_interval(parts, p ^ mask if halving else p, masks[: position + 1]))
             # what came in earlier rounds is part of what is sent in later ones
             arrived[partner] = have.get(partner, ()) + group.send(
                 member,
                 partner,
                 piece,
                 after=have.get(member, ()),
-                combine=Combine.REDUCE,
-                what=f"halve.{chunk}.{position}",
-                lane="exchange",
-            )
-        have.update(arrived)
-
-
-def _double(
-    group: Group,
-    participants: Sequence[int],
-    parts: Sequence[Slice],
-    masks: Sequence[int],
-    have: dict[int, tuple[int, ...]],
-    *,
-    chunk: int = 0,
-) -> None:
-    """`_halve` backwards: partners send each other all that they have."""
-    for position in reversed(range(len(masks))):
-        arrived: dict[int, tuple[int, ...]] = {}
-        for p, member in enumerate(participants):
-            partner = participants[p ^ masks[position]]
-            piece = _span(_interval(parts, p, masks[: position + 1]))
-            arrived[partner] = have.get(partner, ()) + group.send(
-                member,
-                partner,
-                piece,
-                after=have.get(member, ()),
-                what=f"double.{chunk}.{position}",
+                combine=Combine.REDUCE if halving else Combine.COPY,
+                what=f"{'halve' if halving else 'double'}.{chunk}.{position}",
                 lane="exchange",
             )
         have.update(arrived)

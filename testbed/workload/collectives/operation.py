@@ -1,4 +1,4 @@
-"""What a collective is asked for: its kind and algorithm, how much, and in how many parts."""
+"""A collective as it is asked for: its kind and algorithm, how much, and in how many parts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALGORITHMS: Mapping[Kind, tuple[Algorithm, ...]] = {
     Kind.ALL_TO_ALL: (Algorithm.DIRECT, Algorithm.PXN),
     Kind.SEND_RECV: (Algorithm.DIRECT,),
 }
-"""What there is for each kind; the first is the default."""
+"""The algorithms of each kind; the first is the default."""
 
 ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER})
 OUT_OF_PLACE = frozenset({Kind.ALL_TO_ALL, Kind.SEND_RECV})

@@ -47,17 +47,17 @@ def relayed_all_to_all(group: Group, elements: int, *, domains: Sequence[Sequenc
             for rail, destination in enumerate(there):
                 relay = domain[rail]
                 own = blocks[destination]
-                group.send_elsewhere(
+                group.send(
                     relay, destination, own, target=target(relay), what=f"{distance}.rail", lane="rail", window=limit
                 )
                 others = [member for member in domain if member != relay]
                 for number, source in enumerate(others):
                     slot = (distance - 1) * (gpus - 1) + number
                     kept = Slice(offset=2 * elements + slot * size, length=size)
-                    given = group.send_elsewhere(
+                    given = group.send(
                         source, relay, own, target=kept, what=f"{distance}.relay", lane="inside", window=limit
                     )
-                    group.send_elsewhere(
+                    group.send(
                         relay,
                         destination,
                         kept,
@@ -72,7 +72,7 @@ def relayed_all_to_all(group: Group, elements: int, *, domains: Sequence[Sequenc
             for place, source in enumerate(domain):
                 destination = domain[(place + turn) % gpus]
                 piece = blocks[destination]
-                group.send_elsewhere(
+                group.send(
                     source,
                     destination,
                     piece,

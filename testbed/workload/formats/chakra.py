@@ -27,7 +27,7 @@ from testbed.workload.formats.protobuf import (
 from testbed.workload.formats.source import MAX_WAITS, Faults, shown
 
 MAX_TRACE_BYTES = 256 << 20
-"""Of the traces of all ranks together, uncompressed."""
+"""The traces of all ranks together, uncompressed, have no more."""
 MAX_NAME = 200
 """Characters kept of a node's name."""
 GZIP_MAGIC = b"\x1f\x8b"

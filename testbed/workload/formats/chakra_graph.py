@@ -44,7 +44,7 @@ class _Operation:
     parts: list[tuple[int, Node]]
     kind: NodeType
     sender: int | None = None
-    """Of a receive: the operation that sends."""
+    """The operation that sends, for a receive."""
 
     @property
     def title(self) -> str:

@@ -1,4 +1,4 @@
-"""htsim connection matrices (`.cm`), read and written: flows with start times or triggers.
+"""htsim connection matrices (`.cm`): flows with start times or triggers.
 
 Source: Broadcom csg-htsim and uet-htsim, `sim/datacenter/connection_matrix.cpp` (the rows), `sim/trigger.cpp` (what
 triggers do). `start` is in picoseconds.
@@ -10,22 +10,18 @@ triggers do). `start` is in picoseconds.
 
 That a sender saw its last acknowledgement (`send_done_trigger`) and that the receiver has the last byte
 (`recv_done_trigger`) are one event here: the end of the transfer.
-
-Written, there is a flow for each transfer and a trigger for each set of waits. A flow activates two triggers at most,
-and starts either at a time or by one trigger; what goes beyond that is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from testbed.base.errors import Position
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.formats.conventions import FROM_1_NOTE, first_number
-from testbed.workload.formats.export import Exported, ExportError, description_left_out, transfers_alone
 from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order
 from testbed.workload.formats.source import MAX_NUMBER, MAX_RANKS, MAX_WAITS, Faults, Word, shown, word_lines
 from testbed.workload.steps import Transfer, Workload
@@ -78,16 +74,6 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchFailure:
-    """A link of a switch that htsim degrades. `switch_type` is `TOR`, `AGG` or `CORE`."""
-
-    switch_type: str
-    switch: int
-    link: int
-    position: Position
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionMatrix:
     """The file as written."""
 
@@ -97,7 +83,8 @@ class ConnectionMatrix:
     from_1: bool = False
     """The file counts its nodes from 1."""
     triggers: tuple[Trigger, ...] = ()
-    failures: tuple[SwitchFailure, ...] = ()
+    failures: int = 0
+    """How many links of switches htsim degrades."""
 
 
 def parse_connection_matrix(text: str, *, file: str) -> ConnectionMatrix:
@@ -218,7 +205,7 @@ def _notes(matrix: ConnectionMatrix, after: Sequence[Sequence[int]], unbounded_b
     if across:
         notes.append(f"flows that wait for flows in which their sender takes no part: {across}")
     if matrix.failures:
-        notes.append(f"failures of links ({len(matrix.failures)}) are not part of the workload")
+        notes.append(f"failures of links ({matrix.failures}) are not part of the workload")
     return tuple(notes)
 
 
@@ -231,7 +218,6 @@ class _Reader:
         self.header: dict[str, tuple[int, Word]] = {}
         self.connections: list[Connection] = []
         self.triggers: dict[int, Trigger] = {}
-        self.failures: list[SwitchFailure] = []
         self.rows = dict.fromkeys(_HEADER[1:], 0)
 
     def read(self) -> ConnectionMatrix:
@@ -267,7 +253,7 @@ class _Reader:
             ),
             from_1=bool(number),
             triggers=tuple(self.triggers.values()),
-            failures=tuple(self.failures),
+            failures=self.rows["Failures"],
         )
 
     def _first(self, nodes: int) -> int:
@@ -402,12 +388,8 @@ class _Reader:
         if kind.text not in {"TOR", "AGG", "CORE"}:
             self.faults.add("bad-failure", f"switch_type is {shown(kind.text)}: TOR, AGG or CORE", at=kind)
             return
-        switch = self._number(values, "switch_id", low=0)
-        link = self._number(values, "link_id", low=0)
-        if switch is not None and link is not None:
-            self.failures.append(
-                SwitchFailure(switch_type=kind.text, switch=switch, link=link, position=words[0].position)
-            )
+        for key in ("switch_id", "link_id"):
+            self._number(values, key, low=0)
 
     def _check(self) -> None:
         """Check what only the whole file can tell: counts, node numbers, ids, triggers that are named."""
@@ -437,92 +419,3 @@ class _Reader:
             if first is not one and (one.message is None or first.message is None):
                 message = f"id {one.flow_id} was used in line {first.position.line} already"
                 self.faults.add("duplicate-id", message, at=one.position)
-
-
-FORMAT = "a connection matrix"
-INT32_MAX = (1 << 31) - 1
-_LABEL = re.compile(r"flow ([1-9][0-9]{0,8})\Z")
-
-
-def encode_connection_matrix(workload: Workload) -> Exported:
-    """`workload` as a `.cm` text, flows in the order of its steps.
-
-    Raises `ExportError` for computing, scale-up transfers, a transfer with waits and a start time, and a transfer
-    whose end starts more than two different sets of others.
-    """
-    transfers, reasons = transfers_alone(workload)
-    reasons += [
-        f"step {step.number} waits for others and for a start time"
-        for step in transfers
-        if step.after and step.start_ns
-    ]
-    triggers = {after: number for number, after in enumerate(_wait_sets(transfers), start=1)}
-    fired: dict[int, list[int]] = {}
-    for after, number in triggers.items():
-        for before in after:
-            fired.setdefault(before, []).append(number)
-    reasons += [
-        f"step {before} starts {len(numbers)} different sets of others"
-        for before, numbers in fired.items()
-        if len(numbers) > 2
-    ]
-    if reasons:
-        hint = "a flow has a start time or one trigger, and its end activates two triggers at most"
-        raise ExportError(FORMAT, reasons, hint=hint)
-    ids = _flow_ids(transfers)
-    sources = _started_from(transfers, triggers)
-    lines = [f"Nodes {workload.ranks}", f"Connections {len(transfers)}"]
-    if triggers:
-        lines.append(f"Triggers {len(triggers)}")
-    for step in transfers:
-        begin = f"trigger {triggers[step.after]}" if step.after else f"start {step.start_ns * 1000}"
-        flow_id = f" id {ids[step.number]}" if step.number in ids else ""
-        done = _done(step, fired.get(step.number, ()), sources)
-        lines.append(f"{step.source}->{step.destination}{flow_id} {begin} size {step.size_bytes}{done}")
-    for after, number in triggers.items():
-        lines.append(f"trigger id {number} " + ("oneshot" if len(after) == 1 else f"barrier count {len(after)}"))
-    return Exported(text="\n".join([*lines, ""]), left_out=tuple(_left_out(workload, transfers, ids)))
-
-
-def _wait_sets(transfers: Sequence[Transfer]) -> list[tuple[int, ...]]:
-    return list(dict.fromkeys(step.after for step in transfers if step.after))
-
-
-def _flow_ids(transfers: Sequence[Transfer]) -> dict[int, int]:
-    """Ids as the labels have them (`flow 7`), if those are unlike each other and nothing else needs one."""
-    labels = {step.number: match for step in transfers if (match := _LABEL.match(step.label))}
-    named = {number: int(match[1]) for number, match in labels.items()}
-    unlike = len(set(named.values())) == len(named)
-    if unlike and all(step.number in named or (not step.label and not step.after) for step in transfers):
-        return named
-    return {step.number: index for index, step in enumerate(transfers, start=1)}
-
-
-def _started_from(transfers: Sequence[Transfer], triggers: Mapping[tuple[int, ...], int]) -> dict[int, frozenset[int]]:
-    """The ranks that send what each trigger starts."""
-    sources: dict[int, set[int]] = {}
-    for step in transfers:
-        if step.after:
-            sources.setdefault(triggers[step.after], set()).add(step.source)
-    return {number: frozenset(ranks) for number, ranks in sources.items()}
-
-
-def _done(step: Transfer, fired: Sequence[int], sources: Mapping[int, frozenset[int]]) -> str:
-    """A trigger whose flows begin where the transfer ends is the receiver's; the sender's otherwise."""
-    if not fired:
-        return ""
-    at_receiver = [number for number in fired if step.destination in sources[number]]
-    if len(fired) == 1:
-        return f" {'recv' if at_receiver else 'send'}_done_trigger {fired[0]}"
-    received = at_receiver[-1] if at_receiver else fired[1]
-    sent = fired[0] if received == fired[1] else fired[1]
-    return f" send_done_trigger {sent} recv_done_trigger {received}"
-
-
-def _left_out(workload: Workload, transfers: Sequence[Transfer], ids: Mapping[int, int]) -> list[str]:
-    left_out = description_left_out(workload)
-    if any(step.label != (f"flow {ids[step.number]}" if step.number in ids else "") for step in transfers):
-        left_out.append("labels: flows have numbers")
-    if any(step.size_bytes > INT32_MAX for step in transfers):
-        left_out.append(f"nothing, but htsim reads sizes of more than {INT32_MAX} bytes wrongly where it keeps 32 bits")
-    return left_out

@@ -1,4 +1,4 @@
-"""What holds for the files of every tool: which format a file has, how its ranks are numbered, what 0 bytes mean.
+"""Conventions for the files of every tool: which format a file has, how its ranks are numbered, what 0 bytes mean.
 
 * **Recognition.** A file's content tells its format, whatever it is called; a name helps where content cannot.
 * **Numbering.** Ranks count from 0. They count from 1 where no 0 occurs and the largest number is that of the ranks,

@@ -1,25 +1,20 @@
-"""HPCC's ns-3 files: `flow.txt` read and written, `fct.txt` written.
+"""HPCC's ns-3 files of flows, `flow.txt`.
 
 Source: alibaba-edu/High-Precision-Congestion-Control, `simulation/mix/flow.txt` and `simulation/scratch/third.cc`
-(`ReadFlowInput`, `qp_finish`, `node_id_to_ip`). Start times are seconds, ascending; theirs begin at 2 s.
+(`ReadFlowInput`). Start times are seconds, ascending; theirs begin at 2 s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.formats.conventions import EMPTY_NOTE, FROM_1_NOTE, first_number
-from testbed.workload.formats.export import Exported, ExportError, description_left_out, transfers_alone
 from testbed.workload.formats.source import MAX_NUMBER, MAX_RANKS, Faults, Word, word_lines
 from testbed.workload.steps import Transfer, Workload
 
-FORMAT = "an HPCC flow file"
-FIRST_START_NS = 2_000_000_000
-PRIORITY_GROUP = 3
-DESTINATION_PORT = 100
 _COLUMNS = ("src", "dst", "pg", "dport", "size", "start")
 
 
@@ -138,76 +133,7 @@ def _flow(words: list[Word], faults: Faults) -> _Flow | None:
     )
 
 
-def encode_hpcc_flows(
-    workload: Workload,
-    *,
-    first_start_ns: int = FIRST_START_NS,
-    priority_group: int = PRIORITY_GROUP,
-    destination_port: int = DESTINATION_PORT,
-) -> Exported:
-    """`workload` as a `flow.txt`, sorted by start time, `first_start_ns` added to each.
-
-    Raises `ExportError` for computing, waits and scale-up transfers: flows have start times alone.
-    """
-    transfers, reasons = transfers_alone(workload)
-    reasons += [f"step {step.number} waits for others" for step in transfers if step.after]
-    if reasons:
-        raise ExportError(FORMAT, reasons, hint="a flow has a start time and nothing else; a .cm file has triggers")
-    ordered = sorted(transfers, key=lambda step: step.start_ns)
-    lines = [str(len(ordered))]
-    lines += [
-        f"{step.source} {step.destination} {priority_group} {destination_port} {step.size_bytes}"
-        f" {seconds_text(step.start_ns + first_start_ns)}"
-        for step in ordered
-    ]
-    left_out = description_left_out(workload)
-    if any(step.label for step in transfers):
-        left_out.append("labels")
-    if ordered != transfers:
-        left_out.append("the order of steps: flows are sorted by start time")
-    if ordered and ordered[0].start_ns:
-        left_out.append("the time before the first flow, when read again: it counts from that flow")
-    used = max((max(step.source, step.destination) for step in transfers), default=-1) + 1
-    if used < workload.ranks:
-        left_out.append(f"that there are {workload.ranks} ranks: {used} of them are seen")
-    return Exported(text="\n".join([*lines, ""]), left_out=tuple(left_out))
-
-
 def seconds_text(nanoseconds: int) -> str:
     """Exact decimal seconds, without trailing zeros: `2`, `2.00015`."""
     whole, rest = divmod(nanoseconds, 10**9)
     return f"{whole}.{rest:09d}".rstrip("0").rstrip(".")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowCompletion:
-    """A row of `fct.txt`: a finished flow, its completion time, and what it would have taken alone."""
-
-    source: int
-    destination: int
-    source_port: int
-    destination_port: int
-    size_bytes: int
-    start_ns: int
-    fct_ns: int
-    standalone_ns: int
-
-
-def node_address(node: int) -> int:
-    """The IPv4 address that HPCC gives node `node`: 11.x.y.1. Raises `ValueError` beyond 65,535."""
-    if not 0 <= node < 1 << 16:
-        raise ValueError(f"HPCC's addresses end at node 65535: {node}")
-    return 0x0B000001 + (node // 256) * 0x00010000 + (node % 256) * 0x00000100
-
-
-def encode_fct(flows: Iterable[FlowCompletion]) -> str:
-    """Flows as `fct.txt` has them: `sip dip sport dport size start fct standalone`, addresses in hexadecimal."""
-    return "".join(_fct_line(flow) for flow in flows)
-
-
-def _fct_line(flow: FlowCompletion) -> str:
-    numbers: Sequence[int] = (
-        flow.source_port, flow.destination_port, flow.size_bytes, flow.start_ns, flow.fct_ns, flow.standalone_ns
-    )  # fmt: skip
-    addresses = f"{node_address(flow.source):08x} {node_address(flow.destination):08x}"
-    return f"{addresses} {' '.join(map(str, numbers))}\n"

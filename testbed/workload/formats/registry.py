@@ -23,7 +23,7 @@ from testbed.workload.steps import Workload
 
 TRACE_SUFFIXES = (".et", ".et.gz")
 TRACE_SEPARATORS = (".", "", "_", "-")
-"""What may stand between the common name of traces and a rank's number."""
+"""Separators between the common name of traces and a rank's number."""
 _RANK_FILE = re.compile(r"(?P<name>(?:.*[^0-9])?)(?P<rank>[0-9]{1,6})\.et(\.gz)?\Z", re.DOTALL)
 
 

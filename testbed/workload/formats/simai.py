@@ -46,7 +46,7 @@ class ParallelGroup(StrEnum):
     HOST = "host"
     """The ranks of one host: the first dimension of SimAI's topology."""
     RAIL = "rail"
-    """Those with the same place in every host: its other dimensions."""
+    """Ranks with the same place in every host: its other dimensions."""
 
 
 class Order(StrEnum):
@@ -70,7 +70,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a file's first word says: the ranks of a phase's collectives (None: it has none), and their order."""
+    """The policy of a file's first word: the ranks of a phase's collectives (None: it has none), and their order."""
 
     order: Order
     forward: ParallelGroup | None = None
@@ -95,7 +95,7 @@ POLICIES = {
 }
 _TRANSFORMERS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 _EVERYWHERE = Policy(order=Order.DLRM, forward=ParallelGroup.ALL, weights=ParallelGroup.ALL)
-"""Of the first layer of DLRM."""
+"""The policy of the first layer of DLRM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +127,13 @@ class TrainingJob:
     tensor: int
     expert: int
     pipeline: int
-    virtual_pipeline: int
-    accumulation: int
     all_gpus: int
     pipeline_bytes: int
     recomputes: dict[int, range]
     """For a layer that initiates: the layers whose forward runs again before its backward."""
     layers: tuple[Layer, ...]
     last_bottom_layer: int = 0
-    """Of DLRM: the layer behind which embeddings are needed."""
+    """The layer of DLRM behind which embeddings are needed."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -221,8 +219,6 @@ def parse_simai_workload(text: str, *, file: str, ranks: int | None = None) -> T
         tensor=values["model_parallel_NPU_group"],
         expert=values["ep"],
         pipeline=values["pp"],
-        virtual_pipeline=values["vpp"],
-        accumulation=values["ga"],
         all_gpus=values["all_gpus"],
         pipeline_bytes=values["pp_comm"],
         recomputes=recomputes,

@@ -52,11 +52,11 @@ class _Schedule:
         self.ranks_per_host = max(1, ranks_per_domain)
         self.groups: dict[ParallelGroup, list[tuple[int, ...]]] = {}
         self.tail: Frontier = {}
-        """What each rank's next computing waits for."""
+        """The steps that each rank's next computing waits for."""
         self.weights: dict[int, Frontier] = {}
         """For a layer, the end of its weight gradient's collective."""
         self.embeddings: Frontier = {}
-        """Of DLRM: the end of layer 0's latest collective that is not of weights."""
+        """The end of DLRM's latest collective of layer 0 that is not of weights."""
         self.empty = 0
         """Collectives of 0 bytes."""
 

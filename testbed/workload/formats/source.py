@@ -17,11 +17,11 @@ from typing import NoReturn
 from testbed.base.errors import Position, Problem, SpecError
 
 MAX_TEXT_BYTES = 64 << 20
-"""Of a text file. A connection matrix of a 1,024-node all-to-all, a million rows, has about 50 MB."""
+"""A text file has no more. A connection matrix of a 1,024-node all-to-all, a million rows, has about 50 MB."""
 MAX_WAITS = 5_000_000
-"""Of all steps together: what each waits for."""
+"""The steps that all steps together may wait for."""
 MAX_WORDS = 100_000
-"""Of a line: more are not read, and no format has so many."""
+"""More words of a line are not read, and no format has so many."""
 MAX_RANKS = 1 << 17
 MAX_NUMBER = (1 << 63) - 1
 MAX_PROBLEMS = 20

@@ -59,13 +59,15 @@ def algorithm_of(values: Values, name: str) -> str | None:
 
 
 def _build(kind: Kind) -> Builder:
+    to_all = kind is Kind.ALL_TO_ALL
+
     def build(values: Values, fabric: Fabric) -> Workload:
         datatype = DataType(values.text("datatype"))
         along_rail = algorithm_of(values, "rail_algorithm") if kind is Kind.ALL_REDUCE else None
         operation = values.make(
             CollectiveOperation,
             kind=kind,
-            size_bytes=values.bytes("bytes", unit=datatype.size_bytes),
+            size_bytes=values.bytes("bytes", unit=datatype.size_bytes) * (fabric.ranks if to_all else 1),
             datatype=datatype,
             algorithm=algorithm_of(values, "algorithm"),
             rail_algorithm=along_rail or Algorithm.RING,
@@ -75,30 +77,12 @@ def _build(kind: Kind) -> Builder:
             ranks=fabric.ranks,
             ranks_per_domain=fabric.ranks_per_domain,
             root=values.whole("root") if kind in ROOTED else 0,
-            split=values.text("split"),
+            split="" if to_all else values.text("split"),
             iterations=values.whole("iterations"),
             name=kind.value.replace("_", "-"),
         )
 
     return build
-
-
-def _all_to_all(values: Values, fabric: Fabric) -> Workload:
-    datatype = DataType(values.text("datatype"))
-    operation = values.make(
-        CollectiveOperation,
-        kind=Kind.ALL_TO_ALL,
-        size_bytes=values.bytes("bytes", unit=datatype.size_bytes) * fabric.ranks,
-        datatype=datatype,
-        algorithm=algorithm_of(values, "algorithm"),
-    )
-    return generate_collective(
-        operation,
-        ranks=fabric.ranks,
-        ranks_per_domain=fabric.ranks_per_domain,
-        iterations=values.whole("iterations"),
-        name="all-to-all",
-    )
 
 
 def _collective(kind: Kind) -> WorkloadKind:
@@ -125,12 +109,7 @@ def _collective(kind: Kind) -> WorkloadKind:
                 "Names the algorithm along a rail, of a hierarchical AllReduce and of NVLS over several domains.",
             )
         )
-    parameters += [
-        CHUNKS,
-        IN_FLIGHT,
-        _SPLIT,
-        ITERATIONS,
-    ]
+    parameters += [CHUNKS, IN_FLIGHT, _SPLIT, ITERATIONS]
     return WorkloadKind(
         name=kind.value.replace("_", "-"),
         description=_DESCRIPTIONS[kind],
@@ -158,7 +137,7 @@ KINDS = (
             WINDOW,
             ITERATIONS,
         ),
-        build=_all_to_all,
+        build=_build(Kind.ALL_TO_ALL),
         timed=True,
         knows_hosts=True,
         collective=True,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """This is what a workload must know of where it runs.
+    """The fabric that a workload runs on, as far as it must know it.
 
     `rate_bps` is the rate of a rank's NIC in the real fabric, like all times of a workload; `bdp_bytes` its
     bandwidth-delay product, which no time scale changes. `ranks_per_domain` consecutive ranks share a scale-up domain

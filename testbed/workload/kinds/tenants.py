@@ -142,8 +142,6 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
 
 def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str) -> list[tuple[int, ...]]:
     """The fabric's ranks of each tenant: those that it names, and the placement's of the others."""
-    if not entries:
-        raise WorkloadError("there is at least one tenant", field="tenants")
     named = {rank for entry in entries if isinstance(entry.get("ranks"), tuple) for rank in entry["ranks"]}
     sizes = [entry["ranks"] for entry in entries if isinstance(entry.get("ranks"), int)]
     sharing = sum(entry.get("ranks") is None for entry in entries)

@@ -117,11 +117,8 @@ def _training_volumes(values: Values, layout: ParallelLayout) -> tuple[TrainingV
         utilisation=values.number("utilisation"),
         recompute=values.flag("recompute"),
     )
-    scaled = volumes.scaled(bytes_factor=bytes_factor, time_factor=time_factor or 1.0)
-    if time_factor == 0:
-        scaled = replace(scaled, forward_ns=0, backward_ns=0)
     note = f"Of the bytes of {model.name} {bytes_factor:g} and of its computing times {time_factor:g} are modelled."
-    return scaled, note
+    return volumes.scaled(bytes_factor=bytes_factor, time_factor=time_factor), note
 
 
 def _training_step(values: Values, fabric: Fabric) -> Workload:

@@ -55,7 +55,7 @@ CATALOGUE: Mapping[str, Metric] = MappingProxyType(_by_name())
 BY_TENANT = frozenset(
     metric.name for family in FAMILIES if family not in (LINKS, NETWORKS, SCALE_UP, EMULATION) for metric in family
 )
-"""Those that one tenant of a workload may have by itself: links, queues and the machine carry all of them."""
+"""The metrics that one tenant of a workload may have by itself: links, queues and the machine carry all of them."""
 
 
 def measure_metrics(run: RunSamples) -> dict[str, float | None]:

@@ -42,7 +42,7 @@ from testbed.workload.metrics.statistics import (
 )
 
 LEAST_PACKETS = 300
-"""Of a bin that is judged: three standard deviations of a share of 10 % are 5 percentage points then."""
+"""A bin with fewer packets is not judged: three standard deviations of a share of 10 % are 5 percentage points then."""
 
 
 def marking_probability(depth_bytes: float, kmin_bytes: float, kmax_bytes: float, pmax: float) -> float:

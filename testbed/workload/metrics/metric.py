@@ -1,4 +1,4 @@
-"""What a metric is: one object that holds its name, unit, formula, source, direction and functions.
+"""A metric: one object that holds its name, unit, formula, source, direction and functions.
 
 A module of this package holds one family of metrics. It creates a `MetricFamily` and declares each metric above the
 function that computes it, so that the words and the arithmetic of a metric stand together and nowhere else:
@@ -75,7 +75,7 @@ class Metric:
     better: Better
     compute: Compute
     takes: Takes | None = None
-    """What a run gives to `compute`; a metric without this function is never measured by a run."""
+    """Gives the arguments of `compute` from a run; a metric without this function is never measured by a run."""
     ideal: float | None = None
     """The best value, where that is the same for every fabric and workload."""
     headline: bool = False

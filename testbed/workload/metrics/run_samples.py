@@ -1,4 +1,4 @@
-"""What one run has measured, as plain numbers that metrics are computed from.
+"""Samples of one run: plain numbers that metrics are computed from.
 
 `RunSamples` holds at most one value of each kind of sample below. A run that did not measure a kind (no probes were
 sent, the lab has no queues to look into) lacks it, and with it the metrics that need it. `run.measuring.measures` fills
@@ -119,7 +119,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoJobs:
-    """What fio reports of each job: I/Os, bytes, bytes/s while it ran, and percentiles of completion latency in s.
+    """fio's reports of each job: I/Os, bytes, bytes/s while it ran, and percentiles of completion latency in s.
     Transfers between one host and one target are one job."""
 
     ios: Sequence[float]
@@ -206,8 +206,8 @@ class CollectiveSpeed:
     size_bytes: int
     mean_s: float
     line_bps: float
-    """What their bus bandwidth is a share of, as `CollectiveResult` has it; of several the harmonic mean, whose times
-    add up."""
+    """The rate that their bus bandwidth is a share of, as `CollectiveResult` has it; of several the harmonic mean,
+    since times add up."""
 
     @property
     def of_one(self) -> tuple[str, int, int, float]:
@@ -302,7 +302,7 @@ class PauseCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkCarried:
-    """This is what one network of the lab, or one tenant in it, carried: bytes, packets, and shares of line rate. None:
+    """The load of one network of the lab, or of one tenant in it: bytes, packets, and shares of line rate. None:
     nobody watched it."""
 
     entered_bytes: float
@@ -354,7 +354,7 @@ class CpuShares:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpCarried:
-    """What the links of all scale-up domains carried as frames, at both ends; counts, unless the name has a unit.
+    """The load of frames on the links of all scale-up domains, at both ends; counts, unless the name has a unit.
 
     Times of transactions are in modelled round trips. None: not known.
     """
@@ -382,4 +382,4 @@ class ScaleUpCarried:
     stall_s: float
     progress_s: float | None
     xmit_wait_share: float | None
-    """Of `progress_s`, the longest that frames of a channel waited for leave at one end of a link."""
+    """The longest that frames of a channel waited for leave at one end of a link, as a share of `progress_s`."""

@@ -15,18 +15,8 @@ from testbed.base.errors import WorkloadError
 from testbed.workload.builder import StepBuilder
 from testbed.workload.draws import draw_below, draw_exponential
 from testbed.workload.models.language_models import MODELS, language_model
-from testbed.workload.parameters import (
-    Parameter,
-    ParameterType,
-    asked,
-    choice,
-    duration,
-    listed,
-    number,
-    rank,
-    some_ranks,
-    whole,
-)
+from testbed.workload.parameters import asked, choice, duration, listed, number, rank, some_ranks, whole
+from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
 from testbed.workload.steps import Slice, Workload
 
 TOKEN_BYTES = 4
@@ -52,17 +42,7 @@ class Serving:
     requests_per_s: float = asked(
         number("requests_per_s", 2000, "Says how often requests arrive, in real time.", low=0.001, high=1e9)
     )
-    prompt_tokens: tuple[int, ...] = asked(
-        Parameter(
-            name="prompt_tokens",
-            type=ParameterType.LIST,
-            description="Lists the shortest and the longest prompt, in tokens.",
-            default=(128, 1024),
-            low=2,
-            high=2,
-            item=whole("tokens", None, "Counts tokens."),
-        )
-    )
+    prompt_tokens: tuple[int, ...] = asked(prompt_lengths(128, 1024))
     frontend: int = asked(rank("frontend", 0, "Names the rank that prompts come from."))
     prefill: int | tuple[int, ...] | None = asked(
         some_ranks("prefill", None, "Says how many ranks prefill, or which; by default half of the others.")
@@ -94,15 +74,13 @@ def generate_serving(serving: Serving, *, ranks: int, rng: random.Random) -> Wor
     less the start of `request[i].prompt`.
     """
     prefill, decode = _places(serving, ranks)
-    _check(serving)
     model = language_model(serving.model)
-    shortest, longest = serving.prompt_tokens
     builder = StepBuilder(ranks)
     busy: dict[int, tuple[int, ...]] = {}
     arrival_ns = 0.0
     for request in range(serving.requests):
         label = f"request[{request}]"
-        tokens = shortest + draw_below(rng, longest - shortest + 1)
+        tokens = draw_between(rng, serving.prompt_tokens)
         worker, target = prefill[request % len(prefill)], decode[draw_below(rng, len(decode))]
         arrival_ns += draw_exponential(rng, 1e9 / serving.requests_per_s)
         prompt = builder.transfer(
@@ -137,13 +115,3 @@ def _places(serving: Serving, ranks: int) -> tuple[list[int], list[int]]:
     if not prefill or not decode or not different:
         raise WorkloadError("front-end, prefill and decode are different ranks, one of each at least", field="prefill")
     return prefill, decode
-
-
-def _check(serving: Serving) -> None:
-    if len(serving.prompt_tokens) != 2:
-        raise WorkloadError("prompt_tokens are the shortest and the longest prompt", field="prompt_tokens")
-    shortest, longest = serving.prompt_tokens
-    if not 1 <= shortest <= longest or serving.requests < 1 or serving.requests_per_s <= 0:
-        raise WorkloadError("there are requests, at some rate, of one token at least", field="requests")
-    if serving.pieces < 1 or serving.prefill_ns_per_token < 0 or serving.bytes_factor <= 0:
-        raise WorkloadError("a KV cache goes in one piece at least, prefill takes time", field="pieces")

@@ -110,7 +110,7 @@ def model_choice(description: str) -> Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingVolumes:
-    """This is what one micro-batch moves and computes on each rank, and one step's gradients; bytes and nanoseconds.
+    """Bytes that one micro-batch moves and ns that it computes on each rank, and the bytes of one step's gradients.
 
     The tensor-parallel bytes are S of one AllReduce that stands for all of a pass through a stage.
     """
@@ -125,8 +125,6 @@ class TrainingVolumes:
 
     def scaled(self, *, bytes_factor: float = 1.0, time_factor: float = 1.0) -> TrainingVolumes:
         """Fewer bytes and shorter times, to fit an emulated link; what is not 0 stays a whole bf16 element at least."""
-        if bytes_factor <= 0 or time_factor <= 0:
-            raise WorkloadError("volumes are scaled by a factor over 0", field="scale")
         return TrainingVolumes(
             tensor_forward_bytes=_even(self.tensor_forward_bytes * bytes_factor, self.tensor_forward_bytes),
             tensor_backward_bytes=_even(self.tensor_backward_bytes * bytes_factor, self.tensor_backward_bytes),
@@ -156,10 +154,6 @@ def training_volumes(
     - tensor parallelism: two AllReduces of 2 b s h per layer forward, two backward (ibid., section 3.2);
     - computing: 2 P / (TP PP) FLOP per token forward, twice that backward, and forward again with `recompute`.
     """
-    if not 0 < utilisation <= 1 or peak_flops <= 0 or micro_batch < 1:
-        raise WorkloadError(
-            "training has a peak rate, a utilisation of 0 to 1 and one sequence at least", field="model"
-        )
     if layout.pipeline > model.layers:
         raise WorkloadError(f"{model.name} has only {model.layers} layers to cut into stages", field="pipeline")
     tokens = micro_batch * (model.sequence if sequence is None else sequence)

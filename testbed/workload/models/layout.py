@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.base.errors import WorkloadError
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelLayout:
@@ -17,10 +15,6 @@ class ParallelLayout:
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
-
-    def __post_init__(self) -> None:
-        if min(self.tensor, self.pipeline, self.data) < 1:
-            raise WorkloadError("each dimension of parallelism is at least 1", field="layout")
 
     @property
     def ranks(self) -> int:

@@ -19,7 +19,6 @@ from itertools import accumulate
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Frontier, Lane, StepBuilder
-from testbed.workload.choices import require_positive
 from testbed.workload.collectives.operation import WINDOW
 from testbed.workload.draws import draw_order
 from testbed.workload.parameters import asked, duration, flag, number, whole
@@ -263,26 +262,16 @@ class _Relayed:
 
 
 def _check(moe: MixtureOfExperts, ranks: int, experts: int, ranks_per_domain: int) -> None:
-    top_k, tokens, layers = moe.top_k, moe.tokens, moe.layers
-    if min(ranks, experts, top_k, tokens, layers) < 1 or moe.skew < 0:
-        raise WorkloadError("ranks, experts, top_k, tokens and layers are at least 1, the skew 0", field="experts")
     if experts % ranks:
         raise WorkloadError(f"{experts} experts cannot be spread evenly over {ranks} ranks", field="experts")
-    if moe.window is not None and moe.window < 1:
-        raise WorkloadError(f"a window holds at least one transfer, not {moe.window}", field="window")
-    if top_k > experts:
-        raise WorkloadError(f"a token cannot go to {top_k} of {experts} experts", field="top_k")
-    if ranks * tokens * top_k * layers > MAX_CHOICES:
+    if moe.top_k > experts:
+        raise WorkloadError(f"a token cannot go to {moe.top_k} of {experts} experts", field="top_k")
+    if ranks * moe.tokens * moe.top_k * moe.layers > MAX_CHOICES:
         raise WorkloadError(f"more than {MAX_CHOICES} choices of an expert", field="tokens", hint="fewer tokens")
     if moe.domains_per_token is not None:
         domains = ranks // max(1, ranks_per_domain)
-        if moe.domains_per_token < 1 or moe.top_k > moe.domains_per_token * experts // domains:
+        if moe.top_k > moe.domains_per_token * experts // domains:
             raise WorkloadError(
                 f"{moe.domains_per_token} of {domains} scale-up domains do not have {moe.top_k} experts",
                 field="domains_per_token",
             )
-    require_positive(
-        hidden=moe.hidden,
-        dispatch_value_bytes=moe.dispatch_value_bytes,
-        combine_value_bytes=moe.combine_value_bytes,
-    )

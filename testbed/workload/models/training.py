@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
-from testbed.workload.choices import choose, require_positive
+from testbed.workload.choices import choose
 from testbed.workload.collectives.algorithms import add_collective
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind, hyphenated
@@ -41,7 +40,6 @@ class Pass:
 
 def schedule_of(schedule: Schedule | str, *, stage: int, stages: int, micro_batches: int) -> list[Pass]:
     """The passes of one stage, in order."""
-    require_positive(micro_batches=micro_batches)
     forward = [Pass(backward=False, micro_batch=number) for number in range(micro_batches)]
     backward = [Pass(backward=True, micro_batch=number) for number in range(micro_batches)]
     match choose(Schedule, schedule, "schedule"):
@@ -117,8 +115,6 @@ def generate_training(training: Training, *, ranks_per_domain: int = 0, name: st
     last bucket are exposed.
     """
     layout, volumes = training.layout, training.volumes
-    if training.steps < 1 or training.buckets < 1:
-        raise WorkloadError("there is at least one step, and one bucket of gradients", field="steps")
     builder = StepBuilder(layout.ranks, ranks_per_domain=ranks_per_domain)
     if volumes.tensor_forward_bytes and layout.tensor > 1:
         builder.note("The tensor-parallel AllReduces of a pass through a stage are one of the same total size.")

@@ -30,7 +30,7 @@ FlowChoice = Callable[[int, str, int], int]
 FlowHash = Callable[[int, str], int]
 """(number of the flow, node) -> 32 bits."""
 Flows = Sequence[Flow] | Callable[[int], Sequence[Flow]]
-"""The same flows for each seed, or those that a seed draws."""
+"""Flows that are alike for each seed, or those that a seed draws."""
 
 UPLINKS = "uplink"
 """The tier whose loads are judged."""

@@ -154,8 +154,8 @@ class FabricGraph:
         return found
 
     def without(self, names: Collection[str]) -> FabricGraph:
-        """The same once routing has withdrawn these directions of links: they carry nothing, no route leads to a node
-        that has none left. Longer ways that a protocol might then find are not looked for.
+        """Return the graph once routing has withdrawn these directions of links: they carry nothing, no route leads to
+        a node that has none left. Longer ways that a protocol might then find are not looked for.
         """
         self._known(names)
         gone = {number for number, link in enumerate(self.links) if link.name in names}

@@ -24,7 +24,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 MAX_ENTRIES = 250_000
-"""Of the tableau: 64 flows over 8 paths each, about a second. More is refused."""
+"""A larger tableau is refused: 64 flows over 8 paths each take about a second."""
 _EPSILON = 1e-9
 _STALLED = 20
 """Steps without progress after which Bland's rule takes over until there is some."""
@@ -56,7 +56,7 @@ def splittable_max_min(
 
 
 _Uses = tuple[tuple[int, int], ...]
-"""What a link carries: pairs of a path (numbered over all kinds) and how often it crosses the link."""
+"""The load of a link: pairs of a path (numbered over all kinds) and how often it crosses the link."""
 
 
 def _constraints(paths: Sequence[Sequence[Sequence[int]]], capacities: Sequence[float] | Floats) -> dict[_Uses, float]:

@@ -31,7 +31,7 @@ class Spread:
 
     mean: float
     stdev: float
-    """Of the sample; 0 with one value."""
+    """The standard deviation of the sample; 0 with one value."""
     minimum: float
     median: float
     maximum: float

@@ -60,7 +60,7 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
 
 
 class LinkLoad:
-    """What transfers ask of the NIC of each rank and of its links into the scale-up domain, each way.
+    """The load of transfers on the NIC of each rank and on its links into the scale-up domain, each way.
 
     Rates are in bit/s; `wire_bytes` adds headers to what goes over a NIC.
     """

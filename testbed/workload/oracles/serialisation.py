@@ -17,7 +17,7 @@ Nic = TypeVar("Nic", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """This is what a message costs on a link: every packet carries up to `payload_bytes` and `overhead_bytes` beside.
+    """The cost of a message on a link: every packet carries up to `payload_bytes` and `overhead_bytes` beside.
 
     `first_bytes` come on top in a message's first packet (RoCEv2: the RETH). What belongs to the overhead is what the
     link's rate counts: with preamble and gap on a real wire, with the Ethernet header alone on a shaped port.
@@ -52,7 +52,7 @@ class Framing:
 
 
 UNFRAMED = Framing(payload_bytes=1 << 62, overhead_bytes=0)
-"""Of bytes that are counted without headers, or with them already."""
+"""Bytes that are counted without headers, or with them already."""
 WIRE_GAP_BYTES = 20
 """Preamble, start delimiter and inter-packet gap (IEEE 802.3 clauses 3.1, 4.4.2)."""
 

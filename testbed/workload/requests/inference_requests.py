@@ -18,8 +18,8 @@ from enum import StrEnum
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.choices import choose
-from testbed.workload.draws import draw_below, draw_exponential, draw_gamma
-from testbed.workload.frontend import MAX_BURST_FACTOR, Burst, next_arrival, regular_bursts
+from testbed.workload.draws import draw_below, draw_gamma
+from testbed.workload.frontend import MAX_BURST_FACTOR, next_arrival, regular_bursts
 from testbed.workload.parameters import (
     Parameter,
     ParameterType,
@@ -48,43 +48,15 @@ class ArrivalLaw(StrEnum):
     """Arrivals are those of a file."""
 
 
-def poisson_arrivals(rng: random.Random, *, per_s: float, span_ns: int) -> Iterator[float]:
-    """Yield the times (ns) of a Poisson process of `per_s` arrivals per second that lie within `span_ns`."""
-    at_ns = draw_exponential(rng, 1e9 / per_s)
-    while at_ns < span_ns:
-        yield at_ns
-        at_ns += draw_exponential(rng, 1e9 / per_s)
-
-
-def gamma_arrivals(rng: random.Random, *, per_s: float, cv: float, span_ns: int) -> Iterator[float]:
-    """Yield the times (ns) of arrivals whose intervals have a mean of 1 / `per_s` and a coefficient of variation `cv`.
-
-    The first interval begins at 0, as in `vllm bench serve`; in a short span the expected number of arrivals therefore
-    differs from that of a stationary process by about (cv^2 - 1) / 2.
-    """
-    shape = 1.0 / (cv * cv)
-    at_ns = draw_gamma(rng, shape=shape, mean=1e9 / per_s)
-    while at_ns < span_ns:
-        yield at_ns
-        at_ns += draw_gamma(rng, shape=shape, mean=1e9 / per_s)
-
-
-def on_off_arrivals(rng: random.Random, *, per_s: float, bursts: Sequence[Burst], span_ns: int) -> Iterator[float]:
-    """Yield the times (ns) of a Poisson process of `per_s` arrivals per second, and a multiple of that in `bursts`."""
-    at_ns = next_arrival(0.0, 1e9 / per_s, bursts, rng)
-    while at_ns < span_ns:
-        yield at_ns
-        at_ns = next_arrival(at_ns, 1e9 / per_s, bursts, rng)
-
-
 BYTES_PER_PROMPT_TOKEN = 4
-"""Of English text in UTF-8, as tokenizers cut it."""
+"""English text in UTF-8 has so many, as tokenizers cut it."""
 REQUEST_OVERHEAD_BYTES = 200
 """The header of a request, and what its body has beside the prompt."""
 MOST_OUTPUT_TOKENS = 2_000_000
-"""Of all answers together: each is a packet, and a time that is kept."""
+"""All answers together have no more: each is a packet, and a time that is kept."""
 MOST_REQUESTS = 200_000
 MOST_CHUNK_BYTES = 65_536
+NOTE = "Servers compute for the times given, however many requests they have: no queue but the network's."
 
 
 class ServerChoice(StrEnum):
@@ -208,7 +180,7 @@ def generate_inference_requests(asked_for: InferenceRequests, *, ranks: int, rng
         raise WorkloadError(
             "no request arrives within the span", field="span", hint="a longer span, or more requests_per_s"
         )
-    return Workload(name="inference-requests", ranks=ranks, steps=(), requests=tuple(found), notes=_notes())
+    return Workload(name="inference-requests", ranks=ranks, steps=(), requests=tuple(found), notes=(NOTE,))
 
 
 def _places(asked_for: InferenceRequests, ranks: int) -> tuple[list[int], list[int]]:
@@ -256,23 +228,25 @@ def _drawn(
 def _arrivals(
     asked_for: InferenceRequests, law: ArrivalLaw, rng: random.Random, traced: Sequence[float]
 ) -> Iterator[float]:
-    per_s, span_ns = asked_for.requests_per_s, asked_for.span_ns
-    match law:
-        case ArrivalLaw.POISSON:
-            return poisson_arrivals(rng, per_s=per_s, span_ns=span_ns)
-        case ArrivalLaw.GAMMA:
-            return gamma_arrivals(rng, per_s=per_s, cv=asked_for.cv, span_ns=span_ns)
-        case ArrivalLaw.ON_OFF:
-            bursts = regular_bursts(
-                on_ns=asked_for.burst_on_ns,
-                off_ns=asked_for.burst_off_ns,
-                factor=asked_for.burst_factor,
-                duration_ns=span_ns,
-            )
-            return on_off_arrivals(rng, per_s=per_s, bursts=bursts, span_ns=span_ns)
-        case ArrivalLaw.TRACE:
-            return (at_ns for at_ns in traced if at_ns < span_ns)
+    """Yield the times (ns) of arrivals within the span.
 
+    The first interval of gamma arrivals begins at 0, as in `vllm bench serve`; in a short span the expected number of
+    arrivals therefore differs from that of a stationary process by about (cv^2 - 1) / 2.
+    """
+    mean_ns, span_ns = 1e9 / asked_for.requests_per_s, asked_for.span_ns
+    if law is ArrivalLaw.TRACE:
+        yield from (at_ns for at_ns in traced if at_ns < span_ns)
+        return
+    bursts = regular_bursts(
+        on_ns=asked_for.burst_on_ns, off_ns=asked_for.burst_off_ns, factor=asked_for.burst_factor, duration_ns=span_ns
+    )
 
-def _notes() -> tuple[str, ...]:
-    return ("Servers compute for the times given, however many requests they have: no queue but the network's.",)
+    def following(at_ns: float) -> float:
+        if law is ArrivalLaw.GAMMA:
+            return at_ns + draw_gamma(rng, shape=1.0 / (asked_for.cv * asked_for.cv), mean=mean_ns)
+        return next_arrival(at_ns, mean_ns, bursts if law is ArrivalLaw.ON_OFF else (), rng)
+
+    at_ns = following(0.0)
+    while at_ns < span_ns:
+        yield at_ns
+        at_ns = following(at_ns)

@@ -19,12 +19,14 @@ answers of the conversation by a limit.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from testbed.workload.draws import draw_lognormal
+from testbed.base.errors import WorkloadError
+from testbed.workload.draws import draw_below, draw_lognormal
+from testbed.workload.parameters import Parameter, ParameterType, whole
 
 MOST_TOKENS = 131_072
 """No prompt and no answer is longer: the context of today's models."""
@@ -38,7 +40,28 @@ class TokenLengths(StrEnum):
     AZURE_CONVERSATION = "azure-conversation"
     """Drawn like those of the Azure trace of 2023 for conversations."""
     TRACE = "trace"
-    """Those of a file."""
+    """Lengths are those of a file."""
+
+
+def prompt_lengths(shortest: int, longest: int) -> Parameter:
+    """Return the parameter of prompts whose lengths are drawn evenly, by default between these."""
+    return Parameter(
+        name="prompt_tokens",
+        type=ParameterType.LIST,
+        description="Lists the shortest and the longest prompt, in tokens.",
+        default=(shortest, longest),
+        low=2,
+        high=2,
+        item=whole("tokens", None, "Counts tokens."),
+    )
+
+
+def draw_between(rng: random.Random, tokens: Sequence[int]) -> int:
+    """Draw the length of a prompt evenly between the shortest and the longest."""
+    shortest, longest = tokens
+    if shortest > longest:
+        raise WorkloadError("prompt_tokens are the shortest and the longest prompt", field="prompt_tokens")
+    return shortest + draw_below(rng, longest - shortest + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

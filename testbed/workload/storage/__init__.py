@@ -1,4 +1,4 @@
-"""What hosts write to storage and read from it: checkpoints, datasets, weights of models, KV caches, jobs of fio."""
+"""Workloads that write to storage or read from it: checkpoints, datasets, models' weights, KV caches, jobs of fio."""
 
 from testbed.workload.storage.checkpoint import Checkpoint, checkpoint_bytes_per_rank, generate_checkpoint
 from testbed.workload.storage.datasets import DATASETS, DatasetStreaming, generate_dataset_streaming

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
-from testbed.workload.choices import require_positive
 from testbed.workload.models.language_models import language_model, model_choice
 from testbed.workload.parameters import asked, duration, flag, number, size, some_ranks, whole
 from testbed.workload.steps import Slice, Workload
@@ -81,8 +80,6 @@ def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
         checkpoint.storage, checkpoint.writers, ranks=ranks, name="writers", what="a checkpoint"
     )
     stripes, in_flight, period_ns = checkpoint.stripes, checkpoint.in_flight, checkpoint.period_ns
-    if stripes < 1 or checkpoint.checkpoints < 0 or period_ns < 0 or in_flight < 1:
-        raise WorkloadError("there is at least one stripe, and one of them under way", field="stripes")
     if checkpoint.read_back and checkpoint.restore:
         raise WorkloadError("with read_back nothing is written that could be restored", field="restore")
     if checkpoint.restore and not checkpoint.checkpoints:
@@ -130,7 +127,6 @@ def generate_checkpoint(checkpoint: Checkpoint, *, ranks: int) -> Workload:
 def _size_bytes(checkpoint: Checkpoint, writers: int, builder: StepBuilder) -> int:
     """The bytes of a writer's file; where a model says them, the share that is modelled is noted."""
     if checkpoint.model is None:
-        require_positive(size_bytes=checkpoint.size_bytes)
         return checkpoint.size_bytes
     model = language_model(checkpoint.model)
     builder.note(f"Of the bytes of a checkpoint of {model.name} {checkpoint.bytes_factor:g} are modelled.")

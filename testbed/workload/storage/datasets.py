@@ -16,9 +16,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
-from testbed.workload.choices import require_positive
 from testbed.workload.draws import draw_normal, draw_order
 from testbed.workload.parameters import asked, choice, number, some_ranks, whole
 from testbed.workload.steps import Workload
@@ -44,7 +42,7 @@ class Dataset:
     batch: int
     """Samples of a batch, for each accelerator."""
     compute_ns: Mapping[str, int]
-    """What a batch takes, by accelerator."""
+    """The time of a batch, by accelerator."""
     pass_mark: float
     """The least utilisation with which a submission passes."""
 
@@ -151,7 +149,6 @@ def generate_dataset_streaming(streaming: DatasetStreaming, *, ranks: int, rng: 
     targets, hosts = storage_and_users(
         streaming.storage, streaming.hosts, ranks=ranks, name="hosts", what="reading a dataset"
     )
-    _check(streaming)
     dataset, factor = DATASETS[streaming.dataset], streaming.bytes_factor
     samples = dataset.batch * streaming.accelerators
     files = _draw_sample_bytes(dataset, -(-samples * streaming.batches * len(hosts) // dataset.samples_per_file), rng)
@@ -236,24 +233,3 @@ def _draw_sample_bytes(dataset: Dataset, files: int, rng: random.Random) -> list
         if abs(deviation) <= MOST_DEVIATIONS:
             found.append(dataset.sample_bytes + deviation * dataset.stdev_bytes)
     return found
-
-
-def _check(streaming: DatasetStreaming) -> None:
-    if streaming.dataset not in DATASETS:
-        raise WorkloadError(
-            f"no dataset {streaming.dataset!r} is known (one of {', '.join(DATASETS)})", field="dataset"
-        )
-    if streaming.accelerator not in ACCELERATORS:
-        raise WorkloadError(
-            f"no accelerator {streaming.accelerator!r} is known (one of {', '.join(ACCELERATORS)})", field="accelerator"
-        )
-    require_positive(
-        accelerators=streaming.accelerators,
-        batches=streaming.batches,
-        epochs=streaming.epochs,
-        readers=streaming.readers,
-        samples_per_read=1 if streaming.samples_per_read is None else streaming.samples_per_read,
-        bytes_factor=streaming.bytes_factor,
-    )
-    if streaming.prefetch < 0:
-        raise WorkloadError("batches cannot be read after they are computed", field="prefetch")

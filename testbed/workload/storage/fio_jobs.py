@@ -94,7 +94,7 @@ class _Job:
 
 
 FIO_JOB_PARAMETERS = parameters_of(_Job)
-"""Those of a job."""
+"""The parameters of a job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

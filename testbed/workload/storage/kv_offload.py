@@ -13,12 +13,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
-from testbed.workload.choices import require_positive
 from testbed.workload.draws import draw_below, draw_exponential
 from testbed.workload.models.language_models import H100_BF16_FLOPS, MODELS, UTILISATION, language_model
-from testbed.workload.parameters import Parameter, ParameterType, asked, choice, duration, number, some_ranks, whole
+from testbed.workload.parameters import asked, choice, duration, number, some_ranks, whole
+from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
 from testbed.workload.steps import FirstToken, Workload
 from testbed.workload.storage.places import storage_and_users
 
@@ -40,17 +39,7 @@ class KvOffload:
     requests_per_s: float = asked(
         number("requests_per_s", 20, "Says how often prompts arrive at all hosts together.", low=0.001, high=1e9)
     )
-    prompt_tokens: tuple[int, ...] = asked(
-        Parameter(
-            name="prompt_tokens",
-            type=ParameterType.LIST,
-            description="Lists the shortest and the longest prompt, in tokens.",
-            default=(BLOCK_TOKENS, 14_668),
-            low=2,
-            high=2,
-            item=whole("tokens", None, "Counts tokens."),
-        )
-    )
+    prompt_tokens: tuple[int, ...] = asked(prompt_lengths(BLOCK_TOKENS, 14_668))
     hit_ratio: float = asked(
         number("hit_ratio", 0.5, "Gives the probability that a block was seen before, and is read.", low=0, high=1)
     )
@@ -93,7 +82,6 @@ def generate_kv_offload(offload: KvOffload, *, ranks: int, rng: random.Random) -
     targets, hosts = storage_and_users(
         offload.storage, offload.hosts, ranks=ranks, name="hosts", what="offloading KV caches"
     )
-    _check(offload)
     model, factor = language_model(offload.model), offload.bytes_factor
     block_bytes = max(1, round(model.kv_cache_bytes(BLOCK_TOKENS, value_bytes=offload.value_bytes) * factor))
     token_s = model.forward_flops(1) / (H100_BF16_FLOPS * UTILISATION * offload.accelerators)
@@ -144,25 +132,9 @@ def generate_kv_offload(offload: KvOffload, *, ranks: int, rng: random.Random) -
 
 def _draw(offload: KvOffload, hosts: list[int], rng: random.Random) -> Iterator[_Prompt]:
     """Yield the prompts in the order in which they arrive."""
-    shortest, longest = offload.prompt_tokens
     at_s = 0.0
     for _ in range(offload.requests):
         at_s += draw_exponential(rng, 1 / offload.requests_per_s)
-        tokens = shortest + draw_below(rng, longest - shortest + 1)
+        tokens = draw_between(rng, offload.prompt_tokens)
         hits = sum(rng.random() < offload.hit_ratio for _ in range(tokens // BLOCK_TOKENS))
         yield _Prompt(hosts[draw_below(rng, len(hosts))], round(at_s * 1e9 * offload.bytes_factor), tokens, hits)
-
-
-def _check(offload: KvOffload) -> None:
-    if len(offload.prompt_tokens) != 2 or not 1 <= offload.prompt_tokens[0] <= offload.prompt_tokens[1]:
-        raise WorkloadError("prompt_tokens are the shortest and the longest prompt", field="prompt_tokens")
-    if not 0 <= offload.hit_ratio <= 1:
-        raise WorkloadError(f"hit_ratio is a share from 0 to 1, not {offload.hit_ratio}", field="hit_ratio")
-    require_positive(
-        requests=offload.requests,
-        requests_per_s=offload.requests_per_s,
-        accelerators=offload.accelerators,
-        in_flight=offload.in_flight,
-        value_bytes=offload.value_bytes,
-        bytes_factor=offload.bytes_factor,
-    )

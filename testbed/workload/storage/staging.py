@@ -12,14 +12,14 @@ from enum import StrEnum
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import Lane, StepBuilder
-from testbed.workload.choices import choose, require_positive
+from testbed.workload.choices import choose
 from testbed.workload.models.language_models import MODELS, language_model
 from testbed.workload.parameters import asked, choice, number, some_ranks, whole
 from testbed.workload.steps import Slice, Workload
 from testbed.workload.storage.places import storage_and_users
 
 WEIGHT_BYTES = 2
-"""Of a parameter, in bf16."""
+"""The bytes of a parameter in bf16."""
 
 
 class FanOut(StrEnum):
@@ -66,7 +66,6 @@ def generate_staging(staging: Staging, *, ranks: int) -> Workload:
     targets, hosts = storage_and_users(
         staging.storage, staging.hosts, ranks=ranks, name="hosts", what="staging a model"
     )
-    require_positive(pieces=staging.pieces, in_flight=staging.in_flight, bytes_factor=staging.bytes_factor)
     broadcast = choose(FanOut, staging.fan_out, "fan_out") is FanOut.READ_AND_BROADCAST
     if not 1 <= staging.groups <= len(hosts):
         raise WorkloadError(f"{len(hosts)} hosts are no {staging.groups} groups", field="groups")

@@ -15,8 +15,8 @@ from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import SharedWorkers, WorkerFailed
-from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner, WorkloadRunOptions
-from testbed.run.measuring.measured import Measured
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.measuring.requests import RequestsMeasured
 from testbed.run.schema.model import Transport
 from testbed.workload.collectives.algorithms import generate_collective

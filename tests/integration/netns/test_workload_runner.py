@@ -19,8 +19,8 @@ from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.emulated.workers import WorkerFailed
-from testbed.run.emulated.workload_runner import TimeLimitReached, WorkloadRunner, WorkloadRunOptions
-from testbed.run.measuring.measured import Measured
+from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
+from testbed.run.measuring.measured import Measured, TimeLimitReached
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.transports.registry import transport_on
 from testbed.workload.collectives.algorithms import generate_collective

@@ -50,7 +50,7 @@ def permutation(lab: Lab, plan: LabPlan, *, scope: Scope) -> tuple[IperfFlow, ..
                 size_bytes=1_000_000,
                 rng=Random(number),
                 scope=scope,
-                leaf_of=[placement.leaf(rank) for rank in ranks],
+                leaf_of=[placement.leaf(rank) for rank in ranks].__getitem__,
             ),
             ranks=ranks,
         )

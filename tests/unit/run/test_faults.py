@@ -18,7 +18,7 @@ from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.run.faults import kills
 from testbed.run.faults import timeline as timeline_module
 from testbed.run.faults.outcome import FaultOutcome, LabLeftChanged
-from testbed.run.faults.registry import FAULTS, fault_findings, lab_fault
+from testbed.run.faults.registry import FAULTS, by_kind, fault_findings, lab_fault
 from testbed.run.faults.timeline import FaultTimeline
 from testbed.run.schema.faults import FAULT_WORDS, FaultWords
 from testbed.run.schema.file import load_scenario_text
@@ -136,6 +136,12 @@ def played(links: Links, *faults: Fault, until: tuple[str, str] | None = None, l
 
 def kinds(timeline: FaultTimeline) -> list[tuple[str, str]]:
     return [(event.kind, event.target) for event in timeline.events()]
+
+
+def test_a_kind_that_two_classes_have_is_refused() -> None:
+    again = type("LinkDownAgain", (FAULTS["link-down"],), {})
+    with pytest.raises(ValueError, match="link-down is registered twice: by LinkDown and LinkDownAgain"):
+        by_kind([*FAULTS.values(), again])
 
 
 def test_every_kind_has_words_and_a_class() -> None:

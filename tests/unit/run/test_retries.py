@@ -15,7 +15,7 @@ from testbed.record.record import Check, LabSummary, Outcome, PointResult, RunRe
 from testbed.record.store import decode_record, encode_record
 from testbed.run.emulated.point import EmulatedPoint
 from testbed.run.emulated.sweep import run_sweep
-from testbed.run.emulated.workload_runner import TimeLimitReached
+from testbed.run.measuring.measured import TimeLimitReached
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload

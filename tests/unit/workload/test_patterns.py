@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -47,8 +48,6 @@ def test_incast_with_jitter_is_repeatable() -> None:
     assert make(1) == make(1)
     assert make(1) != make(2)
     assert all(0 <= step.start_ns <= 1000 for step in make(1).transfers)
-    with pytest.raises(WorkloadError, match="seed"):
-        generate_incast(ranks=8, size_bytes=7, jitter_ns=1)
     with pytest.raises(WorkloadError, match="8 other ranks are asked for; there are 7"):
         generate_incast(ranks=8, size_bytes=7, senders=8)
     assert pairs(generate_incast(ranks=3, size_bytes=1)) == [(1, 0), (2, 0)]
@@ -103,19 +102,15 @@ def test_some_of_a_permutation_send() -> None:
 
 
 def test_uneven_leaves_and_impossible_permutations() -> None:
-    leaf_of = [0, 0, 0, 1, 1, 2]
-    found = pairs(
-        generate_permutation(ranks=6, size_bytes=1, rng=random.Random(0), scope="inter-leaf", leaf_of=leaf_of)
-    )
-    assert all(leaf_of[a] != leaf_of[b] for a, b in found)
+    def inter_leaf(leaf_of: Callable[[int], int] | None) -> Workload:
+        return generate_permutation(ranks=6, size_bytes=1, rng=random.Random(0), scope="inter-leaf", leaf_of=leaf_of)
+
+    leaf_of = (0, 0, 0, 1, 1, 2).__getitem__
+    assert all(leaf_of(a) != leaf_of(b) for a, b in pairs(inter_leaf(leaf_of)))
     with pytest.raises(WorkloadError, match="4 of 6 ranks are in block 0"):
-        generate_permutation(
-            ranks=6, size_bytes=1, rng=random.Random(0), scope="inter-leaf", leaf_of=[0, 0, 0, 0, 1, 2]
-        )
-    with pytest.raises(WorkloadError, match="5 leaves are given for 6 ranks"):
-        generate_permutation(ranks=6, size_bytes=1, rng=random.Random(0), scope="inter-leaf", leaf_of=[0] * 5)
+        inter_leaf((0, 0, 0, 0, 1, 2).__getitem__)
     with pytest.raises(WorkloadError, match="leaf of each rank"):
-        generate_permutation(ranks=6, size_bytes=1, rng=random.Random(0), scope="inter-leaf")
+        inter_leaf(None)
 
 
 def test_permutations_of_different_seeds_are_spread() -> None:
@@ -175,8 +170,6 @@ def test_wrong_parameters_are_said() -> None:
         generate_incast(ranks=0, size_bytes=1)
     with pytest.raises(WorkloadError, match="at least one byte"):
         generate_point_to_point(ranks=2, size_bytes=0)
-    with pytest.raises(WorkloadError, match="flows must be over 0"):
-        generate_tornado(ranks=2, size_bytes=1, flows=0)
     with pytest.raises(WorkloadError, match=r"no scope is called 'inter_leaf'.*\n.*did you mean inter-leaf"):
         generate_permutation(ranks=2, size_bytes=1, rng=random.Random(0), scope="inter_leaf")
     with pytest.raises(WorkloadError, match="rank 7 is not one of the 2"):

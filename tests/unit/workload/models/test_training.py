@@ -56,8 +56,7 @@ def test_scaling_keeps_whole_elements_and_zeroes() -> None:
         bytes_factor=1e-3, time_factor=0.5
     )
     assert scaled == TrainingVolumes(activation_bytes=2, gradient_bytes=10**6, forward_ns=50)
-    with pytest.raises(WorkloadError):
-        TrainingVolumes().scaled(bytes_factor=0)
+    assert TrainingVolumes(forward_ns=100).scaled(time_factor=0) == TrainingVolumes()
 
 
 def test_schedules_of_the_papers() -> None:
@@ -173,5 +172,3 @@ def test_wrong_training() -> None:
         language_model("9B")
     with pytest.raises(WorkloadError, match="32 layers"):
         training_volumes(MODELS["8B"], ParallelLayout(pipeline=33))
-    with pytest.raises(WorkloadError, match="micro_batches must be over 0"):
-        generate_training(Training(layout=ParallelLayout(), volumes=TrainingVolumes(), micro_batches=0))

@@ -15,10 +15,8 @@ import pytest
 from testbed.base.errors import WorkloadError
 from testbed.base.units import ByteCount, Duration
 from testbed.workload.draws import draw_gamma, draw_lognormal, draw_normal
-from testbed.workload.frontend import Burst
 from testbed.workload.kinds.kind import Fabric
 from testbed.workload.registry import build_workload
-from testbed.workload.requests.inference_requests import gamma_arrivals, on_off_arrivals, poisson_arrivals
 from testbed.workload.requests.token_lengths import LENGTH_PRESETS
 from testbed.workload.steps import Workload
 from testbed.workload.tenants import Tenant, mix_tenants
@@ -33,6 +31,10 @@ def cv(samples: Sequence[float]) -> float:
 def build(ranks: int = 4, seed: int = 1, **written: Any) -> Workload:
     fabric = Fabric(ranks=ranks, rate_bps=10**9, bdp_bytes=10_000, rng=random.Random(seed))
     return build_workload("inference-requests", written, fabric)
+
+
+def starts(seed: int, **written: Any) -> list[int]:
+    return [one.start_ns for one in build(seed=seed, output_tokens=1, **written).requests]
 
 
 def test_normal_draws() -> None:
@@ -67,29 +69,29 @@ def test_lognormal_draws_have_the_median_and_the_mean() -> None:
 
 
 def test_poisson_arrivals() -> None:
-    starts = list(poisson_arrivals(random.Random(5), per_s=200, span_ns=50 * S))
-    assert starts == sorted(starts) and starts[-1] < 50 * S
-    assert len(starts) == pytest.approx(10_000, abs=3 * 100), "3 sigma"
-    assert cv([b - a for a, b in pairwise(starts)]) == pytest.approx(1, abs=0.03)
-    windows = Counter(int(at // S) for at in starts)
+    found = starts(5, requests_per_s=200, span=Duration.parse("50s"))
+    assert found == sorted(found) and found[-1] < 50 * S
+    assert len(found) == pytest.approx(10_000, abs=3 * 100), "3 sigma"
+    assert cv([b - a for a, b in pairwise(found)]) == pytest.approx(1, abs=0.03)
+    windows = Counter(at // S for at in found)
     counts = [windows[second] for second in range(50)]
     assert statistics.variance(counts) / statistics.fmean(counts) == pytest.approx(1, abs=0.6), "index of dispersion"
 
 
 @pytest.mark.parametrize("wanted", [0.5, 1.0, 4.0])
 def test_gamma_arrivals_have_the_coefficient_of_variation(wanted: float) -> None:
-    starts = list(gamma_arrivals(random.Random(6), per_s=500, cv=wanted, span_ns=200 * S))
-    gaps = [b - a for a, b in pairwise(starts)]
+    found = starts(6, arrivals="gamma", requests_per_s=500, cv=wanted, span=Duration.parse("200s"))
+    gaps = [b - a for a, b in pairwise(found)]
     assert cv(gaps) == pytest.approx(wanted, rel=0.05)
     assert statistics.fmean(gaps) == pytest.approx(S / 500, rel=0.05)
 
 
 def test_a_burst_has_ten_times_the_arrivals() -> None:
-    bursts = (Burst(start_ns=40 * S, duration_ns=10 * S, factor=10),)
-    starts = list(on_off_arrivals(random.Random(7), per_s=50, bursts=bursts, span_ns=90 * S))
-    inside = [at for at in starts if 40 * S <= at < 50 * S]
+    bursts = {"burst_off": Duration.parse("40s"), "burst_on": Duration.parse("10s"), "burst_factor": 10}
+    found = starts(7, arrivals="on-off", requests_per_s=50, span=Duration.parse("90s"), **bursts)
+    inside = [at for at in found if 40 * S <= at < 50 * S]
     assert len(inside) == pytest.approx(5000, abs=3 * 71)
-    assert len(starts) - len(inside) == pytest.approx(4000, abs=3 * 64)
+    assert len(found) - len(inside) == pytest.approx(4000, abs=3 * 64)
 
 
 @pytest.mark.parametrize("name", ["azure-code", "azure-conversation"])

@@ -164,12 +164,6 @@ def test_reads_of_a_file_with_many_samples_are_cut_where_it_ends_and_where_a_bat
 @pytest.mark.parametrize(
     ("choice", "field"),
     [
-        ({"dataset": "bert"}, "dataset"),
-        ({"accelerator": "b200"}, "accelerator"),
-        ({"batches": 0}, "batches"),
-        ({"readers": 0}, "readers"),
-        ({"prefetch": -1}, "prefetch"),
-        ({"bytes_factor": 0.0}, "bytes_factor"),
         ({"hosts": (4,)}, "storage"),
         ({"storage": 5}, "storage"),
     ],

@@ -101,8 +101,6 @@ TENANTS = (("a", (0, 1, 2, 3, 4), 0), ("b", (5, 6, 7, 8, 9), 77))
 def test_what_does_not_fit_names_its_parameter() -> None:
     for choice, field in (
         ({"prompt_tokens": (5, 4)}, "prompt_tokens"),
-        ({"hit_ratio": 1.5}, "hit_ratio"),
-        ({"requests": 0}, "requests"),
         ({"hosts": (4,)}, "storage"),
     ):
         with pytest.raises(WorkloadError) as caught:

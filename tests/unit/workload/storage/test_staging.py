@@ -59,7 +59,6 @@ def test_what_does_not_fit_names_its_parameter() -> None:
     for choice, field in (
         ({"fan_out": "read-some"}, "fan_out"),
         ({"groups": 2}, "groups"),
-        ({"pieces": 0}, "pieces"),
         ({"storage": (0, 1, 2)}, "storage"),
     ):
         with pytest.raises(WorkloadError) as caught:
