@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ScenarioError, TestbedError
 from testbed.base.rows import row_json
 from testbed.cli import options
 from testbed.cli.command import PATH, argument, command, option
@@ -74,10 +74,7 @@ def run(
     simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
     sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
     if simulated:
-        from testbed.run.simulated.support import check_supported
-
-        for sweep in sweeps:
-            check_supported(sweep)
+        _check_simulated(sweeps)
     if dry_run:
         if steady is not None:
             raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
@@ -135,6 +132,22 @@ def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool
     if dry_run:
         raise TestbedError("--dry-run: a simulation touches nothing", hint="`testbed validate` checks the scenario")
     return True
+
+
+def _check_simulated(sweeps: "Sequence[Sweep]") -> None:
+    """Refuse scenarios that the simulator cannot run, all of them by their files. Raises `ScenarioError`."""
+    from testbed.run.simulated.support import check_supported
+
+    refused = []
+    for sweep in sweeps:
+        try:
+            check_supported(sweep)
+        except ScenarioError as error:
+            if len(sweeps) == 1:
+                raise
+            refused.append(f"{sweep.scenario.source}: {error.message}")
+    if refused:
+        raise ScenarioError("\n".join(refused), hint="leave these files or --backend out: emulation can")
 
 
 def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
