@@ -36,7 +36,7 @@ from testbed.run.simulated.transport_registry import simulated_transport
 from testbed.run.transports.lab_transport import LabTransport
 
 SAMPLES_PER_RTT = 4
-"""Of each channel's state, in a base round trip: as many as an emulated lab has at its usual scale."""
+"""Samples of each channel's state in a base round trip: as many as an emulated lab has at its usual scale."""
 QUEUE_SAMPLES_PER_RTT = 8
 SETTLE_RTTS = 4
 """How long the last acknowledgements may still be on their way when all is done."""
@@ -49,14 +49,14 @@ class SimulatedRun:
 
     measured: Measured
     balance: Reconciliation | None = None
-    """Of the counters of all ports; None without `qos:`."""
+    """The balance of the counters of all ports; None without `qos:`."""
     unaccounted: int = 0
     """Datagrams that were sent and are neither delivered, nor on their way, nor counted as lost."""
     sent: int = 0
     hops: int = 0
     """Packets that were put on a line, anywhere."""
     seconds: float = 0.0
-    """Of this machine's time, while the clock ran."""
+    """Seconds of this machine's time, while the clock ran."""
 
 
 def execute(

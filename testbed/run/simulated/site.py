@@ -1,4 +1,4 @@
-"""What all hosts of a simulated run share, and what their endpoints stand on: hosts of a network, and its clock."""
+"""The site that all hosts of a simulated run share, and the hosting of their endpoints: a network and its clock."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class Site:
 
 
 class SimulatedHosting:
-    """What the endpoints of one program stand on; `endpoints.worker.datagrams.hosting.Hosting` says what the
-    methods do."""
+    """The hosting of one program's endpoints; `endpoints.worker.datagrams.hosting.Hosting` says what the methods do."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

@@ -1,4 +1,4 @@
-"""What the simulator can run of a scenario, and reproduces of a fabric. All else is refused before anything runs."""
+"""The limits of the simulator: what it cannot run is refused before anything runs, what it leaves out is told."""
 
 from __future__ import annotations
 
