@@ -18,10 +18,10 @@ from simulated_fabric import GBPS, RATE, WIRE_BYTES, Fabric, config
 from simulated_topologies import plane_port
 
 from testbed.api.sweeps import read_sweep
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
-    Balancing,
     FabricNetwork,
     FabricPortSettings,
     LinkSettings,
@@ -86,7 +86,7 @@ def permutation() -> tuple[FabricNetwork, list[Talker]]:
     network = FabricNetwork(talkers, seed=1, overhead_bytes=42)
     leaves, spines = [f"leaf{number}" for number in range(LEAVES)], [f"spine{number}" for number in range(SPINES)]
     for name in (*leaves, *spines):
-        network.add_fabric_switch(name, SwitchSettings(balancing=Balancing.SPRAY, buffer_bytes=64_000_000))
+        network.add_fabric_switch(name, SwitchSettings(balancing=BalancingMode.SPRAY, buffer_bytes=64_000_000))
     for one, other in [(leaf, spine) for leaf in leaves for spine in spines]:
         network.connect(f"{one} {other}", one, other, LINK, out=PORT, into=PORT)
         network.connect(f"{other} {one}", other, one, LINK, out=PORT, into=PORT)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from testbed.base.datapath import abi, layout
-from testbed.base.datapath.build import compile_c
+from testbed.base.datapath.build import compile_c, source_texts
 
 CONSTANTS = {
     "CLASSES": abi.CLASSES,
@@ -28,7 +27,7 @@ CONSTANTS = {
 
 def assertions(structs: dict[str, np.dtype[np.void]]) -> str:
     """C that compiles only where all of it is so."""
-    lines = ["#include <linux/types.h>", '#include "layout.h"']
+    lines = ['#include "rules.h"']
     for name, kind in structs.items():
         lines.append(f'_Static_assert(sizeof(struct {name}) == {kind.itemsize}, "{name}");')
         assert kind.fields is not None
@@ -42,8 +41,8 @@ def assertions(structs: dict[str, np.dtype[np.void]]) -> str:
 def programs(tmp_path: Path) -> Path:
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
-    header = resources.files("testbed.base.datapath").joinpath("programs", "layout.h").read_bytes()
-    (tmp_path / "layout.h").write_bytes(header)
+    for name, text in source_texts("testbed.base.datapath", "programs", ("layout.h", "rules.h")).items():
+        (tmp_path / name).write_bytes(text)
     return tmp_path
 
 

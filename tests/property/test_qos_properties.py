@@ -14,7 +14,6 @@ from testbed.base.errors import PlanError
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.fabric import FabricParams, UplinkParams, generate_fabric
-from testbed.lab.core.fabric.queue_depths import depth_bytes
 from testbed.lab.core.model import (
     BalancingMode,
     Buffer,
@@ -215,7 +214,7 @@ def test_what_is_written_is_what_is_planned(lab: Lab, k: float) -> None:
         for item, said in zip(profile.classes, written.classes, strict=True):
             assert (item.strict, item.weight, item.lossless) == (said.strict, said.weight, said.lossless)
             if profile.switch and said.pfc is not None and said.pfc.xoff is not None:
-                assert item.xoff_bytes == max(1, depth_bytes(said.pfc.xoff, profile.bdp_bytes))  # at least a byte
+                assert item.xoff_bytes == max(1, said.pfc.xoff.bytes_at(profile.bdp_bytes))  # at least a byte
             for code_point in said.dscp:
                 assert profile.class_of_dscp[code_point] == item.priority
 

@@ -1,4 +1,5 @@
-"""The shared maps of the data path as numpy types, made of `programs/layout.h`, which declares and explains the fields.
+"""The shared maps of the data path as numpy types, made of `programs/layout.h` and, of the rules of queues,
+`programs/rules.h`, which declare and explain the fields.
 
 A map value is `numpy.ndarray` of the type below over the map's memory; index a queue with `port * CLASSES + priority`.
 All counters grow for ever and are little-endian like every machine we run on.
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_HEADER = Path(__file__).parent / "programs/layout.h"
+_HEADERS = [Path(__file__).parent / "programs" / name for name in ("layout.h", "rules.h")]
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NUMBER = re.compile(r"^#define (\w+) (\d+)\s*$", re.MULTILINE)
 _STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\};", re.DOTALL | re.MULTILINE)
@@ -22,7 +23,7 @@ _INTEGERS = {"__u8": "u1", "__u16": "<u2", "__u32": "<u4", "__u64": "<u8"}
 
 
 def _read_structs(header: str) -> dict[str, np.dtype[np.void]]:
-    """The structures of a header in C. It has numbers, and arrays of them and of structures that stand before."""
+    """The structures of headers in C. They have numbers, and arrays of them and of structures that stand before."""
     text = _COMMENT.sub("", header)
     numbers = {name: int(value) for name, value in _NUMBER.findall(text)}
     found: dict[str, np.dtype[np.void]] = {}
@@ -36,8 +37,8 @@ def _read_structs(header: str) -> dict[str, np.dtype[np.void]]:
     return found
 
 
-STRUCTS = _read_structs(_HEADER.read_text())
-"""All structures, by the names of the header."""
+STRUCTS = _read_structs("".join(header.read_text() for header in _HEADERS))
+"""All structures, by the names of the headers."""
 QUEUE, INGRESS, PAUSE, EVENT = (STRUCTS[name] for name in ("queue", "ingress", "pause", "event"))
 
 MAPS = {

@@ -14,11 +14,11 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.markers import MARKERS, MarkAt
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import TestbedError
 from testbed.base.names import nearest
-from testbed.lab.core.model.qos import CLASSES
 from testbed.lab.core.plan.lab import TIERS
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import CreateBridge, InstallPort
@@ -54,14 +54,14 @@ class PortTable:
     class_names: tuple[tuple[str, ...], ...]
     """By profile and priority; "" where the profile has no such class."""
     control_class: NDArray[np.int64]
-    """Of each port: the priority of ARP and neighbour discovery."""
+    """The priority of ARP and neighbour discovery at each port."""
     seen: NDArray[np.bool_]
-    """Of each port: whether it is in the network that the table is of. Queues, switches, buffers and uplinks of others
-    are left out."""
+    """True for each port in the network that the table is of. Queues, switches, buffers and uplinks of others are left
+    out."""
     present: NDArray[np.bool_]
     lossless: NDArray[np.bool_]
     marked_on_leaving: NDArray[np.bool_]
-    """Of each queue: whether its marks are counted among the packets that leave it, not among those that enter it."""
+    """True for each queue whose marks are counted among the packets that leave it, not among those that enter it."""
     uplinks: tuple[UplinkGroup, ...]
     bridging: frozenset[str]
     """Nodes with a bridge, which may flood."""

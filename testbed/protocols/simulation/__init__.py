@@ -14,18 +14,12 @@ from testbed.protocols.simulation.link import Line, LinkSettings
 from testbed.protocols.simulation.network import FabricNetwork
 from testbed.protocols.simulation.nic import Endpoint, NicHost
 from testbed.protocols.simulation.port import ClassQueue, OutputPort
-from testbed.protocols.simulation.settings import (
-    Balancing,
-    FabricPortSettings,
-    PacketKind,
-    SwitchSettings,
-)
+from testbed.protocols.simulation.settings import FabricPortSettings, PacketKind, SwitchSettings
 from testbed.protocols.simulation.switch import FabricSwitch, InputPort, SharedBuffer
 
 __all__ = [
     "ALL_PRIORITIES",
     "WIRE_OVERHEAD_BYTES",
-    "Balancing",
     "Call",
     "ClassQueue",
     "ConfigurationError",

@@ -1,4 +1,4 @@
-"""What ends a simulation that cannot go on, or keeps a wrong one from starting."""
+"""Errors that end a simulation which cannot go on, or keep a wrong one from starting."""
 
 from __future__ import annotations
 

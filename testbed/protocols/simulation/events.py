@@ -71,7 +71,7 @@ class Ended(Enum):
 
 
 class Events:
-    """What is scheduled, and the time of the event in hand."""
+    """The events that are scheduled, and the time of the one in hand."""
 
     __slots__ = (
         "_coming",
@@ -97,9 +97,9 @@ class Events:
         """An endpoint or an application has acted since this was last cleared, so that `stop` may have become true."""
         self._wheel: list[list[Event | None] | None] = [None] * SPANS
         self._keys: list[int] = []
-        """Of the spans on the wheel, as a heap."""
+        """The keys of the spans on the wheel, as a heap."""
         self._far: list[tuple[int, int, Actor, Frame | None]] = []
-        """What is out of the wheel's reach, as a heap."""
+        """Events out of the wheel's reach, as a heap."""
         self._sequence = 0
         self._span: list[Event | None] = [None] * SPAN_NS
         """The span in hand; what lies before `_place` is over. As on the wheel, there is the last event of each ns, and
@@ -107,7 +107,7 @@ class Events:
         self._span_key: i64 = -1
         self._place: i64 = SPAN_NS - 1
         self._coming: Event | None = None
-        """What is next in the ns in hand, which is at `_place`."""
+        """The next event of the ns in hand, which is at `_place`."""
         self._tail: Event | None = None
         """The last event of the ns in hand."""
         self._spare: Event | None = None
@@ -159,7 +159,7 @@ class Events:
         span[place] = event
 
     def pending(self) -> Iterator[tuple[Actor, Frame | None]]:
-        """What is scheduled and has not happened, in no order: who acts, and with which frame."""
+        """Yield the events that have not happened yet, in no order: who acts, and with which frame."""
         event = self._coming
         while event is not None:
             yield event.actor, event.frame

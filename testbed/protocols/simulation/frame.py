@@ -63,11 +63,11 @@ class Frame:
         self.last_hop = False
         """It was trimmed by the last switch."""
         self.kind: i64 = priority
-        """A `fabric.PacketKind`: its class, where ports have classes."""
+        """A `PacketKind`: its class, where ports have classes."""
         self.curve_bin: i64 = -1
         """Where in the marking curve it met its queue, as long as it is yet to be marked."""
         self.account: HeldAccount | None = None
-        """Of the input port that brought it, as long as it waits in a switch."""
+        """The account of the input port that brought it, as long as it waits in a switch."""
         self.next: Frame | None = None
         """The one behind it in the queue that it waits in."""
 

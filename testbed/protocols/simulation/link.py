@@ -77,10 +77,6 @@ class Line:
         if self.impairer is not None:
             self.impairers.append(self.impairer)
 
-    def serialisation_ns(self, wire_bytes: i64) -> i64:
-        """Rounded up to whole ns, so that a line never exceeds its rate."""
-        return -(-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
-
     def send(self, now: i64, frame: Frame) -> i64:
         """Begin to serialise `frame`; the time at which the line is free again.
 
@@ -89,6 +85,7 @@ class Line:
         wire_bytes = frame.wire_bytes
         self.frames += 1
         self.bytes += wire_bytes
+        # Rounded up to whole ns, so that a line never exceeds its rate.
         free = now - (-wire_bytes * BIT_NS_PER_BYTE // self.rate_bps)
         if not self.up:
             self.blackholed += 1

@@ -47,7 +47,7 @@ class FabricNetwork:
         self.outputs: dict[str, OutputPort] = {}
         """By the name of the line."""
         self.inputs: dict[str, InputPort] = {}
-        """Of switches, by the name of the line that ends there."""
+        """The ports of switches, by the name of the line that ends there."""
         numbers = {endpoint.address: number for number, endpoint in enumerate(endpoints)}
         if len(numbers) != len(endpoints):
             raise ConfigurationError("two endpoints have the same address")

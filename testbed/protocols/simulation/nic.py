@@ -130,10 +130,10 @@ class NicHost(Actor):
         self.sent: i64 = 0
         """Datagrams the NIC took from the endpoint."""
         self.unroutable = 0
-        """Of those, the ones to an address that is not in the network."""
+        """Datagrams among them to an address that is not in the network."""
         self.delivered: i64 = 0
         self.delivered_bytes: i64 = 0
-        """Of UDP payload as it arrived."""
+        """Bytes of UDP payload as it arrived."""
         self.refused = 0
         """Frames that arrived while the host was dead."""
         self.last_active: i64 = 0

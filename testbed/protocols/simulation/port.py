@@ -9,8 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
 from testbed.base.datapath.markers import MarkAt
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.frame import WIRE_OVERHEAD_BYTES, Frame
 from testbed.protocols.simulation.link import Line
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 CONTROL: Final = 2
 NOTIFICATION: Final = 3
 TRIMMED: Final = 4
-"""Of `PacketKind`, as numbers that a compiler knows."""
+"""Some of `PacketKind`, as numbers that a compiler knows."""
 ADMIT: Final = 0
 DROP_TAIL: Final = 1
 DROP_BUFFER: Final = 2
@@ -103,7 +104,7 @@ class ClassQueue:
         """Its peer has asked for a pause."""
         self.paused_since: i64 = 0
         self.paused_ns: i64 = 0
-        """Of pauses that are over."""
+        """The time of pauses that are over."""
         self.pauses: i64 = 0
         self.in_packets: i64 = 0
         self.in_bytes: i64 = 0
@@ -123,8 +124,8 @@ class ClassQueue:
         self.drops_packets = [0, 0, 0, 0]
         """By cause: `DROP_TAIL`, `DROP_BUFFER`, `DROP_HEADROOM`."""
         self.drops_bytes = [0, 0, 0, 0]
-        self.packets_by_bin = [0] * port.curve_bins
-        self.marked_by_bin = [0] * port.curve_bins
+        self.packets_by_bin = [0] * CURVE_BINS
+        self.marked_by_bin = [0] * CURVE_BINS
 
     def put(self, frame: Frame) -> None:
         """Let a packet wait behind all others."""
@@ -153,8 +154,8 @@ class OutputPort(Actor):
     __slots__ = (
         "_bins_to_kmax",
         "_by_kind",
-        "_curve_bins",
         "_events",
+        "_last_bin",
         "_random",
         "_strict",
         "_turn",
@@ -206,8 +207,8 @@ class OutputPort(Actor):
         self._weighted = tuple(queue for queue in ranked if not queue.strict)
         self._turn: i64 = 0
         """Which of the weighted classes is next."""
-        self._curve_bins: i64 = settings.curve_bins
-        self._bins_to_kmax: i64 = settings.bins_to_kmax
+        self._last_bin: i64 = CURVE_BINS - 1
+        self._bins_to_kmax: i64 = CURVE_BINS_TO_KMAX
         self._events = events
         self._random = random
 
@@ -320,7 +321,7 @@ class OutputPort(Actor):
         return self._random.random() < share
 
     def _bin_of(self, queue: ClassQueue, depth: i64) -> i64:
-        last = self._curve_bins - 1
+        last = self._last_bin
         if not queue.kmax_bytes:
             return last
         place = depth * self._bins_to_kmax // queue.kmax_bytes

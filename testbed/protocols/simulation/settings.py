@@ -1,20 +1,17 @@
-"""What the ports and switches of a simulated fabric are told: classes, thresholds in bytes, and load balancing."""
+"""The settings of a simulated fabric's ports and switches: classes, thresholds in bytes, and load balancing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.abi import CLASSES, BalancingMode
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation.errors import ConfigurationError
-
-PRIORITIES: Final = 8
-"""Of IEEE 802.1Q."""
 
 
 class PacketKind(IntEnum):
-    """What a switch sees of a datagram: all but the last are the transport's `Priority`."""
+    """The kinds of datagrams that a switch tells apart: all but the last are the transport's `Priority`."""
 
     DATA = 0
     RETRANSMISSION = 1
@@ -23,37 +20,23 @@ class PacketKind(IntEnum):
     TRIMMED = 4
 
 
-class Balancing(IntEnum):
-    """How a switch spreads packets over ports that lead to the same place."""
-
-    FLOW = 0
-    """By a hash of the addresses and ports: a flow keeps its way."""
-    FLOWLET = 1
-    """The same, and another way after a gap."""
-    SPRAY = 2
-    """Packet by packet in turn, whatever they belong to."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricPortSettings:
     """The classes of a port. `priority_of` has the priority of each `PacketKind`.
 
     With `trimming`, what a queue would refuse is cut to `trim_bytes` of UDP payload and goes on in the class of
-    `PacketKind.TRIMMED`. `curve_bins` is how many bins there are to count marks by depth, `bins_to_kmax` how many of
-    them lie below Kmax.
+    `PacketKind.TRIMMED`.
     """
 
     classes: tuple[ClassPlan, ...]
     priority_of: tuple[int, int, int, int, int]
     trimming: bool = False
     trim_bytes: int = 36
-    curve_bins: int = 24
-    bins_to_kmax: int = 16
 
     def __post_init__(self) -> None:
         for item in self.classes:
-            if not 0 <= item.priority < PRIORITIES:
-                raise ConfigurationError(f"a priority is from 0 to {PRIORITIES - 1}, not {item.priority}")
+            if not 0 <= item.priority < CLASSES:
+                raise ConfigurationError(f"a priority is from 0 to {CLASSES - 1}, not {item.priority}")
             if not item.strict and item.quantum_bytes < 1:
                 raise ConfigurationError(f"class {item.priority} would never have its turn: its quantum is 0")
         known = [item.priority for item in self.classes]
@@ -68,7 +51,7 @@ class FabricPortSettings:
 class SwitchSettings:
     """`buffer_bytes` is what its queues share, 0 for no bound; `gap_ns` is that of flowlets."""
 
-    balancing: Balancing = Balancing.FLOW
+    balancing: BalancingMode = BalancingMode.FLOW
     seed: int = 0
     gap_ns: int = 0
     buffer_bytes: int = 0

@@ -10,12 +10,13 @@ import sys
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.abi import BALANCING_CODES, CLASSES
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation.errors import ConfigurationError
 from testbed.protocols.simulation.events import Actor, Events, Handler
 from testbed.protocols.simulation.frame import Frame
 from testbed.protocols.simulation.port import OutputPort
-from testbed.protocols.simulation.settings import PRIORITIES, FabricPortSettings, SwitchSettings
+from testbed.protocols.simulation.settings import FabricPortSettings, SwitchSettings
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -29,7 +30,7 @@ REMEMBERED: Final = 1 << 20
 """Flows whose hash a switch keeps."""
 FLOWLET: Final = 1
 SPRAY: Final = 2
-"""Of `Balancing`, as numbers that a compiler knows."""
+"""Some of `BALANCING_CODES`, as numbers that a compiler knows."""
 
 
 def mix(value: int) -> int:
@@ -62,7 +63,7 @@ class SharedBuffer:
 
 
 class HeldAccount:
-    """What a switch holds of an input port's packets of one priority, and the pauses that it asks for."""
+    """The packets of one priority that a switch holds of an input port, and the pauses that it asks for."""
 
     __slots__ = (
         "_delay_ns",
@@ -142,7 +143,7 @@ class ArrivalCount:
 
 
 class Arrivals:
-    """What came in at a port, by priority."""
+    """Counts the packets that came in at a port, by priority."""
 
     __slots__ = ("_of_kind", "by_priority")
 
@@ -180,7 +181,7 @@ class FabricSwitch:
         self, name: str, settings: SwitchSettings, addresses: list[bytes], destination_port: int, random: Random
     ) -> None:
         self.name = name
-        self.balancing: i64 = settings.balancing
+        self.balancing: i64 = BALANCING_CODES[settings.balancing.name]
         self.seed = settings.seed
         self.spray_seed: i64 = settings.seed & HALF
         self.buffer = SharedBuffer(settings.buffer_bytes)
@@ -233,7 +234,7 @@ class InputPort(Actor):
         self._sprayed: i64 = 0
         self.arrivals = Arrivals(settings)
         own = {item.priority: item for item in settings.classes}
-        lossy = [ClassPlan(priority=priority) for priority in range(PRIORITIES)]
+        lossy = [ClassPlan(priority=priority) for priority in range(CLASSES)]
         self.accounts = [HeldAccount(own.get(item.priority, item), events) for item in lossy]
         """By the priority of the queue that a packet waits in."""
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.maps import LabMaps, Records
 from testbed.base.datapath.markers import MARKERS
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.linux.traffic_control import ETHERNET_HEADER_BYTES
 from testbed.lab.core.plan.qos.qos_plan import PortProfile, QosTables
 from testbed.lab.observe.port_table import PortTable

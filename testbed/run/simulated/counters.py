@@ -24,7 +24,7 @@ QUEUE_FIELDS = (
     "wred_packets", "wred_bytes", "ce_packets", "ect_packets", "trimmed_packets", "trimmed_bytes", "forwarded_packets",
     "forwarded_bytes",
 )  # fmt: skip
-"""The fields of a queue's record that the simulated queue has by the same name."""
+"""Fields that a queue's record has from the simulated queue by the same name."""
 DROPS = {"tail": DROP_TAIL, "buffer": DROP_BUFFER, "headroom": DROP_HEADROOM}
 
 

@@ -81,7 +81,7 @@ class SimulatedProgram(ProgramRun):
 
     @property
     def completions(self) -> Mapping[str, deque[Any]]:
-        """Return the completions at each of its endpoints, by address; none before it is prepared."""
+        """The operations that have ended at each of its endpoints, by address; none before it is prepared."""
         return self._traffic.completions if isinstance(self._traffic, DatagramTraffic) else {}
 
     def begin(self) -> None:

@@ -48,14 +48,14 @@ class SimulatedRun:
 
     measured: Measured
     balance: Reconciliation | None = None
-    """The reconciliation of the counters of all ports; None without `qos:`."""
+    """The balance of the counters of all ports; None without `qos:`."""
     unaccounted: int = 0
     """Datagrams that were sent and are neither delivered, nor on their way, nor counted as lost."""
     sent: int = 0
     hops: int = 0
     """Packets that were put on a line, anywhere."""
     seconds: float = 0.0
-    """This machine's time while the clock ran."""
+    """Seconds of this machine's time, while the clock ran."""
 
 
 def execute(

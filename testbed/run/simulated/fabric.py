@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from testbed.base.datapath.abi import CURVE_BINS, CURVE_BINS_TO_KMAX
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.sockets import Marking
-from testbed.lab.core.model import BalancingMode, DelayBy, Lab
+from testbed.lab.core.model import DelayBy, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS, InstallPort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile
 from testbed.lab.core.plan.sysctls import hash_seed
 from testbed.protocols.simulation import (
-    Balancing,
     Endpoint,
     FabricNetwork,
     FabricPortSettings,
@@ -36,7 +34,7 @@ PAUSE_REACTION_NS = 0
 good as in an emulated lab, whose hundreds of microseconds are some ten nanoseconds of the fabric at a time scale of
 20,000. A MAC may take longer: 905 pause quanta of 512 bit times at 400 Gbit/s, 1.2 us (IEEE 802.3, 31B.3.7)."""
 OVERHEAD_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-"""Bytes of a datagram at a port beside its payload, as those of an emulated lab count them: no preamble and no gap."""
+"""The bytes of a datagram at a port beside its payload, as an emulated lab counts them: no preamble, no gap."""
 NIC_JITTER_PACKETS = 0.1
 """Up to how much of a full packet's time a packet leaves its NIC late, at random. Without it, hosts that begin together
 stay in step for ever, and a full queue refuses the same ones each time (Floyd and Jacobson, "On traffic phase effects
@@ -44,11 +42,6 @@ in packet-switched gateways", 1992): eight senders lost a quarter fewer packets 
 many."""
 TRIMMED_PAYLOAD_BYTES = 64 - IPV4_BYTES - UDP_BYTES
 """The payload of a packet that was cut to 64 bytes behind its Ethernet header."""
-BALANCINGS = {
-    BalancingMode.FLOW: Balancing.FLOW,
-    BalancingMode.FLOWLET: Balancing.FLOWLET,
-    BalancingMode.SPRAY: Balancing.SPRAY,
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,7 +169,7 @@ class _PortClasses:
         if buffer is None:
             return SwitchSettings(seed=hash_seed(node, run=self._run))
         return SwitchSettings(
-            balancing=BALANCINGS[buffer.mode],
+            balancing=buffer.mode,
             seed=buffer.seed_in(self._run),
             gap_ns=buffer.gap_ns,
             buffer_bytes=max(0, buffer.shared_bytes - buffer.headroom_bytes),
@@ -200,8 +193,6 @@ class _PortClasses:
             priority_of=(data, again, control, notification, profile.trimmed_class),
             trimming=profile.trimming,
             trim_bytes=TRIMMED_PAYLOAD_BYTES,
-            curve_bins=CURVE_BINS,
-            bins_to_kmax=CURVE_BINS_TO_KMAX,
         )
 
 

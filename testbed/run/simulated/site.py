@@ -1,4 +1,4 @@
-"""The site that all hosts of a simulated run share, with its network and clock, and what their endpoints stand on."""
+"""The site that all hosts of a simulated run share, and the hosting of their endpoints: a network and its clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenarios that the simulator can run, and what of a fabric it reproduces. Others are refused before anything runs."""
+"""The limits of the simulator: what it cannot run is refused before anything runs, what it leaves out is told."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SimulatedTransport:
     make_traffic: Callable[[Program, Site, CollectiveBuffers | None, Listener], Traffic]
     """Puts the endpoints of a program into `Site.endpoints`. Raises `TrafficError` where it cannot be carried."""
     host: type[NicHost]
-    """The host of the network that an endpoint becomes."""
+    """The class of NICs that the network makes of endpoints."""
     port: int
     """The UDP port that endpoints listen on, which switches hash."""
     marking_of: Callable[[Settings], Marking]

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.names import nearest
 from testbed.endpoints.worker.program import Settings

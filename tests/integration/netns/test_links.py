@@ -26,8 +26,7 @@ from testbed.lab.core.deploy.watch.rtt import measure_rtt
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.probing.kernel_probe import probe_kernel
 from testbed.lab.core.fabric.params import UplinkParams
-from testbed.lab.core.model import Delay, DelayBy
-from testbed.lab.core.model.qos import QosPolicy, QosProfile, TrafficClass
+from testbed.lab.core.model import Delay, DelayBy, QosPolicy, QosProfile, TrafficClass
 from testbed.lab.core.plan.link_delays import delay_operation
 from testbed.lab.core.plan.operations import DelayPort
 

@@ -19,7 +19,7 @@ from testbed.base.errors import DriverError
 from testbed.base.units import Rate
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.model.qos import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
+from testbed.lab.core.model import BalancingMode, LoadBalancing, QosPolicy, QosProfile, TrafficClass
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.observe.telemetry import take_snapshot
 from testbed.run.probes.traffic import PROBE_PORT, ProbeFlow, ProbeTraffic

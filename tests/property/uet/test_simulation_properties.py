@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_topologies import HIGH, LOW, MEDIUM, TRIM_BYTES, leaf_spine, star, totals
 
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MarkAt
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
     FabricNetwork,

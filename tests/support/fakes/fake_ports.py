@@ -12,7 +12,7 @@ from typing import Any
 from memory_maps import maps_in_memory
 
 from testbed.base.datapath.abi import CLASSES, DEPTH_BINS
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model.qos import BalancingMode, HashEngine
 from testbed.lab.core.model.telemetry import DropCause

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from testbed.base.datapath import pins
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.maps import LabMaps
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
 from testbed.base.names import namespace_name

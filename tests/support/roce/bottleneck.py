@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from dcqcn_fluid import DcqcnFluid, FixedPoint
 
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MarkAt
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.congestion.dcqcn import PARAMETER_SETS, Dcqcn
 from testbed.protocols.roce.config import HEADER_BYTES, RoceConfig
 from testbed.protocols.roce.memory import Access

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MarkAt
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation import (
     Endpoint,
     FabricNetwork,

@@ -1,4 +1,4 @@
-/* The accounts of queues, ingress ports and shared buffers, and what is decided by them. Included by port.bpf.c. */
+/* The accounts of queues, ingress ports and shared buffers. Included by port.bpf.c. */
 #ifndef TESTBED_ACCOUNTS_H
 #define TESTBED_ACCOUNTS_H
 
@@ -62,31 +62,6 @@ static __always_inline void leave(const struct queued *queued, struct queue *que
 		discharge(queued->ingress, queued->bytes);
 }
 
-
-enum verdict { ADMIT, DROP_TAIL, DROP_BUFFER, DROP_HEADROOM };
-
-/* `slack`: bytes that a queue may exceed its thresholds by. */
-static __always_inline enum verdict admission(const struct class_config *class, const struct queue *queue,
-					      const struct buffer *buffer, const struct ingress *account, __u32 length,
-					      __u32 slack)
-{
-	__u64 held = queue->bytes + length, bytes = held > slack ? held - slack : 0;
-
-	if (class->flags & CLASS_LOSSLESS && account)
-		return account->bytes + length > account->limit_bytes ? DROP_HEADROOM : ADMIT;
-	if (bytes <= class->reserved_bytes)
-		return ADMIT;
-	if (bytes > class->limit_bytes)
-		return DROP_TAIL;
-	if (class->alpha && buffer && buffer->size_bytes) {
-		__u64 used = buffer->used_bytes, size = buffer->size_bytes;
-		__u64 available = used < size ? size - used : 0;
-		if (length > available || bytes > (available * class->alpha >> 8))
-			return DROP_BUFFER;
-	}
-	return ADMIT;
-}
-
 static __always_inline struct ingress *account_of(__u32 mark, __u32 class, __u32 *index)
 {
 	struct ingress *account;
@@ -100,7 +75,6 @@ static __always_inline struct ingress *account_of(__u32 mark, __u32 class, __u32
 		*index = 0;
 	return account;
 }
-
 
 static __always_inline __u32 depth_bin(__u64 bytes)
 {
@@ -122,28 +96,6 @@ static __always_inline __u32 depth_bin(__u64 bytes)
 	return bin < DEPTH_BINS ? bin : DEPTH_BINS - 1;
 }
 
-/* Whether the curve of a class hits a packet at this depth. */
-static __always_inline int is_hit(const struct class_config *class, __u64 depth)
-{
-	__u32 span, probability;
-
-	if (depth <= class->kmin_bytes)
-		return 0;
-	if (depth >= class->kmax_bytes)
-		return 1;
-	span = class->kmax_bytes - class->kmin_bytes;
-	probability = (depth - class->kmin_bytes) * class->pmax / span;
-	return bpf_get_prandom_u32() <= probability;
-}
-
-/* Where a depth lies on the curve of a class. */
-static __always_inline __u32 curve_bin(const struct class_config *class, __u64 depth)
-{
-	__u64 bin = class->kmax_bytes ? depth * CURVE_BINS_TO_KMAX / class->kmax_bytes : CURVE_BINS;
-
-	return bin < CURVE_BINS ? bin : CURVE_BINS - 1;
-}
-
 static __always_inline void count_mark(__u32 queue, __u32 bin, int marked)
 {
 	struct curve *curve = bpf_map_lookup_elem(&curves, &queue);
@@ -153,34 +105,6 @@ static __always_inline void count_mark(__u32 queue, __u32 bin, int marked)
 	curve->packets[bin]++;
 	if (marked)
 		curve->marked[bin]++;
-}
-
-/* Mark a packet that allows it. What an earlier switch has marked is not marked here. */
-static __always_inline int set_ce(struct __sk_buff *skb, struct queue *queue, __u8 ecn, __u32 packets)
-{
-	if (!ecn || ecn == ECN_CE || !bpf_skb_ecn_set_ce(skb))
-		return 0;
-	queue->ce_packets += packets;
-	return 1;
-}
-
-/* Whether the packet may stay. */
-static __always_inline int congestion(struct __sk_buff *skb, const struct class_config *class, struct queue *queue,
-				      __u8 ecn, __u32 length, __u32 packets)
-{
-	if (ecn && class->flags & (CLASS_MARK_AT_DEQUEUE | CLASS_MARK_BY_KERNEL))
-		return 1;
-	if (!is_hit(class, queue->bytes))
-		return 1;
-	if (ecn) {
-		set_ce(skb, queue, ecn, packets);
-		return 1;
-	}
-	if (!(class->flags & CLASS_DROP_NON_ECT))
-		return 1;
-	queue->wred_packets += packets;
-	queue->wred_bytes += length;
-	return 0;
 }
 
 static __always_inline void charge(struct ingress *account, __u32 index, __u32 length)

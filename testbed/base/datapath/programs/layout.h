@@ -1,6 +1,7 @@
 /* The maps that the eBPF programs, the pause agent and the telemetry share.
  *
- * testbed/base/datapath/layout.py makes the types of numpy of these structures; a test compiles both against each other.
+ * testbed/base/datapath/layout.py makes the types of numpy of these structures and those of rules.h; a test compiles both
+ * against each other.
  * A port's number is its place in the lab (from 1); 0 means "no port". Index of a queue: port * 8 + priority.
  */
 #ifndef TESTBED_LAYOUT_H
@@ -18,45 +19,10 @@
 /* The modes of testbed.lab.core.model.qos.BalancingMode in their order, then LB_KERNEL. */
 enum load_balancing { LB_FLOW, LB_FLOWLET, LB_SPRAY, LB_KERNEL };
 
-enum class_flags {
-	CLASS_PRESENT = 1,
-	CLASS_LOSSLESS = 2,
-	CLASS_ECN = 4,
-	CLASS_DROP_NON_ECT = 8,
-	CLASS_STRICT = 16,
-	/* From bit 5 on those of testbed.base.datapath.markers.MarkAt, without the first. */
-	CLASS_MARK_AT_DEQUEUE = 1 << 5,  /* ECN by the queue that a packet leaves behind */
-	CLASS_MARK_BY_KERNEL = 1 << 16,  /* ECN by a qdisc of the kernel, which the packet meets next */
-	CLASS_COUNT_MARKS = 1 << 17,     /* packets that may be marked are counted by depth */
-};
-
 enum port_flags {
 	PORT_SWITCH = 1,
 	PORT_TRIM = 2,
 	PORT_LAST_HOP = 4, /* a NIC is at the other end */
-};
-
-struct class_config {
-	__u32 flags;
-	__u32 limit_bytes;    /* static tail drop */
-	__u32 kmin_bytes;
-	__u32 kmax_bytes;
-	__u32 pmax;           /* probability at kmax, 2^32 - 1 is 1 */
-	__u32 xoff_bytes;     /* of an ingress port and this priority */
-	__u32 xon_bytes;
-	__u32 headroom_bytes; /* above xoff; beyond it even a lossless packet is dropped */
-	__u32 alpha;          /* dynamic threshold: alpha / 256 times the free buffer; 0: none */
-	__u32 reserved_bytes; /* always admitted */
-};
-
-struct profile {
-	__u8 class_of_dscp[64]; /* priority of each DSCP */
-	__u8 control_class;     /* priority of ARP, neighbour discovery and other link-local control */
-	__u8 trimmed_class;
-	__u8 trimmed_dscp;
-	__u8 trimmed_last_hop_dscp; /* where the port is PORT_LAST_HOP */
-	__u8 pad[4];
-	struct class_config classes[CLASSES];
 };
 
 struct port_config {

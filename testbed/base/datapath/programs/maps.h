@@ -2,7 +2,7 @@
 #ifndef TESTBED_MAPS_H
 #define TESTBED_MAPS_H
 
-#include "layout.h"
+#include "rules.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

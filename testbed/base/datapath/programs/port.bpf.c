@@ -21,7 +21,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#include "layout.h"
+#include "rules.h"
 
 #define ETH_P_MAC_CONTROL 0x8808
 #define ETH_P_KICK 0x88b5 /* local experimental: makes a qdisc run, never sent */
@@ -34,7 +34,6 @@
 #define IFF_UP 1
 #define LINK_STATE_NOCARRIER 2 /* bit of net_device.state (linux/netdevice.h, enum netdev_state_t) */
 #define ECN_MASK 3
-#define ECN_CE 3
 
 /* What is read of the kernel's own structures. */
 struct qdisc_skb_cb {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.base.units import Duration
-from testbed.lab.core.model import Depth, DepthUnit, QosProfile, TrafficClass
+from testbed.lab.core.model import QosProfile, TrafficClass
 
 ETHERNET_HEADER_BYTES = 14
 RESERVED_FRAMES = 2
@@ -32,11 +32,6 @@ def frame_bytes(mtu_bytes: int) -> int:
 def bdp_bytes(rate_bps: int, base_rtt: Duration) -> int:
     """The bandwidth-delay product; at least a byte."""
     return max(1, rate_bps * base_rtt.ns // (8 * 10**9))
-
-
-def depth_bytes(depth: Depth, bdp: int) -> int:
-    """A depth in bytes, for a bandwidth-delay product in bytes."""
-    return round(depth.value * bdp if depth.unit is DepthUnit.BDP else depth.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,16 +75,16 @@ def pause_depths(item: TrafficClass, port: PortShape, share: int | None = None) 
     frame, bdp, pfc = port.frame, port.bdp, item.pfc
     headroom = port.flight_bytes + FLIGHT_FRAMES * frame
     if pfc is not None and pfc.headroom is not None:
-        headroom = depth_bytes(pfc.headroom, bdp)
-    xon = None if pfc is None or pfc.xon is None else depth_bytes(pfc.xon, bdp)
+        headroom = pfc.headroom.bytes_at(bdp)
+    xon = None if pfc is None or pfc.xon is None else pfc.xon.bytes_at(bdp)
     if pfc is not None and pfc.xoff is not None:
-        xoff = max(1, depth_bytes(pfc.xoff, bdp))  # a small part of a small BDP: of 0 a queue would pause for ever
+        xoff = max(1, pfc.xoff.bytes_at(bdp))  # a small part of a small BDP: of 0 a queue would pause for ever
     else:
         xoff = LEAST_XOFF_FRAMES * frame
         if xon is not None:
             xoff = max(xoff, xon + HYSTERESIS_FRAMES * frame)
         if share is not None:
-            kmax = 0 if item.ecn is None else depth_bytes(item.ecn.kmax, bdp)
+            kmax = 0 if item.ecn is None else item.ecn.kmax.bytes_at(bdp)
             xoff = max(xoff, min(max(bdp, kmax), share - headroom))
     if xon is None:
         xon = max(xoff - max(HYSTERESIS_FRAMES * frame, xoff // 4), xoff // 2)

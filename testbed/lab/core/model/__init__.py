@@ -2,6 +2,7 @@
 
 from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.markers import MarkAt, MarkBy
+from testbed.base.datapath.traffic_class import Depth, DepthUnit, EcnCurve, NonEct, PfcThresholds, TrafficClass
 from testbed.lab.core.model.end import End
 from testbed.lab.core.model.lab import (
     BACKEND,
@@ -25,20 +26,7 @@ from testbed.lab.core.model.lab import (
     Routing,
     Scale,
 )
-from testbed.lab.core.model.qos import (
-    Buffer,
-    Depth,
-    DepthUnit,
-    EcnCurve,
-    HashEngine,
-    LoadBalancing,
-    NonEct,
-    PfcThresholds,
-    QosPolicy,
-    QosProfile,
-    TrafficClass,
-    Watchdog,
-)
+from testbed.lab.core.model.qos import Buffer, HashEngine, LoadBalancing, QosPolicy, QosProfile, Watchdog
 from testbed.lab.features.guards.model import NO_GUARDS, Guard, Guards
 from testbed.lab.features.overlay.model import (
     External,

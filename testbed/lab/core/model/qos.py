@@ -1,8 +1,9 @@
-"""The QoS of switch ports and NICs as a user means it: classes, ECN curves, PFC, buffers, load balancing.
+"""The QoS of switch ports and NICs as a user means it: classes, buffers, load balancing.
 
 Everything is in the units of the real fabric; thresholds are bytes or multiples of the bandwidth-delay product.
 The plan resolves them to bytes. Traffic classes are numbered by their priority (IEEE 802.1Q PCP, 0..7), which is
-also the priority of their pause frames (IEEE 802.1Q clause 36).
+also the priority of their pause frames (IEEE 802.1Q clause 36). What a class is, and the rules of its queue, is in
+`testbed.base.datapath.traffic_class`.
 """
 
 from __future__ import annotations
@@ -12,89 +13,26 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from testbed.base.datapath.abi import BalancingMode
-from testbed.base.datapath.markers import MarkAt, MarkBy
-from testbed.base.units import ByteCount, Duration
+from testbed.base.datapath.traffic_class import TrafficClass
+from testbed.base.keys import key
+from testbed.base.units import BYTES, Duration
 
-CLASSES = 8
-"""Priorities of IEEE 802.1Q."""
 CODE_POINTS = 64
 """DSCPs (RFC 2474 section 3)."""
-
-
-class DepthUnit(StrEnum):
-    BYTES = "bytes"
-    BDP = "bdp"
-
-
-@dataclass(frozen=True, slots=True)
-class Depth:
-    """A queue depth: bytes, or a multiple of line rate x base RTT."""
-
-    value: float
-    unit: DepthUnit = DepthUnit.BYTES
-
-    def __str__(self) -> str:
-        return f"{self.value:g}bdp" if self.unit is DepthUnit.BDP else str(ByteCount(round(self.value)))
-
-
-class NonEct(StrEnum):
-    """This is what WRED does to a packet it would mark but may not (RFC 3168: no ECT)."""
-
-    KEEP = "keep"
-    DROP = "drop"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EcnCurve:
-    """WRED on the instantaneous queue: 0 up to `kmin`, linear to `pmax` at `kmax`, 1 above."""
-
-    kmin: Depth
-    kmax: Depth
-    pmax: float = 1.0
-    non_ect: NonEct = NonEct.KEEP
-    mark_at: MarkAt = MarkAt.ENQUEUE
-    by: MarkBy = MarkBy.EBPF
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PfcThresholds:
-    """The thresholds of an ingress port and priority.
-
-    None is "auto": the plan chooses. `headroom` None: from the reaction time.
-    """
-
-    xoff: Depth | None = None
-    xon: Depth | None = None
-    headroom: Depth | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficClass:
-    """One of up to eight classes. Strict classes go first, by priority; the others share by `weight` (percent)."""
-
-    name: str
-    priority: int
-    dscp: tuple[int, ...] = ()
-    default: bool = False
-    strict: bool = False
-    weight: int = 0
-    lossless: bool = False
-    limit: Depth | None = None
-    """Tail drop above this; None: the dynamic threshold of the shared buffer alone."""
-    ecn: EcnCurve | None = None
-    pfc: PfcThresholds | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
     """A switch's shared packet memory: a lossy queue may take `alpha` times what is free (dynamic threshold)."""
 
-    shared_bytes: int = 16_000_000
-    alpha: float = 1.0
+    shared_bytes: int = key(
+        "Gives the packet memory that all ports share, such as 16MB.", 16_000_000, name="shared", measure=BYTES
+    )
+    alpha: float = key("Lets a lossy queue hold alpha times what is free.", 1.0, low=1 / 256, high=128)
 
 
 class HashEngine(StrEnum):
-    """This tells who computes the ECMP hash: our ingress program, or the kernel (`fib_multipath_hash_policy` 3)."""
+    """Who computes the ECMP hash: our ingress program, or the kernel (`fib_multipath_hash_policy` 3)."""
 
     EBPF = "ebpf"
     KERNEL = "kernel"
@@ -102,24 +40,32 @@ class HashEngine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBalancing:
-    """`gap` is the flowlet gap in real time. `polarised`: the same hash seed in every switch, for teaching.
+    """How a switch chooses between equal paths."""
 
-    `seed` is the run whose hash seeds every run has; None: each has its own (`lab.core.plan.stable.seed_of_run`).
-    """
-
-    mode: BalancingMode = BalancingMode.FLOW
-    gap: Duration = field(default_factory=lambda: Duration(50_000))
-    hash: HashEngine = HashEngine.EBPF
-    polarised: bool = False
-    seed: int | None = None
+    mode: BalancingMode = key(
+        "Chooses a path by 5-tuple (flow), anew after a gap (flowlet), or for each packet (spray).",
+        BalancingMode.FLOW,
+        noun="load balancing mode",
+    )
+    gap: Duration = key("Gives the flowlet gap in real time, such as 50us.", Duration(50_000))
+    hash: HashEngine = key(
+        "Says who hashes: ebpf, or kernel (fib_multipath_hash_policy 3) as a cross-check.", HashEngine.EBPF
+    )
+    polarised: bool = key("Gives every switch the same hash seed, for teaching.", default=False)
+    seed: int | None = key(
+        "Gives every run the hash seeds that the run with this seed has; by default each run has its own.",
+        None,
+        high=2**31 - 1,
+    )
+    """None: each run has its own (`lab.core.plan.stable.seed_of_run`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watchdog:
     """PFC watchdog, in lab time: a queue paused for `detect` is freed, and guarded again after `restore` unpaused."""
 
-    detect: Duration = field(default_factory=lambda: Duration(200_000_000))
-    restore: Duration = field(default_factory=lambda: Duration(200_000_000))
+    detect: Duration = key("Frees a queue that is paused for so long.", Duration(200_000_000))
+    restore: Duration = key("Lets a queue that is not paused for so long obey pauses again.", Duration(200_000_000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +74,27 @@ class QosProfile:
 
     preset: str
     classes: tuple[TrafficClass, ...]
-    buffer: Buffer = field(default_factory=Buffer)
-    load_balancing: LoadBalancing = field(default_factory=LoadBalancing)
-    trimming: bool = False
-    marks_account: bool = True
+    buffer: Buffer = key("Describes the packet memory of a switch.", Buffer(), of_switch=True)
+    load_balancing: LoadBalancing = key(
+        "Says how a switch chooses between equal paths.", LoadBalancing(), of_switch=True
+    )
+    trimming: bool = key(
+        "Says whether packets of a full queue are cut instead of dropped.", default=False, of_switch=True
+    )
+    marks_account: bool = key(
+        "Says whether ECN marks are counted by queue depth, which costs less than 0.1 us a packet.", default=True
+    )
     """Packets that may be marked are counted by the depth of their queue, for the marking curves of reports."""
-    watchdog: Watchdog | None = None
-    base_rtt: Duration | None = None
-    """Base RTT of the bandwidth-delay product, real time; None: modelled from the topology's longest path."""
+    watchdog: Watchdog | None = key(
+        "Describes the PFC watchdog, or is false.",
+        None,
+        of_switch=True,
+        word=False,
+        hint="write {detect: 200ms, restore: 200ms}",
+    )
+    base_rtt: Duration | None = key(
+        "Gives the real base RTT that bdp is made of; by default it is modelled from the longest path.", None
+    )
 
     def class_of(self, dscp: int) -> TrafficClass:
         """The class that has a DSCP: the one that names it, or the default."""

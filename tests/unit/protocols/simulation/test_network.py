@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
-    Balancing,
     ConfigurationError,
     FabricNetwork,
     FabricPortSettings,
@@ -61,7 +61,7 @@ class Talker:
     def handle_timer(self, now: int) -> None: ...
 
 
-def two_ways(balancing: Balancing, *, gap_ns: int = 0) -> tuple[FabricNetwork, Talker, Talker]:
+def two_ways(balancing: BalancingMode, *, gap_ns: int = 0) -> tuple[FabricNetwork, Talker, Talker]:
     """A and B at two switches with two lines between them."""
     a, b = Talker(A), Talker(B)
     network = FabricNetwork([a, b], seed=1, overhead_bytes=42)
@@ -94,7 +94,7 @@ def test_the_hash_is_that_of_the_emulated_switches(number: int) -> None:
 
 
 def test_a_flow_keeps_its_way_and_many_flows_take_both() -> None:
-    network, a, b = two_ways(Balancing.FLOW)
+    network, a, b = two_ways(BalancingMode.FLOW)
     a.give(B, 20, entropy=50_001)
     network.run()
     assert sorted(loads(network)) == [0, 20]
@@ -104,7 +104,7 @@ def test_a_flow_keeps_its_way_and_many_flows_take_both() -> None:
 
 
 def test_spraying_takes_turns_whatever_the_flow() -> None:
-    network, a, _ = two_ways(Balancing.SPRAY)
+    network, a, _ = two_ways(BalancingMode.SPRAY)
     a.give(B, 400, entropy=50_001)
     network.run()
     one, other = loads(network)
@@ -112,7 +112,7 @@ def test_spraying_takes_turns_whatever_the_flow() -> None:
 
 
 def test_a_flow_takes_another_way_only_after_a_gap() -> None:
-    network, a, _ = two_ways(Balancing.FLOWLET, gap_ns=100_000)
+    network, a, _ = two_ways(BalancingMode.FLOWLET, gap_ns=100_000)
     ways = []
     for _ in range(40):
         before = loads(network)
@@ -192,7 +192,7 @@ def test_control_packets_pass_a_paused_nic_and_little_is_taken_from_its_endpoint
 
 
 def test_an_address_that_is_not_there_is_counted_and_holds_nothing_up() -> None:
-    network, a, b = two_ways(Balancing.FLOW)
+    network, a, b = two_ways(BalancingMode.FLOW)
     a.give("10.9.9.9", 3)
     a.give(B, 3)
     network.run()
@@ -210,13 +210,13 @@ def test_an_address_that_is_not_there_is_counted_and_holds_nothing_up() -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(change: object, message: str) -> None:
-    network, *_ = two_ways(Balancing.FLOW)
+    network, *_ = two_ways(BalancingMode.FLOW)
     with pytest.raises(ConfigurationError, match=message):
         change(network)  # type: ignore[operator]
 
 
 def test_a_switch_without_a_route_says_so() -> None:
-    network, a, _ = two_ways(Balancing.FLOW)
+    network, a, _ = two_ways(BalancingMode.FLOW)
     network.route("left", B, [])
     a.give(B, 1)
     with pytest.raises(ConfigurationError, match="left has no route"):

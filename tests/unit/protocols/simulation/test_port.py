@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MarkAt
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation import (
     Call,
     ConfigurationError,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from testbed.api.sweeps import read_sweep
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.endpoints.worker.transport_registry import transport_names
 from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.packets.opcodes import UDP_PORT

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from testbed.base.datapath import pins
 from testbed.base.datapath.abi import BalancingMode
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import NETNS_DIRECTORY

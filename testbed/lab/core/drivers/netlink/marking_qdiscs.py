@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from testbed.base.datapath.abi import PROBABILITY_ONE, class_handle, gate_handle, marker_handle
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS, MarkBy
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.linux.rtnetlink import attribute, u32
 from testbed.base.linux.traffic_control import GATE_LIMIT_BYTES, new_qdisc
 from testbed.lab.core.plan.operations import InstallPort

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.datapath import build, load, pins
 from testbed.base.datapath.abi import (
@@ -13,13 +15,14 @@ from testbed.base.datapath.abi import (
     CLASSES,
     MARK_AT_FLAGS,
     MAX_PORTS,
+    PROBABILITY_ONE,
     QUEUE_MAPS,
     TAG_BITS,
     ClassFlag,
     PortFlag,
 )
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import DriverError
 from testbed.base.linux import traffic_control as traffic
 from testbed.lab.core.drivers.netlink.marking_qdiscs import new_marking_qdisc
@@ -31,7 +34,6 @@ from testbed.protocols.uet.packets.codes import DSCP_TRIMMED, DSCP_TRIMMED_LASTH
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
 
-_UNLIMITED = 0xFFFF_FFFF
 _SHARED_PRIORITY = 1
 """HTB's rank of weighted classes; strict ones have 0 (HTB serves the lower first)."""
 _CAP_TOLERANCE = 1.01
@@ -167,7 +169,8 @@ def _fill_profile(maps: LabMaps, index: int, profile: PortProfile) -> None:
         _fill_class(record["classes"][item.priority], item, count_marks=profile.marks_account)
 
 
-def _fill_class(record: dict[str, int], item: ClassPlan, *, count_marks: bool) -> None:
+def _fill_class(record: Any, item: ClassPlan, *, count_marks: bool) -> None:
+    """Write a class into its `class_config` (`programs/rules.h`): each field from that of the plan by the same name."""
     flags = ClassFlag.PRESENT
     if item.lossless:
         flags |= ClassFlag.LOSSLESS
@@ -177,15 +180,22 @@ def _fill_class(record: dict[str, int], item: ClassPlan, *, count_marks: bool) -
         flags |= ClassFlag.DROP_NON_ECT
     if item.kmin_bytes is not None and item.kmax_bytes is not None:
         flags |= ClassFlag.ECN | (ClassFlag.COUNT_MARKS if count_marks else 0)
-        record["kmin_bytes"] = min(item.kmin_bytes, _UNLIMITED)
-        record["kmax_bytes"] = min(item.kmax_bytes, _UNLIMITED)
-        record["pmax"] = round(item.pmax * _UNLIMITED)
     if MARKERS[item.mark_by].qdisc:
         flags |= ClassFlag.MARK_BY_KERNEL
     record["flags"] = flags | MARK_AT_FLAGS.get(item.mark_at, 0)
-    record["limit_bytes"] = min(item.limit_bytes, _UNLIMITED)
-    record["reserved_bytes"] = item.reserved_bytes
-    record["alpha"] = round(item.alpha * 256)
-    record["xoff_bytes"] = item.xoff_bytes
-    record["xon_bytes"] = item.xon_bytes
-    record["headroom_bytes"] = item.headroom_bytes
+    for each in fields(ClassPlan):
+        if each.name in record.dtype.names:
+            record[each.name] = _number(getattr(item, each.name), each.metadata.get("one", 1))
+
+
+def _number(value: float | str | None, one: int) -> int:
+    """Return a rule as 32 bits: a word by its place among others, of what has no bound the most."""
+    match value:
+        case None:
+            return 0
+        case Enum():
+            return list(type(value)).index(value)
+        case float():
+            return round(value * one)
+        case _:
+            return min(int(value), PROBABILITY_ONE)

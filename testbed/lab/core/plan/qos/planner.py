@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
+from typing import Any
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.abi import MAX_PORTS
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import PlanError
+from testbed.base.keys import said_in
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.lab.core.fabric import model_base_rtt
 from testbed.lab.core.fabric.queue_depths import (
     LEAST_XOFF_FRAMES,
     RESERVED_FRAMES,
     PortShape,
-    depth_bytes,
     lossless_share,
     needed_bytes,
     pause_depths,
@@ -29,13 +31,13 @@ from testbed.lab.core.model import (
     BACKEND,
     BalancingMode,
     DelayBy,
+    Depth,
     HashEngine,
     Lab,
     Link,
     LinkKind,
-    MarkAt,
-    MarkBy,
     NodeKind,
+    NonEct,
     QosPolicy,
     QosProfile,
     TrafficClass,
@@ -61,10 +63,9 @@ MOST_QUANTUM_BYTES = 200_000
 """A class sends no more than this in its turn (HTB's own bound for a quantum)."""
 CONTROL_DSCP = 48
 """CS6, network control (RFC 2474 section 4.2.2.2): FRR's BGP and BFD, and NICs' congestion notifications."""
+_PLANNED = frozenset(each.name for each in fields(ClassPlan))
 WATCHDOG_DRAINS = 8
 """The watchdog waits at least so many times what one sender's queue takes to drain: so many may share a port."""
-MAX_PORTS = 65_535
-"""A port's number has 16 bits in the data path."""
 
 
 def plan_qos(lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> QosPlan:
@@ -77,7 +78,7 @@ def plan_qos(lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> QosP
 
 
 class QosPlanner:
-    """This is what `plan_qos` decides, and the profile of each port."""
+    """Makes the decisions of `plan_qos`, and knows the profile of each port."""
 
     def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> None:
         if lab.qos is None:
@@ -95,7 +96,7 @@ class QosPlanner:
         self._profiles: dict[PortProfile, int] = {}
         self._switches = {node.name for node in lab.nodes if node.kind is NodeKind.SWITCH}
         self._shapes: list[PortShape] = []
-        """Of each port, in the order of the links."""
+        """One for each port, in the order of the links."""
         self._collect_shapes()
         self._profile_of_port: list[int] = [0] * len(self._shapes)
         self._buffer_of_node: dict[str, int] = {}
@@ -382,59 +383,41 @@ def _switch_profile(shape: PortShape, owner: QosProfile, share: int, policy: Qos
     """`owner` is the profile of the switch, which its buffer comes from."""
     quanta = quantum_bytes(shape.profile.classes, shape.frame)
     classes = tuple(
-        _switch_class(item, shape, owner, share, quantum)
+        _switch_class(item, shape, owner, share, quantum, k)
         for item, quantum in zip(shape.profile.classes, quanta, strict=True)
     )
     return _profile(shape, classes, policy, k, switch=True)
 
 
-def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share: int, quantum: int) -> ClassPlan:
-    shared, bdp = owner.buffer.shared_bytes, shape.bdp
-    kmin, kmax, pmax, drop_non_ect, mark_at, mark_by = None, None, 0.0, False, MarkAt.ENQUEUE, MarkBy.EBPF
-    if item.ecn is not None:
-        kmin, kmax = depth_bytes(item.ecn.kmin, bdp), depth_bytes(item.ecn.kmax, bdp)
+def _switch_class(
+    item: TrafficClass, shape: PortShape, owner: QosProfile, share: int, quantum: int, k: float
+) -> ClassPlan:
+    shared, bdp, ecn = owner.buffer.shared_bytes, shape.bdp, item.ecn
+    planned = _rules(item, shape, quantum, k) | {"limit_bytes": shared, "pmax": 0.0}
+    if ecn is not None:
+        kmin, kmax = planned["kmin_bytes"], planned["kmax_bytes"]
         if kmin > kmax:
             raise PlanError(
-                f"Kmin ({item.ecn.kmin}, {ByteCount(kmin)}) of class {item.name} is above Kmax ({item.ecn.kmax},"
+                f"Kmin ({ecn.kmin}, {ByteCount(kmin)}) of class {item.name} is above Kmax ({ecn.kmax},"
                 f" {ByteCount(kmax)}) at a BDP of {ByteCount(bdp)}",
                 field=f"qos.classes.{item.name}.ecn",
                 code="ecn-curve",
             )
-        pmax, drop_non_ect = item.ecn.pmax, item.ecn.non_ect == "drop"
-        mark_at, mark_by = item.ecn.mark_at, item.ecn.by
-    xoff = xon = headroom = 0
-    limit = shared
+        planned |= {"pmax": ecn.pmax, "drop_non_ect": ecn.non_ect is NonEct.DROP, "mark_by": ecn.by}
     if item.lossless:
         depths = pause_depths(item, shape, share)
-        xoff, xon, headroom = depths.xoff, depths.xon, depths.headroom
-        if xon > xoff:
+        if depths.xon > depths.xoff:
             raise PlanError(
-                f"XON ({ByteCount(xon)}) of class {item.name} is above XOFF ({ByteCount(xoff)})",
+                f"XON ({ByteCount(depths.xon)}) of class {item.name} is above XOFF ({ByteCount(depths.xoff)})",
                 field=f"qos.classes.{item.name}.pfc",
                 code="pfc-thresholds",
             )
-    elif item.limit is not None:
-        limit = min(depth_bytes(item.limit, bdp), shared)
-    return ClassPlan(
-        priority=item.priority,
-        name=item.name,
-        strict=item.strict,
-        weight=item.weight,
-        quantum_bytes=quantum,
-        lossless=item.lossless,
-        limit_bytes=limit,
-        reserved_bytes=RESERVED_FRAMES * shape.frame,
-        alpha=0.0 if item.lossless else owner.buffer.alpha,
-        kmin_bytes=kmin,
-        kmax_bytes=kmax,
-        pmax=pmax,
-        drop_non_ect=drop_non_ect,
-        mark_at=mark_at,
-        mark_by=mark_by,
-        xoff_bytes=xoff,
-        xon_bytes=xon,
-        headroom_bytes=headroom,
-    )
+        planned |= {"xoff_bytes": depths.xoff, "xon_bytes": depths.xon, "headroom_bytes": depths.headroom}
+    else:
+        planned["alpha"] = owner.buffer.alpha
+        if item.limit is not None:
+            planned["limit_bytes"] = min(item.limit.bytes_at(bdp), shared)
+    return ClassPlan(**planned)
 
 
 # ---------------------------------------------------------------------- of a NIC
@@ -442,26 +425,30 @@ def _switch_class(item: TrafficClass, shape: PortShape, owner: QosProfile, share
 
 def _nic_profile(shape: PortShape, policy: QosPolicy, k: float) -> PortProfile:
     """A NIC schedules and obeys pauses; it neither marks nor trims, and its queues make sockets wait."""
-    frame = shape.frame
-    quanta = quantum_bytes(shape.profile.classes, frame)
+    quanta = quantum_bytes(shape.profile.classes, shape.frame)
     classes = tuple(
-        ClassPlan(
-            priority=item.priority,
-            name=item.name,
-            strict=item.strict,
-            weight=item.weight,
-            quantum_bytes=quantum,
-            lossless=item.lossless,
-            limit_bytes=HOST_QUEUE_BYTES,
-            reserved_bytes=RESERVED_FRAMES * frame,
-            alpha=0.0,
-        )
+        ClassPlan(**_rules(item, shape, quantum, k, nic=True) | {"limit_bytes": HOST_QUEUE_BYTES})
         for item, quantum in zip(shape.profile.classes, quanta, strict=True)
     )
     return _profile(shape, classes, policy, k, switch=False)
 
 
 # ---------------------------------------------------------------------- of both
+
+
+def _rules(item: TrafficClass, shape: PortShape, quantum: int, k: float, *, nic: bool = False) -> dict[str, Any]:
+    """The fields of a class's plan: those that follow from a key by its name, and what every queue has."""
+    planned: dict[str, Any] = {"priority": item.priority, "name": item.name, "quantum_bytes": quantum}
+    planned |= {"reserved_bytes": RESERVED_FRAMES * shape.frame}
+    for name, value in said_in(item, lambda key: not (nic and key.of_switch)):
+        match value:
+            case Depth():
+                planned[f"{name}_bytes"] = value.bytes_at(shape.bdp)
+            case Duration():
+                planned[f"{name}_ns"] = value.scaled(k).ns
+            case _:
+                planned[name] = value
+    return {name: value for name, value in planned.items() if name in _PLANNED}
 
 
 def _profile(

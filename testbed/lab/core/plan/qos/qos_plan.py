@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.lab.core.model import BalancingMode, HashEngine
 from testbed.lab.core.plan.stable import seed_of_run
 
@@ -60,7 +60,7 @@ class BufferPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosTables:
-    """What the data path of a lab needs beside its operations: the profiles and buffers that `InstallPort` names.
+    """The profiles and buffers that `InstallPort` names, which the data path of a lab needs beside its operations.
 
     The first buffer is none: NICs have no shared buffer.
     """

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import MARKERS
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import TestbedError
+from testbed.base.keys import said_in
 from testbed.base.rows import column
 from testbed.base.units import Duration
-from testbed.lab.core.model import Depth, EcnCurve, Lab, PfcThresholds, QosProfile, TrafficClass
+from testbed.lab.core.model import Depth, Lab, QosProfile, TrafficClass
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan
+
+_SHOWN_OTHERWISE = {"name", "priority", "strict"} | {
+    each.name for each in fields(ClassPlan) if each.name.endswith("_bytes") and each.name != "quantum_bytes"
+}
+"""Fields of a class's plan that are not shown by their own name: depths are thresholds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,20 +142,18 @@ def _class_document(item: ClassPlan, written: TrafficClass, profile: PortProfile
         lab_ns = size * 8 * 10**9 // profile.rate_bps
         return {"written": text, "bytes": size, "lab_ns": lab_ns, "real_ns": round(lab_ns / k)}
 
+    numbers = {each.name: getattr(item, each.name) for each in fields(item) if each.name not in _SHOWN_OTHERWISE}
+    marking = {} if item.kmin_bytes is not None else dict.fromkeys(("pmax", "mark_at", "mark_by"))
     return {
         "name": item.name,
         "priority": item.priority,
         "dscp": list(written.dscp),
         "default": written.default,
         "scheduling": "strict" if item.strict else "weighted",
+        **numbers,
         "weight": None if item.strict else item.weight,
-        "quantum_bytes": item.quantum_bytes,
-        "lossless": item.lossless,
         "alpha": item.alpha or None,
-        "pmax": item.pmax if item.kmin_bytes is not None else None,
-        "drop_non_ect": item.drop_non_ect,
-        "mark_at": None if written.ecn is None or item.kmin_bytes is None else str(written.ecn.mark_at),
-        "mark_by": None if written.ecn is None or item.kmin_bytes is None else str(written.ecn.by),
+        **marking,
         "thresholds": {key: depth(text, size) for key, text, size in _thresholds(item, written, profile)},
     }
 
@@ -160,23 +164,11 @@ def _thresholds(item: ClassPlan, written: TrafficClass, profile: PortProfile) ->
     if not profile.switch:
         yield "limit", "of a NIC", item.limit_bytes
         return
-    if item.kmin_bytes is not None and item.kmax_bytes is not None:
-        ecn: EcnCurve | None = written.ecn
-        assert ecn is not None
-        yield "kmin", _text(ecn.kmin), item.kmin_bytes
-        yield "kmax", _text(ecn.kmax), item.kmax_bytes
-    if item.lossless:
-        pfc = written.pfc or PfcThresholds()
-        yield "xoff", _text(pfc.xoff), item.xoff_bytes
-        yield "xon", _text(pfc.xon), item.xon_bytes
-        yield "headroom", _text(pfc.headroom), item.headroom_bytes
-    else:
-        yield "limit", "the buffer" if written.limit is None else _text(written.limit), item.limit_bytes
-
-
-def _text(depth: Depth | None) -> str:
-    """Write a depth as the file may have it: "0.2bdp", "150 kB", "auto"."""
-    return "auto" if depth is None else str(depth)
+    said = dict(said_in(written))
+    unsaid = {"limit": "the buffer"} | dict.fromkeys(("xoff", "xon", "headroom"), "auto")
+    wanted = [name for name, depth in said.items() if isinstance(depth, Depth) and name not in unsaid]
+    for name in (*wanted, *(("xoff", "xon", "headroom") if item.lossless else ("limit",))):
+        yield name, str(said.get(name, unsaid.get(name))), getattr(item, f"{name}_bytes")
 
 
 def threshold_rows(profile: Mapping[str, Any]) -> Iterator[ThresholdRow]:

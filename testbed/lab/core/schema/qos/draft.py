@@ -6,39 +6,32 @@ what does not fit together is a problem at the key that was written last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.markers import DOES_TO_QUEUE, MARKERS
 from testbed.base.errors import Problem
+from testbed.base.keys import keys_of, made_of, said_in, types_of
 from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import (
     BalancingMode,
-    Buffer,
-    Depth,
-    EcnCurve,
     HashEngine,
     LoadBalancing,
     MarkAt,
     MarkBy,
-    NonEct,
-    PfcThresholds,
     QosProfile,
     TrafficClass,
-    Watchdog,
 )
-from testbed.lab.core.model.qos import CLASSES
-from testbed.lab.core.schema.qos.spec import PfcSpec, QosSettings
+from testbed.lab.core.schema.qos.spec import QosSettings
 
 CUSTOM = "custom"
 """The preset of a file that names none."""
 BEST_EFFORT = "best-effort"
-_SECTIONS = ("buffer", "load_balancing")
-_PLAIN = ("trimming", "marks_account", "watchdog", "base_rtt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,43 +71,19 @@ class Draft:
         for name, item in settings.classes.items():
             at: Path = (*path, "classes", name)
             keys = self.classes.setdefault(name, {"name": Value(name, layer, at)})
-            self._take_keys(keys, layer, at, item, nested=("ecn", "pfc"))
-        for section in _SECTIONS:
-            self._take_keys(self.values, layer, (*path, section), getattr(settings, section))
-        self._take_keys(self.values, layer, path, settings, nested=("watchdog",), only=_PLAIN)
-
-    def _take_keys(
-        self,
-        keys: Keys,
-        layer: int,
-        path: Path,
-        model: SpecModel,
-        *,
-        nested: tuple[str, ...] = (),
-        only: tuple[str, ...] | None = None,
-    ) -> None:
-        """The keys written in `model`; a mapping below one of `nested` has its keys taken, and is itself true."""
-        for key in sorted(model.model_fields_set):
-            if only is not None and key not in only:
-                continue
-            value, at = getattr(model, key), (*path, key)
-            if key in nested and isinstance(value, SpecModel):
-                self._take_keys(keys, layer, at, value)
-                value = True
-            elif value == "auto":
-                for threshold in PfcSpec.model_fields:
-                    keys.pop(threshold, None)
-            keys[key] = Value(value, layer, at)
+            _take_keys(keys, layer, at, TrafficClass, item)
+        _take_keys(self.values, layer, path, QosProfile, settings)
 
     def _take_preset(self, layer: int, path: Path, name: str) -> None:
         """Begin anew with a preset: whatever outer layers said is gone."""
         profile = QOS_PRESETS[name].profile
         self.preset, self.origin = name, path
-        self.classes = {
-            item.name: {key: Value(value, layer, path, preset=True) for key, value in _class_keys(item)}
-            for item in profile.classes
-        }
-        self.values = {key: Value(value, layer, path, preset=True) for key, value in _profile_keys(profile)}
+
+        def said(section: TrafficClass | QosProfile, **more: str) -> Keys:
+            return {key: Value(value, layer, path, preset=True) for key, value in (*more.items(), *said_in(section))}
+
+        self.classes = {item.name: said(item, name=item.name) for item in profile.classes}
+        self.values = said(profile)
 
     # ------------------------------------------------------------------ building
 
@@ -122,25 +91,10 @@ class Draft:
         """The profile; None where `problems` has any."""
         before = len(self.problems)
         classes = self._build_classes()
-        balancing = self._build_balancing()
-        watchdog = self._get("watchdog", False)
-        profile = QosProfile(
-            preset=self.preset,
-            classes=classes,
-            buffer=Buffer(
-                shared_bytes=self._get("shared", Buffer().shared_bytes), alpha=self._get("alpha", Buffer().alpha)
-            ),
-            load_balancing=balancing,
-            trimming=self._get("trimming", False),
-            marks_account=self._get("marks_account", True),
-            watchdog=Watchdog(
-                detect=self._get("detect", Watchdog().detect), restore=self._get("restore", Watchdog().restore)
-            )
-            if watchdog
-            else None,
-            base_rtt=self._get("base_rtt", None),
-        )
-        return profile if len(self.problems) == before else None
+        self._check_balancing()
+        if len(self.problems) > before:
+            return None
+        return QosProfile(preset=self.preset, classes=classes, **made_of(QosProfile, _plain(self.values)))
 
     def where(self, name: str, key: str) -> Path:
         """Return where a key of a class was written; the class itself, or the preset, where it was not."""
@@ -157,12 +111,11 @@ class Draft:
         value = self.values.get(key)
         return default if value is None else value.value
 
-    def _build_balancing(self) -> LoadBalancing:
+    def _check_balancing(self) -> None:
         default = LoadBalancing()
-        mode = BalancingMode(self._get("mode", default.mode))
-        engine = HashEngine(self._get("hash", default.hash))
+        mode, engine = self._get("mode", default.mode), self._get("hash", default.hash)
         written_mode, gap, hashed = self.values.get("mode"), self.values.get("gap"), self.values.get("hash")
-        if gap is not None and mode is not BalancingMode.FLOWLET and gap.written_over(written_mode):
+        if gap is not None and mode != BalancingMode.FLOWLET and gap.written_over(written_mode):
             self._refuse(
                 "gap-without-flowlet",
                 gap.path,
@@ -170,7 +123,7 @@ class Draft:
                 "write mode: flowlet, or remove the gap",
                 key=True,
             )
-        if engine is HashEngine.KERNEL and mode is not BalancingMode.FLOW and hashed is not None:
+        if engine == HashEngine.KERNEL and mode != BalancingMode.FLOW and hashed is not None:
             at = written_mode if written_mode is not None and written_mode.written_over(hashed) else hashed
             self._refuse(
                 "kernel-hash",
@@ -178,13 +131,6 @@ class Draft:
                 f"the kernel's hash knows flows alone; mode {mode} needs hash: ebpf",
                 "remove hash: kernel, or write mode: flow",
             )
-        return LoadBalancing(
-            mode=mode,
-            gap=self._get("gap", default.gap),
-            hash=engine,
-            polarised=self._get("polarised", default.polarised),
-            seed=self._get("seed", default.seed),
-        )
 
     def _build_classes(self) -> tuple[TrafficClass, ...]:
         if not self.classes:
@@ -204,21 +150,26 @@ class Draft:
         priorities = self._priorities()
         weights = self._weights()
         built = [
-            TrafficClass(
-                name=name,
-                priority=priorities.get(name, 0),
-                dscp=tuple(_of(keys, "dscp", ())),
-                default=_of(keys, "default", False),
-                strict=_of(keys, "strict", False),
-                weight=weights.get(name, 0),
-                lossless=_of(keys, "lossless", False),
-                limit=self._limit(name, keys),
-                ecn=self._ecn(name, keys),
-                pfc=self._pfc(name, keys),
-            )
+            TrafficClass(name=name, **made_of(TrafficClass, self._rules(name, keys, priorities, weights)))
             for name, keys in self.classes.items()
         ]
         return tuple(sorted(built, key=lambda item: item.priority))
+
+    def _rules(
+        self, name: str, keys: Keys, priorities: Mapping[str, int], weights: Mapping[str, int]
+    ) -> dict[str, Any]:
+        """The rules of a class by key, after those that do not go together are refused."""
+        rules = _plain(keys) | {"pcp": priorities.get(name, 0), "weight": weights.get(name, 0)}
+        if rules.get("lossless"):
+            self._check_limit(name, keys)
+            self._check_pauses(name, rules)
+            rules = {"pfc": "auto"} | rules | {"limit": None}
+        else:
+            self._check_lossy(name, keys)
+            rules["pfc"] = None
+        if rules.get("ecn"):
+            self._check_curve(name, keys, rules)
+        return rules
 
     def _check_default(self) -> None:
         defaults = [keys["default"] for keys in self.classes.values() if _of(keys, "default", False)]
@@ -231,11 +182,10 @@ class Draft:
                 key=True,
             )
         if len(defaults) > 1:
-            last = max(defaults, key=lambda value: (not value.preset, value.layer))
             names = [name for name, keys in self.classes.items() if _of(keys, "default", False)]
             self._refuse(
                 "two-defaults",
-                last.path,
+                _last(*defaults).path,
                 f"{' and '.join(map(repr, names))} are both the default",
                 "write default: false in all but one of them",
             )
@@ -326,11 +276,9 @@ class Draft:
             )
         return {name: weight.value for name, weight in written.items()}
 
-    def _limit(self, name: str, keys: Keys) -> Depth | None:
-        limit: Value | None = keys.get("limit")
-        if limit is None or not _of(keys, "lossless", False):
-            return None if limit is None else limit.value
-        if limit.written_over(keys["lossless"]):
+    def _check_limit(self, name: str, keys: Keys) -> None:
+        limit = keys.get("limit")
+        if limit is not None and limit.written_over(keys["lossless"]):
             self._refuse(
                 "limit-of-lossless",
                 limit.path,
@@ -338,12 +286,10 @@ class Draft:
                 "pfc: {xoff: ...} says when its senders are paused",
                 key=True,
             )
-        return None
 
-    def _ecn(self, name: str, keys: Keys) -> EcnCurve | None:
-        if not _of(keys, "ecn", False):
-            return None
-        kmin, kmax = keys.get("kmin"), keys.get("kmax")
+    def _check_curve(self, name: str, keys: Keys, rules: dict[str, Any]) -> None:
+        """Refuse what is no curve, and complete `rules` with the place where its marker marks."""
+        kmin, kmax = rules.get("kmin"), rules.get("kmax")
         if kmin is None or kmax is None:
             absent = "kmin" if kmin is None else "kmax"
             self._refuse(
@@ -353,76 +299,61 @@ class Draft:
                 "write both, such as ecn: {kmin: 0.2bdp, kmax: 0.8bdp}, or ecn: false",
                 key=True,
             )
-            return None
-        if kmin.value.unit == kmax.value.unit and kmin.value.value > kmax.value.value:
-            self.refuse_curve(name, f"{kmin.value}", f"{kmax.value}")
-        by = MarkBy(_of(keys, "by", MarkBy.EBPF))
-        marker = MARKERS[by]
-        mark_at = MarkAt(_of(keys, "mark_at", marker.places[0]))
+            rules["ecn"] = False
+            return
+        if kmin.unit == kmax.unit and kmin.value > kmax.value:
+            self.refuse_curve(name, f"{kmin}", f"{kmax}")
+        marker = MARKERS[rules.get("by", MarkBy.EBPF)]
+        mark_at = rules.setdefault("mark_at", marker.places[0])
         if mark_at not in marker.places:
-            last = max((keys["by"], keys["mark_at"]), key=lambda value: (not value.preset, value.layer))
             self._refuse(
                 "contradiction",
-                last.path,
+                _last(keys["by"], keys["mark_at"]).path,
                 f"{marker.noun} marks {name!r} by the queue that a packet {DOES_TO_QUEUE[marker.places[0]]}, never by"
-                f" the one it {DOES_TO_QUEUE[mark_at]}",
+                f" the one it {DOES_TO_QUEUE[MarkAt(mark_at)]}",
                 f"write mark_at: {marker.places[0]}, or by: {MarkBy.EBPF}",
             )
-        return EcnCurve(
-            kmin=kmin.value,
-            kmax=kmax.value,
-            pmax=_of(keys, "pmax", 1.0),
-            non_ect=NonEct(_of(keys, "non_ect", NonEct.KEEP)),
-            mark_at=mark_at,
-            by=by,
-        )
 
     def refuse_curve(self, name: str, kmin: str, kmax: str) -> None:
         """Kmin above Kmax, each in the words of the message."""
-        keys = self.classes[name]
-        last = max(keys["kmin"], keys["kmax"], key=lambda value: (not value.preset, value.layer))
         self._refuse(
             "ecn-curve",
-            last.path,
+            _last(self.classes[name]["kmin"], self.classes[name]["kmax"]).path,
             f"Kmin ({kmin}) of {name!r} is above Kmax ({kmax})",
             "marking begins at kmin and is certain above kmax",
         )
 
-    def _pfc(self, name: str, keys: Keys) -> PfcThresholds | None:
+    def _check_lossy(self, name: str, keys: Keys) -> None:
         pfc = keys.get("pfc")
-        if not _of(keys, "lossless", False):
-            if pfc is not None and pfc.written_over(keys.get("lossless")):
-                self._refuse(
-                    "pfc-of-lossy",
-                    pfc.path,
-                    f"{name!r} is not lossless, so nothing is ever paused for it",
-                    "write lossless: true, or remove pfc",
-                    key=True,
-                )
-            return None
-        if pfc is None or pfc.value == "auto":
-            return PfcThresholds()
-        xoff, xon = _of(keys, "xoff", None), _of(keys, "xon", None)
+        if pfc is not None and pfc.written_over(keys.get("lossless")):
+            self._refuse(
+                "pfc-of-lossy",
+                pfc.path,
+                f"{name!r} is not lossless, so nothing is ever paused for it",
+                "write lossless: true, or remove pfc",
+                key=True,
+            )
+
+    def _check_pauses(self, name: str, rules: Mapping[str, Any]) -> None:
+        xoff, xon = rules.get("xoff"), rules.get("xon")
         if xoff is not None and not xoff.value:
-            self._refuse("pfc-thresholds", keys["xoff"].path, "an XOFF of 0 would pause for ever", "write auto")
+            where = self.classes[name]["xoff"].path
+            self._refuse("pfc-thresholds", where, "an XOFF of 0 would pause for ever", "write auto")
         elif xoff is not None and xon is not None and xoff.unit == xon.unit and xon.value > xoff.value:
             self.refuse_pause(name, f"{xon}", f"{xoff}")
-        return PfcThresholds(xoff=xoff, xon=xon, headroom=_of(keys, "headroom", None))
 
     def refuse_pause(self, name: str, xon: str, xoff: str) -> None:
         """XON above XOFF, each in the words of the message."""
-        keys = self.classes[name]
-        last = max(keys["xon"], keys["xoff"], key=lambda value: (not value.preset, value.layer))
         self._refuse(
             "pfc-thresholds",
-            last.path,
+            _last(self.classes[name]["xon"], self.classes[name]["xoff"]).path,
             f"XON ({xon}) of {name!r} is above XOFF ({xoff})",
             "senders are paused above xoff and go on below xon; auto chooses either",
         )
 
     def _classes_path(self) -> Path:
         """The section `classes` that was written last, or what stands for it."""
-        last = max((keys["name"] for keys in self.classes.values()), key=lambda value: (not value.preset, value.layer))
+        last = _last(*(keys["name"] for keys in self.classes.values()))
         return last.path if last.preset else last.path[:-1]
 
     def _refuse(self, code: str, path: Path, message: str, hint: str, *, key: bool = False) -> None:
@@ -440,28 +371,26 @@ def _is_written(keys: Mapping[str, Value], key: str) -> bool:
     return value is not None and not value.preset
 
 
-def _class_keys(item: TrafficClass) -> Iterator[tuple[str, Any]]:
-    """A class as the flat keys of a draft."""
-    yield from (("name", item.name), ("dscp", item.dscp), ("pcp", item.priority), ("default", item.default))
-    yield from (("strict", item.strict), ("lossless", item.lossless), ("ecn", item.ecn is not None))
-    if item.weight:
-        yield "weight", item.weight
-    if item.limit is not None:
-        yield "limit", item.limit
-    if item.ecn is not None:
-        ecn = item.ecn
-        yield from (("kmin", ecn.kmin), ("kmax", ecn.kmax), ("pmax", ecn.pmax), ("non_ect", ecn.non_ect))
-        yield from (("mark_at", ecn.mark_at), ("by", ecn.by))
-    if item.pfc is not None:
-        yield from (("pfc", True), ("xoff", item.pfc.xoff), ("xon", item.pfc.xon), ("headroom", item.pfc.headroom))
+def _last(*values: Value) -> Value:
+    """Return the first of those that were written last."""
+    return max(values, key=lambda value: (not value.preset, value.layer))
 
 
-def _profile_keys(profile: QosProfile) -> Iterator[tuple[str, Any]]:
-    balancing, watchdog = profile.load_balancing, profile.watchdog
-    yield from (("shared", profile.buffer.shared_bytes), ("alpha", profile.buffer.alpha))
-    yield from (("mode", balancing.mode), ("gap", balancing.gap), ("hash", balancing.hash))
-    yield from (("polarised", balancing.polarised), ("seed", balancing.seed))
-    yield from (("trimming", profile.trimming), ("base_rtt", profile.base_rtt))
-    yield from (("marks_account", profile.marks_account), ("watchdog", watchdog is not None))
-    if watchdog is not None:
-        yield from (("detect", watchdog.detect), ("restore", watchdog.restore))
+def _plain(keys: Keys) -> dict[str, Any]:
+    return {key: value.value for key, value in keys.items()}
+
+
+def _take_keys(keys: Keys, layer: int, path: Path, kind: type, model: SpecModel) -> None:
+    """Take the keys written in `model` that a data class declares; a section among them is itself true."""
+    types = types_of(kind)
+    for name, item in keys_of(kind).items():
+        if item.name not in model.model_fields_set:
+            continue
+        value, at = getattr(model, item.name), (*path, item.name)
+        if isinstance(value, SpecModel):
+            _take_keys(keys, layer, at, types[name], value)
+            value = True
+        elif value == "auto":
+            for threshold in keys_of(types[name]).values():
+                keys.pop(threshold.name, None)
+        keys[item.name] = Value(value, layer, at)

@@ -1,11 +1,11 @@
-"""Types of the fields of `qos:`: depths of queues, DSCPs by number or name, sizes, shares; and `false` for "none"."""
+"""Types of the values of `qos:` that no other section has: depths of queues, DSCPs by number or name, sizes."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -13,8 +13,9 @@ from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.names import nearest
 from testbed.base.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
-from testbed.base.validation.fields import Checked, read_quantity, switch_schema, switch_word, written_switch
-from testbed.base.validation.model import SpecModel, refusal
+from testbed.base.validation.fields import Checked, Entries, read_quantity
+from testbed.base.validation.model import refusal
+from testbed.base.validation.sections import Types, whole, written
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.model import Depth, DepthUnit
 
@@ -46,7 +47,7 @@ def _bytes(value: object, measure: Measure) -> int:
 
 
 def _depth_hint(value: object) -> str | None:
-    """What to write for a depth in percent, which may be of this or that, or in time, which is another at each port."""
+    """Say what to write for a depth in percent, which may be of this or that, or in time, which differs by the port."""
     number, unit = split_quantity(str(value))
     if unit == "%":
         share = Fraction(number) / 100
@@ -160,37 +161,11 @@ def _code_points(entry: object) -> list[object]:
     return list(range(int(match[1]), int(match[2]) + 1))
 
 
-DscpList = Annotated[list[DscpField], _Dscps()]
-DepthField = Annotated[Depth, DepthOf()]
-AutoDepthField = Annotated[Depth | None, DepthOf(auto=True)]
-SizeField = Annotated[int, SizeInBytes()]
-
-
-@dataclass(frozen=True, slots=True)
-class OrWord:
-    """A mapping for `model`, or `word` for none of it (`false`) or for all by default (`auto`); kept as it is.
-
-    `hint` is for those who wrote neither.
-    """
-
-    model: type[SpecModel]
-    word: object
-    keys: str
-    hint: str
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> Any:
-            if isinstance(value, dict):
-                return read_mapping(value)
-            value = written_switch(value, (self.word,))
-            if value == self.word and isinstance(value, bool) == isinstance(self.word, bool):
-                return value
-            word = self.word if isinstance(self.word, str) else quote(self.word)
-            hint = f"write {word}" if switch_word(value) and self.word == "auto" else self.hint
-            raise refusal("wrong-type", f"must be {word} or a mapping with {self.keys}, not {quote(value)}", hint)
-
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        word = {"const": self.word} if isinstance(self.word, str) else switch_schema(False)
-        return {"anyOf": [word, handler(schema)]}
+DscpList = Entries[Annotated[list[DscpField], _Dscps()]]
+AutoDepth = Annotated[Depth | None, DepthOf(auto=True)]
+TYPES: Types = {
+    Depth: lambda key: AutoDepth if key.word else written(Annotated[Depth, DepthOf()]),
+    tuple[int, ...]: lambda key: DscpList,
+    int: lambda key: written(Annotated[int, SizeInBytes() if key.measure is BYTES else whole(key)]),
+}
+"""How the keys of those types are read."""

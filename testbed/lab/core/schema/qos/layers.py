@@ -13,23 +13,21 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from testbed.base.errors import Problem
+from testbed.base.keys import keys_of
 from testbed.base.names import nearest
 from testbed.base.units import ByteCount, Duration
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric import model_base_rtt
-from testbed.lab.core.fabric.queue_depths import PortShape, bdp_bytes, depth_bytes, needed_bytes
-from testbed.lab.core.model import DelayBy, Lab, Link, Node, NodeKind, QosPolicy, QosProfile
+from testbed.lab.core.fabric.queue_depths import PortShape, bdp_bytes, needed_bytes
+from testbed.lab.core.model import DelayBy, Lab, Link, Node, NodeKind, QosPolicy, QosProfile, TrafficClass
 from testbed.lab.core.schema.qos.draft import Draft
 from testbed.lab.core.schema.qos.spec import HOST_TIER, QosSettings, QosSpec
 
 Layer = tuple[Path, QosSettings]
-_OF_SWITCHES = ("buffer", "load_balancing", "watchdog", "trimming")
-"""What only switches have."""
 _OF_NODES = ("buffer", "load_balancing", "watchdog")
-"""What a switch has once, for all of its ports."""
+"""Keys that a switch has once, for all of its ports."""
 _SHOWN_NAMES = 8
-_CLASS_OF_SWITCHES = ("limit", "ecn", "pfc")
 
 
 @dataclass(slots=True)
@@ -163,12 +161,15 @@ class QosResolver:
             )
 
     def _check_host_keys(self, path: Path, settings: QosSettings, why: str) -> None:
-        written: list[Path] = [(*path, key) for key in _OF_SWITCHES if key in settings.model_fields_set]
-        written += [
-            (*path, "classes", name, key)
-            for name, item in settings.classes.items()
-            for key in _CLASS_OF_SWITCHES
-            if key in item.model_fields_set
+        sections: list[tuple[Path, type, set[str]]] = [(path, QosProfile, settings.model_fields_set)]
+        sections += [
+            ((*path, "classes", name), TrafficClass, item.model_fields_set) for name, item in settings.classes.items()
+        ]
+        written = [
+            (*at, key.name)
+            for at, kind, said in sections
+            for key in keys_of(kind).values()
+            if key.of_switch and key.name in said
         ]
         for at in written:
             self._refuse(
@@ -189,11 +190,11 @@ class QosResolver:
             bdp = bdp_bytes(rate_bps, self._base_rtt(profile))
             for item in profile.classes:
                 ecn, pfc = item.ecn, item.pfc
-                if ecn is not None and depth_bytes(ecn.kmin, bdp) > depth_bytes(ecn.kmax, bdp):
-                    kmin, kmax = (_resolved(depth_bytes(depth, bdp), str(depth)) for depth in (ecn.kmin, ecn.kmax))
+                if ecn is not None and ecn.kmin.bytes_at(bdp) > ecn.kmax.bytes_at(bdp):
+                    kmin, kmax = (_resolved(depth.bytes_at(bdp), str(depth)) for depth in (ecn.kmin, ecn.kmax))
                     draft.refuse_curve(item.name, kmin, kmax)
                 if pfc is not None and pfc.xoff is not None and pfc.xon is not None:
-                    xoff, xon = depth_bytes(pfc.xoff, bdp), depth_bytes(pfc.xon, bdp)
+                    xoff, xon = pfc.xoff.bytes_at(bdp), pfc.xon.bytes_at(bdp)
                     if xon > xoff:
                         draft.refuse_pause(item.name, _resolved(xon, str(pfc.xon)), _resolved(xoff, str(pfc.xoff)))
             self.problems += draft.problems[before:]

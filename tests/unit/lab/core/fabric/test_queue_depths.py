@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.base.units import Duration
 from testbed.lab.core.fabric.qos_presets import QOS_PRESETS
 from testbed.lab.core.fabric.queue_depths import PortShape, pause_depths
-from testbed.lab.core.model.qos import Depth, DepthUnit, PfcThresholds, TrafficClass
+from testbed.lab.core.model import Depth, DepthUnit, PfcThresholds, TrafficClass
 
 
 def test_a_small_part_of_a_small_bdp_still_pauses_and_resumes() -> None:

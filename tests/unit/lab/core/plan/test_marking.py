@@ -9,8 +9,8 @@ import pytest
 from memory_maps import maps_in_memory
 
 from testbed.base.datapath.abi import PROBABILITY_ONE, ClassFlag, class_handle, gate_handle, marker_handle
-from testbed.base.datapath.class_plan import ClassPlan
 from testbed.base.datapath.markers import KERNEL_MARKERS, MARKERS, MarkerDeclaration
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import CapabilityError
 from testbed.base.linux import rtnetlink
 from testbed.lab.core.deploy.mechanisms import check_kernel_markers, kernel_marked

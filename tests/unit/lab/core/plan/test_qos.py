@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.base.datapath.class_plan import ClassPlan
+from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import PlanError
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.hash_seeds import kernel_seeds
