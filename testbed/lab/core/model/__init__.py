@@ -3,6 +3,7 @@
 from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.lab.core.model.end import End
+from testbed.lab.core.model.guards import NO_GUARDS, Guard, Guards
 from testbed.lab.core.model.lab import (
     BACKEND,
     NETNS,
@@ -25,6 +26,16 @@ from testbed.lab.core.model.lab import (
     Routing,
     Scale,
 )
+from testbed.lab.core.model.overlay import (
+    External,
+    Overlay,
+    Service,
+    ServiceProtocol,
+    Talk,
+    Tenant,
+    TenantSubnet,
+    VrfBy,
+)
 from testbed.lab.core.model.qos import (
     Buffer,
     Depth,
@@ -39,18 +50,7 @@ from testbed.lab.core.model.qos import (
     TrafficClass,
     Watchdog,
 )
-from testbed.lab.features.guards.model import NO_GUARDS, Guard, Guards
-from testbed.lab.features.overlay.model import (
-    External,
-    Overlay,
-    Service,
-    ServiceProtocol,
-    Talk,
-    Tenant,
-    TenantSubnet,
-    VrfBy,
-)
-from testbed.lab.features.scale_up.model import (
+from testbed.lab.core.model.scale_up import (
     SCALE_UP_PRESETS,
     TRANSACTION,
     UNSTATED_SCALE_UP,
