@@ -17,7 +17,7 @@ from pydantic.json_schema import DEFAULT_REF_TEMPLATE
 
 from testbed.base.validation.fields import TYPE_NAME
 from testbed.base.validation.model import SpecModel
-from testbed.lab.core.schema.spec import LabSpec
+from testbed.lab.assembly.spec import LabSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SHORT = 70

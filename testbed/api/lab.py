@@ -21,7 +21,7 @@ from testbed.lab.core.model import Lab as LabModel
 from testbed.lab.core.model import Node as NodeModel
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.schema.load import load_topology, load_topology_text
-from testbed.lab.features.scale_up.planes import PlaneLink
+from testbed.lab.features.scale_up.planes import PlaneControl, PlaneLink
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Lab:
         """
         link = f"{node}:{interface}"
         with LinkControl(self._running) as control:
-            if control.is_of_planes(link):
+            if control.is_beside(link):
                 control.set(link, LinkChange(up=up))
                 return
         self._running.set_link(node, interface, up=up)
@@ -262,5 +262,4 @@ class Lab:
 
     def plane_links(self, place: str) -> list[PlaneLink]:
         """The links of scale-up domains that a name means, as they are now. Raises `NoSuchScaleUpLink`."""
-        with LinkControl(self._running) as control:
-            return control.planes.show(place)
+        return PlaneControl(self._running).show(place)

@@ -1,5 +1,6 @@
 """A lab: from a topology file over a plan to nodes, links and routing that are really there, and back to nothing."""
 
+from testbed.lab.core.assembly import register_assembly
 from testbed.lab.core.feature import register
 
 register(
@@ -11,3 +12,4 @@ register(
     "testbed.lab.features.overlay.feature",
     "testbed.lab.features.targets.feature",
 )
+register_assembly("testbed.lab.assembly.meeting")

@@ -40,8 +40,8 @@ from testbed.lab.core.plan.operations import (
     StartRouting,
     VethEnd,
 )
+from testbed.lab.core.plan.overlay_operations import CreateVrf
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf
 
 _numbers = itertools.count(1)
 NODES = [CreateNode(node="a", cpu_slot=0), CreateNode(node="b", cpu_slot=1)]

@@ -9,10 +9,10 @@ import pytest
 from golden_files import Golden
 
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.model.management import SERVICES
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management import services
-from testbed.lab.features.management.model import SERVICES
 from testbed.lab.features.management.services import aaa
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import Place

@@ -51,7 +51,7 @@ def deploy(
     from testbed.lab.core.deploy.lifecycle import DeployOptions
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.scale import resolve_scale
-    from testbed.lab.features.mininet.package import load_mininet
+    from testbed.lab.core.drivers.probing.mininet import load_mininet
 
     started = time.monotonic()
     if runtime not in RUNTIMES:

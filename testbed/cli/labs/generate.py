@@ -28,8 +28,8 @@ def generate(design: str | None, set: tuple[str, ...], name: str, output: Path |
     """Write a topology file for a design; without DESIGN, list the designs."""
     from testbed.base.names import nearest
     from testbed.cli.output import emit
+    from testbed.lab.assembly.write import render_topology
     from testbed.lab.core.fabric import DESIGNS
-    from testbed.lab.core.schema.write import render_topology
 
     if design is None:
         rows = [DesignRow(design=item.name, figure=item.figure, summary=item.summary) for item in DESIGNS.values()]

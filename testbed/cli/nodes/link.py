@@ -46,6 +46,7 @@ def set_link(
     from testbed.cli.nodes.link_changes import LinkOptions, direction_sentence
     from testbed.cli.nodes.plane_changes import plane_sentence
     from testbed.lab.core.deploy.links.changes import LinkControl
+    from testbed.lab.features.scale_up.planes import PlaneControl
 
     change = LinkOptions(
         rate=rate,
@@ -58,10 +59,11 @@ def set_link(
         corruption=corruption,
         silent=silent,
     ).change()
-    with LinkControl(open_lab(name)) as control:
+    lab = open_lab(name)
+    with LinkControl(lab) as control:
         control.set(port, change, both=both)
-        if control.is_of_planes(port):
-            print(plane_sentence(port, control.planes.show(port)))
+        if control.is_beside(port):
+            print(plane_sentence(port, PlaneControl(lab).show(port)))
             return
         for end in _ends(control, port) if both else [port]:
             print(direction_sentence(control.show(end)))
@@ -78,15 +80,18 @@ def show(port: str | None, name: str | None, format: options.Format) -> None:
     from testbed.cli.nodes.plane_changes import plane_document, plane_rows
     from testbed.cli.output import emit
     from testbed.lab.core.deploy.links.changes import LinkControl
+    from testbed.lab.features.scale_up.planes import PlaneControl
 
-    with LinkControl(open_lab(name)) as control:
-        if port is not None and control.is_of_planes(port):
-            ends, links = [], control.planes.show(port)
+    lab = open_lab(name)
+    planes = PlaneControl(lab)
+    with LinkControl(lab) as control:
+        if port is not None and control.is_beside(port):
+            ends, links = [], planes.show(port)
         elif port is not None:
             ends, links = _ends(control, port), []
         else:
             ends = control.changed()
-            links = [item for link in control.planes.changed() for item in control.planes.show(link)]
+            links = [item for link in planes.changed() for item in planes.show(link)]
         directions = [control.show(end) for end in ends]
     if port is None and not directions and not links and format is options.Format.TABLE:
         print("every link is as declared; `testbed link show NODE:IF` shows one")
@@ -112,13 +117,13 @@ def reset(port: str | None, all: bool, name: str | None) -> None:
     with LinkControl(open_lab(name)) as control:
         if port is None:
             changed = control.reset_all()
-            planes = sum(map(control.is_of_planes, changed))
+            planes = sum(map(control.is_beside, changed))
             counts = [(len(changed) - planes, "directions"), (planes, "links of scale-up domains")]
             words = " and ".join(f"{count} {what}" for count, what in counts if count)
             print(f"{words} are as declared again" if changed else "nothing was changed")
             return
         control.reset(port)
-        if control.is_of_planes(port):
+        if control.is_beside(port):
             print(f"{port} is as declared, in both directions")
             return
         print(f"{port} and {control.show(port).peer} are as declared")
@@ -144,11 +149,13 @@ def _set_up(name: str | None, port: str, *, up: bool) -> None:
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.nodes.plane_changes import plane_sentence
     from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+    from testbed.lab.features.scale_up.planes import PlaneControl
 
-    with LinkControl(open_lab(name)) as control:
+    lab = open_lab(name)
+    with LinkControl(lab) as control:
         control.set(port, LinkChange(up=up))
-        if control.is_of_planes(port):
-            print(plane_sentence(port, control.planes.show(port)))
+        if control.is_beside(port):
+            print(plane_sentence(port, PlaneControl(lab).show(port)))
             return
         print(f"{port} is {'up' if up else 'down'} (other end {control.show(port).peer})")
 

@@ -14,7 +14,7 @@ from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import Link
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.features.scale_up.planes import PlaneLink
+from testbed.lab.features.scale_up.planes import PlaneControl, PlaneLink
 
 _ROUNDING = 0.001
 """The kernel keeps rates in whole bytes a second."""
@@ -78,10 +78,9 @@ def read_plane_conditions(lab: RunningLab) -> dict[str, LinkCondition]:
     Those of a switch that does not run are down.
     """
     links: dict[str, list[PlaneLink]] = defaultdict(list)
-    with LinkControl(lab) as control:
-        for domain in lab.plan.scale_up_domains:
-            for item in control.planes.show(f"{domain.name}:planes"):
-                links[f"{item.link.host}:plane{item.link.plane}"].append(item)
+    for domain in lab.plan.scale_up_domains:
+        for item in PlaneControl(lab).show(f"{domain.name}:planes"):
+            links[f"{item.link.host}:plane{item.link.plane}"].append(item)
     return {name: _plane_condition(lab, items) for name, items in links.items()}
 
 

@@ -3,6 +3,8 @@
 The core knows no feature. It asks all of them at the same places: what speaks against a deploy, what is started beside
 routing, what a check looks at, what goes with a node's power and with the lab. `testbed.lab` names the features; the
 module of one is imported when features are asked for the first time, and imports what it works with when it is asked.
+
+What core and features make together, a topology file and a plan, is not asked here: `testbed.lab.core.assembly`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    from testbed.lab.core.deploy.links.changes import LinkChange
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.journal import Journal
     from testbed.lab.core.deploy.records.state import StateDirectory
@@ -78,8 +81,47 @@ class Filter:
     messages: list[bytes]
 
 
+class ScaleDemand(Protocol):
+    """The demand of a feature on a lab's time scale, beside that of the packets of its networks."""
+
+    @property
+    def k(self) -> float:
+        """The smallest time scale that serves it."""
+
+    def load(self, k: float) -> float:
+        """Return the share of the machine's CPUs that it uses at the time scale `k`."""
+
+    def reason(self, k: float) -> str:
+        """Say what it uses at the time scale `k`."""
+
+    def complaint(self, k: float) -> str:
+        """Say what is wrong at a time scale `k` that is too small for it."""
+
+
+class LinksBeside(Protocol):
+    """Links of a running lab that are none of its networks', and are changed by names of their own.
+
+    Methods raise `TestbedError` for links that are not there, and for changes that they do not have.
+    """
+
+    def are_meant(self, place: str) -> bool:
+        """Tell whether a text names such links, though it may be misspelt."""
+
+    def prepare(self, place: str) -> None:
+        """Open now what changing them will need."""
+
+    def set(self, place: str, change: LinkChange) -> None:
+        """Change links, in both directions."""
+
+    def reset(self, place: str) -> None:
+        """Bring links back to what the topology declares."""
+
+    def reset_all(self) -> list[str]:
+        """Bring back every link that was changed; their names come back."""
+
+
 class Watch(Protocol):
-    """What routing is to bring a feature."""
+    """A watch over what routing is to bring a feature."""
 
     def wait(self, deadline: float, notify: StepCallback, check_daemons: Callable[[], None]) -> Sequence[str]:
         """Wait until all is there, or the monotonic clock shows `deadline`: a line for each thing that is missing."""
@@ -109,6 +151,14 @@ class Feature:
         """How operations that are transactions of nftables are carried out, by their class."""
         return {}
 
+    def scale(self, lab: Lab, share: float) -> ScaleDemand | None:
+        """The time scale that it needs where it may use a share of the machine; None where it needs none."""
+        return None
+
+    def links(self, lab: RunningLab) -> LinksBeside | None:
+        """How links are changed that a lab has beside those of its networks."""
+        return None
+
     def start(self, deployment: Deployment) -> Started | None:
         """Start what runs beside routing. Called in a thread of its own."""
         return None
@@ -126,7 +176,7 @@ class Feature:
         """Start what runs on a node beside routing, after it got its power back."""
 
     def broken(self, plan: LabPlan, run: Path) -> Sequence[Broken]:
-        """What of the lab does not run any more, beside its nodes."""
+        """Return the parts of the lab that do not run any more, beside its nodes."""
         return ()
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
@@ -141,7 +191,7 @@ class Feature:
         """Have the stream of a lab's events tell those of the feature, too."""
 
     def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
-        """What commands in a node have in their environment."""
+        """Return variables for the environment of commands in a node."""
         return {}
 
     def mounted(self, plan: LabPlan, run: Path, node: str) -> Iterable[Path]:

@@ -19,7 +19,6 @@ from testbed.base.datapath.markers import MARKERS, MarkAt
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import TestbedError
 from testbed.base.names import nearest
-from testbed.lab.core.plan.lab import TIERS
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import CreateBridge, InstallPort
 
@@ -178,6 +177,6 @@ def _uplinks(plan: LabPlan) -> tuple[UplinkGroup, ...]:
         if number is None:
             continue
         own, other = roles.get(port.node), roles.get(port.peer.partition(":")[0])
-        if own is not None and other is not None and TIERS[other] > TIERS[own]:
+        if own is not None and other is not None and other.tier > own.tier:
             groups[port.node, port.rate_bps].append(number)
     return tuple(UplinkGroup(node=node, ports=tuple(ports)) for (node, _), ports in groups.items() if len(ports) > 1)

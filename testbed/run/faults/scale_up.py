@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from testbed.base.errors import Finding
 from testbed.base.names import known_names_hint
 from testbed.lab.core.model import Lab
+from testbed.lab.features.scale_up.planes import PlaneControl
 from testbed.lab.features.scale_up.sizing import find_domains
 from testbed.run.faults.lab_fault import FaultPlace, FaultSite, LabFault
 from testbed.run.faults.links import LinkDown, LinkFlap, LinkSet
@@ -59,10 +60,10 @@ class DomainKill(LabFault):
             yield Finding(code="unknown-scale-up-link", keys=("domain",), message=message, hint=hint)
 
     def do(self, site: FaultSite) -> None:
-        site.links.planes.kill_switch(self.target)
+        PlaneControl(site.lab).kill_switch(self.target)
 
     def undo(self, site: FaultSite) -> None:
-        site.links.planes.start_switch(self.target)
+        PlaneControl(site.lab).start_switch(self.target)
 
     @property
     def may_lose(self) -> bool:

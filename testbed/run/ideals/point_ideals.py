@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import SMALLEST_FRAME_BYTES, WirePaths
-from testbed.lab.features.overlay.model import VXLAN_BYTES
 from testbed.record.record import MetricSummary, RunResult
 from testbed.run.ideals.fabric_graph import fabric_graph
 from testbed.run.ideals.predictions import is_pattern, path_choice

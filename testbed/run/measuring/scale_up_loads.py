@@ -10,10 +10,10 @@ from typing import Any
 
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.domain_plan import DomainPlan
 from testbed.lab.features.scale_up.apply import domain_links
 from testbed.lab.features.scale_up.counters.names import LINK_COUNTERS
 from testbed.lab.features.scale_up.counters.reading import DomainReading, LinkReading, read_domains
-from testbed.lab.features.scale_up.plan.wires import DomainPlan
 from testbed.lab.features.scale_up.watch_switches import domain_switch
 from testbed.protocols.scale_up.credits import spacing_ns
 from testbed.protocols.scale_up.domain.link import LinkSettings

@@ -14,9 +14,9 @@ from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, parse_path
 from testbed.base.yaml.reader import load_document, read_document
+from testbed.lab.assembly.resolve import resolve_lab
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.load import resolve_warned
-from testbed.lab.core.schema.resolve import resolve_lab
 from testbed.run.schema.expectations import ExpectationReader
 from testbed.run.schema.faults import FaultSpec, fault_problems, resolve_fault
 from testbed.run.schema.matrix import (

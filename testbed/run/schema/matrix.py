@@ -10,7 +10,7 @@ from testbed.base.errors import Problem, SpecError
 from testbed.base.names import nearest
 from testbed.base.yaml.document import OVERRIDE_FILE, Document, Tree
 from testbed.base.yaml.paths import Path, format_path, parse_path, quote
-from testbed.lab.core.schema.spec import LabSpec
+from testbed.lab.assembly.spec import LabSpec
 from testbed.run.schema.model import Scalar
 from testbed.run.schema.spec import ScenarioSpec
 from testbed.run.schema.transport import TRANSPORT_KEY

@@ -13,7 +13,7 @@ from testbed.base.names import check_lab_name
 from testbed.base.validation.fields import Entries, Name, OneOf, Section, Text, Whole, Written
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import parse_path, quote
-from testbed.lab.core.schema.spec import LabSpec
+from testbed.lab.assembly.spec import LabSpec
 from testbed.run.schema.faults import FaultSpec
 from testbed.run.schema.model import Scalar, Within
 from testbed.run.schema.probes import ProbesField

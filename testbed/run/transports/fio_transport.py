@@ -14,8 +14,8 @@ from testbed.base.units import ByteCount
 from testbed.endpoints.storage.fio import blocks_of
 from testbed.endpoints.worker.fio.settings import FioSettings, JobSettings
 from testbed.endpoints.worker.program import Settings
+from testbed.lab.core.model.storage import ServedBy
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.lab.features.targets.model import ServedBy
 from testbed.run.measuring.measured import Measured
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.placed.placed_workload import PlacedWorkload

@@ -20,11 +20,11 @@ from testbed.endpoints.worker.streams.tcp_socket import has_congestion_control
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
+from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.qos.qos_plan import PortProfile
-from testbed.lab.features.overlay.model import VXLAN_BYTES
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.reports import Ideals
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels

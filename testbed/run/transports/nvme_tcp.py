@@ -16,9 +16,9 @@ from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
 from testbed.endpoints.worker.program import Settings
 from testbed.lab.core.drivers.probing.machine import parse_available_memory
 from testbed.lab.core.model import BACKEND
+from testbed.lab.core.model.storage import ServedBy, StorageTarget
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import PLAIN_QUEUE_PACKETS
-from testbed.lab.features.targets.model import ServedBy, StorageTarget
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.transports.storage_transport import StorageTransport

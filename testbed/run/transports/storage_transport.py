@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from testbed.base.errors import ScenarioError
+from testbed.lab.core.model.storage import StorageTarget
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.lab.features.targets.model import StorageTarget
 from testbed.run.placed.channels import ChannelPlan
 from testbed.run.transports.lab_transport import TCP_PROTOCOL, LabTransport
 from testbed.workload.oracles.serialisation import Framing, tcp_framing

@@ -28,7 +28,7 @@ PAGE_BYTES = 4096
 WITHOUT_ROOT = """
 import logging, os, sys
 import testbed.cli.lab_choice, testbed.cli.progress, testbed.lab.core.deploy.lifecycle, testbed.lab.core.deploy.scale
-import testbed.lab.features.mininet.package, testbed.lab.core.plan.link_delays
+import testbed.lab.core.drivers.probing.mininet, testbed.lab.core.plan.link_delays
 from pathlib import Path
 from testbed.cli.app import main
 from testbed.cli.output import console, error_console

@@ -23,8 +23,8 @@ from testbed.lab.checks.isolation.sites import find_sites
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import bgp_password, start_routing, stop_routing
 from testbed.lab.core.drivers.nodes.unsigned import UnsignedCount
+from testbed.lab.core.plan.overlay_operations import SetBorder
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder
 from testbed.lab.features.overlay.policies_nft import BORDER_TABLE, border_messages
 from testbed.lab.features.overlay.watch import missing_lines, read_missing
 from testbed.lab.observe.dropped import DroppedRow, dropped_rows, read_dropped

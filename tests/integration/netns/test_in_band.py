@@ -16,9 +16,9 @@ from testbed.base.linux.nftables import NFPROTO_IPV4, NetfilterSocket, remove_ta
 from testbed.lab.checks.isolation.check import check_isolation
 from testbed.lab.checks.isolation.management import Way, management_shots, shoot
 from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.plan.management_plan import GuardManagement
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.apply import TABLE, management_messages
-from testbed.lab.features.management.plan.management_plan import GuardManagement
 from testbed.lab.features.management.services_apply import read_services
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]

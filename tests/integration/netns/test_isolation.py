@@ -21,10 +21,10 @@ from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.model import Guard, Guards, Service, ServiceProtocol
 from testbed.lab.core.plan.operations import AddRule, GuardedPort, GuardSwitch
+from testbed.lab.core.plan.overlay_operations import SetPolicy
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards.apply import GuardCounter, guard_messages, read_guards
 from testbed.lab.features.guards.watch import guard_counters
-from testbed.lab.features.overlay.plan.policy_operations import SetPolicy
 from testbed.lab.features.overlay.policies_nft import TABLE, DeniedCounter, policy_messages, read_denied
 from testbed.lab.observe.dropped import read_dropped
 from testbed.lab.observe.lab_reader import LabReader

@@ -22,12 +22,12 @@ from testbed.lab.checks.isolation.management import Shot, Way, management_shots,
 from testbed.lab.core.deploy.links.changes import LinkControl
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.drivers.nodes.raw_ports import RawPorts
+from testbed.lab.core.plan.management_plan import GuardManagement
 from testbed.lab.core.plan.operations import GuardSwitch, SetBridgePort
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards.apply import TABLE as PORT_TABLE
 from testbed.lab.features.guards.apply import guard_messages
 from testbed.lab.features.management.apply import TABLE, management_messages
-from testbed.lab.features.management.plan.management_plan import GuardManagement
 from testbed.lab.features.management.watch import probe_management
 from testbed.lab.observe.lab_reader import LabReader
 from testbed.lab.observe.openmetrics import render_metrics

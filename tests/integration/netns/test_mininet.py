@@ -23,7 +23,7 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.steps import ignore_steps
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
-from testbed.lab.features.mininet.package import DEBIAN_PACKAGE, find_mininet
+from testbed.lab.core.drivers.probing.mininet import DEBIAN_PACKAGE, find_mininet
 from testbed.run.emulated.workload_runner import WorkloadRunner
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TransportKind

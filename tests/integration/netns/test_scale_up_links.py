@@ -30,6 +30,7 @@ from testbed.lab.features.scale_up.apply import gpu_settings
 from testbed.lab.features.scale_up.counters.balance import balance_domains
 from testbed.lab.features.scale_up.counters.reading import DomainReading, read_domains
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink
+from testbed.lab.features.scale_up.planes import PlaneControl
 from testbed.lab.features.scale_up.watch import probe_planes
 from testbed.lab.observe.lab_reader import LabReader
 from testbed.lab.observe.openmetrics import render_metrics
@@ -108,8 +109,8 @@ def test_a_change_is_seen_on_the_wire_and_in_the_counters(lab: RunningLab, contr
     assert span[link]["llr_rx_missing_seq"] and span[link]["llr_rx_duplicate_seq"] >= 0
     assert sum(counters["llr_tx_replay"] for counters in span.values()) > 0, "the switch sent to GPU 2 again"
     assert balance_domains([now], lab.plan).imbalances == ()
-    assert control.planes.changed() == [link, f"{HOST}.gpu2:plane3"]
-    (shown,) = control.planes.show(link)
+    assert PlaneControl(lab).changed() == [link, f"{HOST}.gpu2:plane3"]
+    (shown,) = PlaneControl(lab).show(link)
     assert shown.errors is not None and (shown.errors.loss, shown.errors.burst) == (0.05, 2)
     assert shown.rate_bps == 40_000_000
     control.reset_all()
@@ -126,19 +127,19 @@ def test_python_changes_links_of_planes_as_the_command_line_does(
     python = Lab(lab, shared_sandbox.state)
     python.set_link(f"{HOST}.gpu1", "plane2", up=False)
     python.change_link("plane3", LinkChange(rate_share=0.5))
-    assert control.planes.changed() == [f"{HOST}.gpu1:plane2", *(f"{HOST}.gpu{gpu}:plane3" for gpu in range(1, 4))]
+    assert PlaneControl(lab).changed() == [f"{HOST}.gpu1:plane2", *(f"{HOST}.gpu{gpu}:plane3" for gpu in range(1, 4))]
     assert [item.errors and item.errors.down for item in python.plane_links("plane2")] == [True, False, False]
     assert [item.errors and item.errors.rate_bps for item in python.plane_links(f"{HOST}:gpu2p3")] == [20_000_000]
     python.set_link(f"{HOST}.gpu1", "plane2", up=True)
     python.reset_link("plane3")
-    assert control.planes.changed() == []
+    assert PlaneControl(lab).changed() == []
     for node, interface in ((f"{HOST}.gpu4", "plane1"), (HOST, "plane5")):
         with pytest.raises(NoSuchScaleUpLink):
             python.set_link(node, interface, up=False)
-    assert control.planes.changed() == []
+    assert PlaneControl(lab).changed() == []
     python.change_link("plane1", LinkChange(silent=True))
     python.reset_link()
-    assert control.planes.changed() == []
+    assert PlaneControl(lab).changed() == []
 
 
 def test_a_chip_that_is_down_carries_nothing_and_check_says_so(lab: RunningLab, control: LinkControl) -> None:
@@ -201,8 +202,7 @@ def test_faults_of_a_run_are_done_seen_and_undone(lab: RunningLab) -> None:
         assert len([item for item in seen if item[0] == kind]) == links, kind
     place = (f"scaleup-{HOST}", HOST)
     assert ("switch-ended", *place) in seen and ("switch-started", *place) in seen
-    with LinkControl(lab) as control:
-        assert control.planes.changed() == []
+    assert PlaneControl(lab).changed() == []
     copy(lab)
 
 
@@ -213,7 +213,7 @@ def fault(kind: str, target: str, at_ms: int, until_ms: int | None, **settings: 
 
 def test_a_dead_switch_is_started_by_a_change_of_a_link(lab: RunningLab, control: LinkControl) -> None:
     control.set("plane1", LinkChange(up=False))
-    control.planes.kill_switch(HOST)
+    PlaneControl(lab).kill_switch(HOST)
     deadline = time.monotonic() + 10
     while not (problem := read_domains(lab)[0].problem) and time.monotonic() < deadline:
         time.sleep(0)
@@ -225,7 +225,7 @@ def test_a_dead_switch_is_started_by_a_change_of_a_link(lab: RunningLab, control
     }
     assert samples["testbed_scale_up_switch_up"] == 0 and "testbed_scale_up_sent_frames_total" not in samples
     control.set(f"{HOST}.gpu1:plane1", LinkChange(up=True))
-    assert control.planes.changed() == [], "its links are as declared"
+    assert PlaneControl(lab).changed() == [], "its links are as declared"
     copy(lab)
     samples = {
         (sample.name, sample.labels.get("plane"), sample.labels.get("gpu"), sample.labels.get("vc")): sample.value

@@ -19,6 +19,7 @@ from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.nodes.kernel import Removal
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
@@ -40,9 +41,7 @@ from testbed.lab.core.plan.operations import (
     VethEnd,
     place_of,
 )
-from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
-from testbed.lab.features.management.plan.service_operations import StartService
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.lab.core.plan.overlay_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
 
 LOOPBACK = 1
 _T = TypeVar("_T")

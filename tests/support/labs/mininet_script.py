@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from testbed.lab.features.mininet.package import load_mininet
+from testbed.lab.core.drivers.probing.mininet import load_mininet
 
 
 def hide_installed() -> None:

@@ -47,6 +47,7 @@ from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remo
 from testbed.lab.core.feature import Deployment, Started, features, runtimes
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.management_plan import StartService
 from testbed.lab.core.plan.operations import (
     CreateNode,
     CreateVeth,
@@ -55,9 +56,8 @@ from testbed.lab.core.plan.operations import (
     StartContainer,
     StartRouting,
 )
+from testbed.lab.core.plan.overlay_operations import CreateVrf
 from testbed.lab.core.plan.stable import slot_for
-from testbed.lab.features.management.plan.service_operations import StartService
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf
 
 DEFAULT_TIMEOUT_S = 120.0
 NEIGHBOURS_PER_LINK = 4

@@ -6,20 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from testbed.base.datapath.markers import MARKERS, MarkerDeclaration
-from testbed.base.errors import CapabilityError
+from testbed.base.errors import CapabilityError, PlanError
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.netlink.rdma import require_rxe
 from testbed.lab.core.drivers.probing.capabilities import Capabilities, probe_capabilities
-from testbed.lab.core.model import DelayBy, Lab, LagBy, Rdma, VrfBy
+from testbed.lab.core.model import BACKEND, DelayBy, Lab, LagBy, LinkKind, Rdma, VrfBy
 from testbed.lab.core.plan.link_delays import decide_delay, has_delays
-from testbed.lab.features.mlag.plan.mechanism import decide_lag, has_link_groups
-from testbed.lab.features.overlay.plan.devices import decide_vrf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanisms:
-    """What is meant, in a lab, by what is left to the machine.
+    """The mechanisms that a lab leaves to the machine, decided.
 
     `delay_by` is None without delays, `vrf_by` without an overlay, `lag_by` without link groups of hosts.
     """
@@ -89,6 +87,47 @@ def choose_delay(lab: Lab, state: StateDirectory) -> DelayBy | None:
     Raises `CapabilityError` where a link insists on the kernel and the kernel cannot.
     """
     return decide_delay(lab, machine_capabilities(state).wire) if has_delays(lab) else None
+
+
+def decide_vrf(lab: Lab, why: str) -> VrfBy:
+    """Return what VRFs are where it is left to the machine. `why` the kernel has no VRF device; "" where it has.
+
+    Raises `PlanError` where a network insists on devices and the kernel has none.
+    """
+    given = {} if lab.overlay is None else lab.overlay.vrf_by
+    for network, by in given.items():
+        if why and by is VrfBy.DEVICE:
+            section = "fabric" if network == BACKEND else f"networks.{network}"
+            raise PlanError(
+                f"VRF devices need CONFIG_NET_VRF, which this kernel does not have ({why})",
+                field=f"{section}.overlay.evpn.vrf_by",
+                code="no-vrf-device",
+                hint="vrf_by: auto, which has namespaces instead, or a kernel that has them: Debian's and Ubuntu's do,"
+                " as a module, and the lab VM",
+            )
+    return VrfBy.NAMESPACE if why else VrfBy.DEVICE
+
+
+def has_link_groups(lab: Lab) -> bool:
+    """Tell whether hosts of a lab have link groups."""
+    return any(link.kind is LinkKind.MEMBER for link in lab.links)
+
+
+def decide_lag(lab: Lab, why: str) -> LagBy:
+    """Return what link groups are where it is left to the machine. `why` the kernel has no bonding; "" where it has.
+
+    Raises `PlanError` where a network insists on bonds and the kernel has none.
+    """
+    for network in lab.networks:
+        if why and network.lag_by is LagBy.BOND:
+            raise PlanError(
+                f"bonds need CONFIG_BONDING, which this kernel does not have ({why})",
+                field=f"networks.{network.name}.lag_by",
+                code="no-bond",
+                hint="lag_by: auto, which has eBPF instead, or a kernel that has it: Debian's and Ubuntu's do, as a"
+                " module, and the lab VM",
+            )
+    return LagBy.EBPF if why else LagBy.BOND
 
 
 def choose_mechanisms(lab: Lab, state: StateDirectory) -> Mechanisms:

@@ -15,7 +15,8 @@ from testbed.lab.core.deploy.records.journal import boot_id
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.calibration import MTU_BYTES, measure_forwarding
 from testbed.lab.core.drivers.probing.machine_probe import clock
-from testbed.lab.core.model import Lab, ScaleUpBy
+from testbed.lab.core.feature import ScaleDemand, features
+from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.scale import (
     MachineLoad,
     MachineProfile,
@@ -27,14 +28,13 @@ from testbed.lab.core.plan.scale import (
     judge_scale,
     largest_k,
 )
-from testbed.lab.features.scale_up.plan.time_scale import LATENCY_FLOOR, PacketScale, packet_scale
 
 REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3, mtu_bytes=9000)
 """Measured on two cores over three hops; used where this machine cannot be calibrated (no root)."""
 
 VIRTUAL_SHARE, VIRTUAL_BURST_SHARE = 0.2, 0.5
 VIRTUAL_SLOWEST_PORT = Rate(200_000)
-"""What a lab may use in virtual time, and how slow its ports may become for that (see `in_virtual_time`)."""
+"""The shares of the CPUs in virtual time, and how slow ports may become for them (see `in_virtual_time`)."""
 
 AS_DEPLOYED = "as deployed"
 
@@ -116,7 +116,10 @@ def resolve_scale(
     if clock() == "virtual":
         profile = in_virtual_time(profile)
     shared = beside(profile, others)
-    found = _beside_domains(lab, _resolve(lab, state, shared, demands), shared)
+    found = _resolve(lab, state, shared, demands)
+    for feature in features():
+        if (needed := feature.scale(lab, shared.usable_share)) is not None:
+            found = _with_feature(lab, found, shared, needed)
     crowd = "" if shared is profile else _of_others(others)
     of_reference = "" if profile is not REFERENCE else " (of a reference machine: this one was not measured)"
     return replace(found, reason=found.reason + crowd + of_reference, others=others)
@@ -146,33 +149,19 @@ def _resolve(
     )
 
 
-def _beside_domains(lab: Lab, found: ScaleResolution, profile: MachineProfile) -> ScaleResolution:
-    """The larger of both demands, where scale-up domains have packets: that of the NICs, and that of the domains.
+def _with_feature(lab: Lab, found: ScaleResolution, profile: MachineProfile, needed: ScaleDemand) -> ScaleResolution:
+    """The larger of both demands: that of the NICs, and that of a feature.
 
-    A k that is given is kept, with a warning where it is too small for them.
+    A k that is given is kept, with a warning where it is too small for the feature.
     """
-    if lab.scale_up.by is not ScaleUpBy.PACKETS:
-        return found
-    needed = packet_scale(lab, profile.usable_share)
     given = lab.scale.time is not None or found.reason.startswith(AS_DEPLOYED)
     k = found.k if given else max(found.k, min(needed.k, largest_k(lab, profile)))
-    load = needed.load(k)
-    why = (
-        f"packets of scale-up domains, {needed.frames_per_s / k:,.0f} frames/s at line rate and their answers, use"
-        f" {load:.0%} of what two cores carry"
-    )
-    found = replace(found, k=k, load=max(found.load * found.k / k, load), reason=f"{found.reason}; {why}")
+    load = max(found.load * found.k / k, needed.load(k))
+    found = replace(found, k=k, load=load, reason=f"{found.reason}; {needed.reason(k)}")
     if k >= needed.k:
         return found
-    warning = f"scale-up domains by packets need k = {needed.k:,.0f}, not {k:g}: {_shortage(needed, k)}"
-    return replace(found, warning="; ".join(filter(None, (found.warning, warning))), slowest=found.slowest or not given)
-
-
-def _shortage(needed: PacketScale, k: float) -> str:
-    """What is wrong with a domain's packets at a `k` below the one that they need."""
-    if k < needed.latency_k:
-        return f"this kind of machine's own round trip of {LATENCY_FLOOR} would be more than a tenth of the domain's"
-    return f"they would use {needed.load(k):.0%} of what two cores carry, and may use {needed.share:.0%}"
+    warning = "; ".join(filter(None, (found.warning, needed.complaint(k))))
+    return replace(found, warning=warning, slowest=found.slowest or not given)
 
 
 def _expected_load(

@@ -43,7 +43,7 @@ class Bisection:
 
     @property
     def ecmp_share(self) -> float | None:
-        """The same of what plain ECMP carries."""
+        """Plain ECMP's bandwidth as a share of what the NICs could send."""
         return None if self.ecmp_bps is None else self.ecmp_bps / self.access_bps if self.access_bps else 0.0
 
 

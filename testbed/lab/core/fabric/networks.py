@@ -35,20 +35,20 @@ from testbed.lab.core.model import (
     Role,
     Routing,
 )
-from testbed.lab.features.targets.model import StorageTarget
+from testbed.lab.core.model.storage import StorageTarget
 
 MAX_NETWORKS = 4
 """Beside the back end: what the plan of AS numbers has room for."""
 MAX_LEAVES = 254
 MAX_SPINES = 64
 MAX_PODS = 64
-"""Of a hand-written network with super-spines."""
+"""The pods of a hand-written network with super-spines."""
 SUBNET_LENGTH = 24
-"""Of a leaf: 253 hosts and the gateway."""
+"""The prefix length of a leaf's subnet: 253 hosts and the gateway."""
 DEFAULT_PREFIXES = tuple(IPv4Network("192.168.0.0/16").subnets(new_prefix=18))
-"""Of the first network, the second, ... (RFC 1918)."""
+"""The prefixes of the first network, the second, ... (RFC 1918)."""
 SHORT_NAMES: Mapping[str, str] = MappingProxyType({"frontend": "fe", "storage": "st", "management": "mg"})
-"""What switches and NICs of a network are called by, where the file does not say."""
+"""The beginnings of names of a network's switches and NICs, where the file does not say."""
 NETWORK_DESIGNS: Mapping[str, str] = MappingProxyType(
     {
         "leaf-spine": "leaves, one for each port of a NIC in every group of hosts, and spines above them",
@@ -71,7 +71,7 @@ class TargetParams:
     key: str = ""
     """Its name in the file, without a number."""
     rails: tuple[int, ...] = ()
-    """Of the back end: those that it has a NIC on; (): all."""
+    """The rails of the back end that it has a NIC on; (): all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +85,10 @@ class NetworkParams:
     leaves: int | None = None
     spines: int | None = None
     ports: int = 1
-    """Of a host's NIC."""
+    """The ports of a host's NIC."""
     rate: Rate = field(default_factory=lambda: Rate.parse("100G"))
     hosts: tuple[str, ...] = ()
-    """Those that attach, in order."""
+    """The hosts that attach, in order."""
     targets: tuple[TargetParams, ...] = ()
     """Storage targets of this network alone, spread over the groups of leaves."""
     uplink: UplinkParams = field(default_factory=UplinkParams)
@@ -98,9 +98,9 @@ class NetworkParams:
     mtu: int = 1500
     guards: Guards = NO_GUARDS
     routed_hosts: bool = False
-    """Whether hosts speak BGP over their ports, instead of having a subnet on each."""
+    """Hosts speak BGP over their ports, instead of having a subnet on each."""
     link_groups: bool = False
-    """Whether a host's two ports are members of one link group, whose partner two leaves are together."""
+    """A host's two ports are members of one link group, whose partner two leaves are together."""
     carrier: str = ""
     """The network over whose switches this one goes; "": over its own."""
     server: str = ""
@@ -129,7 +129,7 @@ class NetworkParams:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedNetwork:
-    """What a network adds to a lab, whether it is generated or written out."""
+    """The nodes and links that a network adds to a lab, whether it is generated or written out."""
 
     network: Network
     nodes: tuple[Node, ...]
@@ -198,7 +198,7 @@ def _attached(params: NetworkParams, groups: int) -> list[list[tuple[str, Rate]]
 
 
 def generate_network(params: NetworkParams) -> GeneratedNetwork:
-    """What `params` describes. Pure. Raises the first `FabricError` that `check_network` reports."""
+    """Return the network that `params` describes. Pure. Raises the first `FabricError` that `check_network` reports."""
     for fault in check_network(params):
         raise fault
     short, name = params.short_name, params.name

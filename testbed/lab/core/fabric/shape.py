@@ -84,7 +84,7 @@ class Shape:
     """Per pod."""
     super_spines: int
     groups: int
-    """Of super-spines."""
+    """Groups of super-spines."""
     uplink_rate: Rate
     uplink_count: int
     uplink_delay: Delay | None

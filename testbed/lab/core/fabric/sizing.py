@@ -71,7 +71,7 @@ class Sizing:
 
 
 def seen_for_sizing(lab: Lab, network: str) -> Lab:
-    """What is sized of a network: its switches with all that is on them, or its hosts' links where it has none."""
+    """Return the part of a network that is sized: its switches with all on them, or without any its hosts' links."""
     return lab.on_switches_of(network) if lab.carrier_of(network) == network else lab.without_carrier(network)
 
 

@@ -4,6 +4,7 @@ from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.markers import MarkAt, MarkBy
 from testbed.base.datapath.traffic_class import Depth, DepthUnit, EcnCurve, NonEct, PfcThresholds, TrafficClass
 from testbed.lab.core.model.end import End
+from testbed.lab.core.model.guards import NO_GUARDS, Guard, Guards
 from testbed.lab.core.model.lab import (
     BACKEND,
     NETNS,
@@ -26,9 +27,7 @@ from testbed.lab.core.model.lab import (
     Routing,
     Scale,
 )
-from testbed.lab.core.model.qos import Buffer, HashEngine, LoadBalancing, QosPolicy, QosProfile, Watchdog
-from testbed.lab.features.guards.model import NO_GUARDS, Guard, Guards
-from testbed.lab.features.overlay.model import (
+from testbed.lab.core.model.overlay import (
     External,
     Overlay,
     Service,
@@ -38,7 +37,8 @@ from testbed.lab.features.overlay.model import (
     TenantSubnet,
     VrfBy,
 )
-from testbed.lab.features.scale_up.model import (
+from testbed.lab.core.model.qos import Buffer, HashEngine, LoadBalancing, QosPolicy, QosProfile, Watchdog
+from testbed.lab.core.model.scale_up import (
     SCALE_UP_PRESETS,
     TRANSACTION,
     UNSTATED_SCALE_UP,

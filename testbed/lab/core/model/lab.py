@@ -13,14 +13,14 @@ from enum import StrEnum
 from ipaddress import IPv4Network
 
 from testbed.base.units import Duration, Rate
+from testbed.lab.core.model.containers import Container
 from testbed.lab.core.model.end import End
+from testbed.lab.core.model.guards import NO_GUARDS, Guards
+from testbed.lab.core.model.management import ManagementService
+from testbed.lab.core.model.overlay import Overlay
 from testbed.lab.core.model.qos import QosPolicy
-from testbed.lab.features.containers.model import Container
-from testbed.lab.features.guards.model import NO_GUARDS, Guards
-from testbed.lab.features.management.model import ManagementService
-from testbed.lab.features.overlay.model import Overlay
-from testbed.lab.features.scale_up.model import UNSTATED_SCALE_UP, ScaleUp
-from testbed.lab.features.targets.model import StorageTarget
+from testbed.lab.core.model.scale_up import UNSTATED_SCALE_UP, ScaleUp
+from testbed.lab.core.model.storage import StorageTarget
 
 NETNS = "netns"
 """The runtime of a node that is a network namespace and nothing more."""
@@ -53,6 +53,11 @@ class Role(StrEnum):
     SPINE = "spine"
     SUPER_SPINE = "super-spine"
 
+    @property
+    def tier(self) -> int:
+        """The height of such a switch in the Clos; a host stands at 0."""
+        return {Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}[self]
+
 
 class DelayBy(StrEnum):
     """This tells who realises a link's delay."""
@@ -75,7 +80,7 @@ class LagBy(StrEnum):
 
 
 class Rdma(StrEnum):
-    """This is what speaks RDMA on a host's NICs."""
+    """The way in which a host's NICs speak RDMA."""
 
     RXE = "rxe"
     """The kernel's soft RoCEv2 device (rdma_rxe), with real verbs."""
@@ -123,13 +128,13 @@ class Node:
     exec: tuple[tuple[str, ...], ...] = ()
     """Commands (argument lists) run in the node once routing has converged."""
     rdma: Rdma | None = None
-    """What a host's GPU NICs have: an rxe device each, or none."""
+    """The RDMA devices of a host's GPU NICs: rxe, or none."""
     container: Container | None = None
     """None: a network namespace."""
     network: str = BACKEND
     """The network that a switch, a target or a server is of, or that a router is on. Hosts are of all."""
     target: StorageTarget | None = None
-    """What a node of kind storage serves."""
+    """The storage that a node of kind storage serves."""
 
     @property
     def runtime(self) -> str:
@@ -252,7 +257,7 @@ class Network:
     """The network over whose switches this one goes; "": over its own."""
     lag_by: LagBy = LagBy.AUTO
     services: tuple[ManagementService, ...] = ()
-    """Those of a management network."""
+    """The services of a management network."""
 
     @property
     def is_out_of_band(self) -> bool:
@@ -285,7 +290,7 @@ class Lab:
     gpus_per_nic: int = 1
     switch_radix: int | None = None
     qos: QosPolicy | None = None
-    """Of the back end. None: plain ports, one queue each, and the kernel's ECMP hash."""
+    """The QoS of the back end. None: plain ports, one queue each, and the kernel's ECMP hash."""
     overlay: Overlay | None = None
     """None: the fabric is routed, and nothing else."""
     source: str = ""
@@ -293,9 +298,9 @@ class Lab:
     networks: tuple[Network, ...] = ()
     """The networks beside the back end, whose `routing`, `design`, `switch_radix` and `qos` are the lab's."""
     guards: Guards = NO_GUARDS
-    """Of the back end's access ports."""
+    """The guards of the back end's access ports."""
     scale_up: ScaleUp = UNSTATED_SCALE_UP
-    """What joins the GPUs of a host, or of a segment, beside all networks."""
+    """The domains that join the GPUs of a host, or of a segment, beside all networks."""
 
     def node(self, name: str) -> Node:
         for node in self.nodes:

@@ -18,7 +18,7 @@ class LinkCondition:
     declared_rate: Rate
     declared_lab_rate: Rate
     delay: Duration | None = None
-    """Of the real fabric, the longer of both directions, where a direction has another one than declared."""
+    """The delay in the real fabric, the longer of both directions, where a direction has another one than declared."""
     changes: tuple[str, ...] = ()
     """In words, by direction: how it differs from what is declared, but for being down."""
 

@@ -1,4 +1,4 @@
-"""What the switch ports of a lab saw: counters of queues, links and shared buffers at one moment, or between two.
+"""Telemetry of the switch ports of a lab: counters of queues, links and shared buffers at one moment, or between two.
 
 Counters are since the lab was deployed, or since an earlier reading; `queue_bytes`, `held_bytes` and `used_bytes` are
 of the moment, and their maxima since the deploy or the last reset. Packets are counted with their Ethernet header.
@@ -67,11 +67,11 @@ class QueueTelemetry:
     enqueued: Amount
     sent: Amount
     forwarded: Amount
-    """Of the offered, those that came in at another port."""
+    """The part of the offered packets that came in at another port."""
     drops: Mapping[DropCause, Amount]
     ce_packets: int
     ce_among_packets: int
-    """Those among which `ce_packets` are counted, at the same moments: the enqueued ones, or the sent ones where a
+    """The packets among which `ce_packets` are counted, at the same moments: the enqueued, or the sent where a
     packet's mark is decided or counted as it leaves."""
     ect_packets: int
     trimmed: Amount
@@ -91,7 +91,7 @@ class QueueTelemetry:
     peer_paused_us: float
     watchdog_events: int
     paused: bool
-    """Whether the queue's gate is closed now."""
+    """The queue's gate is closed now."""
 
     @property
     def place(self) -> str:

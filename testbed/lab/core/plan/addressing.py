@@ -44,7 +44,7 @@ SEGMENTS_PER_POD = 64
 SWITCHES_PER_SEGMENT = 32
 SWITCHES_PER_PLANE = 8
 MAX_RAIL_BLOCK = 131_071
-"""What fits 172.18.0.0/15; four-port NICs and 64 segments leave room for 63 pods."""
+"""The most that fit 172.18.0.0/15; four-port NICs and 64 segments leave room for 63 pods."""
 SPINES_PER_POD = 1023
 SPINE_PODS = 64
 

@@ -104,7 +104,7 @@ def host_routes(
 
 
 def _ipv6_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddRoute], list[AddRule]]:
-    """The same in IPv6, by the same tables and priorities, for the NICs that have some. None but tenants' do."""
+    """Plan routes and rules of IPv6, by the same tables and priorities, for NICs that have some: those of tenants."""
     routes: list[AddRoute] = []
     rules: list[AddRule] = []
     for number, nic in enumerate(nics, 1):
@@ -125,7 +125,7 @@ def _ipv6_routes(nics: Sequence[PortPlan], *, isolated: bool) -> tuple[list[AddR
 
 
 LONGEST_NAME = 63
-"""Of an RDMA device: IB_DEVICE_NAME_MAX of rdma/ib_user_verbs.h, without the terminating byte."""
+"""The longest name of an RDMA device: IB_DEVICE_NAME_MAX of rdma/ib_user_verbs.h, without the terminating byte."""
 
 
 def device_name(lab: str, node: str, interface: str) -> str:

@@ -1,4 +1,4 @@
-"""What identifies an interface: its MAC, its index in the node, and the names of a switch's bridges.
+"""The identity of an interface: its MAC, its index in the node, and the names of a switch's bridges.
 
 All three follow from names, not from the order of links, so that adding a link changes no other.
 """

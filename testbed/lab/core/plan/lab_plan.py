@@ -8,13 +8,11 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 
 from testbed.daemons.lag.groups import LinkGroupPlan
 from testbed.lab.core.model import BACKEND, Bfd, DelayBy, Guards, Protocol, Role
+from testbed.lab.core.plan.domain_plan import DomainPlan
+from testbed.lab.core.plan.management_plan import ManagementPlan, MonitoringStation, StartService
 from testbed.lab.core.plan.operations import GuardSwitch, InstallPort, Operation
 from testbed.lab.core.plan.overlay_plan import EvpnPlan, OverlayPlan
 from testbed.lab.core.plan.qos.qos_plan import QosPlan, QosTables
-from testbed.lab.features.management.plan.management_plan import ManagementPlan
-from testbed.lab.features.management.plan.monitoring import MonitoringStation
-from testbed.lab.features.management.plan.service_operations import StartService
-from testbed.lab.features.scale_up.plan.wires import DomainPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +50,9 @@ class PortPlan:
     address6: IPv6Interface | None = None
     gateway6: IPv6Address | None = None
     member: str = ""
-    """Of an aggregate, the first of its members, whose wire stands for all of them."""
+    """The first member of an aggregate, whose wire stands for all of them."""
     out_of_band: bool = False
-    """Whether its link is one of management: no data goes over it, and its rates and times are not scaled."""
+    """Its link is one of management: no data goes over it, and its rates and times are not scaled."""
 
     @property
     def wire(self) -> str:
@@ -63,7 +61,7 @@ class PortPlan:
 
     @property
     def nic_bps(self) -> int:
-        """What all ports of the NIC carry together, at lab rates; one flow goes by one of them."""
+        """The rate of all ports of the NIC together, in the lab; one flow goes by one of them."""
         return self.rate_bps * self.nic_ports
 
     @property
@@ -87,7 +85,7 @@ class Neighbor:
     accepts: tuple[IPv4Network, ...] | None = None
     told: tuple[IPv4Network, ...] | None = None
     bfd: bool = True
-    """Whether the session has BFD where its switch has."""
+    """The session has BFD where its switch has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +114,9 @@ class SwitchPlan:
     originates: tuple[IPv4Network, ...] = ()
     """Prefixes that it announces though it has no route to the whole of them."""
     compare_router_id: bool = False
-    """Whether the choice between equally long paths matters to others here, and must not depend on which came first."""
+    """Its choice between equally long paths matters to others, and must not depend on which came first."""
     password: bool = False
-    """Whether sessions have the lab's password, which no plan knows."""
+    """Sessions have the lab's password, which no plan knows."""
     ttl_security: bool = False
     monitoring: MonitoringStation | None = None
     """To whom it reports its sessions and the routes that it hears; None: to nobody."""
@@ -134,7 +132,7 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRoute:
-    """This is what a converged switch has in its kernel table: `next_hops` is the planned ECMP width.
+    """A route in the kernel table of a converged switch: `next_hops` is the planned ECMP width.
 
     `interfaces` are the outgoing interfaces of all equally good paths, sorted. `width` is 0 where all of
     them are used, else how many of them are (`Routing.ecmp` is narrower). No interface at all: the
@@ -172,11 +170,11 @@ class LabPlan:
     hosts: tuple[HostPlan, ...]
     expected_routes: dict[str, tuple[ExpectedRoute, ...]]
     qos: QosPlan | None = None
-    """Of the back end, or of the network that the plan is seen in."""
+    """The QoS of the back end, or of the network that the plan is seen in."""
     qos_beside: dict[str, QosPlan] = field(default_factory=dict)
-    """Of the networks beside the back end that have any."""
+    """The QoS of the networks beside the back end that have any."""
     tables: QosTables | None = None
-    """Of the whole lab, whatever network the plan is seen in; None where no network has QoS."""
+    """The tables of the whole lab, whatever network the plan is seen in; None where no network has QoS."""
     overlay: OverlayPlan | None = None
     link_groups: LinkGroupPlan | None = None
     routed_hosts: tuple[SwitchPlan, ...] = ()
@@ -188,7 +186,7 @@ class LabPlan:
     carriers: dict[str, str] = field(default_factory=dict)
     """The network over whose switches another one goes, by the name of the one that is carried."""
     scale_up_domains: tuple[DomainPlan, ...] = ()
-    """Those whose transfers are frames through a switch."""
+    """The domains whose transfers are frames through a switch."""
 
     @property
     def services(self) -> tuple[StartService, ...]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from testbed.base.errors import CapabilityError, PlanError
 from testbed.lab.core.fabric.graph import Graph
 from testbed.lab.core.model import BACKEND, Delay, DelayBy, Lab
+from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import DelayPort
-from testbed.lab.features.overlay.model import VXLAN_BYTES
 
 SMALLEST_FRAME_BYTES = 64
 LEAST_LIMIT_PACKETS = 1000
@@ -30,7 +30,7 @@ REDIRECT_KERNEL = "Linux 6.4"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireCapabilities:
-    """This is what the kernel needs for delaying: "" where it has it, else its words for why not.
+    """The parts of the kernel that delaying needs: "" where it has one, else its words for why not.
 
     `mirred` sends arrivals through an ifb in a lab without `qos:`; with it the port's eBPF program does, which needs
     `redirect`.

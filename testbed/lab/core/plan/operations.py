@@ -15,11 +15,16 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.model import Guards, NodeKind
-from testbed.lab.features.containers.model import Container
-from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
-from testbed.lab.features.management.plan.service_operations import StartService
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+from testbed.lab.core.model.containers import Container
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
+from testbed.lab.core.plan.overlay_operations import (
+    CreateVrf,
+    CreateVrfDevice,
+    CreateVxlan,
+    PreferVrfs,
+    SetBorder,
+    SetPolicy,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +91,7 @@ class CreateBridge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBridgePort:
-    """Whether a port of a bridge learns MACs, and whether the bridge answers ARP and ND that would leave by it.
+    """Say whether a port of a bridge learns MACs, and whether the bridge answers ARP and ND that would leave by it.
 
     No frame passes between two ports that are `isolated`.
     """
@@ -116,7 +121,7 @@ class VethEnd:
     mac: str
     master: int = 0
     ipv6: bool = False
-    """Whether the interface has IPv6 (link-local, for unnumbered BGP)."""
+    """The interface has IPv6 (link-local, for unnumbered BGP)."""
 
     def __str__(self) -> str:
         return f"{self.node}:{self.name}"
@@ -357,7 +362,7 @@ LocalOperation = (
     | AddRule
     | SetNeighbour
 )
-"""What happens inside one node."""
+"""Operations inside one node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ class VrfPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvpnPlan:
-    """What a switch is told of the overlay beside its routing. Spines have no VRFs, and hand the routes on.
+    """The overlay in the configuration of a switch, beside its routing. Spines have no VRFs, and hand the routes on.
 
     `foreign` has, by the interface of a neighbour, the route targets that none of its routes may have.
     """

@@ -112,7 +112,7 @@ class Rails:
         return networks
 
     def aggregates(self, node: Node) -> tuple[IPv4Network, ...]:
-        """What a switch may announce in place of its rails' subnets."""
+        """Return the aggregates that a switch may announce in place of its rails' subnets."""
         if node.place is None:
             return ()
         lengths = {rail.subnet.aggregate_length for rail in self._rails.values() if rail.switch == node.name}

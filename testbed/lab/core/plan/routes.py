@@ -32,10 +32,10 @@ class Speaker:
     router_id: int
     group: int | None
     announces: tuple[IPv4Network, ...]
-    """What it alone announces."""
+    """The prefixes that it alone announces."""
     own_aggregates: tuple[IPv4Network, ...] = ()
     shares: tuple[IPv4Network, ...] = ()
-    """What it announces as others do: receivers use all that are equally near."""
+    """The prefixes that it announces as others do: receivers use all that are equally near."""
     accepts: tuple[IPv4Network, ...] | None = None
     """A host: the prefixes that it takes. It hands none on. None: a switch."""
 
@@ -69,7 +69,7 @@ class _Hop:
 
 @dataclass(slots=True)
 class _Offer:
-    """This is what a speaker is offered in one step of the wave: from whom, and the path of the best offer."""
+    """The offers to a speaker in one step of the wave: from whom, and the path of the best one."""
 
     senders: list[int]
     path: int

@@ -27,7 +27,7 @@ LEAST_SHARE = 0.2
 SLOWEST_PORT = Rate(1_000_000)
 """The automatic scale makes no port slower."""
 ENDPOINT_HOPS = 8
-"""What a packet of a transport in user space is taken to cost its two ends and its acknowledgement, in switch hops,
+"""The cost of a packet of a transport in user space to its two ends and its acknowledgement, in switch hops,
 where that was not measured (`PacketDemand.endpoint_s`)."""
 SWITCH_SHARE = 1 / 3
 """The share of the calibrated cost of a hop that a switch has: the rest is that of iperf3, which makes the packets
@@ -47,7 +47,7 @@ two in a sender; more, and congestion control sees this machine's queues instead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProfile:
-    """This is what this machine forwards at full CPU.
+    """A machine, by what it forwards at full CPU.
 
     `forwarding_bps` is bit/s over one switch hop with packets of `mtu_bytes`, all CPUs together: a measured total of
     7.8 Gbit/s over three hops (2 cores, kernel TCP, MTU 9000) is 23.4e9. The cost is per packet, so a smaller MTU
@@ -105,7 +105,7 @@ class ScaleChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketDemand:
-    """This is what a workload asks of a transport in user space, in the time of the real fabric.
+    """The packets that a workload asks of a transport in user space, in the time of the real fabric.
 
     `packets_per_s` is the mean over the time that an ideal fabric needs; `burst_packets_per_s` what all `senders` send
     together at the rates of their NICs. `endpoint_s` is the CPU time that a packet costs its ends and its

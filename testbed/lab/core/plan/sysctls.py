@@ -25,7 +25,7 @@ _TCP = (
     (_TCP_CC, FALLBACK_TCP_CC, True),
     (_TCP_CC, DEFAULT_TCP_CC, True),
 )
-"""Of what opens connections that are measured, with whether it may be lacking."""
+"""The settings of nodes that open connections that are measured, with whether one may be lacking."""
 
 _HOST = (
     # The kernel uses max(all, interface) for each of these (ip-sysctl.rst).
@@ -56,7 +56,7 @@ _HOMED = (
     ("net/ipv4/tcp_orphan_retries", "1"),
     ("net/ipv4/fib_multipath_hash_policy", "1"),  # by addresses and ports, as switches do
 )
-"""Of a host that speaks BGP: what a switch has for the same reasons."""
+"""The settings of a host that speaks BGP, which a switch has for the same reasons."""
 
 _BRIDGED_IPV4, _BRIDGED_IPV6 = "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"
 """Where br_netfilter is there, these have the namespace's packet filter take part in each frame that a bridge forwards.
@@ -65,13 +65,13 @@ one that is bridged only in `setup_pre_routing` of br_netfilter: without, it cou
 long as it waits in the switch, as if it were still in the NIC. The buffer would be a window over the fabric's queue."""
 
 _SERVER = (("net/ipv4/ip_forward", "0"), ("net/ipv4/conf/all/accept_source_route", "0"))
-"""Of the server of the out-of-band network, beside what a host has."""
+"""The settings of the server of the out-of-band network, beside a host's."""
 
 _BRIDGE = (("net/ipv4/ip_forward", "0"), ("net/ipv6/conf/all/disable_ipv6", "1"))
-"""Of the switch of the out-of-band network, which has no address."""
+"""The settings of the switch of the out-of-band network, which has no address."""
 
 _MANAGED = (("net/ipv4/conf/all/accept_source_route", "0"),)  # a packet's options must not lead it on past the guard
-"""Of a node that has a management port beside its other ports."""
+"""The settings of a node that has a management port beside its other ports."""
 
 _MANAGED_SWITCH = (
     ("net/ipv4/conf/all/arp_ignore", "1"),  # as on a host: no port answers for the address of another
@@ -91,7 +91,7 @@ _EBPF_HASH = (
 )
 
 HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
-"""What the kernel's own hash begins with, in a namespace. Linux 6.11 or newer."""
+"""The seed of the kernel's own hash in a namespace. Linux 6.11 or newer."""
 
 ACCESS_WITHOUT_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "1")
 """In force while bridges and access ports are created: thousands of them would run DAD and MLD."""

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from testbed.lab.core.plan.overlay_plan import VrfPlan
 
 ROUTER = "router"
-"""What the MAC of a VTEP's router is planned for, in place of an interface."""
+"""The name that stands for an interface where the MAC of a VTEP's router is planned."""
 
 
 class Tenancy(Protocol):
-    """What an overlay's plan tells of ports, for features that plan them below it."""
+    """The answers of an overlay's plan about ports, for features that plan them below it."""
 
     @property
     def vrfs(self) -> Sequence[VrfPlan]:

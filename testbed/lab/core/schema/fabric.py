@@ -1,4 +1,4 @@
-"""The `fabric:` section as it is written, and what of it becomes `FabricParams`.
+"""Parts of the `fabric:` section as they are written, some of which networks beside the back end have, too.
 
 Only shape, type and unit of each value are checked here; what a design makes of them is checked by
 `testbed.lab.core.fabric.check_params`.
@@ -21,7 +21,6 @@ from testbed.base.validation.fields import (
     OneOf,
     Quantity,
     RateField,
-    Section,
     Share,
     TrueOrFalse,
     Whole,
@@ -31,20 +30,12 @@ from testbed.base.validation.fields import (
 )
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.lab.core.fabric import (
-    DESIGNS,
     PORT_MAPS,
-    FabricParams,
-    NicParams,
-    RailParams,
     UplinkParams,
 )
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Routing
 from testbed.lab.core.schema import foreign
-from testbed.lab.features.guards.schema import GuardsField
-from testbed.lab.features.overlay.schema.tenant_spec import OverlayField
-from testbed.lab.features.scale_up.schema import ScaleUpSpec
-from testbed.lab.features.targets.schema import BackendTargetsField
 
 MTU_REASON = "IPv6, which unnumbered BGP runs on, needs links of at least 1280 bytes (RFC 8200 section 5)"
 
@@ -165,7 +156,7 @@ class UplinkSpec(SpecModel):
 
 @dataclass(frozen=True, slots=True)
 class Generated(TrueOrFalse):
-    """Whether there is a secret. The secret itself is in no file that a user writes, and is not quoted if it is."""
+    """Says that there is a secret, which is in no file that a user writes, and is not quoted if it is."""
 
     def check(self, value: object) -> bool:
         said = switch_word(value)
@@ -212,7 +203,7 @@ class RoutingSpec(SpecModel):
     )
 
     def routing(self) -> Routing:
-        """What is written, with the defaults of the rest. How "auto" decides is up to the whole lab."""
+        """Return the routing that is written, with defaults for the rest. How "auto" decides is up to the whole lab."""
         defaults, bfd = Routing(), self.bfd
         return Routing(
             protocol=defaults.protocol if self.protocol is None else Protocol(self.protocol),
@@ -221,80 +212,6 @@ class RoutingSpec(SpecModel):
             bfd_auto=bfd in (None, "auto"),
             password=bool(self.password),
             ttl_security=bool(self.ttl_security),
-        )
-
-
-class FabricSpec(SpecModel):
-    """The `fabric:` section. Without `design` it sets `routing`, `mtu` and `switch_radix` of a hand-written lab."""
-
-    ELSEWHERE = {  # noqa: RUF012  # a ClassVar of the base
-        "qos": "the section qos stands beside fabric, not in it",
-        **dict.fromkeys(("nvlink", "nvswitch", "scaleup"), "write scale_up: {preset: h100}"),
-        "oversubscription": "choose spines, uplink: {rate: 400G} and uplink: {count: 1}; validate prints what it is",
-        **dict.fromkeys(("leaves", "leafs"), "write segments: 4: each has rail switches, which are its leaves"),
-        **{key: f"{key} belongs to a class: qos: {{classes: {{rdma: {{{key}: ...}}}}}}" for key in ("ecn", "pfc")},
-        **{
-            key: f"write it in the section qos: {{{key}: ...}}"
-            for key in ("buffer", "load_balancing", "trimming", "watchdog")
-        },
-    }
-
-    design: Written[Annotated[str, OneOf(tuple(DESIGNS), noun="design", hints=foreign.DESIGNS)]] = Field(
-        default=None, description="Names the design of the fabric that is generated."
-    )
-    pods: Written[Count] = Field(default=None, description="Says how many pods there are.")
-    segments: Written[Count] = Field(default=None, description="Says how many segments (scalable units) a pod has.")
-    hosts: Written[Count] = Field(default=None, description="Says how many hosts a segment has.")
-    gpus: Written[Count] = Field(default=None, description="Says how many GPUs a host has.")
-    nic: Section[NicSpec] = Field(default=NicSpec(), description="Describes the NICs of a host.")
-    rails: Section[RailsSpec] = Field(default=RailsSpec(), description="Says how rails lie on rail switches.")
-    spines: Written[Count] = Field(default=None, description="Says how many spines a pod has.")
-    super_spines: Written[Count] = Field(default=None, description="Says how many super-spines join the pods.")
-    super_spine_groups: Written[Positive] = Field(
-        default=None, description="Says in how many equal groups the super-spines stand."
-    )
-    uplink: Section[UplinkSpec] = Field(
-        default=UplinkSpec(), description="Describes the links from rail switches to spines."
-    )
-    core_uplink: Section[UplinkSpec] = Field(
-        default=UplinkSpec(),
-        description="Describes the links from spines to super-spines, which are as uplink where nothing else is said.",
-    )
-    switch_radix: Written[Positive] = Field(
-        default=None, description="Gives the ports of a switch, which sizing is checked against."
-    )
-    routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="Describes routing: BGP and BFD.")
-    overlay: OverlayField = Field(
-        default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 4400}}; by default there is none."
-    )
-    mtu: Written[Mtu] = Field(default=None, description="Gives the MTU of every link in bytes; the default is 4500.")
-    guards: Written[GuardsField] = Field(
-        default=None,
-        description="Says how ports of switches guard against their hosts: on, off, or {storm: false}.",
-    )
-    scale_up: Written[ScaleUpSpec] = Field(
-        default=None,
-        description="Describes what joins the GPUs of a host or a segment beside the fabric, such as NVLink; by"
-        " default transfers inside a host take the rate of an H100's.",
-    )
-    targets: BackendTargetsField = Field(
-        default={},
-        description="Lists storage targets by name, which stand on rails as hosts do: nodes that serve their medium.",
-    )
-
-    def params(self, design: str) -> FabricParams:
-        """Return what the generator is given."""
-        counts = ("pods", "segments", "hosts", "gpus", "spines", "super_spines", "super_spine_groups", "switch_radix")
-        rdma = None if self.nic.rdma is None else Rdma(self.nic.rdma)
-        return FabricParams(
-            design=design,
-            nic=NicParams(**dict(self.nic) | {"rdma": rdma}),
-            rails=RailParams(**dict(self.rails)),
-            uplink=self.uplink.params(),
-            core_uplink=self.core_uplink.params(),
-            routing=self.routing.routing(),
-            mtu=DEFAULT_MTU if self.mtu is None else self.mtu,
-            **{key: getattr(self, key) for key in counts},
         )
 
 

@@ -1,4 +1,4 @@
-"""What to write instead of the words of other tools: containerlab (containerlab.dev/manual) and netlab (netlab.tools).
+"""Hints for the words of other tools: containerlab (containerlab.dev/manual) and netlab (netlab.tools).
 
 A file that was made for one of them is refused, and for each of its keys, kinds, link types and ends a user is told
 what says the same here. The tables are by the place of a word; where what a key means depends on its value, there is a
@@ -244,7 +244,7 @@ ENDS: Mapping[str, str] = {
     "vxlan": "remove the link: " + _VXLAN_LINK,
     "vxlan-stitch": "remove the link: " + _VXLAN_LINK,
 }
-"""What stands at the place of a node in a link of containerlab that leads out of the lab."""
+"""Words at the place of a node in links of containerlab that lead out of the lab."""
 
 
 KIND_SECTIONS: Hints = {
@@ -252,7 +252,7 @@ KIND_SECTIONS: Hints = {
     for kind, hint in KINDS.items()
     if kind != "host"
 } | {"linux": "write host: for servers, and switch: for routers such as FRR"}
-"""What to write for a kind before a colon, below `topology.kinds`."""
+"""Hints for a kind before a colon, below `topology.kinds`."""
 
 ROLES: Mapping[str, str] = {
     **dict.fromkeys(("tor", "access", "edge"), "write rail in the fabric, or leaf in a network"),

@@ -7,9 +7,7 @@ switches of one tier.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field
@@ -19,15 +17,13 @@ from testbed.base.validation.fields import Length, Name, RateField, Section, Tex
 from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, quote
-from testbed.lab.core.model import End, Link, Node, Role
+from testbed.lab.core.model import End, Link, Node
 from testbed.lab.core.schema.endpoints import EndpointField
 from testbed.lab.core.schema.fabric import DelayField, LossField, Mtu
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_./-]{0,61}[A-Za-z0-9])?")
 _BRIDGE = re.compile(r"br-rail\d+")
 """The bridge of a rail on a rail switch."""
-TIERS: Mapping[Role, int] = MappingProxyType({Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3})
-"""The height of a switch in the Clos; a host stands at 0."""
 
 
 def _check_label_name(name: str) -> None:
@@ -87,11 +83,11 @@ class UsedPorts:
 
 
 def find_wrong_ends(document: Document, path: Path, first: Node, second: Node) -> Problem | None:
-    """What is wrong with a link between two nodes, which is written at `path`: that they are one, or of one tier."""
+    """Return a problem where both nodes of the link that is written at `path` are the same, or of one tier."""
     if first.name == second.name:
         message = f"both ends are at {first.name!r}; a link joins two nodes"
         return document.problem("self-link", (*path, "endpoints"), message, hint="name another node at one end")
-    if first.role is None or second.role is None or TIERS[first.role] != TIERS[second.role]:
+    if first.role is None or second.role is None or first.role.tier != second.role.tier:
         return None
     message = (
         f"{first.name!r} and {second.name!r} are both {first.role} switches;"

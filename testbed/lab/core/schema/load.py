@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol, cast
 
 from testbed.base.errors import PlanError, Problem, SpecError
 from testbed.base.yaml.document import OVERRIDE_FILE, Document
 from testbed.base.yaml.paths import parse_path, quote
 from testbed.base.yaml.reader import load_document, parse_value, read_text
+from testbed.lab.core.assembly import assembly
 from testbed.lab.core.model import Lab
-from testbed.lab.core.schema.resolve import resolve_lab
 from testbed.lab.core.schema.warnings import find_warnings
 
 _SUFFIXES = frozenset({".yml", ".yaml"})
+
+
+class Resolver(Protocol):
+    """The part of the assembly that reads topology files."""
+
+    def resolve(self, document: Document) -> Lab:
+        """Return the lab that a file describes. Raises `SpecError`."""
 
 
 def load_topology(
@@ -43,7 +51,7 @@ def load_topology_text(
 
 def resolve_warned(document: Document, warn: Callable[[Problem], None] | None) -> Lab:
     """Return the lab of a document; `warn` as of `load_topology`. Raises `SpecError`."""
-    lab = resolve_lab(document)
+    lab = cast(Resolver, assembly()).resolve(document)
     if warn is not None:
         for problem in find_warnings(document, lab):
             warn(problem)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import CapabilityError, DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.lab.core.model import NodeKind
+from testbed.lab.core.model.containers import HOST_IMAGE, SWITCH_IMAGE, HealthCheck
 from testbed.lab.core.plan.operations import StartContainer
-from testbed.lab.features.containers.model import HOST_IMAGE, SWITCH_IMAGE, HealthCheck
 
 if TYPE_CHECKING:
     from docker import DockerClient

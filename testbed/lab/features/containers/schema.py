@@ -27,7 +27,7 @@ from testbed.base.validation.fields import (
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import Path, quote
 from testbed.lab.core.model import NETNS, NodeKind
-from testbed.lab.features.containers.model import (
+from testbed.lab.core.model.containers import (
     CONTAINER_KEYS,
     CONTAINER_RUNTIMES,
     HOST_IMAGE,

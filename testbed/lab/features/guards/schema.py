@@ -14,7 +14,7 @@ from testbed.base.validation.fields import TrueOrFalse, Whole, Written, switch_s
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.model import NO_GUARDS, Guard, Guards
-from testbed.lab.features.guards.model import STORM_PPS
+from testbed.lab.core.model.guards import STORM_PPS
 
 Switched = Annotated[bool, TrueOrFalse()]
 

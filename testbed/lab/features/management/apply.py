@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 
 from testbed.base.linux import nftables as nft
 from testbed.base.linux.nftables import NetfilterSocket, Table
-from testbed.lab.features.management.plan.management_plan import GuardManagement
+from testbed.lab.core.plan.management_plan import GuardManagement
 
 TABLE = "testbed-management"
 PRIORITY = -300

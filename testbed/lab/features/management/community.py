@@ -11,7 +11,7 @@ import struct
 
 from testbed.base.linux import nftables as nft
 from testbed.base.linux.nftables import Table
-from testbed.lab.features.management.plan.management_plan import FormCommunity
+from testbed.lab.core.plan.management_plan import FormCommunity
 
 TABLE = "testbed-community"
 _ARP, _IPV4 = struct.pack("!H", 0x0806), struct.pack("!H", 0x0800)

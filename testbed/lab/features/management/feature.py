@@ -57,9 +57,9 @@ class ManagementFeature(Feature):
         require_services(lab)
 
     def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
+        from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
         from testbed.lab.features.management.apply import management_messages
         from testbed.lab.features.management.community import community_messages
-        from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
 
         def guard(operation: GuardManagement) -> Filter:
             return Filter(place=operation.node, messages=management_messages(operation))

@@ -18,7 +18,7 @@ from testbed.base.validation.fields import Quantity, Section, Written
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
-from testbed.lab.features.management.model import SERVICES, ManagementService
+from testbed.lab.core.model.management import SERVICES, ManagementService
 
 _Interval = Annotated[Duration, Quantity(Duration, Duration.parse("1h"), Duration.parse("100ms"))]
 
@@ -94,7 +94,7 @@ ServicesField = Annotated[ServicesSpec | None, _Named()]
 
 
 def service_problems(document: Document, path: Path) -> list[Problem]:
-    """What is wrong with the services at `path`: names that there are not, or twice, or that lack another one."""
+    """Find what is wrong with the services at `path`: names that there are not, or twice, or that lack another one."""
     found = document.get(path) if document.has(path) else None
     names: list[object] = found if isinstance(found, list) else []
     problems = []

@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import disown, search_path, spawn
-from testbed.lab.features.mininet.package import load_mininet
+from testbed.lab.core.drivers.probing.mininet import load_mininet
 
 load_mininet()
 

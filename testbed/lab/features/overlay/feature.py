@@ -55,7 +55,7 @@ class OverlayFeature(Feature):
         return (("overlay", watch_tenants.check_overlay), *own, ("isolation", watch_tenants.check_isolation))
 
     def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
-        from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+        from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
         from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 
         def police(operation: SetPolicy) -> Filter:

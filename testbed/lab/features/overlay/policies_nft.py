@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address
 from testbed.base.linux import nftables as nft
 from testbed.base.linux.nftables import NetfilterSocket, Table
 from testbed.lab.core.model import Service, ServiceProtocol
-from testbed.lab.features.overlay.plan.policy_operations import PolicyPort, SetBorder, SetPolicy
+from testbed.lab.core.plan.overlay_operations import PolicyPort, SetBorder, SetPolicy
 
 TABLE = "testbed-policy"
 BORDER_TABLE = "testbed-border"

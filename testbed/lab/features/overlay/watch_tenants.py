@@ -14,9 +14,9 @@ from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
 from testbed.lab.core.model import Service
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
 from testbed.lab.core.plan.overlay_plan import OverlayPlan
 from testbed.lab.features.overlay.keeper import keeper_runs
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
 from testbed.lab.features.overlay.policies_nft import DeniedCounter, read_denied
 from testbed.lab.features.overlay.watch import missing_lines
 

@@ -24,9 +24,8 @@ from testbed.daemons.switchd.description import SwitchDescription, SwitchPort
 from testbed.daemons.switchd.errors import SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import PlaneSpray, ScaleUpFlowControl
+from testbed.lab.core.plan.domain_plan import DomainPlan, ScaleUpPlan
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.features.scale_up.plan.time_scale import ScaleUpPlan
-from testbed.lab.features.scale_up.plan.wires import DomainPlan
 from testbed.lab.features.scale_up.sizing import CREDIT_SPACING, frame_credits, peer_window
 from testbed.lab.features.scale_up.watch_switches import dead_domains, domain_switch
 from testbed.protocols.scale_up.credits import spacing_ns

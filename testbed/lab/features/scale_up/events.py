@@ -11,7 +11,7 @@ from testbed.daemons.switchd.errors import SwitchError
 from testbed.daemons.switchd.process import EVENTS_NAME
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.events import EventStream, LabEvent
-from testbed.lab.features.scale_up.plan.wires import DomainPlan
+from testbed.lab.core.plan.domain_plan import DomainPlan
 from testbed.lab.features.scale_up.watch_switches import domain_switch
 
 

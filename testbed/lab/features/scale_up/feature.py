@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.lab.core.feature import Broken, Deployment, Feature, Started
+from testbed.lab.core.feature import Broken, Deployment, Feature, LinksBeside, ScaleDemand, Started
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -29,6 +29,17 @@ class ScaleUpFeature(Feature):
             from testbed.protocols.scale_up.domain import build
 
             build.build()
+
+    def scale(self, lab: Lab, share: float) -> ScaleDemand | None:
+        from testbed.lab.core.model import ScaleUpBy
+        from testbed.lab.features.scale_up.plan.time_scale import packet_scale
+
+        return packet_scale(lab, share) if lab.scale_up.by is ScaleUpBy.PACKETS else None
+
+    def links(self, lab: RunningLab) -> LinksBeside:
+        from testbed.lab.features.scale_up.planes import PlaneControl
+
+        return PlaneControl(lab)
 
     def start(self, deployment: Deployment) -> Started | None:
         from testbed.lab.features.scale_up.apply import start_domain_switches

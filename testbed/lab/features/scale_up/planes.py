@@ -21,9 +21,9 @@ from testbed.base.units import Rate
 from testbed.daemons.switchd.client import DomainSwitch
 from testbed.daemons.switchd.errors import SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.domain_plan import DomainPlan
 from testbed.lab.features.scale_up.apply import start_domain_switches
-from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, ScaleUpLink, find_links
-from testbed.lab.features.scale_up.plan.wires import DomainPlan
+from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, ScaleUpLink, ScaleUpPlace, find_links, resembles_link
 from testbed.lab.features.scale_up.watch_switches import domain_switch
 from testbed.protocols.scale_up.domain.link import LinkErrors
 
@@ -60,6 +60,10 @@ class PlaneControl:
         self._found: dict[str, tuple[ScaleUpLink, ...]] = {}
 
     # ------------------------------------------------------------------ links
+
+    def are_meant(self, place: str) -> bool:
+        """Tell whether a text names links of scale-up domains, though it may be misspelt."""
+        return ScaleUpPlace.parse(place) is not None or resembles_link(place)
 
     def prepare(self, place: str) -> None:
         """Make sure that the links are there, and that their switches run."""

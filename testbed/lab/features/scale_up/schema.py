@@ -49,13 +49,13 @@ from testbed.lab.features.scale_up.sizing import LARGEST_WINDOW, MOST_CREDITS
 
 MAX_PLANES = 64
 MAX_LINKS = 1024
-"""Of one GPU."""
+"""The most links of one GPU."""
 MAX_COARSE = 32
 """8 KiB: larger frames do not fit an Ethernet MTU of 9216 bytes with their headers."""
 CREDIT_UNITS = (32, 64, 128, 256, 512, 1024, 2048)
 """In bytes (SAI-CBFC)."""
 MOST_BUFFER = ByteCount(1 << 27)
-"""Of one channel: 128 MiB, more than any switch has."""
+"""The largest buffer of one channel: 128 MiB, more than any switch has."""
 BufferField = Annotated[ByteCount, Quantity(ByteCount, MOST_BUFFER)]
 _MOST_PERCENT = 1000
 _WINDOWS = Measure(
@@ -316,7 +316,7 @@ def _buffer_errors(spec: ScaleUpSpec) -> Iterator[FabricError]:
 
 
 def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
-    """What the file says in so many words, by the names of the model."""
+    """Return the values that the file gives, by the names of the model."""
     retry = {None: LinkRetry(), "auto": LinkRetry(), "off": None}
     found = {
         "domain": None if spec.domain is None else DomainSpan(spec.domain),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.units import ByteCount, Duration, Rate
 from testbed.lab.core.fabric.sizing import SizingRow
 from testbed.lab.core.model import Credits, Lab, LinkRetry, ScaleUp, ScaleUpBy
+from testbed.lab.core.plan.domain_plan import ScaleUpPlan
 from testbed.lab.features.scale_up.plan.time_scale import (
     CARRIED_FRAMES_PER_S,
     PacketScale,
-    ScaleUpPlan,
     packet_scale,
     plan_scale_up,
 )
@@ -67,14 +67,9 @@ def scale_up_document(lab: Lab, k: float | None) -> dict[str, Any]:
     return {
         "lab": lab.name,
         "k": k,
-        "stated": scale_up.stated,
-        "preset": scale_up.preset,
-        "domain": scale_up.domain.value,
-        "by": scale_up.by.value,
+        **_in_units(scale_up, "stated", "preset", "domain", "by"),
         "gpus": sizing.gpus,
-        "domains": [
-            {"name": domain.name, "hosts": list(domain.hosts), "gpus": domain.gpus} for domain in sizing.domains
-        ],
+        "domains": [_in_units(domain, "name", "hosts", "gpus") for domain in sizing.domains],
         "planes": [
             {
                 "plane": number,
@@ -88,20 +83,14 @@ def scale_up_document(lab: Lab, k: float | None) -> dict[str, Any]:
         "links_per_gpu": scale_up.links,
         "rates_count": "each direction",
         "gpu_rate_bps": scale_up.rate.bps,
-        "link_rate_bps": scale_up.link_rate.bps,
         "nic_rates_bps": [rate.bps for rate in sizing.nic_rates],
         "rho": list(sizing.ratios),
-        "rtt_ns": scale_up.rtt.ns,
-        "link_round_trip_ns": sizing.link_round_trip.ns,
-        "latency_ns": scale_up.latency.ns,
-        "gpu_bdp_bytes": sizing.gpu_bdp_bytes,
-        "link_bdp_bytes": sizing.link_bdp_bytes,
-        "flow_control": scale_up.flow_control.value,
-        "vcs": scale_up.vcs,
+        **_in_units(scale_up, "link_rate", "rtt", "latency", "flow_control", "vcs", "coarse"),
+        **_in_units(sizing, "link_round_trip", "gpu_bdp_bytes", "link_bdp_bytes"),
         "credits": None
         if sizing.credits is None
         else {
-            "unit_bytes": credits.unit.bytes,
+            **_in_units(credits, "unit"),
             "limit": sizing.credits,
             "auto": credits.limit is None,
             "loop_ns": sizing.credit_loop.ns,
@@ -111,32 +100,37 @@ def scale_up_document(lab: Lab, k: float | None) -> dict[str, Any]:
         else {
             "window_frames": sizing.window_frames,
             "auto": retry.window is None,
-            "timer_windows": retry.timer_windows,
-            "replays": retry.replays,
+            **_in_units(retry, "timer_windows", "replays"),
         },
-        "coarse": scale_up.coarse,
-        "lab_units": None if plan is None else _lab_units(plan),
+        "lab_units": None
+        if plan is None
+        else {
+            **_in_units(plan, "gpu_rate", "rtt", "latency", "frame", "window_frames", "credit_unit", "credits"),
+            "replay_timer_ns": None if plan.replay_timer is None else plan.replay_timer.ns,
+        },
         "packets": {
-            "frames_per_s": packets.frames_per_s,
-            "k": packets.k,
-            "rate_k": packets.rate_k,
-            "latency_k": packets.latency_k,
+            **_in_units(packets, "frames_per_s", "k", "rate_k", "latency_k"),
             "carried_frames_per_s": CARRIED_FRAMES_PER_S,
         },
     }
 
 
-def _lab_units(plan: ScaleUpPlan) -> dict[str, Any]:
-    return {
-        "gpu_rate_bps": plan.gpu_rate.bps,
-        "rtt_ns": plan.rtt.ns,
-        "latency_ns": plan.latency.ns,
-        "frame_bytes": plan.frame.bytes,
-        "window_frames": plan.window_frames,
-        "replay_timer_ns": None if plan.replay_timer is None else plan.replay_timer.ns,
-        "credit_unit_bytes": plan.credit_unit.bytes,
-        "credits": plan.credits,
-    }
+def _in_units(item: object, *names: str) -> dict[str, Any]:
+    """Return attributes as JSON data, by their names with the units of quantities."""
+    found: dict[str, Any] = {}
+    for name in names:
+        match getattr(item, name):
+            case Rate() as rate:
+                found[f"{name}_bps"] = rate.bps
+            case Duration() as duration:
+                found[f"{name}_ns"] = duration.ns
+            case ByteCount() as size:
+                found[f"{name}_bytes"] = size.bytes
+            case tuple() as entries:
+                found[name] = list(entries)
+            case value:
+                found[name] = value
+    return found
 
 
 def scale_up_rows(lab: Lab, k: float | None) -> list[ScaleUpRow]:

@@ -21,9 +21,9 @@ from testbed.daemons.switchd.errors import SwitchError, SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, CheckStatus, judge
 from testbed.lab.core.model import ScaleUpFlowControl
+from testbed.lab.core.plan.domain_plan import DomainPlan
 from testbed.lab.features.scale_up.apply import gpu_settings
 from testbed.lab.features.scale_up.links import ScaleUpLink, list_links
-from testbed.lab.features.scale_up.plan.wires import DomainPlan
 from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line, domain_switch, revival_hint
 from testbed.protocols.scale_up.cyclic import distance
 from testbed.protocols.scale_up.domain import build as scale_up_domain

@@ -51,7 +51,7 @@ class TargetsFeature(Feature):
 
 
 def _kernel_targets(lab: Lab) -> list[Node]:
-    from testbed.lab.features.targets.model import ServedBy
+    from testbed.lab.core.model.storage import ServedBy
 
     return [node for node in lab.targets if node.target is not None and node.target.served_by is ServedBy.KERNEL]
 

@@ -27,7 +27,7 @@ from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric.networks import TargetParams
-from testbed.lab.features.targets.model import Medium, ServedBy, StorageProtocol, StorageTarget
+from testbed.lab.core.model.storage import Medium, ServedBy, StorageProtocol, StorageTarget
 
 MAX_TARGETS = 64
 """Under one name."""

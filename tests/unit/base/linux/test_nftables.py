@@ -11,11 +11,11 @@ import pytest
 from testbed.base.linux import nftables as nft
 from testbed.base.linux.rtnetlink import attributes, link_local_address, messages
 from testbed.lab.core.model import Guard, Guards
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
 from testbed.lab.core.plan.operations import GuardedPort, GuardSwitch
 from testbed.lab.features.guards.apply import guard_messages
 from testbed.lab.features.management.apply import management_messages
 from testbed.lab.features.management.community import community_messages
-from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
 
 
 def operation(guards: Guards, ports: int = 2, *, grouped: bool = False) -> GuardSwitch:

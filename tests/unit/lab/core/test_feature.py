@@ -6,9 +6,9 @@ from pathlib import Path
 
 import testbed.lab.features
 from testbed.lab.core.feature import features, filters
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
 from testbed.lab.core.plan.operations import GuardSwitch
-from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
 
 
 def test_every_feature_is_registered_once() -> None:

@@ -2,8 +2,8 @@
 
 A change acts on what a port sends. Rates are those of the port's HTB classes; loss, corruption and silence belong to
 the wire and are fields of the data path's map at the port that receives; delay is netem there. Each change is
-recorded first (`linkstate`), and `reset` brings back exactly what the topology declares. Links of scale-up domains have
-names of their own (`testbed.lab.features.scale_up.links`), and are changed by `planes`.
+recorded first (`linkstate`), and `reset` brings back exactly what the topology declares. Links that a feature adds,
+such as those of scale-up domains, have names of their own, and the feature changes them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import auto_delay
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.drivers.netlink import netem as wire
+from testbed.lab.core.feature import LinksBeside, features
 from testbed.lab.core.model import DelayBy
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import WirePaths, delay_operation
 from testbed.lab.core.plan.operations import AddRoute, DelayPort
-from testbed.lab.features.scale_up.links import ScaleUpPlace, resembles_link
-from testbed.lab.features.scale_up.planes import PlaneControl
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
@@ -52,7 +51,7 @@ class LinkRefused(TestbedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange:
-    """This is what to change; None leaves a thing as it is.
+    """A change of a link; None leaves a thing as it is.
 
     At most one of `rate` (of the real fabric), `lab_rate` (as it is in the lab) and `rate_share` (of the declared
     rate). `delay` and `jitter` are in real-fabric time. `loss` and `corruption` are shares of packets, 0 to 1;
@@ -180,7 +179,7 @@ class LinkControl:
         self._sockets: dict[str, RouteSocket] = {}
         self._maps: LabMaps | None = None
         self._auto: DelayBy | None = None
-        self.planes = PlaneControl(lab)
+        self._beside = [links for feature in features() if (links := feature.links(lab)) is not None]
         self._guarded = {f"{node}:{name}" for node, name in lab.plan.guards}
         groups = lab.plan.link_groups
         self._grouped = frozenset[str]() if groups is None else groups.programmed
@@ -203,8 +202,8 @@ class LinkControl:
 
     def prepare(self, port: str) -> None:
         """Open now what changing `port`'s link will need, so that the first change is as fast as later ones."""
-        if self.is_of_planes(port):
-            self.planes.prepare(port)
+        if (links := self._links_beside(port)) is not None:
+            links.prepare(port)
             return
         item = self._port(port)
         self._route(item)
@@ -216,20 +215,26 @@ class LinkControl:
         """Tell whether the eBPF data path is on a port."""
         return f"{port.node}:{port.name}" in self._numbers
 
-    def is_of_planes(self, port: str) -> bool:
-        """Tell whether links of scale-up domains are meant, and not a port of the fabric; they may be misspelt."""
-        return port not in self._ports and (ScaleUpPlace.parse(port) is not None or resembles_link(port))
+    def _links_beside(self, port: str) -> LinksBeside | None:
+        """Return what changes the links that are meant; None where a port of a network is."""
+        if port in self._ports:
+            return None
+        return next((links for links in self._beside if links.are_meant(port)), None)
+
+    def is_beside(self, port: str) -> bool:
+        """Tell whether links are meant that a feature adds, and not a port of a network; they may be misspelt."""
+        return self._links_beside(port) is not None
 
     # ------------------------------------------------------------------ verbs
 
     def set(self, port: str, change: LinkChange, *, both: bool = False) -> None:
         """Change what `port` ("node:interface") sends, `both`: and what its peer does.
 
-        Of links of scale-up domains both directions change. Raises `NoSuchNode`, `NoSuchScaleUpLink`, `LinkRefused`,
+        Of links that a feature adds both directions change. Raises `NoSuchNode`, `NoSuchScaleUpLink`, `LinkRefused`,
         `SwitchError`, `CapabilityError`, `DriverError`. A change of a port that fails is taken back.
         """
-        if self.is_of_planes(port):
-            self.planes.set(port, change)
+        if (links := self._links_beside(port)) is not None:
+            links.set(port, change)
             return
         directions = self._directions(port, both)
         with lock_links(self._lab.state_directory):
@@ -241,8 +246,8 @@ class LinkControl:
 
     def reset(self, port: str, *, both: bool = True) -> None:
         """Bring `port`'s link, or the one direction in which it sends, back to what the topology declares."""
-        if self.is_of_planes(port):
-            self.planes.reset(port)
+        if (links := self._links_beside(port)) is not None:
+            links.reset(port)
             return
         keys = self._directions(port, both)
         with lock_links(self._lab.state_directory):
@@ -252,14 +257,14 @@ class LinkControl:
                     self._move(key, state, state.changes[key], WireChange())
 
     def reset_all(self) -> list[str]:
-        """Bring every changed link back; the ports whose directions had been changed come back, and links of planes."""
+        """Bring every changed link back; the ports whose directions were changed come back, and links of features."""
         with lock_links(self._lab.state_directory):
             state = read_link_state(self._lab.state_directory)
             changed = list(state.changes)
             for key in changed:
                 if key in self._ports:
                     self._move(key, state, state.changes[key], WireChange())
-        return [*changed, *self.planes.reset_all()]
+        return changed + [name for links in self._beside for name in links.reset_all()]
 
     def changed(self) -> list[str]:
         """The ports whose sending direction differs from the topology."""
@@ -279,7 +284,7 @@ class LinkControl:
         )
 
     def rate_bps(self, port: str) -> int | None:
-        """What `port` sends at most, as the kernel has it; None: it is not shaped."""
+        """Return the most that `port` sends, as the kernel has it; None: it is not shaped."""
         item = self._port(port)
         classes = wire.read_classes(self._route(item), item.ifindex)
         return 8 * classes[0].ceil if classes else None

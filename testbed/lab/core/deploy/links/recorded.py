@@ -1,4 +1,4 @@
-"""What has been changed of a running lab's links, recorded before it is done, so that it can be undone after a crash.
+"""Changes of a running lab's links, recorded before they are made, so that they can be undone after a crash.
 
 `links.json` in the lab's state directory has one entry for each direction that differs from the topology, keyed by
 the port ("node:interface") that sends in it.

@@ -165,6 +165,6 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
 
 def _runtime(entry: Mapping[str, Any]) -> str:
     """Which runtime an entry is about; entries before there was a choice do not say."""
-    from testbed.lab.features.containers.model import OLDEST_RUNTIME
+    from testbed.lab.core.model.containers import OLDEST_RUNTIME
 
     return str(entry.get("runtime", OLDEST_RUNTIME))

@@ -16,8 +16,8 @@ import yaml
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.records.journal import Journal, state_error
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.containers import CONTAINER_RUNTIMES
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.features.containers.model import CONTAINER_RUNTIMES
 
 ORIGIN_FILE = ".deployed-on"
 """In a lab directory that a verb on another machine brought here: which machine that is."""

@@ -11,7 +11,7 @@ import struct
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.rtnetlink import IFINFOMSG, RTMSG, attribute, message, new_link, u32
 from testbed.lab.core.plan.operations import SetBridgePort
-from testbed.lab.features.overlay.plan.device_operations import CreateVrfDevice, CreateVxlan
+from testbed.lab.core.plan.overlay_operations import CreateVrfDevice, CreateVxlan
 
 VXLAN_PORT = 4789
 """The UDP port that VTEPs listen at (RFC 7348 section 5)."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from testbed.base.linux.processes import Process
 from testbed.lab.core.plan.operations import CreateNode, Operation
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf
+from testbed.lab.core.plan.overlay_operations import CreateVrf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

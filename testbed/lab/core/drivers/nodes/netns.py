@@ -24,6 +24,7 @@ from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.kernel import Removal
 from testbed.lab.core.feature import filters
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
@@ -47,10 +48,14 @@ from testbed.lab.core.plan.operations import (
     VethEnd,
     place_of,
 )
-from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
-from testbed.lab.features.management.plan.service_operations import StartService
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+from testbed.lab.core.plan.overlay_operations import (
+    CreateVrf,
+    CreateVrfDevice,
+    CreateVxlan,
+    PreferVrfs,
+    SetBorder,
+    SetPolicy,
+)
 
 
 class NetnsKernel:

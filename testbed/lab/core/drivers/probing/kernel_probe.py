@@ -31,11 +31,10 @@ from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.rtnetlink import LinkEnd, RouteSocket, attribute, message, text, u32
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.probing.status import Answers
+from testbed.lab.core.feature import filters
 from testbed.lab.core.model import Guards
+from testbed.lab.core.plan.management_plan import GuardManagement
 from testbed.lab.core.plan.operations import GuardedPort, GuardSwitch
-from testbed.lab.features.guards.apply import guard_messages
-from testbed.lab.features.management.apply import management_messages
-from testbed.lab.features.management.plan.management_plan import GuardManagement
 
 _A, _B, _BRIDGE, _OTHER = 10, 11, 12, 13
 """Interface indexes in the scratch namespace; 1 is `lo`."""
@@ -281,19 +280,19 @@ def _guard_port() -> str:
     """Put all guards in force on a port, as a lab does."""
     port = GuardedPort(name="a", ifindex=_A, mac="02:00:00:00:00:02", addresses=(_ADDRESS,), gateway=_ADDRESS)
     guards = GuardSwitch(node="", guards=Guards.all(), ports=(port,), switches=(_ADDRESS,), stations=(port.mac,))
-    return _committed(guard_messages(guards), "guards")
+    return _committed(guards, "guards")
 
 
 def _keep_management_apart() -> str:
     """Guard a management port, as a lab does."""
     guard = GuardManagement(node="", name="a", ifindex=_A, prefix=IPv4Network((_ADDRESS, 32)))
-    return _committed(management_messages(guard), "management")
+    return _committed(guard, "management")
 
 
-def _committed(batch: list[bytes], what: str) -> str:
+def _committed(operation: GuardSwitch | GuardManagement, what: str) -> str:
     try:
-        with closing(NetfilterSocket()) as filters:
-            filters.commit(batch, what)
+        with closing(NetfilterSocket()) as sockets:
+            sockets.commit(filters()[type(operation)](operation).messages, what)
     except OSError as error:
         return f"no netfilter: {os.strerror(error.errno or 0)}"
     except DriverError as error:

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from testbed.base.linux.modules import ModuleState, module_state
+from testbed.lab.core.drivers.probing.mininet import find_mininet
 from testbed.lab.core.drivers.probing.status import Answers
-from testbed.lab.features.mininet.package import find_mininet
 
 _KVM_GET_API_VERSION, _KVM_CREATE_VM = 0xAE00, 0xAE01
 _KVM_API = 12

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from testbed.base.datapath.markers import KERNEL_MARKERS
+from testbed.lab.core.drivers.probing import mininet as mininet_package
 from testbed.lab.core.drivers.probing.capabilities import Capabilities
 from testbed.lab.core.drivers.probing.machine import FrrInstallation
 from testbed.lab.core.drivers.probing.status import Status
-from testbed.lab.features.mininet import package as mininet_package
 
 _MODULES = "a distribution's kernel has it (Ubuntu: apt-get install linux-modules-extra-{kernel})"
 

@@ -1,1 +1,1 @@
-"""What switches make of the links of a fabric: next hops, sizes of packets and planes."""
+"""Forwarding over the links of a fabric: next hops, sizes of packets and planes."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node
-from testbed.lab.features.overlay.model import VXLAN_BYTES
+from testbed.lab.core.model.overlay import VXLAN_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class LinkLoad:
 
 
 def largest_packets(lab: Lab, graph: LabGraph) -> Iterator[LinkLoad]:
-    """What the NICs of a fabric may send over each of its links: packets of their MTU, those of tenants in VXLAN.
+    """Return the largest packet that NICs may send over each link: one of their MTU, of tenants within VXLAN.
 
     Links to NICs of tenants, which have an MTU of their own, are left out.
     """

@@ -90,8 +90,8 @@ def find_faults(switches: Graph[Link], attached: Mapping[str, object], ecmp: int
 
 
 class _Carried:
-    """What switches carry to a destination, from the nearest on: with equal shares (`evenly`), set by which link
-    (`slowest`), and at most (`ideally`)."""
+    """The rates that switches carry to a destination, from the nearest on: with equal shares (`evenly`), set by which
+    link (`slowest`), and at most (`ideally`)."""
 
     def __init__(self, destination: str, ecmp: int) -> None:
         self._destination = destination

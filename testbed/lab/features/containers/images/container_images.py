@@ -26,10 +26,10 @@ from testbed.base.installation.packages import DebianImage, packages_of
 from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.base.version import __version__
+from testbed.lab.core.model.containers import HOST_IMAGE, SWITCH_IMAGE
 from testbed.lab.features.containers.engine import ContainerEngine, answers
 from testbed.lab.features.containers.images.debian_mirror import mirror
 from testbed.lab.features.containers.images.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
-from testbed.lab.features.containers.model import HOST_IMAGE, SWITCH_IMAGE
 
 IMAGES: Mapping[str, str] = {"host": HOST_IMAGE, "switch": SWITCH_IMAGE}
 """Name of each recipe below `images/`, and of the image it makes."""

@@ -5,7 +5,7 @@ server alone (a private VLAN, RFC 5517); with the service `slurm`, hosts reach e
 guarded, so that no node speaks in the name of the server or of another
 one: each has its own MAC and its own address. On a node three things keep its management port and its other ports
 apart: it forwards nothing that comes in by the management port, it drops what comes in for the other side
-(`testbed.lab.features.management.plan.management_plan.GuardManagement`), and it answers ARP for the address of the port
+(`testbed.lab.core.plan.management_plan.GuardManagement`), and it answers ARP for the address of the port
 that was asked alone. The port has no IPv6, and no routing daemon announces its prefix.
 
 Rates of management are not scaled: what runs over it are real programs, whose clocks are this machine's.
@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv4Interface
 
 from testbed.lab.core.model import NETNS, Guard, Guards, Lab, Link, LinkKind, Node, NodeKind
+from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT
 from testbed.lab.core.plan.addressing import Net
 from testbed.lab.core.plan.interfaces import FIRST_BRIDGE
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, ManagementPlan
 from testbed.lab.core.plan.operations import (
     CreateBridge,
     GuardedPort,
@@ -29,8 +31,6 @@ from testbed.lab.core.plan.operations import (
     SetUp,
 )
 from testbed.lab.core.plan.sysctls import bridge_sysctls, managed_sysctls, management_port_sysctls, server_sysctls
-from testbed.lab.features.management.model import SLURM_CLIENT_PORTS, SLURMD_PORT
-from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement, ManagementPlan
 
 BRIDGE = "br-mgmt"
 PORT_GUARDS = Guards(kinds=(Guard.SOURCE, Guard.MAC, Guard.ARP, Guard.SERVERS, Guard.VLAN))

@@ -1,13 +1,15 @@
-"""Which nodes run which services of the management network, and at which addresses."""
+"""Services of the management network: the nodes that run them, and the station that switches report BGP to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from testbed.lab.core.model import NETNS, Lab, NodeKind
-from testbed.lab.features.management.model import SERVICES
-from testbed.lab.features.management.plan.management_plan import ManagementPlan
-from testbed.lab.features.management.plan.service_operations import StartService
+from testbed.lab.core.model.management import SERVICES
+from testbed.lab.core.plan.management_plan import ManagementPlan, MonitoringStation, StartService
+
+BMP = "bmp"
+"""The service that is a station of BGP monitoring."""
 
 
 def plan_services(lab: Lab, management: ManagementPlan | None) -> Iterator[StartService]:
@@ -26,3 +28,13 @@ def plan_services(lab: Lab, management: ManagementPlan | None) -> Iterator[Start
             for node, address in management.addresses.items():
                 if kind.runs_on.includes(node, management.server, host=node in hosts) and node in namespaces:
                     yield StartService(node=node, service=name, address=address.ip)
+
+
+def monitoring_station(lab: Lab, management: ManagementPlan | None, node: str) -> MonitoringStation | None:
+    """The station that a node reports to; None where the lab has none, or the node no management port."""
+    network = lab.management
+    if network is None or management is None or node not in management.addresses:
+        return None
+    if BMP not in {service.name for service in network.services}:
+        return None
+    return MonitoringStation(name=management.server, address=management.server_address.ip, interface=management.port)

@@ -2,7 +2,7 @@
 
 It is the monitoring station of RFC 7854. What a switch reports is in a file of its own, a JSON object a line: that a
 session came up or went down, that a neighbour announced or withdrew a prefix, and counters now and then. Switches are
-configured by `testbed.lab.core.render`, as `testbed.lab.features.management.plan.monitoring` says.
+configured by `testbed.lab.core.render`, as `testbed.lab.features.management.plan.services` says.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from testbed.base.linux.namespaces import enter_namespace
-from testbed.lab.features.management.plan.monitoring import SERVICE as NAME
-from testbed.lab.features.management.plan.monitoring import STATION_PORT
+from testbed.lab.core.plan.management_plan import STATION_PORT
+from testbed.lab.features.management.plan.services import BMP as NAME
 from testbed.lab.features.management.services.asking import connections, is_bound
 from testbed.lab.features.management.services.service import OWN, File, Place, Port, Program, Service, Surroundings
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import cast
 
-from testbed.lab.features.management.model import SERVICES
+from testbed.lab.core.model.management import SERVICES
 from testbed.lab.features.management.services.service import Service
 
 REGISTRY: Mapping[str, Service] = MappingProxyType(

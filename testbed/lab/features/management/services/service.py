@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import ClassVar
 
-from testbed.lab.features.management.model import SERVICES, ManagementService
+from testbed.lab.core.model.management import SERVICES, ManagementService
 
 DIRECTORY_NAME = ".svc"
 """In the lab's run directory; no node can have this name. Short, as are the next two, for

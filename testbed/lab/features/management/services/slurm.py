@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from testbed.lab.features.management.model import SLURM_CLIENT_PORTS, SLURMD_PORT
+from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT
 from testbed.lab.features.management.services.asking import is_bound, output_of
 from testbed.lab.features.management.services.dns import hosts_file
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings

@@ -2,31 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.base.errors import PlanError
 from testbed.daemons.lag.groups import LinkGroupPlan
-from testbed.lab.core.model import Lab, LagBy, LinkKind
-
-
-def has_link_groups(lab: Lab) -> bool:
-    """Whether hosts of a lab have link groups."""
-    return any(link.kind is LinkKind.MEMBER for link in lab.links)
-
-
-def decide_lag(lab: Lab, why: str) -> LagBy:
-    """Return what link groups are where it is left to the machine. `why` the kernel has no bonding; "" where it has.
-
-    Raises `PlanError` where a network insists on bonds and the kernel has none.
-    """
-    for network in lab.networks:
-        if why and network.lag_by is LagBy.BOND:
-            raise PlanError(
-                f"bonds need CONFIG_BONDING, which this kernel does not have ({why})",
-                field=f"networks.{network.name}.lag_by",
-                code="no-bond",
-                hint="lag_by: auto, which has eBPF instead, or a kernel that has it: Debian's and Ubuntu's do, as a"
-                " module, and the lab VM",
-            )
-    return LagBy.EBPF if why else LagBy.BOND
+from testbed.lab.core.model import Lab, LagBy
 
 
 def bonded_networks(lab: Lab, auto: LagBy) -> frozenset[str]:

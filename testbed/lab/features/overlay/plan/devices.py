@@ -11,34 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from testbed.base.errors import PlanError
-from testbed.lab.core.model import BACKEND, Lab, LinkKind, VrfBy
+from testbed.lab.core.model import Lab, LinkKind, VrfBy
 from testbed.lab.core.plan.operations import Operation, SetSysctl, SetUp
+from testbed.lab.core.plan.overlay_operations import CreateVrfDevice, PreferVrfs
 from testbed.lab.core.plan.overlay_plan import VrfPlan
-from testbed.lab.features.overlay.plan.device_operations import CreateVrfDevice, PreferVrfs
 
 FIRST_VRF = 1 << 28
 """The interface index of a VRF device is this plus its L3VNI."""
 FIRST_TABLE = 1 << 24
 """The number of its table is this plus its L3VNI: the kernel has 253 to 255 for itself."""
-
-
-def decide_vrf(lab: Lab, why: str) -> VrfBy:
-    """Return what VRFs are where it is left to the machine. `why` the kernel has no VRF device; "" where it has.
-
-    Raises `PlanError` where a network insists on devices and the kernel has none.
-    """
-    given = {} if lab.overlay is None else lab.overlay.vrf_by
-    for network, by in given.items():
-        if why and by is VrfBy.DEVICE:
-            section = "fabric" if network == BACKEND else f"networks.{network}"
-            raise PlanError(
-                f"VRF devices need CONFIG_NET_VRF, which this kernel does not have ({why})",
-                field=f"{section}.overlay.evpn.vrf_by",
-                code="no-vrf-device",
-                hint="vrf_by: auto, which has namespaces instead, or a kernel that has them: Debian's and Ubuntu's do,"
-                " as a module, and the lab VM",
-            )
-    return VrfBy.NAMESPACE if why else VrfBy.DEVICE
 
 
 def vrf_text(vrfs: Iterable[VrfPlan]) -> str:

@@ -16,10 +16,10 @@ from testbed.lab.core.plan.asn import PRIVATE_FIRST
 from testbed.lab.core.plan.interfaces import LOOPBACK_IFINDEX
 from testbed.lab.core.plan.lab_plan import ExpectedRoute, Neighbor, SwitchPlan
 from testbed.lab.core.plan.operations import AddAddress, Operation, SetSysctl
+from testbed.lab.core.plan.overlay_operations import SetBorder
 from testbed.lab.core.plan.overlay_plan import ExternalPeer
 from testbed.lab.core.plan.sysctls import open_ipv6
 from testbed.lab.features.overlay.plan.devices import FIRST_VRF, interface_sysctls
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder
 
 _RANGES = {
     "10.0.0.0/8": "the back end's rails",

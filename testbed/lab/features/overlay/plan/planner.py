@@ -31,11 +31,11 @@ from testbed.lab.core.plan.operations import (
     SetUp,
     ShapePort,
 )
+from testbed.lab.core.plan.overlay_operations import CreateVrf, CreateVxlan
 from testbed.lab.core.plan.overlay_plan import EvpnPlan, HeardNic, OverlayPlan, VniPlan, VrfPlan
 from testbed.lab.core.plan.stable import probe_numbers
 from testbed.lab.core.plan.sysctls import dual_stack_sysctls, loopback_ipv6, vrf_sysctls
 from testbed.lab.core.plan.tenancy import ROUTER
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVxlan
 from testbed.lab.features.overlay.plan.devices import (
     FIRST_TABLE,
     FIRST_VRF,
@@ -123,7 +123,7 @@ class OverlayPlanner:
         """`loopbacks` are the addresses of switches, and `vteps` those of leaves that are one VTEP with another leaf.
 
         `macs` are those of interfaces and of `overlay_macs`. `auto_vrf` is what VRFs are where it is left to the
-        machine (`devices.decide_vrf`).
+        machine (`testbed.lab.core.deploy.mechanisms.decide_vrf`).
         """
         self._lab = lab
         self._devices = device_switches(lab, auto_vrf)

@@ -17,10 +17,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from testbed.base.names import vrf_node_name
 from testbed.lab.core.model import Lab, LinkKind, Role, Service, Tenant, TenantSubnet
 from testbed.lab.core.plan.operations import AddRoute, CreateVeth, Operation, SetNeighbour, SetSysctl, SetUp, VethEnd
+from testbed.lab.core.plan.overlay_operations import PolicyPort, SetPolicy
 from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.plan.stable import probe_numbers
 from testbed.lab.core.plan.sysctls import dual_stack_sysctls
-from testbed.lab.features.overlay.plan.policy_operations import PolicyPort, SetPolicy
 
 FIRST_WIRE = 1 << 27
 """The interface index of a wire is this plus the L3VNI of the tenant that it leads to.

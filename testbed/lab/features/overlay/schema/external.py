@@ -25,7 +25,7 @@ def router_name(tenant: str) -> str:
 
 
 def external_of(tenant: str, vni: int, spec: ExternalSpec, lab: Lab) -> External:
-    """What a tenant's `external` means; sound only where `check_leaf` finds nothing. `vni` is its L3VNI."""
+    """Return the router of a tenant's `external`; sound only where `check_leaf` finds nothing. `vni` is its L3VNI."""
     leaf = next((node for node in lab.switches if node.name == spec.leaf), None)
     return External(
         router=End(node=router_name(tenant), interface=ROUTER_PORT),
@@ -56,7 +56,7 @@ def router_link(external: External, rate: Rate, mtu_bytes: int) -> Link:
 def check_leaf(
     tenant: str, spec: ExternalSpec, lab: Lab, overlays: Sequence[str], problem: ProblemAt
 ) -> Iterator[Problem]:
-    """What is wrong with the leaf, and with the name of the router. `overlays` are the networks that have one."""
+    """Find what is wrong with the leaf, and with the name of the router. `overlays` are the networks that have one."""
     path: Path = ("tenants", tenant, "external", "leaf")
     nodes = {node.name: node for node in lab.nodes}
     leaves = [node.name for node in lab.switches if node.role in _LEAVES and node.network in overlays]
@@ -85,7 +85,7 @@ def check_leaf(
 
 
 def check_externals(tenants: Sequence[Tenant], lab: Lab, problem: ProblemAt) -> Iterator[Problem]:
-    """What is wrong with routers outside: nobody reaches them, or their prefixes cannot be told apart from others."""
+    """Find routers outside that nobody reaches, or whose prefixes cannot be told apart from others."""
     paired = {leaf for pair in lab.leaf_pairs for leaf in pair}
     for tenant in tenants:
         external = tenant.external

@@ -11,11 +11,11 @@ from testbed.lab.core.model import Tenant, TenantSubnet
 from testbed.lab.features.overlay.schema.talks import ProblemAt
 
 LEAST_MTU_BYTES = 1280
-"""Of a link that IPv6 goes over (RFC 8200 section 5)."""
+"""The least MTU of a link that IPv6 goes over (RFC 8200 section 5)."""
 
 
 def check_prefixes6(tenants: Sequence[Tenant], mtus: Mapping[str, int], problem: ProblemAt) -> Iterator[Problem]:
-    """What is wrong with IPv6 of tenants: prefixes that somebody could not tell apart, and networks that carry none.
+    """Find prefixes of IPv6 that somebody could not tell apart, and networks that carry none.
 
     `mtus` are those of tenants in each network.
     """
@@ -69,7 +69,7 @@ def _overlaps_of_talks(tenants: Sequence[Tenant], problem: ProblemAt) -> Iterato
 
 
 def _overlaps_on_hosts(tenants: Sequence[Tenant], problem: ProblemAt) -> Iterator[Problem]:
-    """What a host has in two subnets must not overlap: it could not tell their addresses apart."""
+    """Find hosts whose subnets overlap: they could not tell their addresses apart."""
     seen: dict[str, list[tuple[str, IPv6Network]]] = {}
     for tenant in tenants:
         for subnet, prefix in _dual(tenant):

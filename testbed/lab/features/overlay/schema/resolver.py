@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
+from typing import Protocol
 
 from testbed.base.errors import Problem
 from testbed.base.names import check_tenant_name, known_names_hint, vrf_node_name
@@ -30,8 +31,7 @@ from testbed.lab.core.model import (
     TenantSubnet,
     VrfBy,
 )
-from testbed.lab.core.schema.network_spec import NetworkSpec
-from testbed.lab.features.overlay.model import VXLAN_BYTES
+from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.features.overlay.schema.external import (
     check_externals,
     check_leaf,
@@ -53,7 +53,23 @@ _FIRST_CARRIED_L3VNI = 60_000
 _FIRST_CARRIED_L2VNI = 20_000
 _HOSTS = (NodeKind.HOST, NodeKind.SERVER)
 _ATTACHED = (*_HOSTS, NodeKind.SWITCH, NodeKind.STORAGE)
-"""What may have a port in a network that another one carries; switches and targets in the one of management alone."""
+"""The kinds of nodes with ports in a carried network; switches and targets are in the one of management alone."""
+
+
+class CarriedNetwork(Protocol):
+    """An entry of `networks:` that another network carries, as it is written."""
+
+    @property
+    def on(self) -> str | None:
+        """The network that carries it."""
+
+    @property
+    def vni(self) -> int | None:
+        """The VNI of its subnet, where one is written."""
+
+    @property
+    def mtu(self) -> int | None:
+        """The MTU of its links, where one is written."""
 
 
 def _section(network: str) -> tuple[str, ...]:
@@ -62,7 +78,7 @@ def _section(network: str) -> tuple[str, ...]:
 
 
 def _called(tenant: Tenant, subnet: TenantSubnet) -> str:
-    """What messages call a subnet: a network that another one carries has but one, with its name."""
+    """Return the name of a subnet in messages: a network that another one carries has but one, with its name."""
     return f"the network {tenant.network}" if tenant.network else f"{tenant.name}.{subnet.name}"
 
 
@@ -74,7 +90,7 @@ class TenantResolver:
     overlays: dict[str, OverlaySpec]
     """The networks that have an overlay, the back end among them."""
     tenants: dict[str, TenantSpec]
-    carried: dict[str, NetworkSpec]
+    carried: Mapping[str, CarriedNetwork]
     """The networks that others carry."""
     lab: Lab
     mtu_bytes: int
@@ -83,7 +99,7 @@ class TenantResolver:
     _vnis: dict[int, str] = field(default_factory=dict)
     _repeated: set[int] = field(default_factory=set)
     _subnet_targets: dict[str, Path] = field(default_factory=dict)
-    """Those of L2VNIs, by rule."""
+    """Route targets of L2VNIs, by rule."""
     _targets: list[TargetsOf] = field(default_factory=list)
     _owners: dict[End, Path] = field(default_factory=dict)
     """Where each NIC that is in a subnet was named."""
@@ -323,7 +339,7 @@ class TenantResolver:
         return True
 
     def _check_prefixes_of_hosts(self, overlay: Overlay) -> None:
-        """What a host has in two subnets must not overlap: it could not tell their addresses apart."""
+        """Refuse hosts whose subnets overlap: they could not tell their addresses apart."""
         management = self.lab.out_of_band
         own = [] if management is None else [(management.prefix, f"the network {management.name}")]
         seen: dict[str, list[tuple[IPv4Network, str]]] = {}

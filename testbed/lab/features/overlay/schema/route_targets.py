@@ -35,7 +35,7 @@ _KEYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteTargets:
-    """What the VRFs of a tenant import and export. Each has at least one."""
+    """The route targets that the VRFs of a tenant import and export, at least one each."""
 
     imports: tuple[str, ...]
     exports: tuple[str, ...]
@@ -191,7 +191,7 @@ class TargetsOf:
 
 
 def targets_of(tenant: Tenant, *, written: str | None, doubtful: bool) -> TargetsOf:
-    """What `check_route_targets` needs of a tenant, whose targets are given by the key `written` (None: by rule)."""
+    """Return a tenant's targets for `check_route_targets`: those that the key `written` gives (None: by rule)."""
     path: Path = ("tenants", tenant.name)
     match written:
         case "route_targets":
@@ -226,7 +226,7 @@ def check_route_targets(
 
 
 def _leaks(tenants: Sequence[TargetsOf], problem: ProblemAt) -> Iterator[Problem]:
-    """What one tenant imports and another one exports, the two not talking to each other."""
+    """Yield route targets that one tenant imports and another one exports, the two not talking to each other."""
     for one in tenants:
         for other in tenants:
             a, b = one.tenant, other.tenant

@@ -19,7 +19,7 @@ def capped(link: Link, cap: Rate | None) -> Link:
 
 
 def check_shares(tenants: Sequence[Tenant], lab: Lab, problem: ProblemAt) -> Iterator[Problem]:
-    """What is wrong with the shares of tenants: they need QoS, and a class that has one meaning everywhere."""
+    """Find what is wrong with the shares of tenants: they need QoS, and a class that has one meaning everywhere."""
     for tenant in tenants:
         networks = dict.fromkeys(subnet.network for subnet in tenant.subnets if subnet.nics)
         keys = {"cap": tenant.cap is not None, "traffic_class": bool(tenant.traffic_class)}

@@ -66,7 +66,7 @@ def _service(value: object) -> Service:
 
 
 def talks_of(written: Mapping[str, Sequence[Service]]) -> tuple[Talk, ...]:
-    """What a tenant's `talks_to` means."""
+    """Return the tenants that a `talks_to` names, each with the services that it may be asked for."""
     return tuple(Talk(tenant=name, services=tuple(services)) for name, services in written.items())
 
 
@@ -75,7 +75,7 @@ ProblemAt = Callable[[str, Path, str, str | None], Problem]
 
 
 def check_talks(tenants: Sequence[Tenant], problem: ProblemAt) -> Iterator[Problem]:
-    """What is wrong with who talks to whom: names, networks, and prefixes that one of the two could not tell apart."""
+    """Find names and networks that nobody can talk to, and prefixes that one of the two could not tell apart."""
     by_name = {tenant.name: tenant for tenant in tenants}
     reached: dict[str, dict[str, None]] = {name: {} for name in by_name}
     for tenant in tenants:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from testbed.base.errors import PlanError
 from testbed.base.names import domain_node_name
 from testbed.lab.core.model import Lab, ScaleUpBy
+from testbed.lab.core.plan.domain_plan import DomainPlan, DomainWire
 from testbed.lab.core.plan.interfaces import SCALE_UP_START
 from testbed.lab.core.plan.operations import CreateNode, CreateVeth, SetSysctl, SetUp, VethEnd
 from testbed.lab.features.scale_up.plan.time_scale import plan_planes
-from testbed.lab.features.scale_up.plan.wires import DomainPlan, DomainWire
 from testbed.lab.features.scale_up.sizing import ScaleUpDomain, find_domains, gpus_of_hosts
 
 WIRE_MTU_BYTES = 9_200

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.base.units import ByteCount, Duration, Rate
+from testbed.base.units import ByteCount, Duration
 from testbed.lab.core.model import TRANSACTION, Lab, ScaleUp, ScaleUpFlowControl
+from testbed.lab.core.plan.domain_plan import ScaleUpPlan
 from testbed.lab.core.plan.scale import USABLE_SHARE, round_up_125
 from testbed.lab.features.scale_up.sizing import (
     buffer_credits,
@@ -34,34 +35,6 @@ FLOOR_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleUpPlan:
-    """Scale-up domains in lab units at the time scale `k`. Rates are per direction."""
-
-    k: float
-    gpu_rate: Rate
-    plane_rates: tuple[Rate, ...]
-    """What a GPU sends to each plane."""
-    rtt: Duration
-    latency: Duration
-    """From a GPU to another one: half of `rtt`, or zero where the topology states no domain."""
-    frame: ByteCount
-    """The payload of one frame: `coarse` transactions."""
-    window_frames: int | None
-    """Frames of a link without an acknowledgement; None without link-level retry."""
-    replay_timer: Duration | None
-    """Without an acknowledgement for so long, a link sends its window again."""
-    credit_unit: ByteCount
-    credits: int | None
-    """Credits of a link's virtual channel; None where credits are not what controls the flow."""
-    buffer_credits: int
-    """What the buffer of a channel holds, whatever controls the flow."""
-    pause_credits: tuple[int, int] | None
-    """What is in it when a pause begins and when it ends; None where no pauses control the flow."""
-    real: ScaleUp
-    """The same in the units of the real system."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PacketScale:
     """What packets of the lab's scale-up domains would ask of this kind of machine.
 
@@ -81,6 +54,18 @@ class PacketScale:
     def load(self, k: float) -> float:
         """The share of what two cores carry that all GPUs sending at line rate use at the time scale `k`."""
         return ANSWERED * self.frames_per_s / k / CARRIED_FRAMES_PER_S
+
+    def reason(self, k: float) -> str:
+        return (
+            f"packets of scale-up domains, {self.frames_per_s / k:,.0f} frames/s at line rate and their answers, use"
+            f" {self.load(k):.0%} of what two cores carry"
+        )
+
+    def complaint(self, k: float) -> str:
+        why = f"they would use {self.load(k):.0%} of what two cores carry, and may use {self.share:.0%}"
+        if k < self.latency_k:
+            why = f"this kind of machine's own round trip of {LATENCY_FLOOR} would be more than a tenth of the domain's"
+        return f"scale-up domains by packets need k = {self.k:,.0f}, not {k:g}: {why}"
 
 
 def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:

@@ -15,10 +15,10 @@ from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_direc
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.containers import Container, RuntimeDeclaration
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.containers.model import Container, RuntimeDeclaration
 
 
 @pytest.fixture(scope="module")

@@ -169,8 +169,8 @@ def test_one_control_for_ports_and_planes(switch: Switch) -> None:
     lab = Lab()
     port = lab.plan.ports[0]
     with LinkControl(lab) as control:  # type: ignore[arg-type]
-        assert not control.is_of_planes(f"{port.node}:{port.name}")
-        assert control.is_of_planes("p1-s1-h1.gpu1:plane1") and not control.is_of_planes("p1-s1-h1:rail77")
+        assert not control.is_beside(f"{port.node}:{port.name}")
+        assert control.is_beside("p1-s1-h1.gpu1:plane1") and not control.is_beside("p1-s1-h1:rail77")
         control.prepare("plane1")
         control.set("plane1", LinkChange(up=False), both=True)
         control.reset("plane1")

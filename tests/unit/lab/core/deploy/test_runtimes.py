@@ -7,7 +7,7 @@ from pathlib import Path
 
 from testbed.lab.core.deploy.records.journal import JOURNAL_NAME, Journal
 from testbed.lab.core.feature import runtimes
-from testbed.lab.features.containers.model import CONTAINER_RUNTIMES
+from testbed.lab.core.model.containers import CONTAINER_RUNTIMES
 from testbed.lab.features.containers.runtimes.docker import LiveContainers
 
 

@@ -11,9 +11,9 @@ from testbed.base.units import ByteCount, Rate
 from testbed.lab.core.fabric import FabricParams, NicParams, RailParams, check_sizing, generate_fabric, measure_sizing
 from testbed.lab.core.fabric.networks import TargetParams
 from testbed.lab.core.model import BACKEND, Lab, NodeKind
+from testbed.lab.core.model.storage import StorageTarget
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.features.targets.fabric import attach_backend_targets, check_backend_targets
-from testbed.lab.features.targets.model import StorageTarget
 
 DISK = StorageTarget(capacity=ByteCount.parse("1TB"))
 

@@ -11,7 +11,7 @@ from testbed.base.errors import FabricError
 from testbed.base.units import ByteCount, Rate
 from testbed.lab.core.fabric.networks import NetworkParams, TargetParams, check_network, generate_network
 from testbed.lab.core.model import LinkKind, NodeKind, Role
-from testbed.lab.features.targets.model import StorageTarget
+from testbed.lab.core.model.storage import StorageTarget
 
 HOSTS = tuple(f"h{number}" for number in range(1, 6))
 PAIRED = NetworkParams(name="frontend", number=1, leaves=4, ports=2, hosts=HOSTS)

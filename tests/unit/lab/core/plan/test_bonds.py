@@ -6,12 +6,13 @@ import pytest
 
 from testbed.base.errors import PlanError
 from testbed.daemons.lag.groups import CreateBond
+from testbed.lab.core.deploy.mechanisms import decide_lag, has_link_groups
 from testbed.lab.core.model import Lab, LagBy
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddAddress, CreateVeth, VethEnd
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.mlag.plan.mechanism import decide_lag, has_link_groups, lag_text
+from testbed.lab.features.mlag.plan.mechanism import lag_text
 
 TEXT = """
 name: pairs

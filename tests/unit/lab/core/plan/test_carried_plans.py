@@ -11,8 +11,8 @@ from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddRoute, AddRule, GuardSwitch, InstallPort, ShapePort
+from testbed.lab.core.plan.overlay_operations import CreateVxlan
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.overlay.plan.device_operations import CreateVxlan
 
 TEXT = """name: conv
 fabric: {design: rail-optimized, segments: 1, hosts: 4, gpus: 2, spines: 1}

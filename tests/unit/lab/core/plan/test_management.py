@@ -11,10 +11,10 @@ from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.link_delays import WirePaths
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
 from testbed.lab.core.plan.operations import AddAddress, CreateVeth, GuardSwitch, SetBridgePort, SetSysctl
 from testbed.lab.core.plan.scale import MachineProfile, choose_scale, largest_k
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.management.plan.management_plan import FormCommunity, GuardManagement
 
 TEXT = """name: dc
 fabric: {design: rail-optimized, hosts: 2, gpus: 2, segments: 2, spines: 1, uplink: {delay: 1us}}

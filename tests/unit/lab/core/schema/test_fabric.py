@@ -11,6 +11,7 @@ from testbed.base.errors import Position, SpecError
 from testbed.base.units import Duration, Rate
 from testbed.base.validation.engine import validate_model
 from testbed.base.yaml.reader import load_document
+from testbed.lab.assembly.spec import FabricSpec
 from testbed.lab.core.fabric import (
     FabricParams,
     NicParams,
@@ -19,7 +20,6 @@ from testbed.lab.core.fabric import (
     generate_fabric,
 )
 from testbed.lab.core.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Routing, Scale
-from testbed.lab.core.schema.fabric import FabricSpec
 from testbed.lab.core.schema.load import load_topology_text
 
 EVERYTHING = """\

@@ -10,6 +10,7 @@ import pytest
 from testbed.base.errors import SpecError
 from testbed.base.yaml.document import OVERRIDE_FILE
 from testbed.base.yaml.reader import load_document
+from testbed.lab.assembly.write import render_topology
 from testbed.lab.core.fabric import DESIGNS
 from testbed.lab.core.schema.load import (
     find_topology,
@@ -18,7 +19,6 @@ from testbed.lab.core.schema.load import (
     parse_assignment,
     parse_scalar,
 )
-from testbed.lab.core.schema.write import render_topology
 
 TEXT = "name: pod\nfabric: {design: rail-optimized, hosts: 2, gpus: 2, spines: 2}\n"
 

@@ -10,12 +10,12 @@ from testbed.base.errors import SpecError
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.records.lab_record import decode_lab, encode_lab
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.containers import Bind, Container, HealthCheck, RuntimeDeclaration
 from testbed.lab.core.plan.describe import summarize_plan
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.operations import CreateNode, StartContainer
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.containers import schema as containers
-from testbed.lab.features.containers.model import Bind, Container, HealthCheck, RuntimeDeclaration
 
 WRITTEN = """
 topology:

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from testbed.base.errors import CapabilityError
-from testbed.lab.features.mininet.package import find_mininet, load_mininet
+from testbed.lab.core.drivers.probing.mininet import find_mininet, load_mininet
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from testbed.base.linux import rtnetlink as nl
 from testbed.base.linux.rtnetlink import fields
 from testbed.lab.core.drivers.netlink.overlay_devices import new_vrf, new_vxlan, prefer_vrfs, set_bridge_port
 from testbed.lab.core.plan.operations import SetBridgePort
-from testbed.lab.features.overlay.plan.device_operations import CreateVrfDevice, CreateVxlan
+from testbed.lab.core.plan.overlay_operations import CreateVrfDevice, CreateVxlan
 
 VTEP, MAC = IPv4Address("172.18.0.2"), "02:00:00:00:00:07"
 BRIDGE, VXLAN = 70, 71

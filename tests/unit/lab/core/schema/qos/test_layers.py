@@ -6,6 +6,7 @@ import pytest
 
 from testbed.base.errors import SpecError
 from testbed.base.units import Duration
+from testbed.lab.assembly.write import render_topology
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import (
     BalancingMode,
@@ -25,7 +26,6 @@ from testbed.lab.core.model import (
     Watchdog,
 )
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.core.schema.write import render_topology
 
 FABRIC = "name: pod\nfabric: {design: rail-optimized, segments: 2, hosts: 2, gpus: 2, spines: 2}\n"
 

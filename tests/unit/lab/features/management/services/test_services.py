@@ -15,9 +15,9 @@ import pytest
 
 from testbed.base.errors import PlanError, SpecError
 from testbed.base.installation.packages import PACKAGES, PROGRAMS, Level
+from testbed.lab.core.model.management import SERVICES, ManagementService, RunsOn
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.management.model import SERVICES, ManagementService, RunsOn
 from testbed.lab.features.management.services import aaa, asking, launcher, status_server
 from testbed.lab.features.management.services.lldp import neighbours
 from testbed.lab.features.management.services.ntp import synchronised

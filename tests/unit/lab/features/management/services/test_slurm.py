@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lab.features.management.model import SLURM_CLIENT_PORTS, SLURMD_PORT, ManagementService
+from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT, ManagementService
 from testbed.lab.features.management.services import slurm
 from testbed.lab.features.management.services.service import Place, Surroundings
 from testbed.lab.features.management.services.slurm import Slurm, states_of_nodes, topology

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.base.errors import PlanError
 from testbed.base.names import MAX_INTERFACE_NAME
+from testbed.lab.core.deploy.mechanisms import decide_vrf
 from testbed.lab.core.model import BACKEND, Lab, VrfBy
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.lab import plan_lab
@@ -23,11 +24,17 @@ from testbed.lab.core.plan.operations import (
     SetSysctl,
     SetUp,
 )
+from testbed.lab.core.plan.overlay_operations import (
+    CreateVrf,
+    CreateVrfDevice,
+    CreateVxlan,
+    PreferVrfs,
+    SetBorder,
+    SetPolicy,
+)
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.guards.apply import guard_messages
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
-from testbed.lab.features.overlay.plan.devices import FIRST_TABLE, FIRST_VRF, decide_vrf
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder, SetPolicy
+from testbed.lab.features.overlay.plan.devices import FIRST_TABLE, FIRST_VRF
 from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 
 TEXT = """name: pod

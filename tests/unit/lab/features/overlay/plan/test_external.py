@@ -12,9 +12,9 @@ from testbed.lab.core.model import Lab, LinkKind, NodeKind
 from testbed.lab.core.plan.lab import check_addresses, plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddAddress, AddRoute, CreateVeth, GuardSwitch
+from testbed.lab.core.plan.overlay_operations import SetBorder
 from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.overlay.plan.policy_operations import SetBorder
 from testbed.lab.features.overlay.policies_nft import border_messages
 
 TEXT = """name: dc

@@ -23,9 +23,9 @@ from testbed.lab.core.plan.operations import (
     ShapePort,
     place_of,
 )
+from testbed.lab.core.plan.overlay_operations import CreateVrf, CreateVxlan
 from testbed.lab.core.plan.overlay_plan import VrfPlan
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.overlay.plan.device_operations import CreateVrf, CreateVxlan
 from testbed.lab.features.overlay.plan.expectation import mapped
 from testbed.lab.features.overlay.plan.planner import vrf_nodes
 

@@ -11,9 +11,9 @@ from testbed.lab.core.model import Lab, Service, ServiceProtocol
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddRoute, CreateVeth, SetNeighbour, SetSysctl
+from testbed.lab.core.plan.overlay_operations import PolicyPort, SetPolicy
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.overlay.plan.policies import FIRST_WIRE
-from testbed.lab.features.overlay.plan.policy_operations import PolicyPort, SetPolicy
 from testbed.lab.features.overlay.policies_nft import policy_messages
 
 TEXT = """name: dc

@@ -7,8 +7,8 @@ import pytest
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import InstallPort
+from testbed.lab.core.plan.overlay_operations import CreateVxlan
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.overlay.plan.device_operations import CreateVxlan
 
 TEXT = """
 name: shares

@@ -37,9 +37,9 @@ from testbed.lab.features.overlay.schema.tenant_spec import OverlayField, Vni
 from testbed.lab.features.targets.schema import TargetsField
 
 LONGEST_PREFIX = 22
-"""Of a network's addresses: three leaves and their loopbacks."""
+"""The longest prefix of a network's addresses: three leaves and their loopbacks."""
 LONGEST_CARRIED_PREFIX = 30
-"""Of those of a network without switches: a gateway and a host."""
+"""The longest prefix of a network without switches: a gateway and a host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from testbed.base.errors import Problem
 from testbed.base.names import known_names_hint
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
+from testbed.lab.assembly.network_spec import NetworkLinkSpec, NetworkSpec, NetworkSwitchSpec
 from testbed.lab.core.fabric.networks import (
     MAX_LEAVES,
     MAX_SPINES,
@@ -27,8 +28,7 @@ from testbed.lab.core.fabric.networks import (
     describe_network,
 )
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, Protocol, RailSubnet, Role
-from testbed.lab.core.schema.links import TIERS, UsedPorts, find_wrong_ends
-from testbed.lab.core.schema.network_spec import NetworkLinkSpec, NetworkSpec, NetworkSwitchSpec
+from testbed.lab.core.schema.links import UsedPorts, find_wrong_ends
 
 GENERATED_KEYS = (("short",), ("leaves",), ("spines",), ("hosts",), ("nic", "ports"), ("uplink", "count"))
 """Keys that say how many switches, links and hosts a generated network has, and what they are called."""
@@ -56,7 +56,7 @@ class WrittenNetwork:
         self._ports = UsedPorts(self.document)
 
     def resolve(self) -> GeneratedNetwork:
-        """What the network adds to the lab. It is sound only if `problems` stays empty."""
+        """Return the network, which is sound only if `problems` stays empty."""
         for link in self.lab.links:
             self._ports.add(link, f"the link {link.a} to {link.b} of the network {link.network}")
         self._nodes = {host.name: host for host in self.lab.hosts}
@@ -205,7 +205,7 @@ class WrittenNetwork:
             self._refuse("no-hosts", ("links",), "no host attaches to it", hint, key=True)
 
     def _check_leaves(self, links: list[Link]) -> None:
-        """What subnets of leaves have room for."""
+        """Refuse more leaves, or hosts on a leaf, than there are addresses for, and a host that is on a leaf twice."""
         leaves = [node.name for node in self._nodes.values() if node.role is Role.LEAF]
         prefix = self.params.addresses
         subnets = (1 << (SUBNET_LENGTH - prefix.prefixlen)) - 1  # the first is that of loopbacks
@@ -254,7 +254,7 @@ class WrittenNetwork:
 
 def _height(node: Node) -> int:
     """The tier of a switch, and 0 for a host."""
-    return 0 if node.role is None else TIERS[node.role]
+    return 0 if node.role is None else node.role.tier
 
 
 def _port_numbers(links: list[Link]) -> dict[str, int]:

@@ -10,9 +10,9 @@ from testbed.base.errors import Problem
 from testbed.base.units import Rate
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
+from testbed.lab.assembly.network_spec import DEFAULT_MTU, ROUTED_KEYS, NetworkSpec, located
 from testbed.lab.core.fabric.networks import DEFAULT_PREFIXES, NetworkParams
 from testbed.lab.core.model import OUT_OF_BAND, Lab
-from testbed.lab.core.schema.network_spec import DEFAULT_MTU, ROUTED_KEYS, NetworkSpec, located
 from testbed.lab.features.management.fabric import check_out_of_band, generate_out_of_band
 from testbed.lab.features.management.services_schema import service_problems
 

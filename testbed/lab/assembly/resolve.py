@@ -8,16 +8,16 @@ from dataclasses import replace
 from testbed.base.errors import FabricError, Problem, SpecError
 from testbed.base.validation.engine import ready_to_show, validate_model
 from testbed.base.yaml.document import Document
+from testbed.lab.assembly.hand_written import HandWritten, find_unlinked_hosts
+from testbed.lab.assembly.homing import check_contained
+from testbed.lab.assembly.networks import add_networks
+from testbed.lab.assembly.out_of_band import add_out_of_band
+from testbed.lab.assembly.spec import FabricSpec, LabSpec
 from testbed.lab.core.fabric import check_params, check_sizing, generate_fabric, resolve_routing
 from testbed.lab.core.model import BACKEND, Lab, LinkKind, Routing, Scale
-from testbed.lab.core.schema.fabric import DEFAULT_MTU, FabricSpec
-from testbed.lab.core.schema.hand_written import HandWritten, find_unlinked_hosts
-from testbed.lab.core.schema.networks import add_networks
+from testbed.lab.core.schema.fabric import DEFAULT_MTU
 from testbed.lab.core.schema.qos.layers import QosResolver
-from testbed.lab.core.schema.spec import LabSpec
 from testbed.lab.features.guards.schema import guards_of
-from testbed.lab.features.management.schema import add_out_of_band
-from testbed.lab.features.mlag.schema import check_contained
 from testbed.lab.features.overlay.schema.resolver import TenantResolver
 from testbed.lab.features.overlay.schema.tenant_spec import OverlaySpec
 from testbed.lab.features.scale_up.schema import resolve_scale_up

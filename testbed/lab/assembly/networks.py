@@ -18,6 +18,18 @@ from testbed.base.names import known_names_hint
 from testbed.base.units import Rate
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
+from testbed.lab.assembly.homing import find_unbuilt, find_wrong_ports
+from testbed.lab.assembly.network_spec import (
+    DEFAULT_MTU,
+    LONGEST_PREFIX,
+    MLAG,
+    ROUTED,
+    SWITCHED_KEYS,
+    NetworkSpec,
+    located,
+)
+from testbed.lab.assembly.out_of_band import find_misplaced_keys, find_second
+from testbed.lab.assembly.written_network import GENERATED_KEYS, WRITTEN_KEYS, WrittenNetwork
 from testbed.lab.core.fabric import UplinkParams
 from testbed.lab.core.fabric.carried import carry_network, check_carried
 from testbed.lab.core.fabric.networks import (
@@ -32,22 +44,10 @@ from testbed.lab.core.fabric.networks import (
 )
 from testbed.lab.core.fabric.sizing import check_sizing
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, LagBy, LinkKind, NodeKind
-from testbed.lab.core.schema.network_spec import (
-    DEFAULT_MTU,
-    LONGEST_PREFIX,
-    MLAG,
-    ROUTED,
-    SWITCHED_KEYS,
-    NetworkSpec,
-    located,
-)
 from testbed.lab.core.schema.qos.layers import QosResolver
-from testbed.lab.core.schema.written_network import GENERATED_KEYS, WRITTEN_KEYS, WrittenNetwork
 from testbed.lab.features.guards.schema import guards_of
 from testbed.lab.features.management.fabric import server_name
-from testbed.lab.features.management.schema import find_misplaced_keys, find_second
 from testbed.lab.features.management.services_schema import service_problems
-from testbed.lab.features.mlag.schema import find_unbuilt, find_wrong_ports
 from testbed.lab.features.targets.schema import find_taken_names, target_params
 
 DEFAULT_RATE = Rate.parse("100G")
@@ -68,7 +68,7 @@ def add_networks(
     """The lab with its networks beside the back end, and what is wrong with them.
 
     `overlaid` are the networks that have an overlay. Those that others carry come last: they need those ones' leaves.
-    The one of management ports is checked, and not made yet (`testbed.lab.features.management.schema`).
+    The one of management ports is checked, and not made yet (`testbed.lab.assembly.out_of_band`).
     """
     if len(specs) > MAX_NETWORKS:
         path: Path = ("networks", list(specs)[MAX_NETWORKS])
@@ -157,7 +157,7 @@ def _name_problems(document: Document, name: str, path: Path, lab: Lab) -> list[
 def _carrier_problems(
     document: Document, name: str, carrier: str, specs: Mapping[str, NetworkSpec], overlaid: Collection[str]
 ) -> list[Problem]:
-    """What is wrong with the network that is to carry another one."""
+    """Find what is wrong with the network that is to carry another one."""
     path: Path = ("networks", name, "on")
     able = [one for one in specs if one in overlaid and one != name]
     instead = f"on: {able[0]}" if able else "remove the key, and the network has switches of its own"

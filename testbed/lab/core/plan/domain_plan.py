@@ -1,11 +1,42 @@
-"""What a lab has for the packets of its scale-up domains: a switch's namespace for each, and a wire for each GPU and
-plane."""
+"""Scale-up domains in lab units, and what a lab has for their packets.
+
+That is a namespace for the switch of each domain, and a wire for each GPU and plane.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from testbed.lab.features.scale_up.plan.time_scale import ScaleUpPlan
+from testbed.base.units import ByteCount, Duration, Rate
+from testbed.lab.core.model.scale_up import ScaleUp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUpPlan:
+    """Scale-up domains in lab units at the time scale `k`. Rates are per direction."""
+
+    k: float
+    gpu_rate: Rate
+    plane_rates: tuple[Rate, ...]
+    """The rates at which a GPU sends to each plane."""
+    rtt: Duration
+    latency: Duration
+    """From a GPU to another one: half of `rtt`, or zero where the topology states no domain."""
+    frame: ByteCount
+    """The payload of one frame: `coarse` transactions."""
+    window_frames: int | None
+    """Frames of a link without an acknowledgement; None without link-level retry."""
+    replay_timer: Duration | None
+    """Without an acknowledgement for so long, a link sends its window again."""
+    credit_unit: ByteCount
+    credits: int | None
+    """Credits of a link's virtual channel; None where credits are not what controls the flow."""
+    buffer_credits: int
+    """The credits that the buffer of a channel holds, whatever controls the flow."""
+    pause_credits: tuple[int, int] | None
+    """The credits in it when a pause begins and when it ends; None where no pauses control the flow."""
+    real: ScaleUp
+    """The domains in the units of the real system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +74,7 @@ class DomainPlan:
     wires: tuple[DomainWire, ...]
     """By plane, then by GPU: as a switch counts its ports."""
     links: tuple[ScaleUpPlan, ...]
-    """What the wires of each plane are like: a GPU's links to it as one."""
+    """The wires of each plane: a GPU's links to it as one."""
 
     @property
     def planes(self) -> int:

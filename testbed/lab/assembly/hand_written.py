@@ -18,12 +18,12 @@ from testbed.base.names import nearest
 from testbed.base.units import Rate
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path
+from testbed.lab.assembly.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
+from testbed.lab.core.model.containers import CONTAINER_KEYS, Container
 from testbed.lab.core.schema.fabric import DEFAULT_MTU
 from testbed.lab.core.schema.foreign import ENDS
-from testbed.lab.core.schema.links import TIERS, UsedPorts, find_wrong_ends
-from testbed.lab.core.schema.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
-from testbed.lab.features.containers.model import CONTAINER_KEYS, Container
+from testbed.lab.core.schema.links import UsedPorts, find_wrong_ends
 from testbed.lab.features.containers.schema import resolve_container
 
 DEFAULT_RATE = Rate.parse("400G")
@@ -38,7 +38,7 @@ _RESERVED = {
     "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
 }
 _REALISATION = frozenset({"runtime", *CONTAINER_KEYS, "env", "rdma"})
-"""What may be said of a node that the fabric generates: how it is realised, not what it is."""
+"""The keys of a node that the fabric generates: how it is realised, not what it is."""
 
 
 @dataclass(slots=True)
@@ -276,7 +276,7 @@ class HandWritten:
             if spec.prefix is not None:
                 message = "a link between two switches is unnumbered and has no prefix"
                 self._refuse("prefix-of-fabric-link", (*path, "prefix"), message, "remove the key prefix", key=True)
-            if TIERS[first.role] > TIERS[second.role]:
+            if first.role.tier > second.role.tier:
                 a, b = b, a
         if spec.prefix is not None:
             self._prefixes.append((spec.prefix, (*path, "prefix")))

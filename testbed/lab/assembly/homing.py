@@ -5,9 +5,9 @@ from __future__ import annotations
 from testbed.base.errors import Problem
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
+from testbed.lab.assembly.network_spec import MLAG, ROUTED, NetworkSpec
 from testbed.lab.core.fabric.networks import HAND_WRITTEN
 from testbed.lab.core.model import Lab, LinkKind, Protocol, VrfBy
-from testbed.lab.core.schema.network_spec import MLAG, ROUTED, NetworkSpec
 
 _SUBNETS = "homing: subnets"
 _Rule = tuple[Path, bool, str, str]
@@ -15,7 +15,7 @@ _Rule = tuple[Path, bool, str, str]
 
 
 def find_unbuilt(document: Document, name: str, spec: NetworkSpec, lab: Lab) -> list[Problem]:
-    """What a network has that does not go with its homing, and is refused. `lab` has the networks before it."""
+    """Find keys of a network that do not go with its homing. `lab` has the networks before it."""
     ibgp = spec.routing.protocol == Protocol.IBGP
     by_hand, overlay = spec.design == HAND_WRITTEN, spec.overlay is not None
     devices = spec.overlay is not None and VrfBy(spec.overlay.evpn.vrf_by) is VrfBy.DEVICE
@@ -48,7 +48,7 @@ def find_unbuilt(document: Document, name: str, spec: NetworkSpec, lab: Lab) -> 
 
 
 def check_contained(document: Document, lab: Lab) -> list[Problem]:
-    """What is wrong where hosts speak BGP or have link groups, and nodes are containers, once all nodes are known."""
+    """Find networks whose hosts speak BGP or have link groups, and that have containers, once all nodes are known."""
     found = {
         link.network: ROUTED if link.kind is LinkKind.HOMED else MLAG
         for link in lab.links
@@ -64,7 +64,7 @@ def check_contained(document: Document, lab: Lab) -> list[Problem]:
 
 
 def find_wrong_ports(document: Document, name: str, spec: NetworkSpec, ports: int) -> list[Problem]:
-    """Whether `homing` is as NICs of at most so many ports can be joined."""
+    """Find a `homing` by which NICs of at most so many ports cannot be joined."""
     if spec.homing is None or (spec.homing == "single") == (ports == 1):
         return []
     message = f"homing {spec.homing} is that of {'one port' if ports > 1 else 'several ports'}; a NIC has {ports}"

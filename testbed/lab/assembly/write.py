@@ -11,11 +11,11 @@ from testbed.base.validation.engine import validate_model
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.reader import load_document
 from testbed.base.yaml.scalars import ScalarError, resolve_plain_scalar
+from testbed.lab.assembly.resolve import resolve_lab
+from testbed.lab.assembly.spec import LabSpec
 from testbed.lab.core.fabric import DESIGNS, FabricParams
 from testbed.lab.core.fabric.shape import resolve_shape
 from testbed.lab.core.schema.load import parse_assignment
-from testbed.lab.core.schema.resolve import resolve_lab
-from testbed.lab.core.schema.spec import LabSpec
 
 SCHEMA_HINT = "# yaml-language-server: $schema="
 """First line of a file that tells editors where its schema is (a path relative to the file, or a URL)."""

@@ -1,10 +1,13 @@
-"""The management network as decided, and the operations that keep it apart from data, and its hosts together."""
+"""The management network as decided, and the operations that keep it apart from data, and start what runs on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+STATION_PORT = 1790
+"""The TCP port of the station, for which the RFC has none: the default of pmbmpd (pmacct's CONFIG-KEYS)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +68,29 @@ class ManagementPlan:
     def nodes(self) -> tuple[str, ...]:
         """The nodes that the server manages."""
         return tuple(node for node in self.addresses if node != self.server)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartService:
+    """Start what a service runs on a node, listening at `address` alone: the node's in the management network.
+
+    Its files are rendered from the plan (`testbed.lab.features.management.services`), its secrets made when it is
+    started.
+    """
+
+    node: str
+    service: str
+    address: IPv4Address
+
+    def __str__(self) -> str:
+        return f"start service {self.service} on {self.node} at {self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitoringStation:
+    """The station on the server of the management network, and the port that a switch reaches it by."""
+
+    name: str
+    address: IPv4Address
+    interface: str
+    port: int = STATION_PORT
