@@ -79,7 +79,7 @@ class Filter:
 
 
 class Watch(Protocol):
-    """What routing is to bring a feature."""
+    """The watch over what routing is to bring a feature."""
 
     def wait(self, deadline: float, notify: StepCallback, check_daemons: Callable[[], None]) -> Sequence[str]:
         """Wait until all is there, or the monotonic clock shows `deadline`: a line for each thing that is missing."""
@@ -126,7 +126,7 @@ class Feature:
         """Start what runs on a node beside routing, after it got its power back."""
 
     def broken(self, plan: LabPlan, run: Path) -> Sequence[Broken]:
-        """What of the lab does not run any more, beside its nodes."""
+        """Return the parts of the lab that do not run any more, beside its nodes."""
         return ()
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
@@ -141,7 +141,7 @@ class Feature:
         """Have the stream of a lab's events tell those of the feature, too."""
 
     def environment(self, plan: LabPlan, run: Path, node: str) -> Mapping[str, str]:
-        """What commands in a node have in their environment."""
+        """Return the variables that commands in a node have in their environment."""
         return {}
 
     def mounted(self, plan: LabPlan, run: Path, node: str) -> Iterable[Path]:

@@ -54,14 +54,16 @@ class PortTable:
     class_names: tuple[tuple[str, ...], ...]
     """By profile and priority; "" where the profile has no such class."""
     control_class: NDArray[np.int64]
-    """Of each port: the priority of ARP and neighbour discovery."""
+    """The priority of ARP and neighbour discovery at each port."""
     seen: NDArray[np.bool_]
-    """Of each port: whether it is in the network that the table is of. Queues, switches, buffers and uplinks of others
+    """Tells for each port whether it is in the network that the table is of. Queues, switches, buffers and uplinks of
+    others
     are left out."""
     present: NDArray[np.bool_]
     lossless: NDArray[np.bool_]
     marked_on_leaving: NDArray[np.bool_]
-    """Of each queue: whether its marks are counted among the packets that leave it, not among those that enter it."""
+    """Tells for each queue whether its marks are counted among the packets that leave it, not among those that enter
+    it."""
     uplinks: tuple[UplinkGroup, ...]
     bridging: frozenset[str]
     """Nodes with a bridge, which may flood."""

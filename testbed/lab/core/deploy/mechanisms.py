@@ -19,7 +19,7 @@ from testbed.lab.features.overlay.plan.devices import decide_vrf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mechanisms:
-    """What is meant, in a lab, by what is left to the machine.
+    """The mechanisms that a lab uses where its file leaves the choice to the machine.
 
     `delay_by` is None without delays, `vrf_by` without an overlay, `lag_by` without link groups of hosts.
     """

@@ -34,7 +34,8 @@ REFERENCE = MachineProfile(cores=2, forwarding_bps=7.8e9 * 3, mtu_bytes=9000)
 
 VIRTUAL_SHARE, VIRTUAL_BURST_SHARE = 0.2, 0.5
 VIRTUAL_SLOWEST_PORT = Rate(200_000)
-"""What a lab may use in virtual time, and how slow its ports may become for that (see `in_virtual_time`)."""
+"""The share of the machine that a lab may use in virtual time, and how slow its ports may become for that (see
+`in_virtual_time`)."""
 
 AS_DEPLOYED = "as deployed"
 
@@ -169,7 +170,7 @@ def _beside_domains(lab: Lab, found: ScaleResolution, profile: MachineProfile) -
 
 
 def _shortage(needed: PacketScale, k: float) -> str:
-    """What is wrong with a domain's packets at a `k` below the one that they need."""
+    """Say what is wrong with the packets of a domain at a `k` below the one that they need."""
     if k < needed.latency_k:
         return f"this kind of machine's own round trip of {LATENCY_FLOOR} would be more than a tenth of the domain's"
     return f"they would use {needed.load(k):.0%} of what two cores carry, and may use {needed.share:.0%}"

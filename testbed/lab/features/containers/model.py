@@ -9,21 +9,21 @@ from types import MappingProxyType
 from testbed.base.units import Duration
 
 CONTAINER_KEYS = ("image", "entrypoint", "cmd", "binds", "cpu", "memory", "capabilities", "healthcheck")
-"""What a file can say of a container and of no namespace, in containerlab's words."""
+"""The keys that a file can have for a container and not for a namespace, in containerlab's words."""
 HOST_IMAGE = "testbed/host"
 SWITCH_IMAGE = "testbed/switch"
-"""What `testbed images build` makes, and what a node of `runtime: docker` without an image is."""
+"""The images that `testbed images build` makes, which nodes of `runtime: docker` without an image are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeDeclaration:
-    """This is what is known of a runtime whose nodes are containers, whichever machine it is on."""
+    """A runtime whose nodes are containers, as it is known on every machine."""
 
     name: str
     description: str
-    """What a node of it is, such as "a container"."""
+    """Names a node of it for people, such as "a container"."""
     keys: tuple[str, ...] = ()
-    """Those of `CONTAINER_KEYS` that its nodes have."""
+    """The keys of `CONTAINER_KEYS` that its nodes have."""
     ansible_connection: str = ""
     """Ansible's connection plug-in that reaches a node by the name of its namespace; "" for none."""
 

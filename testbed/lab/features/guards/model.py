@@ -1,4 +1,4 @@
-"""What the ports of switches that hosts are on guard against, as the file asks for it."""
+"""The guards of the ports of switches that hosts are on, as the file asks for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Guard(StrEnum):
     """ARP packets whose sender is not the planned pair of addresses (dynamic ARP inspection), and IPv6 neighbour
     solicitations and advertisements (RFC 4861) for another address than the host's link-local one."""
     SERVERS = "servers"
-    """What servers and routers alone say: DHCP answers, IPv6 router advertisements (RFC 6105) and redirects."""
+    """Messages of servers and routers: DHCP answers, IPv6 router advertisements (RFC 6105) and redirects."""
     CONTROL = "control"
     """IPv4 packets to an address of a switch, but ICMP echo with the host's gateway, and frames to the link-local
     group addresses of IEEE 802.1Q."""

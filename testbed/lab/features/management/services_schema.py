@@ -94,7 +94,7 @@ ServicesField = Annotated[ServicesSpec | None, _Named()]
 
 
 def service_problems(document: Document, path: Path) -> list[Problem]:
-    """What is wrong with the services at `path`: names that there are not, or twice, or that lack another one."""
+    """Find the faults of the services at `path`: names that there are not, or twice, or that lack another one."""
     found = document.get(path) if document.has(path) else None
     names: list[object] = found if isinstance(found, list) else []
     problems = []

@@ -16,7 +16,7 @@ from testbed.base.units import Rate
 from testbed.lab.core.model.end import End
 
 VXLAN_BYTES = 50
-"""What VXLAN adds to an IP packet of a tenant: Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348 section 5)."""
+"""The bytes that VXLAN adds to an IP packet of a tenant: Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348 section 5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def _nth_of(prefix: IPv6Network, number: int) -> IPv6Interface:
 
 
 class ServiceProtocol(StrEnum):
-    """What a service is spoken by."""
+    """The protocol of a service."""
 
     TCP = "tcp"
     UDP = "udp"
@@ -71,7 +71,7 @@ class ServiceProtocol(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What one tenant may ask of another: a port of TCP or UDP, or an ICMP echo (port 0)."""
+    """A service that one tenant may ask of another: a port of TCP or UDP, or an ICMP echo (port 0)."""
 
     protocol: ServiceProtocol
     port: int = 0
@@ -140,12 +140,12 @@ class Tenant:
     """The network that it is the whole of, carried over another one's switches; "" for one of `tenants:`."""
 
     def services_of(self, tenant: str) -> tuple[Service, ...] | None:
-        """What it may ask of another tenant: all (no services) or some of it; None for nothing."""
+        """Return the services that it may ask of another tenant: all (no services) or some of it; None for nothing."""
         return next((talk.services for talk in self.talks_to if talk.tenant == tenant), None)
 
 
 class VrfBy(StrEnum):
-    """What a tenant's VRF on a switch is."""
+    """The thing that a tenant's VRF on a switch is."""
 
     AUTO = "auto"
     """A device where the kernel has them, else a namespace."""

@@ -27,9 +27,9 @@ class DomainSpan(StrEnum):
     """This tells which GPUs make one scale-up domain."""
 
     HOST = "host"
-    """Those of one host: an HGX board."""
+    """The GPUs of one host: an HGX board."""
     SEGMENT = "segment"
-    """Those of all hosts of one segment: a rack whose compute trays are hosts."""
+    """The GPUs of all hosts of one segment: a rack whose compute trays are hosts."""
 
 
 class ScaleUpFlowControl(StrEnum):
@@ -122,7 +122,7 @@ class ScaleUp:
     """The topology file says it. Where it does not, transfers inside a host take the preset's rate and no latency."""
     domain: DomainSpan = DomainSpan.HOST
     rate: Rate
-    """What a GPU sends over all its links together, in bit/s, and receives at the same time."""
+    """The rate at which a GPU sends over all its links together, in bit/s, and receives at the same time."""
     shares: tuple[int, ...]
     """How many of a GPU's links go to each plane."""
     rtt: Duration = field(default_factory=lambda: Duration(1_000))
@@ -140,11 +140,12 @@ class ScaleUp:
     """Inputs of a switch have a queue for each output, so that none is held up by another's first frame."""
     spray: PlaneSpray = PlaneSpray.WEIGHTED
     buffer: ByteCount | None = None
-    """Of a virtual channel at the receiving end of a link, where credits do not say it; None: as its link needs."""
+    """The buffer of a virtual channel at the receiving end of a link, where credits do not say it; None: as its link
+    needs."""
     xoff: ByteCount | None = None
-    """What may be in that buffer until a pause is asked for (PFC); None: half of it."""
+    """The level of that buffer at which a pause is asked for (PFC); None: half of it."""
     xon: ByteCount | None = None
-    """What is left in it when a pause ends; None: a quarter of it."""
+    """The level of it at which a pause ends; None: a quarter of it."""
     headers: ScaleUpHeaders = ScaleUpHeaders.LAB
     switch_ports: int | None = None
     """Ports of one plane's switch; None: not known, and nothing is checked against it."""
@@ -165,7 +166,7 @@ class ScaleUp:
         return Rate(self.rate.bps // self.links)
 
     def plane_rate(self, plane: int) -> Rate:
-        """What a GPU sends to one plane (from 1), in bit/s."""
+        """The rate at which a GPU sends to one plane (from 1), in bit/s."""
         return Rate(self.rate.bps * self.shares[plane - 1] // self.links)
 
     @property
@@ -225,4 +226,5 @@ SCALE_UP_PRESETS: Mapping[str, ScaleUp] = MappingProxyType({one.preset: one for 
 UNSTATED_SCALE_UP = ScaleUp(
     preset=_H100.preset, stated=False, rate=_H100.rate, shares=_H100.shares, switch_ports=_H100.switch_ports
 )
-"""What a lab has whose file says nothing of scale-up: the rate of an H100 inside each host, without latency."""
+"""The scale-up domains of a lab whose file says nothing of them: the rate of an H100 inside each host, without
+latency."""

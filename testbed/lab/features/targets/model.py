@@ -9,7 +9,7 @@ from testbed.base.units import ByteCount, Duration, Rate
 
 
 class StorageProtocol(StrEnum):
-    """This is what a storage target speaks."""
+    """The protocol of a storage target."""
 
     NVME_TCP = "nvme-tcp"
     """NVMe over Fabrics with its TCP transport (NVM Express TCP Transport Specification 1.0)."""
@@ -20,7 +20,7 @@ class StorageProtocol(StrEnum):
 
 
 class ServedBy(StrEnum):
-    """This is what runs a storage target."""
+    """The program that serves a storage target."""
 
     USER_SPACE = "user-space"
     """A process of ours (`testbed.endpoints.storage`), which needs nothing of the kernel."""
@@ -30,7 +30,7 @@ class ServedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Medium:
-    """What a target's data lies on, in the units of the real one."""
+    """The medium that a target's data lies on, in the units of the real one."""
 
     rate: Rate | None = None
     """How fast it reads and writes, both together; None: as fast as the network asks."""

@@ -8,7 +8,7 @@ from testbed.lab.core.model import Lab, LagBy, LinkKind
 
 
 def has_link_groups(lab: Lab) -> bool:
-    """Whether hosts of a lab have link groups."""
+    """Tell whether hosts of a lab have link groups."""
     return any(link.kind is LinkKind.MEMBER for link in lab.links)
 
 

@@ -10,7 +10,7 @@ from testbed.lab.core.model import Service
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyPort:
-    """What may come in at a VRF's end of a wire between two tenants.
+    """The filter at a VRF's end of a wire between two tenants.
 
     From `sources` to `targets` alone: `everything`, or the services that the one at the other end may ask for and
     answers of those that it may be asked for. `wire` is what people know the wire by, whatever the interface is called.
@@ -28,7 +28,7 @@ class PolicyPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPolicy:
-    """What may come into a VRF of `tenant` from others, put in force at all of its wires together.
+    """Filters what comes into a VRF of `tenant` from others, put in force at all of its wires together.
 
     `node` is its place, and `shared` tells whether other VRFs have the same one.
     """
@@ -44,7 +44,7 @@ class SetPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBorder:
-    """What may come into a VRF of `tenant` at its port to a router outside: IPv4 from `sources` to `targets`.
+    """Filters what comes into a VRF of `tenant` at its port to a router outside: IPv4 from `sources` to `targets`.
 
     Beside it there is IPv6 of the link itself, which BGP is spoken over. `node` and `shared` are as above.
     """

@@ -40,7 +40,7 @@ class ScaleUpPlan:
     k: float
     gpu_rate: Rate
     plane_rates: tuple[Rate, ...]
-    """What a GPU sends to each plane."""
+    """The rate at which a GPU sends to each plane."""
     rtt: Duration
     latency: Duration
     """From a GPU to another one: half of `rtt`, or zero where the topology states no domain."""
@@ -54,16 +54,16 @@ class ScaleUpPlan:
     credits: int | None
     """Credits of a link's virtual channel; None where credits are not what controls the flow."""
     buffer_credits: int
-    """What the buffer of a channel holds, whatever controls the flow."""
+    """The size of the buffer of a channel, whatever controls the flow."""
     pause_credits: tuple[int, int] | None
-    """What is in it when a pause begins and when it ends; None where no pauses control the flow."""
+    """The levels at which a pause begins and at which it ends; None where no pauses control the flow."""
     real: ScaleUp
-    """The same in the units of the real system."""
+    """This plan in the units of the real system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketScale:
-    """What packets of the lab's scale-up domains would ask of this kind of machine.
+    """The time scale that packets of the lab's scale-up domains would ask of this kind of machine.
 
     `frames_per_s` are the frames of data of all GPUs sending at line rate, in real time: at a time scale k there are a
     k-th of them. `k` is the smallest of the 1-2-5 series at which they and their answers take no more than `share` of
@@ -120,7 +120,7 @@ def _pauses(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount, buffer: int) -
 
 
 def plan_planes(scale_up: ScaleUp, k: float) -> tuple[ScaleUpPlan, ...]:
-    """What a GPU has to each plane, as one link, at the time scale `k`: that is one wire of a lab by packets."""
+    """Plan the link of a GPU to each plane, at the time scale `k`: that is one wire of a lab by packets."""
     return tuple(plan_scale_up(fold_plane(scale_up, plane), k) for plane in range(1, scale_up.planes + 1))
 
 

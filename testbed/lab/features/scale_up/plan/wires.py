@@ -1,5 +1,4 @@
-"""What a lab has for the packets of its scale-up domains: a switch's namespace for each, and a wire for each GPU and
-plane."""
+"""The namespace of the switch of each scale-up domain with packets, and a wire for each GPU and plane."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ class DomainPlan:
     wires: tuple[DomainWire, ...]
     """By plane, then by GPU: as a switch counts its ports."""
     links: tuple[ScaleUpPlan, ...]
-    """What the wires of each plane are like: a GPU's links to it as one."""
+    """The links of the wires of each plane: a GPU's links to it as one."""
 
     @property
     def planes(self) -> int:
