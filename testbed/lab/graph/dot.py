@@ -17,7 +17,7 @@ from testbed.lab.graph.scale_up import with_domains
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
 _NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d", "#0b7285")
 _DOWN, _CHANGED = "#c92a2a", "#e67700"
-"""Of links that are down, and of those that are otherwise not as declared."""
+"""The colours of links that are down, and of those that are otherwise not as declared."""
 _FILL = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
 
 

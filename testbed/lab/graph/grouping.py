@@ -36,10 +36,10 @@ TIER_NAMES: Mapping[Tier, str] = {
 }
 
 ROUTER_NAME = "external router"
-"""What a router outside is called, whatever row it stands in."""
+"""The title of a router outside, whatever row it stands in."""
 
 LEAF_NAME = "leaf switch"
-"""What a switch of the tier `RAIL` is called in a network beside the back end, which has no rails."""
+"""The title of a switch of the tier `RAIL` in a network beside the back end, which has no rails."""
 
 _OUT_OF_BAND = {NodeKind.BRIDGE: Tier.RAIL, NodeKind.SERVER: Tier.SPINE}
 """The rows of the switch and of the server of the out-of-band network."""

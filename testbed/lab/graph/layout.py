@@ -161,7 +161,7 @@ class Layout:
     ribbons: list[Ribbon] = field(default_factory=list)
     rows: list[RowLabel] = field(default_factory=list)
     nic_ports: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    """Of each host card: x, relative to the card, and rail of its NIC ports."""
+    """The NIC ports of each host card: x, relative to the card, and rail."""
     bands: list[Band] = field(default_factory=list)
     drops: list[tuple[int, Line]] = field(default_factory=list)
     """Lines from hosts to the networks below them, each with the number of its network."""

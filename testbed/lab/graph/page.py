@@ -86,7 +86,7 @@ class Measured:
     told: str = ""
     """Takes the place of `counted` where there is something else to count."""
     scales: Sequence[tuple[str, str, str]] = ()
-    """What is there in the real system and in the lab: a name, and both values."""
+    """The figures of the real system and of the lab: a name, and both values."""
     k: str = ""
     """The time scale between the two, where it is known."""
 
@@ -231,7 +231,7 @@ def _data(
 
 
 def _properties(link: Link, condition: LinkCondition | None) -> str:
-    """What the side panel says of a link, in parts."""
+    """Describe a link for the side panel, in parts."""
     parts = [str(link.rate), f"MTU {link.mtu_bytes}", *([f"delay {link.delay.value}"] if link.delay else [])]
     if condition is not None and not condition.as_declared:
         if condition.rate != link.rate:

@@ -19,7 +19,7 @@ SCALE_UP = "scale-up domains"
 """The layer's name. No network of a file can be called so, nor a node as planes are: names there have no spaces."""
 PLANE_NAME = "scale-up switch"
 MAX_PLANES = 24
-"""Of all domains of a picture that are drawn one by one."""
+"""The most planes of all domains of a picture that are drawn one by one."""
 
 
 def with_domains(lab: Lab) -> Lab:
@@ -87,7 +87,8 @@ def described_domains(lab: Lab) -> str:
 
 
 def domain_scales(lab: Lab, k: float | None) -> list[tuple[str, str, str]]:
-    """What a domain's links are like: a name, the value in the real system, and that in the lab at time scale `k`.
+    """Return the figures of a domain's links: a name, the value in the real system, and that in the lab at time scale
+    `k`.
 
     There is none in the lab without a time scale, and where transfers take their time and no frame is sent.
     """

@@ -170,7 +170,7 @@ class _Drawing:
         return self._node(box) if number is None else f'<g class="net{number}">{self._node(box)}</g>'
 
     def _back_end(self, parts: Iterable[str]) -> Iterator[str]:
-        """What is of the back end alone, in a picture of several networks as a group of its own."""
+        """Yield the parts of the back end alone, in a picture of several networks as a group of its own."""
         if not self.layout.bands:
             yield from parts
         elif inside := list(parts):
@@ -178,7 +178,7 @@ class _Drawing:
 
     @staticmethod
     def _low(parts: Iterable[str]) -> Iterator[str]:
-        """What is below the hosts."""
+        """Yield the parts below the hosts."""
         if inside := list(parts):
             yield from ('<g class="low">', *inside, "</g>")
 

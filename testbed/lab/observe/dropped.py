@@ -1,4 +1,4 @@
-"""What switches refuse to forward: guards of ports, policies between tenants, borders, and management ports.
+"""Counts what switches refuse to forward: guards of ports, policies between tenants, borders, and management ports.
 
 Three features count it, each in its own tables of nftables. Here they meet, for `inspect guards`, `stats`, and runs.
 """
@@ -21,7 +21,7 @@ Dropped = Mapping[tuple[str, str, str], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedRow:
-    """What a guard has dropped at a port; `host` is whom the port leads to."""
+    """The packets that a guard has dropped at a port; `host` is whom the port leads to."""
 
     switch: str
     port: str

@@ -37,11 +37,11 @@ class LabReading:
     denied: Mapping[tuple[str, str], Sequence[DeniedCounter]] = field(default_factory=dict)
     """By switch and tenant, of each switch that has any."""
     apart: Mapping[tuple[str, str], Sequence[ApartCounter]] = field(default_factory=dict)
-    """What was dropped between management ports and the others of their nodes, by management port."""
+    """The packets that were dropped between management ports and the others of their nodes, by management port."""
     networks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The network of each port, and by node and "" that of what a switch has beside ports."""
     rates: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Of ports without queues of the data path, in bits/s of lab time."""
+    """The rates of ports without queues of the data path, in bits/s of lab time."""
     domains: Sequence[DomainReading] = ()
     """Its scale-up domains that have switches."""
     problem: str = ""

@@ -65,7 +65,7 @@ def _pairs(*names: str) -> list[str]:
 
 
 class Admission(Law):
-    """This is what is offered to a queue is enqueued or dropped, for one cause."""
+    """A law: all that is offered to a queue is enqueued or dropped, for one cause."""
 
     name = "in = enqueued + dropped"
     places_are = "queues"
@@ -86,7 +86,7 @@ class Admission(Law):
 
 
 class Storage(Law):
-    """This is what is enqueued leaves, is purged or still waits.
+    """A law: all that is enqueued leaves, is purged or still waits.
 
     Waiting packets are not counted: they go with their bytes.
     """
@@ -113,7 +113,7 @@ class Storage(Law):
 
 
 class Link(Law):
-    """This is what leaves a port comes in at its peer, is lost by the emulated wire, or is above the cap there. All
+    """A law: all that leaves a port comes in at its peer, is lost by the emulated wire, or is above the cap there. All
     classes together: ends may differ.
 
     A MAC control frame that took the way through the queue, as no pause agent sends it, ends at the peer uncounted

@@ -199,7 +199,7 @@ def _depths(with_maps: Sequence[tuple[Snapshot, _Labels]]) -> Metric:
 
 
 def _rates(readings: Sequence[LabReading]) -> Metric:
-    """Of all ports: those that have queues of the data path, and those that the kernel counts alone."""
+    """The rates of all ports: those that have queues of the data path, and those that the kernel counts alone."""
     family = GaugeMetricFamily("testbed_port_rate_bits_per_second", "Rate of the port in the lab.", labels=_PORT)
     for reading in readings:
         rates = dict(reading.rates)
@@ -253,7 +253,8 @@ def _guards(readings: Sequence[LabReading]) -> Iterator[Metric]:
 
 
 def _kernel_ports(readings: Sequence[LabReading]) -> Iterator[Metric]:
-    """Of ports without queues, under names of their own: the kernel counts other things than the data path does."""
+    """Yield the counters of ports without queues, under names of their own: the kernel counts other things than the
+    data path does."""
     for field, words in (
         ("rx_packets", "Packets the port received"),
         ("rx_bytes", "Bytes the port received"),

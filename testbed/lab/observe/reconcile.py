@@ -1,4 +1,4 @@
-"""Whether the counters add up: conservation of packets at each queue, on each link, in each switch.
+"""Checks that the counters add up: conservation of packets at each queue, on each link, in each switch.
 
 Traffic runs while the counters are read, so a sum is only believed where two readings in a row agree, and a difference
 only where it does not vanish within `PATIENCE_NS`: until then it may be packets between the two places, which a busy
@@ -25,7 +25,7 @@ PATIENCE_NS = 1_000_000_000
 PAUSE_NS = 200_000
 """Between two attempts: long against a packet's way over a veth, short against `SETTLE_NS`."""
 LONG_PAUSE_NS = 10_000_000
-"""The same, when `SETTLE_NS` is over."""
+"""The pause between two readings when `SETTLE_NS` is over."""
 _AT_ONCE = 64
 """Places read twice together: few enough for a busy port to hold still meanwhile."""
 

@@ -1,4 +1,4 @@
-"""What the ports have counted: a copy of the maps at one moment, the difference of two, and what both say.
+"""Reads what the ports have counted: a copy of the maps at one moment, the difference of two, and what both say.
 
 Everything here works on whole columns, so that the 2,560 ports of a large lab cost milliseconds; only what is shown
 becomes a value of `testbed.lab.core.model.telemetry`.

@@ -1,1 +1,1 @@
-"""Whether a lab's networks are apart and its access ports guarded, proved by real packets and real attacks."""
+"""Proves with real packets and real attacks that the networks of a lab are apart and its access ports guarded."""

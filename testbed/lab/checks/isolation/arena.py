@@ -49,7 +49,7 @@ TIMEOUT_S = 2.0
 _LOOK_EVERY_S = 0.01
 _KEY_BYTES = 8
 _BGP_OPEN = b"\xff" * 16 + struct.pack("!HBBHHIB", 29, 1, 4, 65000, 90, 0xCB007109, 0)
-"""Of AS 65000 (RFC 4271, section 4.2)."""
+"""The OPEN message of AS 65000 (RFC 4271, section 4.2)."""
 
 
 _BGP_MESSAGES = {1: "an OPEN", 2: "an UPDATE", 3: "a NOTIFICATION", 4: "a KEEPALIVE"}
@@ -59,7 +59,7 @@ _Station = tuple[str, int, str]
 
 
 class Fate(StrEnum):
-    """What became of an attack at a port."""
+    """The outcome of an attack at a port."""
 
     STOPPED = "stopped"
     SUCCEEDED = "succeeded"
@@ -279,7 +279,7 @@ class Arena:
         )
 
     def _dropped(self, sites: Sequence[Site]) -> dict[Site, int]:
-        """What all guards at each site have dropped so far, those of both its ports together where it has two."""
+        """Count what all guards at each site have dropped so far, those of both its ports together where it has two."""
         counts: dict[tuple[str, str], int] = defaultdict(int)
         for node in {place for site in sites if site.guards for place in site.places}:
             for counter in read_guards(self._filters[node]):
@@ -320,7 +320,7 @@ class Arena:
                         self._tables[node].submit([forget_station(index, mac)])  # it may have aged meanwhile
 
     def _learnt(self, sites: Sequence[Site]) -> frozenset[_Station]:
-        """What the bridges at these ports have learnt, but the MACs of the hosts where they belong.
+        """Return what the bridges at these ports have learnt, but the MACs of the hosts where they belong.
 
         A member of a link group sends LACP from its own MAC, and one leaf of a pair tells the other what it has learnt.
         """
@@ -339,7 +339,8 @@ class Arena:
 
 
 def _rounds(attack: Attack, sites: Sequence[Site]) -> list[list[Site]]:
-    """Those that can attack at once: of several that lie about one entry of a table only the last would be believed."""
+    """Group the sites that can attack at once: of several that lie about one entry of a table only the last is
+    believed."""
     rounds: list[list[Site]] = []
     turn: dict[object, int] = defaultdict(int)
     for site in sites:
@@ -353,7 +354,7 @@ def _rounds(attack: Attack, sites: Sequence[Site]) -> list[list[Site]]:
 
 
 def _in_the_way(attack: Attack, site: Site) -> Sequence[object]:
-    """What an attack from a port needs for itself."""
+    """Return what an attack from a port needs for itself."""
     if attack.alone:
         return [site.port.place]
     return attack.entries(site) if isinstance(attack, NeighbourAttack) else []

@@ -14,11 +14,11 @@ from testbed.lab.core.model import Guard
 from testbed.lab.core.plan.lab_plan import PortPlan
 
 FOREIGN = IPv4Address("203.0.113.9")
-"""Of TEST-NET-3 (RFC 5737): no lab has it."""
+"""An address of TEST-NET-3 (RFC 5737), which no lab has."""
 NOWHERE = IPv4Address("198.51.100.9")
-"""Of TEST-NET-2: a switch drops what is for it."""
+"""An address of TEST-NET-2: a switch drops what is for it."""
 FOREIGN6 = IPv6Address("2001:db8::9")
-"""Of the prefix for documentation (RFC 3849)."""
+"""An address of the prefix for documentation (RFC 3849)."""
 _DISCARD = (40000, 9)
 FLOODED_MACS = 64
 _STORM_FRAMES = 400
@@ -29,7 +29,7 @@ BGP, VTY, VXLAN = 179, 2605, 4789
 
 
 class Attack(ABC):
-    """What a host sends that it should not. `guard` is the defence, `name` what tables call it."""
+    """An attack: frames that a host should not send. `guard` is the defence, `name` what tables call it."""
 
     name: str
     guard: Guard
@@ -42,7 +42,7 @@ class Attack(ABC):
 
     @abstractmethod
     def frames(self, site: Site, token: bytes) -> Sequence[bytes]:
-        """What is sent; `token` tells it from all else."""
+        """Return the frames that are sent; `token` tells them from all others."""
 
     def to_drop(self, site: Site, sent: int, seconds: float) -> int:
         """How many of the frames a guard drops that stops the attack."""

@@ -47,7 +47,7 @@ def udp(
 
 
 def vxlan(vni: int, inner: bytes) -> bytes:
-    """What a datagram to port 4789 carries: the frame `inner` for a VNI (RFC 7348, section 5)."""
+    """Encode the payload of a datagram to port 4789: the frame `inner` for a VNI (RFC 7348, section 5)."""
     return struct.pack("!BxxxI", 0x08, vni << 8) + inner
 
 

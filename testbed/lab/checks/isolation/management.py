@@ -1,4 +1,4 @@
-"""Whether the out-of-band network and the data networks are apart, tried by frames from every place that could send.
+"""Tries whether the out-of-band network and the data networks are apart, by frames from every place that could send.
 
 Each frame carries a datagram that is seen where it arrives, by a socket on the address that it is to: so what arrives
 has got through, whether or not an answer would find its way back. All are sent at once, and beside them frames that
@@ -32,14 +32,14 @@ from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 QUIET_S = 1.0
 """After so long without an arrival the rest is taken for stopped: a neighbour is resolved within."""
 MOST_PORTS = 128
-"""Of data ports, from which is sent; of more an even choice."""
+"""The data ports that frames are sent from; of more ports an even choice is taken."""
 _KEY_BYTES, _INDEX_BYTES = 8, 4
 _FROM_PORT = 40000
 _NOBODYS_MAC = bytes.fromhex("027e57be0d01")
 
 
 class Way(StrEnum):
-    """What is tried, as reports call it."""
+    """The ways between two ports that are tried, as reports call them."""
 
     MANAGED = "management"
     """Between the server and each node: this must arrive."""

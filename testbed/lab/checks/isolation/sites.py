@@ -57,7 +57,7 @@ class Site:
     guards: Guards
     tunnel: Tunnel | None = None
     password: bool = False
-    """Whether the switch, or the tenant's VRF on it, takes BGP from here that is signed alone."""
+    """True where the switch, or the tenant's VRF on it, takes nothing from here by BGP that is not signed."""
     third6: IPv6Address | None = None
 
     @property
@@ -82,7 +82,7 @@ class Site:
 
     @property
     def is_pair(self) -> bool:
-        """Whether the host is on two leaves that tell each other what they have heard of it."""
+        """Tell whether the host is on two leaves that tell each other what they have heard of it."""
         return len(self.ports) > 1
 
     @property

@@ -63,7 +63,7 @@ DEFAULT_TIMEOUT_S = 120.0
 NEIGHBOURS_PER_LINK = 4
 """An IPv4 and an IPv6 neighbour at each end, one of them stale."""
 NEIGHBOURS_SPARE = 1024
-"""Of the machine itself."""
+"""The neighbours that the machine itself may have beside those of its labs."""
 
 
 class LabExists(TestbedError):
@@ -86,7 +86,8 @@ class DeployOptions:
     directory: Path | None = None
     """Parent of the lab directory `testbed-<lab>/`; the working directory by default."""
     runtime: str = "netns"
-    """What the lab was deployed as, for its record: "netns", or "mininet" with `realised` making Mininet's objects."""
+    """The runtime that the lab was deployed with, for its record: "netns", or "mininet" with `realised` making
+    Mininet's objects."""
     realised: Callable[[Sequence[Operation]], None] | None = None
     """Told of operations once they are carried out, in their order; `CreateNode` once the nodes are published."""
 
@@ -101,7 +102,7 @@ class DeployOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyOutcome:
-    """This is what a destroy removed.
+    """The things that a destroy removed, and those that stay.
 
     `unknown`: kinds of things in its journal that another version made, and that stay. `ended` are the processes that
     ended with it, `remaining` says in sentences what of it is still to be seen.
@@ -404,7 +405,7 @@ def _await_all(work: Sequence[Future[Any]]) -> None:
 
 
 def _started(starting: Sequence[Future[Started | None]]) -> list[Started]:
-    """What has been started, once nothing is being started any more."""
+    """Return the features that have been started, once nothing is being started any more."""
     ended = (work for work in starting if not work.cancelled() and work.exception() is None)
     return [started for work in ended if (started := work.result()) is not None]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedLab:
-    """What a line says of a lab; nothing but its name of one whose record cannot be read."""
+    """A line of the list of labs; it has only the name of a lab whose record cannot be read."""
 
     name: str
     state: str = "unknown"
@@ -49,7 +49,7 @@ def listed_labs(state: StateDirectory) -> Iterator[ListedLab]:
 def recorded_daemons(
     lab: Lab, plan: LabPlan, daemons: Mapping[str, tuple[str, ...]]
 ) -> Mapping[str, tuple[str, ...]] | None:
-    """What the record of a lab says of the daemons of its nodes; None where more than they can be broken."""
+    """Return the daemons of a lab's nodes by its record; None where more of it than daemons can be broken."""
     return None if plan.scale_up_domains or any(node.runtime != "netns" for node in lab.nodes) else daemons
 
 

@@ -26,7 +26,7 @@ from testbed.lab.core.deploy.records.files import locked, write_state
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 
 LIMITS = ("gc_thresh1", "gc_thresh2", "gc_thresh3")
-"""Of /proc/sys/net/ipv4/neigh/default, and of ipv6. Source: Linux, networking/ip-sysctl.rst."""
+"""The limits below /proc/sys/net/ipv4/neigh/default, and below ipv6. Source: Linux, networking/ip-sysctl.rst."""
 FACTORS = (1, 2, 4)
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 """The machine's; other network namespaces may have it to read."""

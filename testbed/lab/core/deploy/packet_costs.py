@@ -33,7 +33,7 @@ class PacketCost:
 
 
 class PacketCosts:
-    """What is kept of this machine and this build in the state directory."""
+    """The costs of packets on this machine with this build, as the state directory keeps them."""
 
     def __init__(self, state: StateDirectory) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""What a deploy may be refused for, all of it looked at before anything is changed.
+"""Checks everything that a deploy may be refused for, before anything is changed.
 
 A lab of the same name that is to be replaced is up meanwhile and stays as it is if the new one is refused.
 """

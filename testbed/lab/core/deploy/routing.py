@@ -181,7 +181,7 @@ def start_daemons(
 
 
 def _has_vrfs(wanted: set[str], answer: Any) -> bool:
-    """Whether bgpd, which answered so, knows the namespaces of these VRFs."""
+    """Tell whether bgpd, which answered so, knows the namespaces of these VRFs."""
     return wanted <= {name for name, vrf in answer["vrfs"].items() if vrf["vrfId"] >= 0}
 
 

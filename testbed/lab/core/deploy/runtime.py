@@ -1,4 +1,4 @@
-"""What a runtime does for a lab: it starts nodes during a deploy, serves them while the lab runs, and removes them.
+"""The interface of a runtime: it starts nodes during a deploy, serves them while the lab runs, and removes them.
 
 A node of every runtime has a network namespace of this machine, which the driver of namespaces wires up alike. A
 node without a runtime of its own ("netns") is that namespace and nothing more, and no runtime is asked about it.

@@ -42,7 +42,7 @@ LAB_LABEL = "org.testbed.lab"
 NODE_LABEL = "org.testbed.node"
 
 ROOT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
-"""What programs of root expect inside of their container (Docker gives these and seven more)."""
+"""The capabilities that programs of root expect inside their container (Docker gives these and seven more)."""
 CAPABILITIES: Mapping[NodeKind, tuple[str, ...]] = {
     NodeKind.HOST: (*ROOT, "NET_ADMIN", "NET_RAW"),
     # zebra asks for CAP_SYS_ADMIN at its start and ends without it (FRR lib/privs.c).

@@ -1,4 +1,4 @@
-"""What keeps a node's management port apart from its other ports, as one nftables table of family ip.
+"""Keeps a node's management port apart from its other ports, by one nftables table of family ip.
 
 A packet meets it before it is routed, and so before the node takes it for its own or passes it on. Between the
 management port and the others nothing is let through, whatever addresses it has.
@@ -22,7 +22,7 @@ _SOURCE, _TARGET = 12, 16
 """Offsets of the addresses in an IPv4 header (RFC 791)."""
 _LOOPBACK_IFINDEX = 1
 _NOBODY, _EVERYBODY = IPv4Network("0.0.0.0/32"), IPv4Network("255.255.255.255/32")
-"""What a node that has no address yet asks from and to (DHCP, RFC 2131)."""
+"""The addresses that a node without an address asks from and to (DHCP, RFC 2131)."""
 _GROUPS = IPv4Network("224.0.0.0/4")
 _ACCEPT, _DROP = nft.verdict(nft.ACCEPT), nft.verdict(nft.DROP)
 
@@ -38,7 +38,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApartCounter:
-    """This is what a node has dropped of a side since the deploy."""
+    """The packets that a node has dropped of a side since the deploy."""
 
     side: Side
     packets: int

@@ -1,4 +1,4 @@
-"""What lets hosts on the management switch speak with each other, as one nftables table of family bridge.
+"""Lets hosts on the management switch speak with each other, by one nftables table of family bridge.
 
 The bridge keeps isolated ports from each other by itself. Hosts are not isolated where tasks of one are started from
 another, and this keeps them to that: a frame that the bridge is about to forward from one to another node's port passes

@@ -14,7 +14,7 @@ from testbed.lab.core.fabric.networks import GeneratedNetwork, NetworkParams, de
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind
 
 SHORT = "mgmt"
-"""What the switch, the server and the ports are called by, where the file does not say."""
+"""The beginning of the names of the switch, the server and the ports, where the file does not say another."""
 MAX_MANAGED = 1022
 """Nodes beside the server: a bridge of Linux has 1,023 ports (BR_MAX_PORTS)."""
 _MANAGED = (NodeKind.HOST, NodeKind.STORAGE, NodeKind.SWITCH)
@@ -85,7 +85,7 @@ def server_name(short: str | None) -> str:
 
 
 class _Names:
-    """What the switch, the server and the management ports are called."""
+    """The names of the switch, the server and the management ports."""
 
     def __init__(self, params: NetworkParams) -> None:
         short = params.short or SHORT

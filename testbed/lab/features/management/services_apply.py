@@ -40,7 +40,7 @@ from testbed.lab.features.management.services.service import Place, Surroundings
 LONGEST_DETAIL = 80
 """Characters of the last line of a dead service's log that its status shows."""
 _HANDED_ON = ("PATH", "PYTHONPATH", "TESTBED_PURE")
-"""Of our environment, what a program of ours needs to be the same as we are."""
+"""The variables of our environment that a program of ours needs to be the same as we are."""
 
 
 class NoSuchService(NoSuchNode):
@@ -91,7 +91,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings:
-    """What services are told of a lab that has some."""
+    """Return what the services of a lab are told of it."""
     network, management = lab.management, plan.management
     if network is None or management is None:
         raise ValueError(f"{lab.name} has no management network")
@@ -211,7 +211,7 @@ def _status(
 
 
 def service_environment(lab: RunningLab, node: str) -> dict[str, str]:
-    """What clients of the services of a node need in their environment, where users run them there."""
+    """Return the variables that clients of the services of a node need, where users run them there."""
     found: dict[str, str] = {}
     network = lab.model.out_of_band
     if network is None or not network.services or lab.node(node).runtime != NETNS:

@@ -28,7 +28,7 @@ def management_ports(plan: LabPlan) -> Sequence[PortPlan]:
 
 
 def read_kept_apart(lab: RunningLab) -> Mapping[tuple[str, str], Sequence[ApartCounter]]:
-    """What has been dropped between each management port and the others of its node, where the lab is seen with it."""
+    """Read what was dropped between each management port and the others of its node, where the lab is seen with it."""
     ports = management_ports(lab.plan)
 
     def read() -> dict[tuple[str, str], Sequence[ApartCounter]]:

@@ -26,7 +26,8 @@ from mininet.util import isShellBuiltin  # noqa: E402
 LOOPBACK_PORT = 0
 """Mininet's port number of a loopback; links are numbered from 1."""
 _PRINT_PID = """sh -c 'printf "\\001%d\\012" $$; exec "$@"' sh """
-"""What `mnexec -p` does: say the process number as Mininet's `monitor` looks for it, and become the command."""
+"""The shell command that does what `mnexec -p` does: say the process number as Mininet's `monitor` looks for it, and
+become the command."""
 
 
 class LabNode(Node):  # type: ignore[misc]

@@ -171,7 +171,7 @@ def _bond_status(name: str, host: AggregatePlan) -> NodeStatus | None:
 
 
 def missing_members(plan: LabPlan, run: Path) -> list[str]:
-    """What keeps link groups from being whole, a line for each member that is not in sync."""
+    """Say why link groups are not whole: a line for each member that is not in sync."""
     lines = []
     for node, status in _statuses(plan, run).items():
         if status is None:

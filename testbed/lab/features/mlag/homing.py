@@ -39,7 +39,7 @@ class HomedNic:
 
     @property
     def own(self) -> IPv4Network:
-        """What the host announces: its address alone."""
+        """The prefix that the host announces: its address alone."""
         return IPv4Network(self.address)
 
     @property
@@ -66,7 +66,7 @@ class Homing:
         }
 
     def prefixes(self, network: str) -> tuple[IPv4Network, ...]:
-        """What the spines of a network announce for its hosts; nothing where they do not speak BGP."""
+        """Return the prefixes that the spines of a network announce for its hosts; none where they do not speak BGP."""
         homed = any(nic.network == network for nic in self.nics.values())
         return (self._networks[network].prefix,) if homed else ()
 

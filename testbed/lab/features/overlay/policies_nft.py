@@ -1,4 +1,4 @@
-"""What passes between tenants as one nftables table in each VRF: sets of addresses and of services by wire.
+"""Filters between tenants as one nftables table in each VRF: sets of addresses and of services by wire.
 
 A packet meets it where it comes in from another tenant's VRF. The rules have no state: the answer of a TCP service is a
 segment with ACK from its port, that of a UDP service any datagram from its port, that of an echo request a reply.
@@ -35,12 +35,12 @@ _ACCEPT, _DROP = nft.verdict(nft.ACCEPT), nft.verdict(nft.DROP)
 
 
 class DeniedBy(StrEnum):
-    """What has not let a packet in, as it is called beside the guards of access ports."""
+    """The filter that has not let a packet in, as it is called beside the guards of access ports."""
 
     POLICY = "policy"
-    """What one tenant may send to another."""
+    """The filter between one tenant and another."""
     BORDER = "border"
-    """What may come in from a router outside."""
+    """The filter at the port to a router outside."""
 
 
 _TABLES = {DeniedBy.POLICY: TABLE, DeniedBy.BORDER: BORDER_TABLE}
@@ -48,7 +48,7 @@ _TABLES = {DeniedBy.POLICY: TABLE, DeniedBy.BORDER: BORDER_TABLE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeniedCounter:
-    """This is what a policy, or a border, has not let in since the deploy from `interface`: the wire of a port."""
+    """The packets that a policy, or a border, has not let in since the deploy from `interface`: the wire of a port."""
 
     interface: str
     packets: int
@@ -103,7 +103,7 @@ def policy_messages(operation: SetPolicy) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """What a version of IP has of its own: the chain and the sets of its packets, and the messages of ICMP.
+    """The things that a version of IP has of its own: the chain and the sets of its packets, and the messages of ICMP.
 
     The addresses are at `source` and `target` of the header. `errors` are what a NIC says of packets that it was sent.
     """

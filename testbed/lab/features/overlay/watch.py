@@ -50,7 +50,7 @@ class _Place:
     checked_at: float = 0.0
     dirty: bool = True
     missing: dict[str, list[ExpectedEntry]] = field(default_factory=dict)
-    """Of each VRF, by its node."""
+    """The missing entries of each VRF, by its node."""
 
     def due(self) -> float:
         """Return when it should be looked at next."""
@@ -153,7 +153,7 @@ class OverlayWatch:
                     place.dirty = True
 
     def _missing(self) -> dict[str, list[ExpectedEntry]]:
-        """What each VRF that was looked at lacked then, by its node."""
+        """Return the entries that each VRF lacked when it was looked at, by its node."""
         return {node: entries for place in self._places for node, entries in place.missing.items()}
 
     def _missing_lines(self) -> list[str]:
@@ -274,7 +274,7 @@ def announce_again(plan: LabPlan, switch: SwitchPlan, directory: Path, *, timeou
 
 
 def read_missing(plan: LabPlan) -> dict[str, list[ExpectedEntry]]:
-    """What each VRF of a lab lacks now, by its node."""
+    """Read which entries each VRF of a lab lacks now, by its node."""
     overlay = plan.overlay
     if overlay is None:
         return {}
@@ -325,7 +325,7 @@ def explain(plan: LabPlan, run: Path, missing: Mapping[str, Sequence[ExpectedEnt
 
 
 class _Asked:
-    """What a switch's underlay and its bgpd know, asked for once."""
+    """Answers of a switch's underlay and its bgpd, each asked for once."""
 
     def __init__(self, lab: str, switch: str, directory: Path) -> None:
         self._switch = switch

@@ -35,7 +35,7 @@ def grouped_nics(plan: LabPlan) -> dict[Group, list[PortPlan]]:
 
 
 def denied_counters(lab: RunningLab) -> Mapping[tuple[str, str], list[DeniedCounter]]:
-    """What policies and borders have not let into VRFs since the deploy, by switch and tenant.
+    """Count what policies and borders have not let into VRFs since the deploy, by switch and tenant.
 
     Seen in some networks, those of the tenants that have NICs there.
     """

@@ -35,13 +35,13 @@ from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings, pl
 from testbed.protocols.scale_up.retry import RetryConfig
 
 ANSWER_BYTES = 30
-"""Of the frame that answers a write, which has its transaction and no data."""
+"""The length of the frame that answers a write, which has its transaction and no data."""
 ACK_SPACING_BYTES = 2_048
 """Between two acknowledgements of LLR (SAI-LLR)."""
 STARTED_AT_ONCE = 8
 
 LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS = 5.0, 100
-"""Of a transaction that was sent: in lab time, and in round trips of a domain without load."""
+"""The timeouts of a transaction that was sent: in lab time, and in round trips of a domain without load."""
 
 _SPRAY = {
     PlaneSpray.EQUAL: Spray.EQUAL,
@@ -62,7 +62,8 @@ class NoPackets(TestbedError):
 
 
 def domain_link(plan: LabPlan, plane: int) -> LinkSettings:
-    """What the wires of a plane (from 1) are like, in lab units. Raises `NoPackets` for a lab without packets."""
+    """Return the settings of the wires of a plane (from 1), in lab units. Raises `NoPackets` for a lab without
+    packets."""
     links = domain_links(_first(plan))
     if not 1 <= plane <= len(links):
         raise NoPackets(f"the scale-up domains of {plan.lab} have planes 1 to {len(links)}, not {plane}")
@@ -70,7 +71,8 @@ def domain_link(plan: LabPlan, plane: int) -> LinkSettings:
 
 
 def domain_links(domain: DomainPlan) -> tuple[LinkSettings, ...]:
-    """What the wires of each plane are like, in lab units: as those of the fastest one, with rates of their own."""
+    """Return the settings of the wires of each plane, in lab units: those of the fastest one, with rates of their
+    own."""
     return plane_links(_widest(domain), domain.planes, _rates(domain))
 
 
@@ -142,7 +144,7 @@ def _rates(domain: DomainPlan) -> tuple[int, ...]:
 
 
 def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
-    """What the switch of a domain is told."""
+    """Describe a domain for its switch."""
     return SwitchDescription(
         gpus=domain.gpus,
         planes=domain.planes,
@@ -157,7 +159,7 @@ def switch_description(plan: LabPlan, domain: DomainPlan) -> SwitchDescription:
 
 
 def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = None) -> Gpu:
-    """What the endpoint of a GPU of a host (from 1) is told. It is opened in the namespace of the host.
+    """Return the settings of the endpoint of a GPU of a host (from 1). It is opened in the namespace of the host.
 
     `run` is the lab's run directory, by which the domain's switch learns at once when the endpoint's process dies.
 

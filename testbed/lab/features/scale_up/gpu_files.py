@@ -11,13 +11,15 @@ from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE
 
 
 def gpu_environment(plan: LabPlan, run: Path, node: str) -> dict[str, str]:
-    """What a command in a node finds its GPUs by; nothing where the node has none in a domain with packets."""
+    """Return the variable by which a command in a node finds its GPUs; none where the node has none in a domain with
+    packets."""
     return {GPUS_VARIABLE: str(gpu_file(run, node))} if _has_gpus(plan, node) else {}
 
 
 def gpu_paths(plan: LabPlan, run: Path, node: str) -> tuple[Path, ...]:
-    """What a node that is a container must see of this machine to open its GPUs: the directory of its file, which is
-    made here, and the library. Nothing where it has none in a domain with packets. Raises `CapabilityError` without a
+    """Return the paths of this machine that a node that is a container must see to open its GPUs: the directory of its
+    file, which is made here, and the library. Nothing where it has none in a domain with packets. Raises
+    `CapabilityError` without a
     compiler.
     """
     if not _has_gpus(plan, node):

@@ -1,4 +1,4 @@
-"""What programs in a host of a lab with packets in its scale-up domains are told of the host's GPUs.
+"""Tells programs in a host of a lab with packets in its scale-up domains of the host's GPUs.
 
 It is a file for each host, written when the domains' switches start, and gone with the lab's run directory. Commands
 that are run in a host find it by an environment variable. A host that is a container sees its file, and the library of

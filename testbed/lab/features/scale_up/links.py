@@ -49,7 +49,7 @@ class ScaleUpLink:
 
     @property
     def gpu_name(self) -> str:
-        """What its GPU is called."""
+        """The name of its GPU."""
         return f"{self.host}.gpu{self.local_gpu}"
 
     @property

@@ -183,7 +183,7 @@ class PlaneControl:
     # ------------------------------------------------------------------ values
 
     def _errors(self, domain: str) -> dict[tuple[int, int], LinkErrors] | None:
-        """What each link of a domain suffers, by GPU and plane (from 1); None where no switch runs."""
+        """Return the errors of each link of a domain, by GPU and plane (from 1); None where no switch runs."""
         try:
             ports = self._switch(domain).status()["ports"]
         except SwitchMissing:

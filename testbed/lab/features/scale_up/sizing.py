@@ -29,7 +29,7 @@ CREDIT_SPACING = ByteCount(6_400)
 """The bytes that a link sends from one return of credits (CF_Update) to the next: the default of SAI-CBFC."""
 
 MOST_CREDITS = 2**20 - 1
-"""What a limit may be: the counters of credits have 20 bits (Ultra Ethernet 1.0 section 5.2)."""
+"""The largest limit: the counters of credits have 20 bits (Ultra Ethernet 1.0 section 5.2)."""
 PACKET_GPUS = 1_024
 """GPUs of a domain by packets: UALink's identifiers have 10 bits (UALink 200G 1.0 section 1)."""
 PACKET_VCS = 8
@@ -58,9 +58,9 @@ class ScaleUpSizing:
     ratios: tuple[float, ...]
     """The scale-up rate of a GPU over that of its NIC, each per direction, for each of `nic_rates`."""
     gpu_bdp_bytes: int
-    """What is under way of one GPU within the round trip of the domain."""
+    """The bytes of one GPU that are under way within the round trip of the domain."""
     link_bdp_bytes: int
-    """The same of one link."""
+    """The bytes of one link that are under way within it."""
     link_round_trip: Duration
     window_frames: int | None
     """Frames of one transaction that a link sends without an acknowledgement; None without retry."""
@@ -199,8 +199,8 @@ def peer_window(scale_up: ScaleUp, frame: ByteCount) -> int:
 
 
 def _loop_bytes(scale_up: ScaleUp, frame: ByteCount) -> float:
-    """What a busy link needs of a buffer: a credit loop's bytes, beside those that wait for one output of a switch with
-    queues for each."""
+    """The bytes that a busy link needs of a buffer: a credit loop's, beside those that wait for one output of a switch
+    with queues for each."""
     waiting = peer_window(scale_up, frame) * frame.bytes if scale_up.voq else 0
     return waiting + scale_up.link_rate.bps * credit_loop(scale_up, frame).seconds / 8
 
@@ -287,7 +287,7 @@ def _unfit_credits(scale_up: ScaleUp) -> Iterator[FabricError]:
 
 
 def _unfit_packets(lab: Lab) -> Iterator[FabricError]:
-    """What a domain may be, but not one whose switch is a process of this machine."""
+    """Yield the faults of a domain that may be, but not with a switch that is a process of this machine."""
     scale_up, domains = lab.scale_up, find_domains(lab)
     if not domains:
         yield FabricError(
@@ -367,7 +367,7 @@ def gpus_of_hosts(lab: Lab) -> Counter[str]:
 
 
 def _nic_rates(lab: Lab) -> tuple[Rate, ...]:
-    """What a GPU has of its host's NICs, each way: every different rate, ascending."""
+    """The share that a GPU has of its host's NICs, each way: every different rate, ascending."""
     gpus = gpus_of_hosts(lab)
     rates: Counter[str] = Counter()
     for host, rail, bps in _gpu_links(lab):

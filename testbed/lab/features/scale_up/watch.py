@@ -33,7 +33,7 @@ from testbed.protocols.scale_up.domain.errors import ScaleUpError
 from testbed.protocols.scale_up.frames import ETHERTYPE
 
 SCALE_UP = "scale-up"
-"""What reports call the network of scale-up domains, beside those that the topology names."""
+"""The name of the network of scale-up domains in reports, beside those that the topology names."""
 FRAMES_OF_LINK = 2
 """That each GPU sends by each of its links."""
 PATIENCE_S = 5.0
@@ -43,7 +43,8 @@ _LOOK_S = 0.02
 
 @dataclass(slots=True)
 class PlaneTest:
-    """What was found: `links` were looked at, `failures` are lines for a person, `busy` domains had their ends open."""
+    """The result of a test: `links` were looked at, `failures` are lines for a person, `busy` domains had their ends
+    open."""
 
     links: int
     failures: list[str]
@@ -127,7 +128,7 @@ class _Domain:
         self._patience_s = max(PATIENCE_S, PATIENCE_ROUND_TRIPS * domain.links[0].rtt.seconds)
 
     def test(self, status: Any, known: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
-        """What is wrong with links beside those that are `known`, by GPU and plane."""
+        """Find what is wrong with links beside those that are `known`, by GPU and plane."""
         bad = self._write(known)
         deadline = time.monotonic() + self._patience_s
         while wrong := dict(self._uncounted(status()["ports"], known | set(bad))):
@@ -196,7 +197,7 @@ class _Domain:
 
 
 def _incomplete(sender: Mapping[str, int], receiver: Mapping[str, int]) -> str:
-    """What is wrong with the credits of one direction of a channel at rest; "" where they are whole."""
+    """Say what is wrong with the credits of one direction of a channel at rest; "" where they are whole."""
     used = distance(sender["s_cf"], sender["s_cc"])
     missing = distance(receiver["r_cc"], sender["s_cc"])
     if missing:

@@ -1,4 +1,4 @@
-"""Whether the switches of a lab's scale-up domains run, and how one that does not is brought back."""
+"""Tells which switches of a lab's scale-up domains run, and brings one back that does not."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is kept on disk of the labs of this machine: their state, their journals, their directories."""
+"""The records on disk of the labs of this machine: their state, their journals, their directories."""

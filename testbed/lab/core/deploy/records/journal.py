@@ -45,7 +45,7 @@ class JournalledContainers:
 
 @dataclass(slots=True, kw_only=True)
 class JournalContent:
-    """This is what a journal adds up to. `identities` are namespaces of this boot, by node."""
+    """The sum of the entries of a journal. `identities` are namespaces of this boot, by node."""
 
     state: LabState | None = None
     identities: dict[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class JournalContent:
 
 
 class StateError(TestbedError):
-    """This is what must be recorded of a lab could not be."""
+    """A part of a lab's state could not be recorded."""
 
     exit_code = 2
 

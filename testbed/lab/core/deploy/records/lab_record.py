@@ -24,7 +24,7 @@ class LabUnreadable(LabNotFound):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRecord:
-    """This is what `lab.json` says. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version
+    """The content of `lab.json`. `model` is the encoded `Lab`; `k` the time scale it runs at; `frr` the version
     of FRR whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without
     delays; `vrf_by` what `vrf_by: auto` does, "" without an overlay; `lag_by` what `lag_by: auto` does, "" without link
     groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as;

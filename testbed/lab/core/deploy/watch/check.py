@@ -104,12 +104,12 @@ def check_lab(lab: RunningLab) -> CheckReport:
 
 
 def _of_network(result: CheckResult, network: str) -> CheckResult:
-    """The same where all that was looked at is in one network."""
+    """Return the result under a name that tells its network, where all that was looked at is in one."""
     return replace(result, by_network={network: result.count})
 
 
 def _tried(name: str, test: Callable[[RunningLab], CheckResult], lab: RunningLab) -> CheckResult:
-    """What a test finds, under this name; that it cannot run is a result, too."""
+    """Run a test and return its result under this name; that it cannot run is a result, too."""
     try:
         return replace(test(lab), name=name)
     except (TestbedError, OSError) as error:
@@ -317,7 +317,8 @@ def _far_pairs(lab: RunningLab, nics: Sequence[PortPlan]) -> list[tuple[PortPlan
 
 
 def _check_path_mtu(lab: RunningLab) -> CheckResult:
-    """What NICs may send passes, unfragmented: between NICs, of which each sends, and over every link in between.
+    """Check that packets as long as NICs may send pass unfragmented: between NICs, of which each sends, and over each
+    link.
 
     Which of its equally short ways a packet takes is up to hashes, so each link is tried by itself, between neighbours.
     """

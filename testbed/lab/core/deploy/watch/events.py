@@ -1,4 +1,4 @@
-"""What happens in a lab, as it happens: daemons that end, links that change, BGP and BFD sessions, pausing."""
+"""Tells what happens in a lab as it happens: daemons that end, links that change, BGP and BFD sessions, pausing."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class EventStream:
                 yield from self._followed[directory](path)
 
     def _session_events(self, log: Path) -> Iterator[LabEvent]:
-        """What a log of bgpd says of sessions, as other files of its directory do not."""
+        """Read from a log of bgpd how sessions changed, which other files of its directory do not tell."""
         for line in self.added_lines(log) if log in self._offsets else ():
             if match := _ADJACENCY.search(line):
                 state = match["state"].lower()

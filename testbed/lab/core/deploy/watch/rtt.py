@@ -30,7 +30,7 @@ FRAME_BYTES = PROBE_BYTES + 14
 PAIRS_PER_CLASS = 2
 SOURCES = 4
 HOP_TOLERANCE_NS = 50_000
-"""What the machine itself may take for each link on the way, each way: forwarding, and waking a process up."""
+"""The time that the machine may take for each link on the way, each way: forwarding, and waking a process up."""
 TOLERANCE = 0.05
 
 

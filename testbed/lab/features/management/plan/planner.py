@@ -114,7 +114,7 @@ class ManagementPlanner:
         return FIRST_BRIDGE if link.kind is LinkKind.MANAGEMENT else 0
 
     def node_sysctls(self, node: Node) -> tuple[SetSysctl, ...]:
-        """What a node has of settings because of the network; all that the network's own nodes have."""
+        """Return the settings that a node has because of the network; all settings of the network's own nodes."""
         match node.kind:
             case NodeKind.BRIDGE:
                 return bridge_sysctls(node.name)

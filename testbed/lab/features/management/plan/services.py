@@ -13,7 +13,7 @@ BMP = "bmp"
 
 
 def plan_services(lab: Lab, management: ManagementPlan | None) -> Iterator[StartService]:
-    """What is started for the services that the lab's management network has, service by service, the server first.
+    """Plan the services of the lab's management network, service by service, the server first.
 
     A node that is a container has none: what would be started is of this machine, and not of its image.
     """

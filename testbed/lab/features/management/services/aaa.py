@@ -27,7 +27,7 @@ USER = "freerad"
 PORT = 1812
 OPERATOR, ADMIN = "operator", "admin"
 OPERATOR_ID = 1_900_000_001
-"""Of no range that anybody hands out numbers of (systemd's docs/UIDS-GIDS.md)."""
+"""A number of no range that anybody hands out numbers of (systemd's docs/UIDS-GIDS.md)."""
 ACCOUNTS: Mapping[str, tuple[int, str]] = MappingProxyType({OPERATOR: (OPERATOR_ID, "/"), ADMIN: (0, "/root")})
 """The user number and the home of each account on a switch."""
 PAM_MODULE = "pam_radius_auth"
@@ -94,9 +94,8 @@ class Aaa(Service):
 
 
 def sshd_lines(place: Place) -> list[str]:
-    """What the configuration of a switch's sshd has because of the service, beside `UsePAM yes`: the accounts come in
-    by password alone, root by the key alone.
-    """
+    """Return what the service adds to the configuration of a switch's sshd, beside `UsePAM yes`: the accounts come in
+    by password alone, root by the key alone."""
     return [
         f"AllowUsers root {' '.join(ACCOUNTS)}",
         "PermitRootLogin yes",  # admin has the number of root
@@ -131,7 +130,7 @@ def switch_files(place: Place) -> dict[str, File]:
 
 
 def switch_binds() -> dict[str, str]:
-    """What a switch's sshd sees in the place of this machine's files."""
+    """The files that a switch's sshd sees in the place of this machine's."""
     return {"/etc/pam.d/sshd": "pam", "/etc/passwd": "passwd", "/etc/group": "group"}
 
 

@@ -36,7 +36,7 @@ def greeting(address: IPv4Address, port: int, *, prefix: bytes = b"") -> str | N
 
 
 def exchange(address: IPv4Address, port: int, question: bytes) -> bytes | None:
-    """What answers a datagram; None for nothing."""
+    """Send a datagram and return the answer; None where there is none."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as asking:
         asking.settimeout(TIMEOUT_S)
         asking.connect((str(address), port))
@@ -63,7 +63,7 @@ def resolve(server: IPv4Address, name: str) -> IPv4Address | None:
 
 
 def get_json(address: IPv4Address, port: int, path: str) -> Any:
-    """What an HTTP server answers a GET with, as JSON; None for anything else."""
+    """GET a path of an HTTP server and return the JSON of its answer; None for any other answer."""
     asking = HTTPConnection(str(address), port, timeout=TIMEOUT_S)
     try:
         asking.request("GET", path)
@@ -89,7 +89,7 @@ def is_bound(kind: str, port: int) -> bool:
 
 
 def output_of(arguments: Sequence[str], *, timeout_s: float = 5.0) -> str | None:
-    """What a program prints; None where it fails."""
+    """Run a program and return what it prints; None where it fails."""
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
             list(arguments), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False

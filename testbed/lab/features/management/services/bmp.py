@@ -61,7 +61,7 @@ class Bmp(Service):
 
 
 def _reports(lab: Surroundings, node: str) -> bool:
-    """Whether a switch has a connection to the station. The calling thread is in its network namespace afterwards:
+    """Tell whether a switch has a connection to the station. The calling thread is in its network namespace afterwards:
     the station itself does not notice that a switch lost its power.
     """
     enter_namespace(lab.namespaces[node])

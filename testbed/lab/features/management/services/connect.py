@@ -1,4 +1,4 @@
-"""What `ssh_config` has ssh run (ProxyUseFdpass of ssh_config(5)): connect, hand the socket over, and end.
+"""The program that `ssh_config` has ssh run (ProxyUseFdpass of ssh_config(5)): connect, hand the socket over, and end.
 
 Arguments: host and port. Its standard output is a Unix socket of ssh's. It stands on nothing but Python's own library,
 and starts in a hundredth of a second.

@@ -35,7 +35,7 @@ from testbed.lab.features.management.services.service import PID, Place, Port, P
 CLONE_NEWUTS = 0x04000000
 START_TIMEOUT_S = 20.0
 PID_SUFFIX = ".pid"
-"""Of the files that have the pids of a service's programs, by the programs' names."""
+"""The ending of the names of the files that have the pids of a service's programs."""
 ASKED_AGAIN_MS = 50
 """How long a service that does not answer yet is left alone, unless a program ends."""
 _ASKED_AT_ONCE = 8
@@ -127,7 +127,7 @@ def running_programs(places: Iterable[Place], identities: Collection[int]) -> di
 
 
 def answers(places: Sequence[Place]) -> dict[tuple[str, str], str | None]:
-    """What services say of themselves, by service and node; None for one that does not answer."""
+    """Ask services, and return their answers by service and node; None for one that does not answer."""
     with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="services") as pool:
         return {
             (place.service, place.node): said for place, said in zip(places, pool.map(_answer, places), strict=True)

@@ -28,7 +28,7 @@ POWER_PORT = 9465
 EMULATOR = "sushy-emulator"
 _NAMESPACE = uuid.UUID("6f1f1f0e-5b0a-5d0e-9d0c-6d6f62746573")
 _ROUNDS = 4
-"""Of bcrypt, the fewest there are: the password is 256 random bits."""
+"""The rounds of bcrypt, the fewest there are: the password is 256 random bits."""
 
 
 def system_uuid(lab: str, node: str) -> str:

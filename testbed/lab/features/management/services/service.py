@@ -1,4 +1,4 @@
-"""What a service is, and what it is told of the lab that it is started in."""
+"""The interface of a service, and what it is told of the lab that it is started in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = "log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a service may know of its lab.
+    """All that a service may know of its lab.
 
     `directory` has the files of all services, a directory for each node in it; `run` those of routing daemons.
     `addresses`, `macs` and `interfaces` are those of every node in the management network, and `data_ports` its others.
@@ -170,7 +170,7 @@ class Service(ABC):
 
     @abstractmethod
     def programs(self, place: Place) -> tuple[Program, ...]:
-        """What is started on a node, in this order."""
+        """Return the programs that are started on a node, in this order."""
 
     @abstractmethod
     def ports(self, place: Place) -> tuple[Port, ...]:

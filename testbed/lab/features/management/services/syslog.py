@@ -83,7 +83,7 @@ def _sender(place: Place) -> Iterator[str]:
 
 
 def _inputs(place: Place) -> Iterator[str]:
-    """What is read on a node: the logs of its routing daemons and of its other services."""
+    """Yield the inputs of a node: the logs of its routing daemons and of its other services."""
     lab = place.lab
     yield f'global(workDirectory="{place.own}")'
     yield 'module(load="imfile" mode="inotify")'

@@ -121,7 +121,7 @@ class LinkGroups:
         return [leaf for pair in self._pairs for leaf in pair.leaves]
 
     def subnets(self, switch: str) -> tuple[IPv4Network, ...]:
-        """What a leaf announces as its peer does."""
+        """Return the prefixes that a leaf announces as its peer does."""
         vtep = (IPv4Network(self.vteps[switch]),) if switch in self.vteps else ()
         return (*vtep, *(pair.subnet for pair in self._pairs if switch in pair.leaves))
 
@@ -217,7 +217,8 @@ class LinkGroups:
         indexes: Mapping[str, Mapping[str, int]],
         addresses: Mapping[tuple[str, str], tuple[IPv4Interface, IPv4Address | None]],
     ) -> list[Operation]:
-        """What is set once the ports are there. Answers may come to the other leaf, and make a neighbour there.
+        """Return the operations that follow once the ports are there. Answers may come to the other leaf, and make a
+        neighbour there.
 
         `addresses` has the address and the gateway of each aggregate.
         """
@@ -367,7 +368,7 @@ class LinkGroups:
 
 
 def _comes_without_hosts(entry: ExpectedEntry) -> bool:
-    """Whether EVPN brings an entry of a VRF whatever hosts the other leaves have heard."""
+    """Tell whether EVPN brings an entry of a VRF whatever hosts the other leaves have heard."""
     prefix = entry.kind is EntryKind.ROUTE and entry.prefix is not None and entry.prefix.prefixlen < HOST_LENGTH
     return prefix or entry.kind is EntryKind.FLOOD
 

@@ -1,4 +1,5 @@
-"""What EVPN must bring into the tables of each VRF: the FDB entries, neighbours and routes that a deploy waits for."""
+"""The entries that EVPN must bring into the tables of each VRF: FDB entries, neighbours and routes that a deploy waits
+for."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class TenantNic:
 
 
 class Expectation:
-    """What the VRFs of a lab must have of each other and of the NICs of their tenants.
+    """The entries that the VRFs of a lab must have of each other and of the NICs of their tenants.
 
     `macs` are those of NICs, `indexes` the interface indexes of each node.
     """
@@ -76,7 +77,8 @@ class Expectation:
         return found
 
     def _expect(self, vrf: VrfPlan, vteps: Sequence[Sequence[VrfPlan]]) -> list[ExpectedEntry]:
-        """What a VRF must have, of itself and of the other VTEPs: the tenant's VRF of each, two of a pair of leaves."""
+        """Return the entries that a VRF must have, of itself and of the other VTEPs: the tenant's VRF of each, two of a
+        pair of leaves."""
         local = {vni.vni: vni for vni in vrf.l2}
         l3 = vrf.l3
         entries = []

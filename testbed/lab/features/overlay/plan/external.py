@@ -115,7 +115,7 @@ class ExternalPlanner:
         return [open_ipv6(vrf) for _, external in self.tenants if (vrf := self.vrf_of(external.port))]
 
     def borders(self) -> list[Operation]:
-        """What the VRFs take from the routers, put in force before their ports are up."""
+        """Return the filters of what VRFs take from the routers, put in force before their ports are up."""
         operations: list[Operation] = []
         for tenant, external in self.tenants:
             port, vrf = external.port, self.vrf_of(external.port)

@@ -59,7 +59,7 @@ FIRST_VXLAN = 1 << 25
 FIRST_VNI_BRIDGE = 1 << 26
 """Interface indexes are these plus the VNI: a device keeps its index whatever else there is."""
 GATEWAY = "anycast gateway"
-"""What the MACs of the anycast gateways are planned for, in place of an interface."""
+"""The name that stands for an interface where the MACs of the anycast gateways are planned."""
 BRIDGE_AGEING_S = 86_400
 """How long the bridge of a VNI remembers a silent NIC: a day, or its type-2 route would go after five minutes."""
 _RD_NUMBERS = 1 << 16
@@ -93,7 +93,7 @@ def overlay_macs(lab: Lab) -> list[tuple[str, str]]:
 
 
 def vrf_nodes(lab: Lab) -> list[str]:
-    """What operations call the namespaces of all VRFs of a lab, where they are namespaces."""
+    """Return the names by which operations call the namespaces of all VRFs of a lab, where they are namespaces."""
     return [vrf_node_name(switch, name) for switch, names in tenants_by_switch(lab).items() for name in names]
 
 
@@ -210,7 +210,7 @@ class OverlayPlanner:
         return FIRST_VNI_BRIDGE + self._by_port[end].subnet.vni
 
     def evpn(self, switch: str) -> EvpnPlan | None:
-        """What a switch is told of the overlay; None where there is none."""
+        """Return what a switch is told of the overlay; None where there is none."""
         if self._networks[switch] not in self._overlay.mtu_bytes:
             return None
         vrfs = tuple(vrf for vrf in self.vrfs if vrf.switch == switch)

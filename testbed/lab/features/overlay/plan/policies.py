@@ -1,4 +1,4 @@
-"""What passes between tenants: a wire between two VRFs of a switch, routes over it, and what is let through.
+"""Lets traffic pass between tenants: a wire between two VRFs of a switch, routes over it, and a filter at its ends.
 
 Where VRFs are network namespaces, a route that leaks from one into the other needs a wire to leave by, and there what
 passes can be told by its service; VRF devices have the same wires. So each switch that a NIC of either tenant is on has
@@ -31,7 +31,7 @@ _WIRE_NUMBERS = 1 << 24
 _BEYOND = IPv4Address("169.254.0.1")
 """The next hop over every wire: nobody's address, whose MAC is that of the other end (RFC 3927)."""
 _BEYOND6 = IPv6Address("fe80::1")
-"""The same of IPv6: what interfaces make of their MACs is never that (RFC 4291, appendix A)."""
+"""The link-local address of the other end of a wire: no interface makes it of its MAC (RFC 4291, appendix A)."""
 
 
 def talking(lab: Lab) -> list[tuple[Tenant, Tenant]]:
@@ -67,7 +67,8 @@ def tenants_by_switch(lab: Lab) -> dict[str, dict[str, None]]:
 
 
 def passing(lab: Lab) -> dict[tuple[str, str], tuple[Service, ...]]:
-    """What one tenant may ask of another, by their names: no services for all; what is not there may ask nothing."""
+    """Return what one tenant may ask of another, by their names: no services for all; one that is not there may ask
+    nothing."""
     found: dict[tuple[str, str], tuple[Service, ...]] = {}
     for pair in talking(lab):
         for a, b in (pair, pair[::-1]):
@@ -94,12 +95,12 @@ class Wire:
 
     @property
     def name(self) -> str:
-        """What it is called in its VRF; the interface, where the VRF is a namespace."""
+        """Its name in its VRF; the interface, where the VRF is a namespace."""
         return f"to{self.other.vni}"
 
     @property
     def switch_name(self) -> str:
-        """What the interface is called in the switch's own namespace: both L3VNIs, in 14 characters at most."""
+        """The name of the interface in the switch's own namespace: both L3VNIs, in 14 characters at most."""
         return f"t{self.side.vni:x}-{self.other.vni:x}"
 
     @property
@@ -109,7 +110,7 @@ class Wire:
 
     @property
     def far(self) -> Wire:
-        """The same wire from its other end."""
+        """This wire from its other end."""
         return Wire(switch=self.switch, side=self.other, other=self.side)
 
 
@@ -258,14 +259,14 @@ class PolicyPlanner:
         return [subnet for subnet in tenant.subnets if subnet.network == network]
 
     def _prefixes(self, wire: Wire) -> Iterator[IPv4Network | IPv6Network]:
-        """Those that a wire leads to."""
+        """Yield the prefixes that a wire leads to."""
         for subnet in self._subnets(wire.other, wire.switch):
             yield subnet.prefix
             if subnet.prefix6 is not None and self._is_dual(wire):
                 yield subnet.prefix6
 
     def _addresses(self, tenant: Tenant, wire: Wire) -> tuple[IPv4Address | IPv6Address, ...]:
-        """Those of a tenant's NICs that may be at an end of a wire."""
+        """Return the addresses of a tenant's NICs that may be at an end of a wire."""
         subnets = self._subnets(tenant, wire.switch)
         found: list[IPv4Address | IPv6Address] = [address for subnet in subnets for address in subnet.addresses]
         if self._is_dual(wire):
@@ -273,7 +274,7 @@ class PolicyPlanner:
         return tuple(found)
 
     def _policy(self, wire: Wire) -> PolicyPort:
-        """What comes in at an end of a wire: from the other tenant to the one whose VRF it is in."""
+        """Return the filter at an end of a wire: from the other tenant to the one whose VRF it is in."""
         names = wire.other.name, wire.side.name
         asked, answered = (self._passing.get(pair) for pair in (names, names[::-1]))
         return PolicyPort(

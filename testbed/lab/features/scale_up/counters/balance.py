@@ -1,4 +1,4 @@
-"""Whether the counters of scale-up domains add up, as a switch gives them: all of one moment.
+"""Holds the counters of scale-up domains against each other, as a switch gives them: all of one moment.
 
 * In each plane every frame that was stored has been sent, refused, given up because its output was down, or waits:
   then it holds credits of its input.
@@ -31,7 +31,7 @@ class PlaneImbalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneBalance:
-    """What was found: `checked` laws of all domains whose switch runs."""
+    """The findings: `checked` laws of all domains whose switch runs."""
 
     checked: int
     imbalances: tuple[PlaneImbalance, ...]

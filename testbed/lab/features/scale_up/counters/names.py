@@ -80,7 +80,7 @@ TRAFFIC = (
         "xmit_wait_ns",
     ),
 )
-"""What is counted for each virtual channel, too."""
+"""The counters that each virtual channel has, too."""
 
 _CBFC = tuple(
     LinkCounter(

@@ -52,7 +52,7 @@ class LinkReading:
     link: ScaleUpLink
     counters: Mapping[str, int]
     errors: LinkErrors
-    """What goes wrong on it on purpose."""
+    """The errors that were put on it on purpose."""
     channels: tuple[ChannelReading, ...]
 
     @property

@@ -26,7 +26,7 @@ def packet_domains(lab: Lab) -> tuple[ScaleUpDomain, ...]:
 
 
 def domain_nodes(lab: Lab) -> list[str]:
-    """What operations call the namespaces of the switches of a lab's domains."""
+    """Return the names by which operations call the namespaces of the switches of a lab's domains."""
     return [domain_node_name(domain.name) for domain in packet_domains(lab)]
 
 

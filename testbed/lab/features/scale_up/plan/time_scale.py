@@ -36,7 +36,7 @@ FLOOR_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketScale:
-    """What packets of the lab's scale-up domains would ask of this kind of machine.
+    """The time scale that packets of the lab's scale-up domains would ask of this kind of machine.
 
     `frames_per_s` are the frames of data of all GPUs sending at line rate, in real time: at a time scale k there are a
     k-th of them. `k` is the smallest of the 1-2-5 series at which they and their answers take no more than `share` of
@@ -105,7 +105,7 @@ def _pauses(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount, buffer: int) -
 
 
 def plan_planes(scale_up: ScaleUp, k: float) -> tuple[ScaleUpPlan, ...]:
-    """What a GPU has to each plane, as one link, at the time scale `k`: that is one wire of a lab by packets."""
+    """Plan the link of a GPU to each plane, at the time scale `k`: that is one wire of a lab by packets."""
     return tuple(plan_scale_up(fold_plane(scale_up, plane), k) for plane in range(1, scale_up.planes + 1))
 
 
