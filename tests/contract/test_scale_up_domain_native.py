@@ -7,9 +7,12 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
+import native_link
 import pytest
 
 from testbed.base.datapath.build import compile_c
+from testbed.protocols.scale_up import ctlos, cyclic, frames, headers, native, retry
+from testbed.protocols.scale_up.credits import NEVER
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.endpoint import KEYS, Kind, Spray
@@ -17,6 +20,21 @@ from testbed.protocols.scale_up.domain.errors import Outcome
 from testbed.protocols.scale_up.domain.link import FlowControl
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
+    "ctlos": native_link.NativeCtlos,
+    "cc_count": native_link.NativeCount,
+    "wire_frame": native_link.NativeFrame,
+    "credit_config": native_link.NativeCreditConfig,
+    "credit_sender_counters": native_link.NativeCreditSenderCounters,
+    "credit_receiver_counters": native_link.NativeCreditReceiverCounters,
+    "credit_sender": native_link.NativeCreditSender,
+    "credit_receiver": native_link.NativeCreditReceiver,
+    "retry_config": native.NativeRetryConfig,
+    "retry_sender_counters": native.NativeRetrySenderCounters,
+    "retry_receiver_counters": native.NativeRetryReceiverCounters,
+    "retry_slot": native_link.NativeSlot,
+    "retry_released": native_link.NativeReleased,
+    "retry_sender": native_link.NativeRetrySender,
+    "retry_receiver": native_link.NativeRetryReceiver,
     "link_config": binding.LinkConfig,
     "link_counters": binding.LinkCounters,
     "vc_counters": binding.VcCounters,
@@ -28,6 +46,23 @@ STRUCTS: dict[str, type[ctypes.Structure]] = {
     "histogram": binding.Steps,
 }
 CONSTANTS = {
+    "SCALE_UP_ETHERTYPE": frames.ETHERTYPE,
+    "ETHERNET_BYTES": frames.ETHERNET_BYTES,
+    "PREFIX_BYTES": frames.PREFIX_BYTES,
+    "FCS_BYTES": frames.FCS_BYTES,
+    "CTLOS_BYTES": ctlos.CTLOS_BYTES,
+    "CTLOS_SLOTS": frames.CTLOS_SLOTS,
+    "CONTROL_FRAME_BYTES": frames.CONTROL_FRAME_BYTES,
+    "CC_UPDATE_BYTES": frames.CC_UPDATE_BYTES,
+    "CC_UPDATE_COUNTS": frames.CC_UPDATE_COUNTS,
+    "LEAST_FRAME_BYTES": frames.LEAST_BYTES,
+    "COUNT_MASK": ctlos.COUNT_MASK,
+    "VCS": ctlos.VCS,
+    "CYCLE_MASK": cyclic.CYCLE_MASK,
+    "HALF_CYCLE": cyclic.HALF_CYCLE,
+    "MOST_OUTSTANDING": retry.MOST_OUTSTANDING,
+    "UNLIMITED_REPLAYS": retry.UNLIMITED_REPLAYS,
+    "NEVER": NEVER,
     "LINK_VCS": binding.LINK_VCS,
     "PLANES": binding.PLANES,
     "STEPS": binding.STEPS,
@@ -40,10 +75,16 @@ CONSTANTS = {
     "CREDITS": FlowControl.CREDITS,
     "PFC": FlowControl.PFC,
     "NO_FLOW_CONTROL": FlowControl.NONE,
-    **{f"SPRAY_{item.name}": item.value for item in Spray},
-    **{f"OP_{item.name}": item.value for item in Kind},
-    **{f"STATUS_{item.name}": item.value for item in Outcome if item < Outcome.TIMEOUT},
-    **{f"OUTCOME_{item.name}": item.value for item in Outcome if item >= Outcome.TIMEOUT},
+    **{item.name: item for item in (*ctlos.CtlosType, *headers.HeaderKind)},
+    **{f"CHECK_{item.name}": item for item in frames.FrameCheck},
+    **{f"ACTION_{item.name}": item for item in retry.FrameAction},
+    **{f"SENDER_{item.name}": item for item in native_link.SenderState},
+    **{f"RECEIVER_{item.name}": item for item in native_link.ReceiverState},
+    **{f"VERDICT_{item.name}": item for item in native_link.Verdict},
+    **{f"SPRAY_{item.name}": item for item in Spray},
+    **{f"OP_{item.name}": item for item in Kind},
+    **{f"STATUS_{item.name}": item for item in Outcome if item < Outcome.TIMEOUT},
+    **{f"OUTCOME_{item.name}": item for item in Outcome if item >= Outcome.TIMEOUT},
 }
 
 
@@ -61,13 +102,13 @@ def directories() -> list[Path]:
 
 def assertions(structs: dict[str, type[ctypes.Structure]]) -> str:
     """C that compiles only where all of it is so."""
-    lines = ['#include "switch_loop.h"', '#include "endpoint_loop.h"']
+    lines = [f'#include "{name}.h"' for name in ("credits", "retry", "switch_loop", "endpoint_loop")]
     for name, kind in structs.items():
         lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(kind)}, "{name}");')
         for field, *_ in kind._fields_:
             offset = getattr(kind, field).offset
             lines.append(f'_Static_assert(offsetof(struct {name}, {field}) == {offset}, "{name}.{field}");')
-    lines += [f'_Static_assert(({name}) == {int(value)}, "{name}");' for name, value in CONSTANTS.items()]
+    lines += [f'_Static_assert(({name}) == {int(value)}ull, "{name}");' for name, value in CONSTANTS.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -91,10 +132,4 @@ def test_a_structure_that_differs_is_found(tmp_path: Path) -> None:
 
 def test_the_compiler_has_nothing_to_say(tmp_path: Path) -> None:
     """The library is built without a warning, all of which are errors here."""
-    shared, links, domain = directories()
-    units = [shared / name for name in scale_up_domain.SHARED_SOURCES if name.endswith(".c")]
-    units += sorted(links.glob("*.c"))
-    units += sorted(domain.glob("*.c"))
-    include = [word for path in (shared, links, links.parents[1], domain) for word in ("-I", str(path))]
-    flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *include]
-    compile_c(units, tmp_path / "out", flags)
+    scale_up_domain.build(tmp_path, "-Wextra", "-Werror")

@@ -46,10 +46,6 @@ class HeaderStack:
         wide, narrow = self.expansion
         return carried * wide / narrow
 
-    def payload_share(self, payload: int) -> float:
-        """The payload over what it takes of the line."""
-        return payload / self.line_bytes(payload)
-
 
 _SUE_SOURCE: Final = "Scale-Up Ethernet 1.0.0 (OCP)"
 HEADER_STACKS: Final[Mapping[str, HeaderStack]] = MappingProxyType(

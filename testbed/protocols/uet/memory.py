@@ -6,7 +6,6 @@ Source: UE Specification 1.0, section 3.4 (memory keys, buffer offset, return co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntFlag
 from random import Random
 from typing import Final, NamedTuple
@@ -43,7 +42,7 @@ class RemoteBuffer(NamedTuple):
     key: int
     """`memory_key` of the region, 64 bits."""
     offset: int = 0
-    """`buffer_offset` of the first byte, 64 bits: counted from the region's `base`, which the target has chosen."""
+    """`buffer_offset` of the first byte, 64 bits."""
 
 
 class AccessRefused(TransportError):
@@ -55,26 +54,10 @@ class AccessRefused(TransportError):
         self.reason = reason
 
 
-@dataclass(slots=True)
-class RemoteCounter:
-    """A count of the remote requests that have used a region, and of their bytes.
-
-    One request can be many packets, so the semantic layer counts it when it completes; looking a region up does not.
-    """
-
-    operations: int = 0
-    octets: int = 0
-
-    def add(self, length: int) -> None:
-        """A request over `length` bytes has completed."""
-        self.operations += 1
-        self.octets += length
-
-
 class MemoryRegion:
     """A buffer under a key. `MemoryTable.register` makes it."""
 
-    __slots__ = ("access", "base", "buffer", "job_id", "key", "on_remote", "registered")
+    __slots__ = ("access", "buffer", "job_id", "key", "registered")
 
     key: int
     """64 bits."""
@@ -83,27 +66,14 @@ class MemoryRegion:
     access: Access
     job_id: int | None
     """The job whose requests are let in; None: any."""
-    base: int
-    """The buffer offset that requests use for the first byte: 0, or a virtual address."""
-    on_remote: RemoteCounter | None
     registered: bool
     """False once deregistered: who keeps a view from before must not write through it any longer."""
 
-    def __init__(
-        self,
-        key: int,
-        buffer: memoryview,
-        access: Access,
-        job_id: int | None,
-        base: int = 0,
-        on_remote: RemoteCounter | None = None,
-    ) -> None:
+    def __init__(self, key: int, buffer: memoryview, access: Access, job_id: int | None) -> None:
         self.key = key
         self.buffer = buffer
         self.access = access
         self.job_id = job_id
-        self.base = base
-        self.on_remote = on_remote
         self.registered = True
 
     def view(self, offset: int, length: int, access: int) -> memoryview:
@@ -116,14 +86,12 @@ class MemoryRegion:
             raise AccessRefused(
                 ReturnCode.PERM_VIOLATION, f"{Access(access)!r} of a region registered for {self.access!r}"
             )
-        start = offset - self.base
-        end = start + length
-        if start < 0 or end < start or end > len(self.buffer):
+        end = offset + length
+        if offset < 0 or end < offset or end > len(self.buffer):
             raise AccessRefused(
-                ReturnCode.AT_OUT_OF_RANGE,
-                f"{length} bytes at offset {offset} of {len(self.buffer)} bytes from {self.base}",
+                ReturnCode.AT_OUT_OF_RANGE, f"{length} bytes at offset {offset} of {len(self.buffer)} bytes"
             )
-        return self.buffer[start:end]
+        return self.buffer[offset:end]
 
 
 def _as_bytes(buffer: bytes | bytearray | memoryview) -> memoryview:
@@ -158,14 +126,11 @@ class MemoryTable:
         job_id: int | None,
         key: int | None = None,
         random: Random | None = None,
-        base: int = 0,
-        on_remote: RemoteCounter | None = None,
     ) -> MemoryRegion:
         """Let requests of `job_id` (24 bits; None: of any job) use `buffer` as `access` says.
 
         `key` is the caller's choice or drawn from `random`. Raises `UsageError`: a key that is taken or no 64-bit
-        number, neither key nor `random`, read-only memory to be written, memory with gaps, a region beyond 64-bit
-        addresses.
+        number, neither key nor `random`, read-only memory to be written, memory with gaps.
         """
         view = _as_bytes(buffer)
         if view.readonly and access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC):
@@ -174,15 +139,13 @@ class MemoryTable:
             raise UsageError(f"no such access: {int(access):#x}")
         if job_id is not None and not 0 <= job_id < JOB_LIMIT:
             raise UsageError(f"JobID must be 0 to {JOB_LIMIT - 1}, not {job_id}")
-        if base < 0 or base + len(view) > KEY_LIMIT:
-            raise UsageError(f"{len(view)} bytes from {base} do not lie within 64-bit addresses")
         if key is None:
             key = self._draw_key(random)
         elif not 0 <= key < KEY_LIMIT:
             raise UsageError(f"a memory key has 64 bits: {key}")
         elif key in self._regions:
             raise UsageError(f"memory key {key:#x} is taken")
-        region = MemoryRegion(key, view, Access(access), job_id, base, on_remote)
+        region = MemoryRegion(key, view, Access(access), job_id)
         self._regions[key] = region
         return region
 

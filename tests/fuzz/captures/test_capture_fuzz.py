@@ -13,6 +13,7 @@ from random import Random
 
 import capture_files as make
 import pytest
+from encoded import encoded
 from link_samples import LinkSamples
 from packet_samples import PacketSamples
 from pfc_frames import encode_pfc
@@ -32,7 +33,7 @@ STATION = bytes.fromhex("020000000001")
 def some_frames(chance: Random) -> list[bytes]:
     """Ethernet frames of every transport that `decode` knows."""
     frames = [roce_frame(packet) for packet in RoceSamples(1).of_every_opcode()]
-    frames += [make.ethernet(make.ipv6(make.udp(packet.encode()))) for packet in PacketSamples(1).of_every_kind()]
+    frames += [make.ethernet(make.ipv6(make.udp(encoded(packet)))) for packet in PacketSamples(1).of_every_kind()]
     frames += map(encode_frame, LinkSamples(1).of_every_kind())
     frames += [encode_pfc(STATION, 0xFF, [chance.getrandbits(16) for _ in range(8)]) for _ in range(8)]
     packet = RoceSamples(2).of_every_opcode()

@@ -19,11 +19,9 @@ from typing import Any
 
 import native_link as native
 import pytest
-from credit_model import CreditConfig
-from link_model import LinkConfig, ScaleUpLink
+from link_end import LinkConfig, ScaleUpLink
 from link_samples import LinkSamples
-from native_link import build
-from native_parts import accompany
+from native_link import build, credit_config
 
 from testbed.protocols.errors import DecodeError
 from testbed.protocols.scale_up.ctlos import CTLOS_BYTES, encode_ctlos
@@ -216,12 +214,10 @@ def test_what_does_not_fit_is_not_written(library: Any) -> None:
 
 
 def test_a_hostile_peer_makes_nothing_fail(library: Any) -> None:
-    """A link with C beside the model, sent to and from meanwhile, takes whatever comes, and no credit goes astray."""
+    """A link that sends meanwhile takes whatever comes, and no credit goes astray."""
     samples = LinkSamples(3)
     chance = samples.chance
-    credits = CreditConfig(
-        limits=(100, 50), unit_bytes=64, port_limit=120, cf_min_ns=10, cf_max_ns=500, cc_period_ns=99
-    )
+    credits = credit_config(100, 50, unit_bytes=64, port_limit=120, cf_min_ns=10, cf_max_ns=500, cc_period_ns=99)
     retry = RetryConfig(
         outstanding_frames_max=8,
         replay_timer_ns=300,
@@ -229,8 +225,8 @@ def test_a_hostile_peer_makes_nothing_fail(library: Any) -> None:
         data_age_timeout_ns=2000,
         re_init_on_flush=True,
     )
-    link = ScaleUpLink(LinkConfig(address=bytes(6), peer=bytes(6), sending=credits, receiving=credits, retry=retry))
-    accompany(link, library)
+    ends = {"address": bytes(6), "peer": bytes(6), "sending": credits, "receiving": credits}
+    link = ScaleUpLink(LinkConfig(**ends, retry=retry, library=library))
     assert link.sender is not None
     assert link.receiver is not None
     assert link.retry_sender is not None

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
+from encoded import encoded
+
 from testbed.protocols.errors import DecodeError
 from testbed.protocols.uet.packets.codes import AmoOpcode, NextHeader, Opcode, PdsType
 from testbed.protocols.uet.packets.packet import decode_packet, describe, summary
@@ -32,10 +34,10 @@ def check(data: bytes) -> str:
         assert 0 <= error.offset <= len(data)
         assert error.reason
         return ""
-    again = packet.encode()
+    again = encoded(packet)
     assert len(again) == len(data)
     assert decode_packet(again) == packet
-    assert decode_packet(again).encode() == again
+    assert encoded(decode_packet(again)) == again
     assert json.dumps(describe(packet))
     assert "\n" not in summary(packet)
     return f"{packet.pds.type.name} {type(packet.ses).__name__}"

@@ -1,16 +1,14 @@
 """Whatever a wire loses and damages, of frames, ACKs, NACKs and updates: no credit is lost, no frame comes twice or out
-of its order, and under LLR none is lost. Each schedule runs through the model and through the C side by side."""
+of its order, and under LLR none is lost."""
 
 from __future__ import annotations
 
 import shutil
-from typing import Any
 
 import pytest
 from faulty_links import FaultyPair, Weather, hasty_retry, patient_retry
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_link import library
 
 from testbed.protocols.scale_up.frames import FrameCheck
 from testbed.protocols.scale_up.retry import FrameAction
@@ -22,17 +20,13 @@ few = settings(max_examples=12, deadline=None)
 EVENTS = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def native() -> Any:
-    if shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
-    return library()
+pytestmark = pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 
 
 @few
 @given(seeds, weathers, st.booleans())
-def test_llr_loses_nothing(native: Any, seed: int, weather: Weather, shared: bool) -> None:
-    pair = FaultyPair(seed, weather, retry=patient_retry(), library=native, shared=shared)
+def test_llr_loses_nothing(seed: int, weather: Weather, shared: bool) -> None:
+    pair = FaultyPair(seed, weather, retry=patient_retry(), shared=shared)
     for _ in range(3):
         pair.send(20)
         pair.run(30_000)
@@ -47,8 +41,8 @@ def test_llr_loses_nothing(native: Any, seed: int, weather: Weather, shared: boo
 
 @few
 @given(seeds, weathers)
-def test_without_llr_what_is_lost_is_lost_but_no_credit(native: Any, seed: int, weather: Weather) -> None:
-    pair = FaultyPair(seed, weather, retry=None, library=native)
+def test_without_llr_what_is_lost_is_lost_but_no_credit(seed: int, weather: Weather) -> None:
+    pair = FaultyPair(seed, weather, retry=None)
     for _ in range(3):
         pair.send(20)
         pair.run(30_000)
@@ -59,10 +53,8 @@ def test_without_llr_what_is_lost_is_lost_but_no_credit(native: Any, seed: int, 
 
 @few
 @given(seeds, weathers, st.sampled_from(FrameAction))
-def test_giving_up_loses_frames_but_no_credit_and_no_order(
-    native: Any, seed: int, weather: Weather, action: FrameAction
-) -> None:
-    pair = FaultyPair(seed, weather, retry=hasty_retry(action), library=native)
+def test_giving_up_loses_frames_but_no_credit_and_no_order(seed: int, weather: Weather, action: FrameAction) -> None:
+    pair = FaultyPair(seed, weather, retry=hasty_retry(action))
     for round_ in range(3):
         pair.send(20)
         pair.run(20_000)
@@ -79,7 +71,7 @@ def test_giving_up_loses_frames_but_no_credit_and_no_order(
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_a_million_events_lose_nothing() -> None:
-    """The model alone, under everything that can go wrong."""
+    """Under everything that can go wrong."""
     events = seed = poisoned = replays = 0
     while events < EVENTS:
         weather = Weather(loss=0.01, damage=0.01, control_loss=0.05, poison=0.01)

@@ -13,7 +13,6 @@ from testbed.protocols.uet.packets.crc import append_crc, check_crc
 from testbed.protocols.uet.security.key_derivation import DomainKey
 from testbed.protocols.uet.security.replay import ReplayVerdict, ReplayWindow
 from testbed.protocols.uet.security.tss import (
-    ReplayProtection,
     SecureDomain,
     SecurityError,
     SecurityMode,
@@ -43,7 +42,7 @@ A = "10.0.0.1"
 B = "10.0.0.2"
 
 
-def member(header: TssHeader, key: DomainKey, mode: SecurityMode, window: int = 4096) -> SecureDomain:
+def member(header: TssHeader, key: DomainKey, mode: SecurityMode) -> SecureDomain:
     """An endpoint whose first packet has `header`."""
     return SecureDomain(
         header.sdi,
@@ -52,14 +51,13 @@ def member(header: TssHeader, key: DomainKey, mode: SecurityMode, window: int = 
         mode=mode,
         ssi=header.ssi,
         an=header.an,
-        replay_protection=ReplayProtection(window=window),
     )
 
 
-def other_member(header: TssHeader, key: DomainKey, mode: SecurityMode, window: int = 4096) -> SecureDomain:
+def other_member(header: TssHeader, key: DomainKey, mode: SecurityMode) -> SecureDomain:
     """One for whom a packet with `header` is somebody else's."""
     ssi = None if header.ssi is None else header.ssi ^ 1
-    return member(header._replace(ssi=ssi), key, mode, window)
+    return member(header._replace(ssi=ssi), key, mode)
 
 
 def usable(header: TssHeader, mode: SecurityMode, pair: tuple[str, str]) -> TssHeader:
@@ -203,7 +201,7 @@ def test_reordering_within_the_window_is_accepted_exactly_once(
 ) -> None:
     header = TssHeader(0, 1, None, 0, 0)
     sender = member(header, key, mode)
-    receiver = other_member(header, key, mode, window=64)
+    receiver = other_member(header, key, mode)
     sealed = [sender.seal(A, B, 1 + i, bytes([i])) for i in range(64)]
     opened: set[int] = set()
     for i in [*replays, *order, *replays]:
@@ -233,34 +231,6 @@ def test_window_agrees_with_a_set_of_all_counters(size: int, counters: list[int]
         assert window.accept(counter) is expected
         if expected is ReplayVerdict.FRESH:
             accepted.add(counter)
-
-
-@CHECKED
-@given(st.lists(st.sampled_from(["seal", "elsewhere", "rekey", "epoch", "back"]), max_size=40))
-def test_no_iv_is_used_twice_under_one_key(steps: list[str]) -> None:
-    sender = SecureDomain(1, DomainKey(bytes(range(32))), first_tsc=Tsc(counter=5))
-    generation = [0, 0]
-    installed = {0}
-    used: set[tuple[int, int, bytes]] = set()
-    for number, step in enumerate(steps):
-        an = sender.active_an
-        if step == "rekey" and 1 - an not in installed:
-            sender.install_key(1 - an, DomainKey(bytes([number, *range(31)])))
-            generation[1 - an] += 1
-            installed.add(1 - an)
-            sender.activate(1 - an)
-        elif step == "rekey":
-            sender.drop_key(1 - an)
-            installed.discard(1 - an)
-        elif step == "back" and len(installed) > 1:
-            sender.activate(1 - an)
-        elif step == "epoch":
-            sender.advance_epoch(sender.epoch + 1)
-        else:
-            sealed = sender.seal(A, B if step == "seal" else "10.0.0.3", 1, b"")
-            iv = (an, generation[an], sealed[4:12])
-            assert iv not in used
-            used.add(iv)
 
 
 @CHECKED

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from credit_model import CreditConfig
-from link_model import LinkConfig
-from native_parts import accompany
-from retry_model import SenderState
+from link_end import LinkConfig
+from native_link import SenderState, credit_config
 from simulated_links import FIRST, OVERHEAD_BYTES, SECOND, Clock, Fault, LinkEnd, connect, frame_of, number_of
 
 from testbed.protocols.scale_up.credits import spacing_ns
@@ -40,16 +38,14 @@ class FaultyPair:
         weather: Weather,
         *,
         retry: RetryConfig | None,
-        library: Any = None,
         shared: bool = False,
         delay_ns: int = 300,
     ) -> None:
         self.chance = Random(seed)
         self.weather, self.calm = weather, False
         self.clock = Clock()
-        credits = CreditConfig(
-            limits=(40, 30, 0),
-            unit_bytes=128,
+        credits = credit_config(
+            *(40, 30, 0),
             overhead_bytes=self.chance.choice((-16, 0, 20)),
             port_limit=50 if shared else 0,
             cf_min_ns=spacing_ns(800, RATE),
@@ -68,8 +64,6 @@ class FaultyPair:
         connect(*self.ends)
         self.sent: list[list[tuple[int, int, FrameCheck]]] = [[], []]
         for end in self.ends:
-            if library is not None:
-                accompany(end.link, library)
             end.fault = self._fault()
             for vc in range(3):
                 end.drain_bps[vc] = self.chance.choice((RATE, RATE // 2))

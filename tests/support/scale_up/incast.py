@@ -1,4 +1,4 @@
-"""An incast through the switch in virtual time: senders and the receiver are the model of a link, or obey pauses."""
+"""An incast through the switch in virtual time: senders and the receiver are ends of links, or obey pauses."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from credit_model import CreditConfig
-from link_model import LinkConfig as ModelConfig
-from link_model import Offered, ScaleUpLink
+from link_end import LinkConfig as EndConfig
+from link_end import Offered, ScaleUpLink
+from native_link import credit_config
 
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.binding import LinkConfig
@@ -66,16 +66,19 @@ class Incast:
         links = (LinkConfig * gpus)(*(self.settings.native(bytes(6), mac, epoch=0) for mac in macs))
         self.core = SwitchCore(scale_up_domain.library(), self.settings, links, gpus=gpus, planes=1)
         for gpu in range(1, gpus):
-            self._sending[gpu] = Sender(gpu, 0, self.frames_each, self._model())
+            self._sending[gpu] = Sender(gpu, 0, self.frames_each, self._end())
             self._at(0, "send", gpu)
-        self._receiver = self._model()
+        self._receiver = self._end()
         self.received = dict.fromkeys(range(1, gpus), 0)
 
-    def _model(self) -> ScaleUpLink | None:
+    def close(self) -> None:
+        self.core.close()
+
+    def _end(self) -> ScaleUpLink | None:
         if self.settings.flow_control is not FlowControl.CREDITS:
             return None
-        config = CreditConfig(limits=tuple(self.settings.capacity), unit_bytes=self.settings.unit)
-        return ScaleUpLink(ModelConfig(address=bytes(6), peer=bytes(6), sending=config, receiving=config))
+        config = credit_config(*self.settings.capacity, unit_bytes=self.settings.unit)
+        return ScaleUpLink(EndConfig(address=bytes(6), peer=bytes(6), sending=config, receiving=config))
 
     def _at(self, when: int, what: str, gpu: int, data: bytes = b"") -> None:
         heapq.heappush(self._events, (when, next(self._count), what, gpu, data))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import enum
 import functools
 from ctypes import POINTER, c_bool, c_char_p, c_int, c_int32, c_uint32, c_uint64
 from pathlib import Path
 from typing import Any, Final
 
-from credit_model import CreditConfig
-
-from testbed.base.datapath.build import compiled, source_texts
 from testbed.protocols.scale_up.ctlos import VCS, Ack, CfUpdate, Ctlos, CtlosType, Init, InitEcho, LinkSignal, Nack
-from testbed.protocols.scale_up.domain.binding import FLAGS
+from testbed.protocols.scale_up.domain.build import build
 from testbed.protocols.scale_up.frames import CC_UPDATE_COUNTS, CTLOS_SLOTS
 from testbed.protocols.scale_up.native import (
     NativeRetryConfig,
@@ -24,6 +22,34 @@ NO_SEQUENCE: Final = (1 << 32) - 1
 """Where a sequence number may be missing."""
 
 
+class SenderState(enum.IntEnum):
+    """`enum sender_state` (retry.h)."""
+
+    OFF = 0
+    INIT = 1
+    ADVANCE = 2
+    REPLAY = 3
+    FLUSH = 4
+
+
+class ReceiverState(enum.IntEnum):
+    """`enum receiver_state` (retry.h)."""
+
+    OFF = 0
+    SEND_ACKS = 1
+    SEND_NACK = 2
+    NACK_SENT = 3
+
+
+class Verdict(enum.IntEnum):
+    """`enum verdict` (retry.h): the fate of a frame that is offered."""
+
+    SENT = 0
+    BLOCKED = 1
+    DISCARDED = 2
+    BEST_EFFORT = 3
+
+
 class NativeCtlos(ctypes.Structure):
     """`struct ctlos` (wire.h)."""
 
@@ -31,34 +57,25 @@ class NativeCtlos(ctypes.Structure):
 
     @classmethod
     def of(cls, item: Ctlos) -> NativeCtlos:
-        match item:
-            case Ack(sequence):
-                return cls(CtlosType.LLR_ACK, sequence)
-            case Nack(sequence):
-                return cls(CtlosType.LLR_NACK, sequence)
-            case Init(sequence, data):
-                return cls(CtlosType.LLR_INIT, sequence, data)
-            case InitEcho(sequence, data):
-                return cls(CtlosType.LLR_INIT_ECHO, sequence, data)
-            case LinkSignal(level, reason):
-                return cls(CtlosType.LINK_SIGNAL, level, reason)
-            case CfUpdate(vc1, count1, vc2, count2):
-                return cls(CtlosType.CF_UPDATE, 0, 0, vc1, count1, vc2, count2)
+        if isinstance(item, CfUpdate):
+            return cls(CtlosType.CF_UPDATE, 0, 0, *item)
+        return cls(next(kind for kind, made in _SETS.items() if made is type(item)), *item)
 
     def value(self) -> Ctlos:
-        match self.type:
-            case CtlosType.LLR_ACK:
-                return Ack(self.sequence)
-            case CtlosType.LLR_NACK:
-                return Nack(self.sequence)
-            case CtlosType.LLR_INIT:
-                return Init(self.sequence, self.data)
-            case CtlosType.LLR_INIT_ECHO:
-                return InitEcho(self.sequence, self.data)
-            case CtlosType.LINK_SIGNAL:
-                return LinkSignal(self.sequence, self.data)
-            case _:
-                return CfUpdate(self.vc1, self.count1, self.vc2, self.count2)
+        if self.type == CtlosType.CF_UPDATE:
+            return CfUpdate(self.vc1, self.count1, self.vc2, self.count2)
+        made = _SETS[CtlosType(self.type)]
+        return made(*(self.sequence, self.data)[: len(made._fields)])
+
+
+_SETS: Final[dict[CtlosType, Any]] = {
+    CtlosType.LLR_ACK: Ack,
+    CtlosType.LLR_NACK: Nack,
+    CtlosType.LLR_INIT: Init,
+    CtlosType.LLR_INIT_ECHO: InitEcho,
+    CtlosType.LINK_SIGNAL: LinkSignal,
+}
+"""The ordered sets whose fields are a number of 20 bits, and for some one of 16."""
 
 
 class NativeCount(ctypes.Structure):
@@ -106,21 +123,14 @@ class NativeCreditConfig(ctypes.Structure):
         ("cc_period_ns", c_uint64),
     ]
 
-    @classmethod
-    def of(cls, config: CreditConfig) -> NativeCreditConfig:
-        return cls(
-            limits=(c_uint32 * VCS)(*config.limits),
-            unit_bytes=config.unit_bytes,
-            overhead_bytes=config.overhead_bytes,
-            port_limit=config.port_limit,
-            cf_min_ns=config.cf_min_ns,
-            cf_max_ns=config.cf_max_ns,
-            cc_period_ns=config.cc_period_ns,
-        )
+
+def credit_config(*limits: int, unit_bytes: int = 128, **others: int) -> NativeCreditConfig:
+    """The settings that both ends of a direction agree on: the credits of each VC from 0 on, and fields by name."""
+    return NativeCreditConfig(limits=(c_uint32 * VCS)(*limits), unit_bytes=unit_bytes, **others)
 
 
 class NativeCreditSenderCounters(ctypes.Structure):
-    """`struct credit_sender_counters` (credits.h): those of `CreditSenderCounters`."""
+    """`struct credit_sender_counters` (credits.h)."""
 
     _fields_ = [
         (name, c_uint64)
@@ -252,8 +262,6 @@ _NUMBER = POINTER(c_uint32)
 _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("fcs_of", c_uint32, (c_char_p, c_uint64)),
     ("ctlos_encode", c_int, (c_char_p, POINTER(NativeCtlos))),
-    ("ctlos_decode", c_int, (c_char_p, POINTER(NativeCtlos))),
-    ("wire_check", c_int, (c_char_p, c_uint32)),
     ("wire_decode", c_int, (c_char_p, c_uint32, POINTER(NativeFrame))),
     ("wire_seal", None, (c_char_p, c_uint32, c_bool)),
     ("wire_start", None, (c_char_p, c_char_p, c_char_p, c_uint32, c_uint32)),
@@ -261,14 +269,12 @@ _FUNCTIONS: tuple[tuple[str, Any, tuple[Any, ...]], ...] = (
     ("wire_control", c_int, (c_char_p, c_char_p, c_char_p, POINTER(NativeCtlos), c_uint32, c_uint64)),
     ("wire_cc_update", c_int, (c_char_p, c_char_p, c_char_p, POINTER(NativeCount), c_uint32)),
     ("credit_sender_init", c_int, (_CREDIT_SENDER, POINTER(NativeCreditConfig))),
-    ("credit_sender_restart", None, (_CREDIT_SENDER,)),
     ("credit_may_send", c_bool, (_CREDIT_SENDER, c_uint32, c_uint32)),
     ("credit_sent", None, (_CREDIT_SENDER, c_uint32, c_uint32)),
     ("credit_on_cf_update", None, (_CREDIT_SENDER, POINTER(NativeCtlos))),
     ("credit_sender_poll", c_uint32, (_CREDIT_SENDER, c_uint64)),
     ("credit_sender_timer", c_uint64, (_CREDIT_SENDER,)),
     ("credit_receiver_init", c_int, (_CREDIT_RECEIVER, POINTER(NativeCreditConfig))),
-    ("credit_receiver_restart", None, (_CREDIT_RECEIVER,)),
     ("credit_stored", c_bool, (_CREDIT_RECEIVER, c_uint32, c_uint32)),
     ("credit_freed", None, (_CREDIT_RECEIVER, c_uint32, c_uint32)),
     ("credit_on_cc_update", None, (_CREDIT_RECEIVER, POINTER(NativeCount), c_uint32)),
@@ -306,17 +312,7 @@ def bound(path: Path) -> Any:
     return loaded
 
 
-def build(cache: Path | None = None, *flags: str) -> Path:
-    """The compiled library, from the cache where this source was compiled before; `flags` are added to those of the
-    compiler.
-
-    Raises `CapabilityError` where clang or the headers are missing.
-    """
-    sources = source_texts("testbed", "protocols", ("crc32.h",)) | source_texts("testbed.protocols.scale_up", "native")
-    return compiled("scale-up", ".so", sources, (*FLAGS, *flags), cache, what="the link layer of scale-up links")
-
-
 @functools.cache
 def library() -> Any:
-    """The library's functions. Raises as `build`."""
+    """The functions of the library that scale-up domains run. Raises as `build`."""
     return bound(build())

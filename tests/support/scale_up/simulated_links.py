@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from link_model import LinkConfig, Offered, ScaleUpLink
+from link_end import LinkConfig, Offered, ScaleUpLink
 
 from testbed.protocols.scale_up.credits import NEVER
 from testbed.protocols.scale_up.frames import DataFrame, FrameCheck

@@ -6,9 +6,9 @@ What a wire takes is in the ends of the links (`LinkSettings.delay_ns`).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain import build as scale_up_domain
@@ -18,6 +18,28 @@ from testbed.protocols.scale_up.domain.switch_core import SwitchCore
 
 KEY = 77
 WINDOW_BYTES = 1 << 22
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+Made = TypeVar("Made", bound=Closable)
+
+
+class Closing:
+    """Domains to be closed."""
+
+    def __init__(self) -> None:
+        self._made: list[Closable] = []
+
+    def __call__(self, item: Made) -> Made:
+        self._made.append(item)
+        return item
+
+    def close(self) -> None:
+        for item in self._made:
+            item.close()
 
 
 @dataclass(slots=True)
@@ -31,6 +53,8 @@ class VirtualDomain:
     spray: Spray = Spray.WEIGHTED
     peer_window: int = 0
     timeout_ns: int = 5_000_000_000
+    wire: Callable[[bytes], bytes | None] = bytes
+    """Says what arrives of a frame of either end."""
     native: Any = field(default_factory=scale_up_domain.library)
     core: SwitchCore = field(init=False)
     endpoints: list[int] = field(init=False, default_factory=list)
@@ -107,12 +131,14 @@ class VirtualDomain:
                 self.native.endpoint_work(endpoint, self.now)
                 for plane in range(self.planes):
                     while length := self.native.endpoint_get(endpoint, plane, frame, len(frame)):
-                        self.core.receive(plane * self.gpus + gpu, frame.raw[:length], self.now)
+                        if (data := self.wire(frame.raw[:length])) is not None:
+                            self.core.receive(plane * self.gpus + gpu, data, self.now)
                 while self.native.endpoint_completion(endpoint, done):
                     self.ended[gpu, done.handle] = binding.Completion.from_buffer_copy(done)
             for port, sent in self.core.work(self.now):
                 plane, gpu = divmod(port, self.gpus)
-                assert self.native.endpoint_put(self.endpoints[gpu], plane, sent, len(sent), self.now)
+                if (data := self.wire(sent)) is not None:
+                    assert self.native.endpoint_put(self.endpoints[gpu], plane, data, len(data), self.now)
             timers = [self.native.endpoint_next_timer(endpoint) for endpoint in self.endpoints]
             later = min(*timers, self.core.next_timer())
             self._steps = self._steps + 1 if later <= self.now else 0

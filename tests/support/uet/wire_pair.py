@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from encoded import encoded
+
 from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.uet.addressing import FepAddress
 from testbed.protocols.uet.config import UetConfig
@@ -119,7 +121,7 @@ def header(datagram: Outgoing) -> Any:
 def carrying(datagram: Outgoing, next_header: NextHeader, ses: bytes, payload: bytes = b"") -> Outgoing:
     """The packet with another SES header and payload behind its PDS header."""
     pds = header(datagram)._replace(next_header=next_header)
-    return datagram._replace(header=pds.encode() + ses, payload=payload)
+    return datagram._replace(header=encoded(pds) + ses, payload=payload)
 
 
 def ses_header(datagram: Outgoing) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import capture_files as make
 import pytest
+from encoded import encoded
 from packet_samples import PacketSamples
 
 from testbed.base.errors import TestbedError
@@ -112,7 +113,7 @@ def test_json_has_every_field(capture: str, capsys: pytest.CaptureFixture[str]) 
 def test_json_of_every_kind_of_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packets = list(PacketSamples(7).of_every_kind())
     path = tmp_path / "all.pcapng"
-    frames = [make.ethernet(make.ipv6(make.udp(packet.encode()))) for packet in packets]
+    frames = [make.ethernet(make.ipv6(make.udp(encoded(packet)))) for packet in packets]
     path.write_bytes(make.section() + make.interface() + b"".join(make.enhanced(frame, 5) for frame in frames))
     for packet, shown in zip(packets, documents(capsys, str(path)), strict=True):
         assert describe(packet).items() <= shown.items()

@@ -1,6 +1,6 @@
 """Congestion control of UET sources and destinations: NSCC, RCCC, the context that joins them, and the registry."""
 
-from testbed.protocols.uet.congestion.context import CcState, CongestionContext
+from testbed.protocols.uet.congestion.context import CongestionContext
 from testbed.protocols.uet.congestion.controller import ContextController
 from testbed.protocols.uet.congestion.nscc import Nscc, NsccConfig
 from testbed.protocols.uet.congestion.rccc import CreditScheduler, CreditSource
@@ -10,7 +10,6 @@ from testbed.protocols.uet.congestion.window import Window
 __all__ = [
     "CONTROLLERS",
     "DEFAULT_CONTROLLER",
-    "CcState",
     "CongestionContext",
     "ContextController",
     "CreditScheduler",

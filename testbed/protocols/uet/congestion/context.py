@@ -5,8 +5,7 @@ Source: UE Specification 1.0, section 3.6.12.3. A context may serve several PDCs
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from testbed.protocols.uet.packets.codes import NackCode
 
@@ -15,53 +14,17 @@ if TYPE_CHECKING:
     from testbed.protocols.uet.congestion.window import Window
 
 
-class CcState(Enum):
-    """Section 3.6.12.3."""
-
-    IDLE = "idle"
-    """Nothing to send, nothing unacknowledged."""
-    ACTIVE = "active"
-    """There is data, but congestion control forbids to send it."""
-    READY = "ready"
-    """There is data, and it may be sent."""
-    PENDING = "pending"
-    """All is sent, not all acknowledged."""
-
-
-class CcEvent(Enum):
-    DATA = "data"
-    """Something waits to be sent, or to be sent again."""
-    PERMITTED = "permitted"
-    FORBIDDEN = "forbidden"
-    ALL_SENT = "all sent"
-    ALL_ACKED = "all acknowledged"
-
-
-TRANSITIONS: Final[dict[tuple[CcState, CcEvent], CcState]] = {
-    (CcState.IDLE, CcEvent.DATA): CcState.ACTIVE,
-    (CcState.ACTIVE, CcEvent.PERMITTED): CcState.READY,
-    (CcState.ACTIVE, CcEvent.ALL_SENT): CcState.PENDING,  # what waited was taken back, or found acknowledged
-    (CcState.READY, CcEvent.FORBIDDEN): CcState.ACTIVE,
-    (CcState.READY, CcEvent.ALL_SENT): CcState.PENDING,
-    (CcState.PENDING, CcEvent.DATA): CcState.ACTIVE,
-    (CcState.PENDING, CcEvent.ALL_ACKED): CcState.IDLE,
-}
-"""Any other event leaves the state as it is."""
-
-
 class CongestionContext:
     """A window, credit or both; what all of them permit may be sent.
 
     Times in ns, sizes in bytes of nominal packet size (UDP length + 40). One call for each thing that happens; path
-    selection is told apart (`paths`). `on_demand` says what waits: for `state` and, with RCCC, for what is asked of
-    the destination.
+    selection is told apart (`paths`). `on_demand` says what waits, for what is asked of the destination with RCCC.
     """
 
     __slots__ = (
         "_backlog",
         "_inflight",
         "_retransmit",
-        "_state",
         "credit",
         "latest_rtt_ns",
         "least_rtt_ns",
@@ -80,7 +43,6 @@ class CongestionContext:
         self._inflight: int = 0
         self._backlog: int = 0
         self._retransmit: int = 0
-        self._state: CcState = CcState.IDLE
 
     @property
     def rccc_enabled(self) -> bool:
@@ -106,11 +68,6 @@ class CongestionContext:
         """May be a little below 0, as Rcvd_Bytes is rounded up."""
         return self._inflight
 
-    @property
-    def state(self) -> CcState:
-        self._step(CcEvent.PERMITTED if self.can_send() else CcEvent.FORBIDDEN)
-        return self._state
-
     def can_send(self) -> bool:
         """Tell whether a packet may be sent, of whatever size: at most one too many fits in."""
         window = self.window
@@ -119,23 +76,13 @@ class CongestionContext:
         credit = self.credit
         return credit is None or credit.credit > 0
 
-    def on_demand(self, backlog_bytes: int, retransmit_bytes: int, unacked: bool) -> None:
-        """Learn what the PDCs of this context have waiting, fresh and to be sent again, and whether any packet is
-        unacknowledged.
+    def on_demand(self, backlog_bytes: int, retransmit_bytes: int) -> None:
+        """Learn what the PDCs of this context have waiting, fresh and to be sent again.
 
         Due when that has changed, once after a batch of events.
         """
         self._backlog = backlog_bytes
         self._retransmit = retransmit_bytes
-        waiting = backlog_bytes > 0 or retransmit_bytes > 0
-        if waiting or unacked:
-            if waiting or self._state is CcState.IDLE:
-                self._step(CcEvent.DATA)
-            if not waiting:
-                self._step(CcEvent.ALL_SENT)
-        else:
-            self._step(CcEvent.ALL_SENT)
-            self._step(CcEvent.ALL_ACKED)
 
     def on_send(self, now: int, size: int) -> None:
         """A request was sent, the first time or again. `now` is for algorithms to come."""
@@ -152,9 +99,7 @@ class CongestionContext:
             return True
         return self.credit is not None and self.credit.credit <= 0
 
-    def on_ack(
-        self, now: int, newly_received_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
-    ) -> None:
+    def on_ack(self, now: int, newly_received_bytes: int, marked: bool, rtt_ns: int) -> None:
         """An ACK arrived; see `Window.on_ack`. `rtt_ns` is -1 where it is not valid."""
         self._inflight -= newly_received_bytes
         if rtt_ns > 0:
@@ -164,7 +109,7 @@ class CongestionContext:
         if self.credit is not None:
             self.credit.on_feedback()
         if self.window is not None:
-            self.window.on_ack(now, newly_received_bytes, marked, rtt_ns, pend, restore)
+            self.window.on_ack(now, newly_received_bytes, marked, rtt_ns)
 
     def on_nack(self, now: int, code: NackCode, size: int, rtt_ns: int, known: bool = True) -> None:
         """A NACK for a packet of `size` bytes that counted as in flight; the packet no longer does.
@@ -238,6 +183,3 @@ class CongestionContext:
     def on_credit_request(self, now: int) -> None:
         if self.credit is not None:
             self.credit.on_request(now)
-
-    def _step(self, event: CcEvent) -> None:
-        self._state = TRANSITIONS.get((self._state, event), self._state)

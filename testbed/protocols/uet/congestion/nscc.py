@@ -25,8 +25,20 @@ UNMARKED_SAMPLE_RTTS: Final = 0.25
 """What an unmarked delay above the target adds to the average instead of itself, in base RTTs (simulator)."""
 LEAST_BASE_RTT: Final = 1 / 8
 """The least share of config_base_rtt that a round trip is taken to last."""
-PEND_SHIFT: Final = 7
-"""Rcv_Cwnd_Pend counts 1/128 (table 3-74)."""
+GAMMA: Final = 0.8
+MAX_MD_JUMP: Final = 0.5
+"""No single decrease goes below this share of the window."""
+QA_GATE: Final = 3
+"""Quick adapt acts if less than max_wnd / 2**QA_GATE was achieved."""
+QA_THRESHOLD_TARGETS: Final = 4.0
+"""qa_threshold in target delays without trimming (switches that drop at 5 BDP).
+
+The simulator keeps it with trimming too; the specification says to set it out of reach there.
+"""
+EWMA_GAIN: Final = 0.0125
+"""Weight of one sample in the average delay, which the specification leaves open (simulator)."""
+MAX_WND_BDPS: Final = 1.5
+ADJUST_PACKETS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,39 +62,14 @@ class NsccConfig:
     """Nominal size of a full packet."""
     trimming: bool
     time_scale: float | None = None
-    gamma: float = 0.8
-    max_md_jump: float = 0.5
-    """No single decrease goes below this share of the window."""
-    qa_gate: int = 3
-    """Quick adapt acts if less than max_wnd / 2**qa_gate was achieved."""
-    quick_adapt: bool = True
-    target_qdelay_rtts: float | None = None
-    """target_qdelay in base RTTs; None: 0.75 with trimming, 1.0 without."""
-    qa_threshold_targets: float | None = None
-    """qa_threshold in target delays; None: never with trimming, 4.0 without (switches that drop at 5 BDP).
-
-    The simulator keeps 4.0 with trimming too; the specification says to set it out of reach there.
-    """
-    ewma_gain: float = 0.0125
-    """Weight of one sample in the average delay, which the specification leaves open (simulator)."""
-    max_wnd_bdps: float = 1.5
-    adjust_packets: int = 8
     ack_gen_trigger_bytes: int = 16_384
     """The peer's ACK_GEN_TRIGGER: a smaller window must ask for its ACKs."""
 
     def __post_init__(self) -> None:
-        for name in ("link_rate_bps", "base_rtt_ns", "mtu_bytes", "gamma", "max_wnd_bdps", "adjust_packets"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be above 0")
-        for name in ("time_scale", "target_qdelay_rtts", "qa_threshold_targets"):
+        for name in ("link_rate_bps", "base_rtt_ns", "mtu_bytes", "time_scale"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"{name} is {value}; it must be above 0")
-        for name in ("max_md_jump", "ewma_gain"):
-            if not 0 < getattr(self, name) <= 1:
-                raise UsageError(f"{name} is {getattr(self, name)}; it must be above 0 and at most 1")
-        if self.qa_gate < 0:
-            raise UsageError(f"qa_gate is {self.qa_gate}; it must not be negative")
 
     @property
     def bdp_bytes(self) -> float:
@@ -101,7 +88,7 @@ class NsccConfig:
     @property
     def max_wnd_bytes(self) -> float:
         """MaxWnd, and the initial window; one packet at least."""
-        return max(self.max_wnd_bdps * self.bdp_bytes, float(self.mtu_bytes))
+        return max(MAX_WND_BDPS * self.bdp_bytes, float(self.mtu_bytes))
 
     @property
     def scaling_a(self) -> float:
@@ -109,10 +96,7 @@ class NsccConfig:
 
     @property
     def target_qdelay_ns(self) -> float:
-        rtts = self.target_qdelay_rtts
-        if rtts is None:
-            rtts = 0.75 if self.trimming else 1.0
-        return rtts * self.base_rtt_ns
+        return (0.75 if self.trimming else 1.0) * self.base_rtt_ns
 
     @property
     def scaling_b(self) -> float:
@@ -141,18 +125,11 @@ class NsccConfig:
 
     @property
     def adjust_bytes(self) -> int:
-        return self.adjust_packets * self.mtu_bytes
-
-    @property
-    def adjust_period_ns(self) -> int:
-        return self.base_rtt_ns
+        return ADJUST_PACKETS * self.mtu_bytes
 
     @property
     def qa_threshold_ns(self) -> float:
-        targets = self.qa_threshold_targets
-        if targets is None:
-            targets = math.inf if self.trimming else 4.0
-        return targets * self.target_qdelay_ns
+        return math.inf if self.trimming else QA_THRESHOLD_TARGETS * self.target_qdelay_ns
 
     @property
     def zero_delay_ns(self) -> float:
@@ -177,7 +154,6 @@ class Nscc(Window):
         "_fi",
         "_fi_count",
         "_fi_scale",
-        "_gain",
         "_idle_rtt",
         "_inc_bytes",
         "_increase",
@@ -186,7 +162,6 @@ class Nscc(Window):
         "_qa_endtime",
         "_qa_threshold",
         "_received_bytes",
-        "_saved_cwnd",
         "_target",
         "_trigger_qa",
         "_zero_delay",
@@ -209,9 +184,8 @@ class Nscc(Window):
         self._fi: float = config.fi
         self._fi_scale: float = config.fi_scale
         self._eta: float = config.eta
-        self._gain: float = config.ewma_gain
         self._adjust_bytes: int = config.adjust_bytes
-        self._adjust_period: int = config.adjust_period_ns
+        self._adjust_period: int = config.base_rtt_ns
         self._qa_threshold: float = config.qa_threshold_ns
         self._last_adjust_time: int = now
         self._last_dec_time: int = now
@@ -224,29 +198,24 @@ class Nscc(Window):
         self._bytes_ignored: int = 0
         self._trigger_qa: bool = False
         self._qa_endtime: float = 0.0
-        self._saved_cwnd: float = 0.0
 
     def ack_request(self) -> bool:
         """Tell whether the packet just counted as sent must ask for an ACK (AR): none may be due in time."""
         return self.window_bytes - self.inflight < self._mtu or self.window_bytes < self.config.ack_gen_trigger_bytes
 
-    def on_ack(
-        self, now: int, acked_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
-    ) -> None:
+    def on_ack(self, now: int, acked_bytes: int, marked: bool, rtt_ns: int) -> None:
         """An ACK arrived.
 
-        `acked_bytes` is how far Rcvd_Bytes has moved, `marked` its M bit, `pend` and `restore` Rcv_Cwnd_Pend
-        (0 to 127) and Restore_Cwnd. `rtt_ns` = arrival - (transmission + Service_Time), valid if the packet was sent
-        once and the ACK is not of a retransmission, or was retransmitted once and the ACK is of that; else -1. Then
-        only the counters and the receiver's penalty act, as the specification has it (the simulator goes on with its
-        average delay).
+        `acked_bytes` is how far Rcvd_Bytes has moved, `marked` its M bit. `rtt_ns` = arrival - (transmission +
+        Service_Time), valid if the packet was sent once and the ACK is not of a retransmission, or was retransmitted
+        once and the ACK is of that; else -1. Then only the counters act, as the specification has it (the simulator
+        goes on with its average delay). Rcv_Cwnd_Pend and Restore_Cwnd (table 3-74) are not looked at: no destination
+        here sets them.
         """
         self.inflight -= acked_bytes
         self._bytes_ignored += acked_bytes
         self._received_bytes += acked_bytes
         self._achieved_bytes += acked_bytes
-        if pend or restore:
-            self._apply_cwnd_penalty(pend, acked_bytes)
         if rtt_ns <= 0:
             return
         if rtt_ns < self._idle_rtt:
@@ -254,19 +223,18 @@ class Nscc(Window):
         delay = max(rtt_ns - self._idle_rtt, 0)  # it has a floor
         target = self._target
         sample = UNMARKED_SAMPLE_RTTS * self.base_rtt if not marked and delay > target else delay
-        self.avg_delay += self._gain * (sample - self.avg_delay)
+        self.avg_delay += EWMA_GAIN * (sample - self.avg_delay)
         if self._quick_adapt(now, False, marked, delay):
             return
         if marked:
             if delay >= target:
                 self._multiplicative_decrease(now)
-        elif pend == 0:
-            if delay >= target:
-                self._inc_bytes += self._fi * acked_bytes
-            else:
-                self._fast_increase(acked_bytes, delay)
-                if not self._increase:
-                    self._inc_bytes += self._alpha * acked_bytes * (target - delay)
+        elif delay >= target:
+            self._inc_bytes += self._fi * acked_bytes
+        else:
+            self._fast_increase(acked_bytes, delay)
+            if not self._increase:
+                self._inc_bytes += self._alpha * acked_bytes * (target - delay)
         if now - self._last_adjust_time >= self._adjust_period or self._received_bytes > self._adjust_bytes:
             self._fulfill_adjustment(now)
 
@@ -280,7 +248,7 @@ class Nscc(Window):
         if 0 < rtt_ns < self._idle_rtt:
             self._update_base_rtt(rtt_ns)
         if code in (NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP):
-            self.avg_delay += self._gain * (self.config.base_rtt_ns - self.avg_delay)
+            self.avg_delay += EWMA_GAIN * (self.config.base_rtt_ns - self.avg_delay)
             self._bytes_ignored += size
             if code == NackCode.TRIMMED or not rccc_enabled:
                 self._trigger_qa = True
@@ -313,7 +281,7 @@ class Nscc(Window):
         if rtt_ns >= self.base_rtt:
             return
         self.base_rtt = rtt_ns
-        self.max_wnd = max(config.max_wnd_bdps * config.link_rate_bps * rtt_ns / 8e9, float(self._mtu))
+        self.max_wnd = max(MAX_WND_BDPS * config.link_rate_bps * rtt_ns / 8e9, float(self._mtu))
         self.window_bytes = min(self.window_bytes, self.max_wnd)
 
     def _fast_increase(self, acked_bytes: int, delay: int) -> None:
@@ -332,8 +300,8 @@ class Nscc(Window):
         self._fi_count = 0
         average = self.avg_delay
         if average > self._target and now - self._last_dec_time > self.base_rtt:
-            factor = 1.0 - self.config.gamma * (average - self._target) / average
-            self.window_bytes = max(self.window_bytes * max(factor, self.config.max_md_jump), float(self._mtu))
+            factor = 1.0 - GAMMA * (average - self._target) / average
+            self.window_bytes = max(self.window_bytes * max(factor, MAX_MD_JUMP), float(self._mtu))
             self._last_dec_time = now
 
     def _fulfill_adjustment(self, now: int) -> None:
@@ -347,8 +315,6 @@ class Nscc(Window):
 
     def _quick_adapt(self, now: int, is_loss: bool, marked: bool, delay: int) -> bool:
         """Falls at once to what got through, when that was little; then ignores the marks of what was in flight."""
-        if not self.config.quick_adapt:
-            return False
         done = False
         if marked and self._bytes_ignored < self._bytes_to_ignore:
             done = True
@@ -356,7 +322,7 @@ class Nscc(Window):
             if (
                 self._qa_endtime != 0
                 and (self._trigger_qa or is_loss or delay > self._qa_threshold)
-                and self._achieved_bytes < self.max_wnd / (1 << self.config.qa_gate)
+                and self._achieved_bytes < self.max_wnd / (1 << QA_GATE)
             ):
                 self.window_bytes = float(max(self._achieved_bytes, self._mtu))
                 self._bytes_to_ignore = self.inflight
@@ -369,17 +335,6 @@ class Nscc(Window):
             self._inc_bytes = 0.0
             self._received_bytes = 0
         return done
-
-    def _apply_cwnd_penalty(self, pend: int, acked_bytes: int) -> None:
-        """The receiver asks for less (`pend`), or gives back what it took."""
-        if pend:
-            if self._saved_cwnd == 0:
-                self._saved_cwnd = self.window_bytes
-            decrease = (pend * acked_bytes) >> PEND_SHIFT
-            self.window_bytes = max(min(self.window_bytes, float(self.inflight)) - decrease, float(self._mtu))
-        elif self._saved_cwnd > 0:
-            self.window_bytes = min(self._saved_cwnd, self.max_wnd)
-            self._saved_cwnd = 0.0
 
 
 CONTROLLER: Final[ContextController] = ContextController(

@@ -39,14 +39,11 @@ class Window(CongestionControl):
         """Count a packet of `size` bytes that was sent, the first time or again."""
         self.inflight += size
 
-    def on_ack(
-        self, now: int, acked_bytes: int, marked: bool, rtt_ns: int, pend: int = 0, restore: bool = False
-    ) -> None:
+    def on_ack(self, now: int, acked_bytes: int, marked: bool, rtt_ns: int) -> None:
         """Take in an ACK.
 
-        `acked_bytes` is how far Rcvd_Bytes has moved, `marked` its M bit, `pend` and `restore` Rcv_Cwnd_Pend
-        (0 to 127) and Restore_Cwnd (table 3-74), `rtt_ns` the round trip without the peer's service time, -1 where it
-        is not valid.
+        `acked_bytes` is how far Rcvd_Bytes has moved, `marked` its M bit, `rtt_ns` the round trip without the peer's
+        service time, -1 where it is not valid.
         """
         self.inflight -= acked_bytes
 

@@ -38,7 +38,7 @@ class CreditDemand:
             backlog += source.remaining_bytes
             if backlog >= self._enough or number >= _MESSAGES_SEEN:
                 break
-        sender.congestion.on_demand(backlog, sender.retransmit_bytes, len(sender.window) > 0)
+        sender.congestion.on_demand(backlog, sender.retransmit_bytes)
 
     def heard(self) -> None:
         """An ACK, a NACK or credit arrived."""

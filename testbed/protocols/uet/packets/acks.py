@@ -1,4 +1,4 @@
-"""ACK and NACK headers, with the congestion control state that an ACK carries, to bytes and back.
+"""ACK and NACK headers, with the congestion control state that an ACK carries.
 
 Source: UE Specification 1.0.1, tables 3-35 (ACK), 3-36 (ACK_CC), 3-40 (NACK), 3-44 (REQ), 3-48 (cc_type), 3-58 (NACK
 codes), 3-74 and 3-75 (congestion control state). Where implementations disagree:
@@ -20,21 +20,20 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
-from testbed.protocols.uet.packets.codes import AckFlag, CcType, NackCode, NackFlag, NextHeader, PdsType
+from testbed.protocols.errors import DecodeError, truncated
+from testbed.protocols.uet.packets.codes import AckFlag, NackCode, NackFlag, NextHeader, PdsType
 from testbed.protocols.uet.packets.prologue import NEXT_HEADERS, Data, reserved_next_header
 
 _PSN_MASK: Final = 0xFFFF_FFFF
 
 _ACK: Final = struct.Struct("!HhIHH")
 ACK_CC: Final = struct.Struct("!HhIHHBBhQHIH")
-"""Table 3-36 with table 3-74 or 3-75, for who has every field at hand and is not in need of `Ack.encode`."""
+"""Table 3-36 with table 3-74 or 3-75."""
 _ACK_CCX: Final = struct.Struct("!HhIHHBBhQQQ")
 NACK: Final = struct.Struct("!HBBIHHI")
 _NACK_CCX: Final = struct.Struct("!HBBIHHIQQ")
 _unpack_ack: Final = _ACK.unpack_from
 _unpack_ack_cc: Final = ACK_CC.unpack_from
-_pack_ack_cc: Final = ACK_CC.pack
 _new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 # Plain integers: arithmetic on IntFlag costs more than decoding a header.
@@ -119,72 +118,6 @@ class Ack(NamedTuple):
     def sack_base_psn(self) -> int:
         return (self.cack_psn + self.sack_psn_offset) & _PSN_MASK
 
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        kind, next_header, flags, ack_psn_offset, cack_psn, spdcid, dpdcid, mpr, sack_offset, sack_bitmap, state = self
-        if not (next_header == 0 or 4 <= next_header <= 6):
-            raise unfit(self, "next_header")
-        flags = int(flags) & _ACK_MASK
-        if flags & _REQ == _REQ:
-            raise unfit(self, "REQ_CLEAR and REQ_CLOSE at once")
-        if spdcid == 0:
-            raise unfit(self, "spdcid")
-        word = kind << 11 | next_header << 7 | flags
-        try:
-            if kind == PdsType.ACK_CC:
-                if isinstance(state, NsccState):
-                    cc_type = 0
-                    first, restore, pend, rcvd_bytes, disorder = state
-                    if pend >> 7 or rcvd_bytes >> 24:
-                        raise unfit(self, "cc_state")
-                    middle = (0x8000_0000 if restore else 0) | pend << 24 | rcvd_bytes
-                elif isinstance(state, CreditState):
-                    cc_type = CcType.CREDIT << 4
-                    credit, disorder = state
-                    first = credit >> 8
-                    middle = (credit & 0xFF) << 24
-                elif isinstance(state, CcxState) and state.ccx_type > CcType.CREDIT and not state.state >> 64:
-                    cc_type = state.ccx_type << 4
-                    first, middle, disorder = state.state >> 48, state.state >> 16 & 0xFFFF_FFFF, state.state & 0xFFFF
-                else:
-                    raise unfit(self, "cc_state")
-                return _pack_ack_cc(
-                    word,
-                    ack_psn_offset,
-                    cack_psn,
-                    spdcid,
-                    dpdcid,
-                    cc_type,
-                    mpr,
-                    sack_offset,
-                    sack_bitmap,
-                    first,
-                    middle,
-                    disorder,
-                )
-            if kind == PdsType.ACK:
-                if mpr or sack_offset or sack_bitmap or state is not None:
-                    raise unfit(self, "what only an ACK_CC carries")
-                return _ACK.pack(word, ack_psn_offset, cack_psn, spdcid, dpdcid)
-            if kind != PdsType.ACK_CCX or not isinstance(state, CcxState):
-                raise unfit(self, "type or cc_state")
-            high, low = _ccx_words(self, state, 128)
-            return _ACK_CCX.pack(
-                word,
-                ack_psn_offset,
-                cack_psn,
-                spdcid,
-                dpdcid,
-                state.ccx_type << 4,
-                mpr,
-                sack_offset,
-                sack_bitmap,
-                high,
-                low,
-            )
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
-
 
 class Nack(NamedTuple):
     """A NACK (table 3-40, 16 bytes) or NACK_CCX (32 bytes, which nothing here sends)."""
@@ -204,23 +137,6 @@ class Nack(NamedTuple):
     """32 bits whose meaning is the code's."""
     ccx_state: CcxState | None = None
     """NACK_CCX alone."""
-
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        kind, flags, nack_code, vendor_code, nack_psn, spdcid, dpdcid, payload, state = self
-        if nack_code not in _NACK_CODES:
-            raise unfit(self, "nack_code")
-        word = kind << 11 | int(flags) & _NACK_MASK
-        try:
-            if kind == PdsType.NACK and state is None:
-                return NACK.pack(word, nack_code, vendor_code, nack_psn, spdcid, dpdcid, payload)
-            if kind != PdsType.NACK_CCX or state is None:
-                raise unfit(self, "type or ccx_state")
-            high, low = _ccx_words(self, state, 124)
-            high |= state.ccx_type << 60
-            return _NACK_CCX.pack(word, nack_code, vendor_code, nack_psn, spdcid, dpdcid, payload, high, low)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
 
 
 def decode_ack(data: Data) -> tuple[Ack, int]:
@@ -311,9 +227,3 @@ def _bad_ack(word: int) -> DecodeError:
     if _ACK_NEXT_HEADERS[next_header] is None:
         return DecodeError(0, f"next_hdr {next_header.name} in an acknowledgement")
     return DecodeError(8, "spdcid is 0")
-
-
-def _ccx_words(header: NamedTuple, state: CcxState, bits: int) -> tuple[int, int]:
-    if state.ccx_type >> 4 or state.state >> bits:
-        raise unfit(header, "state")
-    return state.state >> 64, state.state & 0xFFFF_FFFF_FFFF_FFFF

@@ -69,10 +69,6 @@ class Packet(NamedTuple):
     payload: builtins.memoryview  # by its module: mypyc finds the type of a field there alone
     """What follows the headers."""
 
-    def encode(self) -> bytes:
-        """The UDP payload. Raises `UsageError`."""
-        return self.pds.encode() + (b"" if self.ses is None else self.ses.encode()) + self.payload
-
 
 def decode_packet(data: Data, *, trimmed: bool = False) -> Packet:
     """The packet in a UDP payload. Raises `DecodeError`.

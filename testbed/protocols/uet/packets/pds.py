@@ -1,14 +1,14 @@
-"""PDS headers: the packet delivery sublayer's part of every packet, to bytes and back.
+"""PDS headers: the packet delivery sublayer's part of every packet.
 
 Requests, control packets, RUDI and UUD are here; `acks` has what receivers answer. Source: UE Specification 1.0.1,
 tables 3-33 (RUD and ROD requests), 3-38 (control packets), 3-39 (RUDI) and 3-42 (UUD). Everything is big-endian.
 
 Decoding is strict about what decides how a packet is to be understood: reserved types (section 3.5), next headers
 (table 3-16), control types (table 3-38) and NACK codes (table 3-58), a CLEAR_PSN ahead of the PSN, PDCIDs of 0 and
-lengths. It ignores reserved bits and flags, which are 0 in what is encoded, and reserved values of what can be done
-without (see `acks`). `decode_pds` raises `DecodeError` and nothing else, `encode` raises `UsageError` for fields that
-do not fit. Flags are plain integers, of `RequestFlag` and its like: arithmetic on IntFlag costs more than decoding a
-header.
+lengths. It ignores reserved bits and flags, and reserved values of what can be done without (see `acks`). `decode_pds`
+raises `DecodeError` and nothing else. Flags are plain integers, of `RequestFlag` and its like: arithmetic on IntFlag
+costs more than decoding a header. What is sent in great numbers is packed where it is sent (`delivery.window`,
+`delivery.receiver`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
+from testbed.protocols.errors import DecodeError, truncated
 from testbed.protocols.uet.packets.acks import (
     Ack,
     CcxState,
@@ -65,7 +65,6 @@ _CONTROL: Final = struct.Struct("!HHIHHI")
 _RUDI: Final = struct.Struct("!HHI")
 _unpack_request: Final = _REQUEST.unpack_from
 _unpack_request_cc: Final = _REQUEST_CC.unpack_from
-_pack_request: Final = _REQUEST.pack
 _new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 _SYN: Final = int(RequestFlag.SYN)
@@ -77,8 +76,6 @@ _RUDI_MASKS: Final[dict[int, int]] = {
 }
 
 _CONTROL_TYPES: Final[tuple[ControlType | None, ...]] = (*ControlType, *(None for _ in range(len(ControlType), 16)))
-_PLAIN_REQUESTS: Final[frozenset[int]] = frozenset((PdsType.RUD_REQ, PdsType.ROD_REQ))
-_CC_REQUESTS: Final[frozenset[int]] = frozenset((PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ))
 
 
 class RequestCcState(NamedTuple):
@@ -120,32 +117,6 @@ class Request(NamedTuple):
         """Start_PSN, of a packet with SYN."""
         return (self.psn - self.psn_offset) & _PSN_MASK
 
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        kind, next_header, flags, clear_psn_offset, psn, spdcid, dpdcid, pdc_info, psn_offset, state = self
-        if kind not in (_PLAIN_REQUESTS if state is None else _CC_REQUESTS):
-            raise unfit(self, "type")
-        if not 0 <= next_header <= 6:
-            raise unfit(self, "next_header")
-        if clear_psn_offset > 0:
-            raise unfit(self, "clear_psn_offset")
-        if spdcid == 0:
-            raise unfit(self, "spdcid")
-        flags = int(flags) & _REQUEST_MASK
-        try:
-            if flags & _SYN:
-                dpdcid = _syn_word(self, dpdcid, pdc_info, psn_offset)
-            elif pdc_info or psn_offset:
-                raise unfit(self, "pdc_info or psn_offset without SYN")
-            packed = _pack_request(kind << 11 | next_header << 7 | flags, clear_psn_offset, psn, spdcid, dpdcid)
-            if state is None:
-                return packed
-            if state.ccc_id >> 8 or state.credit_target >> 24:
-                raise unfit(self, "req_cc_state")
-            return packed + (state.ccc_id << 24 | state.credit_target).to_bytes(4, "big")
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
-
 
 class ControlPacket(NamedTuple):
     """A control packet (table 3-38), 16 bytes."""
@@ -172,23 +143,9 @@ class ControlPacket(NamedTuple):
         return PdsType.CP
 
     def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        kind, flags, probe_opaque, psn, spdcid, dpdcid, pdc_info, psn_offset, payload = self
-        if not 0 <= kind <= ControlType.NEGOTIATION:
-            raise unfit(self, "control_type")
-        if spdcid == 0:
-            raise unfit(self, "spdcid")
-        if probe_opaque and kind != ControlType.PROBE:
-            raise unfit(self, "probe_opaque")
-        flags = int(flags) & _CONTROL_MASK
-        if flags & _SYN:
-            dpdcid = _syn_word(self, dpdcid, pdc_info, psn_offset)
-        elif pdc_info or psn_offset:
-            raise unfit(self, "pdc_info or psn_offset without SYN")
-        try:
-            return _CONTROL.pack(PdsType.CP << 11 | kind << 7 | flags, probe_opaque, psn, spdcid, dpdcid, payload)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
+        last = self.pdc_info << 12 | self.psn_offset if self.flags & _SYN else self.dpdcid
+        word = PdsType.CP << 11 | self.control_type << 7 | self.flags
+        return _CONTROL.pack(word, self.probe_opaque, self.psn, self.spdcid, last, self.payload)
 
 
 class RudiPacket(NamedTuple):
@@ -203,17 +160,7 @@ class RudiPacket(NamedTuple):
     """pkt_id, 32 bits."""
 
     def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        kind, next_header, flags, packet_id = self
-        mask = _RUDI_MASKS.get(kind)
-        if mask is None:
-            raise unfit(self, "type")
-        if not 0 <= next_header <= 6:
-            raise unfit(self, "next_header")
-        try:
-            return _RUDI.pack(kind << 11 | next_header << 7 | int(flags) & mask, 0, packet_id)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
+        return _RUDI.pack(self.type << 11 | self.next_header << 7 | self.flags, 0, self.packet_id)
 
 
 class Uud(NamedTuple):
@@ -226,9 +173,6 @@ class Uud(NamedTuple):
         return PdsType.UUD_REQ
 
     def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        if not 0 <= self.next_header <= 6:
-            raise unfit(self, "next_header")
         return _PROLOGUE_ONLY.pack(PdsType.UUD_REQ << 11 | self.next_header << 7, 0)
 
 
@@ -360,10 +304,3 @@ def _bad_request(word: int, clear_psn_offset: int) -> DecodeError:
     if clear_psn_offset > 0:
         return DecodeError(2, f"clear_psn_offset is {clear_psn_offset}, above 0")
     return DecodeError(8, "spdcid is 0")
-
-
-def _syn_word(header: NamedTuple, dpdcid: int, pdc_info: int, psn_offset: int) -> int:
-    """Return what a SYN has in the place of the DPDCID."""
-    if dpdcid or pdc_info >> 4 or psn_offset >> 12:
-        raise unfit(header, "dpdcid, pdc_info or psn_offset")
-    return pdc_info << 12 | psn_offset

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
+from testbed.protocols.errors import DecodeError, truncated
 from testbed.protocols.uet.packets.codes import ResponseList, ResponseOpcode, ReturnCode
 from testbed.protocols.uet.packets.prologue import Data
 
@@ -45,17 +45,6 @@ class Response(NamedTuple):
     ri_generation: int = 0
     """8 bits."""
 
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        place, opcode, return_code, message_id, job_id, modified_length, ri_generation = self
-        if job_id >> 24 or ri_generation >> 8:
-            raise unfit(self, "job_id or ri_generation")
-        head = _head(self, place, opcode, return_code)
-        try:
-            return RESPONSE.pack(head, return_code, message_id, ri_generation << 24 | job_id, modified_length)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
-
 
 class ResponseData(NamedTuple):
     """RESPONSE_DATA, 20 bytes, before data that a standard request asked for."""
@@ -76,19 +65,6 @@ class ResponseData(NamedTuple):
     message_offset: int
     """Where in it the payload belongs, in bytes, 32 bits."""
 
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        place, opcode, return_code, message_id, job_id, request, payload_length, modified_length, message_offset = self
-        if job_id >> 24 or payload_length >> 14:
-            raise unfit(self, "job_id or payload_length")
-        head = _head(self, place, opcode, return_code)
-        try:
-            return RESPONSE_DATA.pack(
-                head, return_code, message_id, job_id, request, payload_length, modified_length, message_offset
-            )
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
-
 
 class ResponseDataSmall(NamedTuple):
     """RESPONSE_DATA_SMALL, 12 bytes, before data that a small or medium request asked for."""
@@ -102,17 +78,6 @@ class ResponseDataSmall(NamedTuple):
     """24 bits."""
     original_request_psn: int
     """PSN of the request, which has no message ID."""
-
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        place, opcode, return_code, payload_length, job_id, original_request_psn = self
-        if job_id >> 24 or payload_length >> 14:
-            raise unfit(self, "job_id or payload_length")
-        head = _head(self, place, opcode, return_code)
-        try:
-            return RESPONSE_DATA_SMALL.pack(head, return_code, payload_length, job_id, original_request_psn)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
 
 
 ResponseHeader = Response | ResponseData | ResponseDataSmall
@@ -165,13 +130,6 @@ def decode_response_data_small(data: Data, offset: int) -> tuple[ResponseDataSma
     place, opcode = head
     fields = (place, opcode, return_code, payload_length & 0x3FFF, job & 0xFF_FFFF, psn)
     return _new(ResponseDataSmall, fields), offset + 12
-
-
-def _head(header: NamedTuple, place: int, opcode: int, return_code: int) -> int:
-    """The first byte; raises `UsageError` where that or the second one would not decode."""
-    if not 0 <= place <= 3 or not 0 <= opcode <= 3 or return_code not in _RETURN_CODES:
-        raise unfit(header, "list, opcode or return_code")
-    return place << 6 | opcode
 
 
 def _bad_head(first: int, second: int, offset: int) -> DecodeError:

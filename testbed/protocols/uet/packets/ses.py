@@ -1,4 +1,4 @@
-"""SES headers: the semantic sublayer's part of a packet, to bytes and back.
+"""SES headers: the semantic sublayer's part of a packet.
 
 Requests are here; `ses_extensions` has what follows some of them, `responses` what answers them. Source: UE
 Specification 1.0.1, section 3.4, tables 3-8 and 3-9 (standard header, 44 bytes), 3-17 (opcodes); the medium header has
@@ -6,8 +6,8 @@ Specification 1.0.1, section 3.4, tables 3-8 and 3-9 (standard header, 44 bytes)
 
 `decode_ses` raises `DecodeError` and nothing else: for opcodes and return codes that are reserved, versions other than
 0, and headers that end early. A request whose opcode, or whose extension's, is reserved or a vendor's raises
-`UnsupportedRequest`, and `request_identity` then has what its answer needs. Reserved bits are ignored, and are 0 in
-what is encoded.
+`UnsupportedRequest`, and `request_identity` then has what its answer needs. Reserved bits are ignored.
+Requests are encoded where they are sent (`semantics.messages`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
+from testbed.protocols.errors import DecodeError, truncated
 from testbed.protocols.uet.errors import UnsupportedRequest
 from testbed.protocols.uet.packets.codes import NextHeader, Opcode, RequestBit
 from testbed.protocols.uet.packets.prologue import Data
@@ -36,7 +36,6 @@ from testbed.protocols.uet.packets.ses_extensions import (
     CswapExtension,
     Extension,
     RendezvousExtension,
-    check_extension,
     decode_extension,
 )
 
@@ -66,7 +65,6 @@ _IDENTITY: Final = struct.Struct("!HI")
 _unpack_standard: Final = _STANDARD.unpack_from
 _unpack_medium: Final = _MEDIUM.unpack_from
 _unpack_small: Final = _SMALL.unpack_from
-_pack_standard: Final = _STANDARD.pack
 _new: Final = tuple.__new__  # a named tuple in half the time that its own constructor takes
 
 # Plain integers: arithmetic on IntFlag costs more than decoding a header.
@@ -114,72 +112,11 @@ class StandardRequest(NamedTuple):
     extension: Extension | None = None
 
     @property
-    def match_bits(self) -> int:
-        """The other name of `memory_key`."""
-        return self.memory_key
-
-    @property
     def tokens(self) -> DeferrableTokens | None:
         """Restart tokens of the three DEFERRABLE opcodes."""
         if self.opcode in (Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND):
             return DeferrableTokens.from_word(self.buffer_offset)
         return DeferrableTokens.from_word(self.memory_key) if self.opcode == Opcode.DEFERRABLE_RTR else None
-
-    def encode(self) -> bytes:
-        """Encode the header with its extension. Raises `UsageError`."""
-        (
-            opcode,
-            flags,
-            message_id,
-            ri_generation,
-            job_id,
-            pid_on_fep,
-            resource_index,
-            buffer_offset,
-            initiator,
-            memory_key,
-            word,
-            payload_length,
-            message_offset,
-            request_length,
-            extension,
-        ) = self
-        flags = int(flags)
-        if flags & _SOM:
-            if payload_length or message_offset:
-                raise unfit(self, "payload_length or message_offset with SOM")
-        elif word or payload_length >> 14 or message_offset >> 32:
-            raise unfit(self, "header_data, payload_length or message_offset")
-        else:
-            word = payload_length << 32 | message_offset
-        if (
-            not 0 <= opcode <= Opcode.MSG_ERROR
-            or flags >> 6
-            or ri_generation >> 8
-            or job_id >> 24
-            or pid_on_fep >> 12
-            or resource_index >> 12
-        ):
-            raise unfit(self, "opcode, flags or address")
-        if extension is not None or opcode in _EXTENDED:
-            check_extension(opcode, extension)
-        try:
-            packed = _pack_standard(
-                opcode,
-                flags,
-                message_id,
-                ri_generation << 24 | job_id,
-                pid_on_fep,
-                resource_index,
-                buffer_offset,
-                initiator,
-                memory_key,
-                word,
-                request_length,
-            )
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
-        return packed if extension is None else packed + extension.encode()
 
 
 class MediumRequest(NamedTuple):
@@ -208,34 +145,6 @@ class MediumRequest(NamedTuple):
     """64 bits: memory key or match bits, as the operation has it."""
     extension: Extension | None = None
 
-    @property
-    def match_bits(self) -> int:
-        """The other name of `memory_key`."""
-        return self.memory_key
-
-    def encode(self) -> bytes:
-        """Encode the header with its extension. Raises `UsageError`."""
-        has_header_data = bool(self.flags & _HD)
-        if self.buffer_offset if has_header_data else self.header_data:
-            raise unfit(self, "buffer_offset with HD, or header_data without")
-        word = self.header_data if has_header_data else self.buffer_offset
-        job = _single_packet(self)
-        try:
-            packed = _MEDIUM.pack(
-                self.opcode,
-                int(self.flags),
-                self.request_length,
-                job,
-                self.pid_on_fep,
-                self.resource_index,
-                word,
-                self.initiator,
-                self.memory_key,
-            )
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
-        return packed if self.extension is None else packed + self.extension.encode()
-
 
 class SmallRequest(NamedTuple):
     """The small request header, 20 bytes, and its extension: one packet is the message, and nothing is matched."""
@@ -261,23 +170,6 @@ class SmallRequest(NamedTuple):
     def memory_key(self) -> int:
         """The resource index, which takes the place of a key (an optimised, non-matching memory region)."""
         return self.resource_index
-
-    def encode(self) -> bytes:
-        """Encode the header with its extension. Raises `UsageError`."""
-        job = _single_packet(self)
-        try:
-            packed = _SMALL.pack(
-                self.opcode,
-                int(self.flags),
-                self.request_length,
-                job,
-                self.pid_on_fep,
-                self.resource_index,
-                self.buffer_offset,
-            )
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
-        return packed if self.extension is None else packed + self.extension.encode()
 
 
 class DeferrableTokens(NamedTuple):
@@ -444,22 +336,3 @@ def _checked_opcode(first: int, flags: int, offset: int) -> Opcode:
         whose = "reserved" if number < 0x30 else "extended" if number == 0x3F else "a vendor's"
         raise UnsupportedRequest(offset, f"opcode 0x{number:02x} is {whose}")
     return opcode
-
-
-def _single_packet(header: MediumRequest | SmallRequest) -> int:
-    """The word of generation and JobID, after the checks that medium and small headers have in common."""
-    flags = int(header.flags)
-    if (
-        not 0 <= header.opcode <= Opcode.MSG_ERROR
-        or header.opcode in RENDEZVOUS_OPCODES
-        or flags & _WHOLE != _WHOLE
-        or flags >> 6
-        or header.request_length >> 14
-        or header.ri_generation >> 8
-        or header.job_id >> 24
-        or header.pid_on_fep >> 12
-        or header.resource_index >> 12
-    ):
-        raise unfit(header, "opcode, flags, length or address")
-    check_extension(header.opcode, header.extension)
-    return header.ri_generation << 24 | header.job_id

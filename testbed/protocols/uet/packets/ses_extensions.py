@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from testbed.protocols.errors import UsageError, truncated, unfit
+from testbed.protocols.errors import truncated
 from testbed.protocols.uet.errors import UnsupportedRequest
 from testbed.protocols.uet.packets.codes import AmoOpcode, AmoType, Opcode, ReturnCode
 from testbed.protocols.uet.packets.prologue import Data
@@ -55,14 +55,8 @@ class RendezvousExtension(NamedTuple):
     """Memory key or match bits of the READ."""
 
     def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        if self.ri_generation >> 8 or self.pid_on_fep >> 12 or self.resource_index >> 12:
-            raise unfit(self, "address")
         word = self.ri_generation << 24 | self.pid_on_fep << 12 | self.resource_index
-        try:
-            return _RENDEZVOUS.pack(self.eager_length, word, self.read_offset, self.read_key)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
+        return _RENDEZVOUS.pack(self.eager_length, word, self.read_offset, self.read_key)
 
 
 class AtomicExtension(NamedTuple):
@@ -72,15 +66,6 @@ class AtomicExtension(NamedTuple):
     datatype: AmoType
     semantic_control: int = 0
     """8 bits: `CACHEABLE`, `CPU_COHERENT`."""
-
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        if self.amo_opcode not in _AMO_OPCODES or self.amo_opcode in _COMPARING or self.datatype not in _AMO_TYPES:
-            raise unfit(self, "amo_opcode, datatype or operands")
-        try:
-            return _ATOMIC.pack(self.amo_opcode, self.datatype, self.semantic_control, 0)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
 
 
 class CswapExtension(NamedTuple):
@@ -94,16 +79,6 @@ class CswapExtension(NamedTuple):
     """16 bytes, of which the first ones are used: as many as an element has."""
     swap: bytes
     """Likewise."""
-
-    def encode(self) -> bytes:
-        """Raises `UsageError`."""
-        fits = len(self.compare) == 16 and len(self.swap) == 16 and self.datatype in _AMO_TYPES
-        if self.amo_opcode not in _COMPARING or not fits:
-            raise unfit(self, "amo_opcode, datatype or operands")
-        try:
-            return _CSWAP.pack(self.amo_opcode, self.datatype, self.semantic_control, 0, self.compare, self.swap)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
 
 
 Extension = RendezvousExtension | AtomicExtension | CswapExtension
@@ -144,15 +119,3 @@ def _decode_atomic(opcode: Opcode, data: Data, offset: int) -> tuple[AtomicExten
     except struct.error:
         raise truncated(f"the extension of {opcode.name}", _CSWAP.size, len(data), offset) from None
     return CswapExtension(amo_opcode, datatype, control, compare, swap), offset + _CSWAP.size
-
-
-def check_extension(opcode: int, extension: Extension | None) -> None:
-    """Raises `UsageError` where `extension` is not what `opcode` calls for."""
-    if opcode in RENDEZVOUS_OPCODES:
-        fits = isinstance(extension, RendezvousExtension)
-    elif opcode in ATOMIC_OPCODES:
-        fits = isinstance(extension, AtomicExtension | CswapExtension)
-    else:
-        fits = extension is None
-    if not fits:
-        raise UsageError(f"the extension of opcode {opcode} is not {extension!r}")

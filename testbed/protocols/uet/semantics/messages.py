@@ -6,9 +6,10 @@ and messages do not interleave on it.
 
 from __future__ import annotations
 
-from struct import Struct
+import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.atomics import COMPARE_OPCODES, Amo
 from testbed.protocols.uet.delivery.window import NOMINAL_HEADER_BYTES, SendWindow, TxPacket
 from testbed.protocols.uet.memory import RemoteBuffer
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from testbed.protocols.uet.semantics.transfers import PdcTransfers
 
 _SES_REL: Final = int(RequestBit.REL)
-_STANDARD: Final = Struct("!BBHIHHQIQQI")
-_MEDIUM: Final = Struct("!BBHIHHQIQ")
-_ATOMIC: Final = Struct("!BBBB")
+_STANDARD: Final = struct.Struct("!BBHIHHQIQQI")
+_MEDIUM: Final = struct.Struct("!BBHIHHQIQ")
+_ATOMIC: Final = struct.Struct("!BBBB")
 _SOM: Final = int(RequestBit.SOM)
 _EOM: Final = int(RequestBit.EOM)
 _HD: Final = int(RequestBit.HD)
@@ -56,6 +57,16 @@ class Target:
         self.resource_index = resource_index
         self.relative = int(_SES_REL) if relative else 0
         self.initiator = initiator
+
+
+def encode_single(opcode: Opcode, target: Target, place: RemoteBuffer, length: int) -> bytes:
+    """The standard header of a message of one packet that is on no PDC. Raises `UsageError`."""
+    flags = target.relative | _SOM | _EOM
+    address = (target.job_id, target.pid_on_fep, target.resource_index, place.offset, target.initiator, place.key)
+    try:
+        return _STANDARD.pack(opcode, flags, 0, *address, 0, length)
+    except struct.error as error:
+        raise UsageError(f"{place} cannot be encoded: {error}") from None
 
 
 class MessageHeader(NamedTuple):

@@ -15,7 +15,7 @@ from testbed.protocols.uet.delivery.receiver import encode_nack, trimming_code
 from testbed.protocols.uet.errors import UnsupportedRequest
 from testbed.protocols.uet.memory import Access, AccessRefused, RemoteBuffer
 from testbed.protocols.uet.packets.acks import Nack
-from testbed.protocols.uet.packets.codes import NackFlag, NextHeader, Opcode, PdsType, RequestBit, ReturnCode
+from testbed.protocols.uet.packets.codes import NackFlag, NextHeader, Opcode, PdsType, ReturnCode
 from testbed.protocols.uet.packets.pds import RudiPacket
 from testbed.protocols.uet.packets.responses import Response, ResponseData
 from testbed.protocols.uet.packets.ses import (
@@ -27,13 +27,11 @@ from testbed.protocols.uet.packets.ses import (
 )
 from testbed.protocols.uet.paths import PathKind, make_paths
 from testbed.protocols.uet.semantics.answers import encode_data_response, encode_response
-from testbed.protocols.uet.semantics.messages import Target
+from testbed.protocols.uet.semantics.messages import Target, encode_single
 from testbed.protocols.uet.semantics.operations import Operation
 from testbed.protocols.uet.semantics.owner import SemanticsOwner
 
 _NACK_RUDI: Final = int(NackFlag.RUDI)
-_SES_EOM: Final = int(RequestBit.EOM)
-_SES_SOM: Final = int(RequestBit.SOM)
 WINDOW: Final = 64
 """Packets under way in all, for want of congestion control."""
 
@@ -109,24 +107,9 @@ class RudiChannel:
         for number in range(transfer.packets):
             offset = number * step
             part = buffer[offset : offset + step]
-            header = StandardRequest(
-                opcode=opcode,
-                flags=_SES_SOM | _SES_EOM | target.relative,
-                message_id=0,
-                ri_generation=0,
-                job_id=target.job_id,
-                pid_on_fep=target.pid_on_fep,
-                resource_index=target.resource_index,
-                buffer_offset=remote_buffer.offset + offset,
-                initiator=target.initiator,
-                memory_key=remote_buffer.key,
-                header_data=0,
-                payload_length=0,
-                message_offset=0,
-                request_length=len(part),
-                extension=None,
-            )
-            self._waiting.append(_Request(transfer, target.ip, header.encode(), part, offset))
+            place = RemoteBuffer(remote_buffer.key, remote_buffer.offset + offset)
+            header = encode_single(opcode, target, place, len(part))
+            self._waiting.append(_Request(transfer, target.ip, header, part, offset))
 
     def transmit(self, now: int, out: list[Outgoing], limit: int) -> None:
         """Append new requests while the window has room."""

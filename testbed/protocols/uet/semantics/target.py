@@ -18,7 +18,7 @@ from testbed.protocols.uet.delivery.pdc import Pdc
 from testbed.protocols.uet.delivery.receiver import Answer
 from testbed.protocols.uet.errors import UnsupportedRequest
 from testbed.protocols.uet.matching import UnexpectedMessage
-from testbed.protocols.uet.memory import Access, AccessRefused
+from testbed.protocols.uet.memory import Access, AccessRefused, RemoteBuffer
 from testbed.protocols.uet.packets.codes import (
     NackCode,
     NextHeader,
@@ -43,7 +43,7 @@ from testbed.protocols.uet.semantics.answers import encode_data_response, encode
 from testbed.protocols.uet.semantics.deferred import DeferredSends
 from testbed.protocols.uet.semantics.dropped import DroppedMessages
 from testbed.protocols.uet.semantics.incoming import IncomingMessage, ReadResponses
-from testbed.protocols.uet.semantics.messages import MessageHeader, Target
+from testbed.protocols.uet.semantics.messages import MessageHeader, Target, encode_single
 from testbed.protocols.uet.semantics.operations import Operation, OpKind
 from testbed.protocols.uet.semantics.owner import SemanticsOwner
 from testbed.protocols.uet.semantics.partial import PartialMessages
@@ -501,25 +501,8 @@ class TargetSemantics:
             raise UsageError("UUD carries DATAGRAM_SEND alone, without tag and header data")
         if len(payload) > self._fep.payload_bytes:
             raise UsageError(f"a datagram is one packet: at most {self._fep.payload_bytes} bytes")
-        flags = _SES_SOM | _SES_EOM | target.relative
-        request = StandardRequest(
-            opcode=Opcode.DATAGRAM_SEND,
-            flags=flags,
-            message_id=0,
-            ri_generation=0,
-            job_id=target.job_id,
-            pid_on_fep=target.pid_on_fep,
-            resource_index=target.resource_index,
-            buffer_offset=0,
-            initiator=target.initiator,
-            memory_key=0,
-            header_data=0,
-            payload_length=0,
-            message_offset=0,
-            request_length=len(payload),
-            extension=None,
-        )
-        head = Uud(next_header=NextHeader.REQUEST_STD).encode() + request.encode()
+        request = encode_single(Opcode.DATAGRAM_SEND, target, RemoteBuffer(0), len(payload))
+        head = Uud(next_header=NextHeader.REQUEST_STD).encode() + request
         entropy = self.rudi.next_entropy(now)
         self._fep.emit(Outgoing(target.ip, entropy, Priority.DATA, head, bytes(payload)))
         operation.complete(ReturnCode.OK, len(payload), now)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import struct
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from virtual_domain import KEY, VirtualDomain, share_of
+from virtual_domain import KEY, Closing, VirtualDomain, share_of
 
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.endpoint import Element, Kind
@@ -23,20 +21,6 @@ MS = 1_000_000
 GPUS = 4
 LINK = LinkSettings(rate_bps=1_000_000_000, delay_ns=20_000, flow_control=FlowControl.CREDITS, capacity=(80, 80))
 OFFSET = 8192
-
-
-@pytest.fixture(autouse=True)
-def clang() -> None:
-    if shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
-
-
-@pytest.fixture
-def domains() -> Iterator[list[VirtualDomain]]:
-    made: list[VirtualDomain] = []
-    yield made
-    for domain in made:
-        domain.close()
 
 
 def group_operation(
@@ -59,8 +43,8 @@ def buffer(data: bytes) -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(data, len(data))
 
 
-def joined(domains: list[VirtualDomain], domain: VirtualDomain, members: int = GPUS) -> VirtualDomain:
-    domains.append(domain)
+def joined(closing: Closing, domain: VirtualDomain, members: int = GPUS) -> VirtualDomain:
+    closing(domain)
     for endpoint in domain.endpoints:
         assert domain.native.endpoint_authorise(endpoint, 0, binding.SWITCH_ID, True) == 0
     handles = [group_operation(domain, gpu, Kind.JOIN, buffer(b"-"), members) for gpu in range(members)]
@@ -71,11 +55,9 @@ def joined(domains: list[VirtualDomain], domain: VirtualDomain, members: int = G
 
 @pytest.mark.parametrize("voq", [False, True])
 @pytest.mark.parametrize("flow_control", list(FlowControl))
-def test_a_store_reaches_all_members_and_nobody_else(
-    domains: list[VirtualDomain], voq: bool, flow_control: FlowControl
-) -> None:
+def test_a_store_reaches_all_members_and_nobody_else(closing: Closing, voq: bool, flow_control: FlowControl) -> None:
     link = replace(LINK, flow_control=flow_control)
-    domain = joined(domains, VirtualDomain(link=link, gpus=GPUS + 1, planes=2, voq=voq), GPUS)
+    domain = joined(closing, VirtualDomain(link=link, gpus=GPUS + 1, planes=2, voq=voq), GPUS)
     data = bytes(range(256)) * 300
     handle = group_operation(domain, 1, Kind.MULTICAST, buffer(data), 0)
     domain.run(domain.now + 1000 * MS, handle)
@@ -86,16 +68,16 @@ def test_a_store_reaches_all_members_and_nobody_else(
     assert all(domain.core.held(port, 0) == 0 for port in range(2 * GPUS))
 
 
-def test_a_store_takes_the_senders_link_once(domains: list[VirtualDomain]) -> None:
-    domain = joined(domains, VirtualDomain(link=LINK, gpus=GPUS))
+def test_a_store_takes_the_senders_link_once(closing: Closing) -> None:
+    domain = joined(closing, VirtualDomain(link=LINK, gpus=GPUS))
     handle = group_operation(domain, 0, Kind.MULTICAST, buffer(bytes(1 << 20)), 0)
     domain.run(domain.now + 1000 * MS, handle)
     assert share_of(LINK, 1 << 20, domain.took_ns(handle)) > 0.95
 
 
 @pytest.mark.parametrize("element", list(Element))
-def test_a_load_has_the_sums_of_all(domains: list[VirtualDomain], element: Element) -> None:
-    domain = joined(domains, VirtualDomain(link=LINK, gpus=GPUS, planes=2))
+def test_a_load_has_the_sums_of_all(closing: Closing, element: Element) -> None:
+    domain = joined(closing, VirtualDomain(link=LINK, gpus=GPUS, planes=2))
     count, form = 5001, "i" if element is Element.INT32 else "f"
     for gpu, memory in enumerate(domain.memory):
         memory[OFFSET : OFFSET + 4 * count] = struct.pack(f"{count}{form}", *((gpu + 1) * n for n in range(count)))
@@ -106,9 +88,9 @@ def test_a_load_has_the_sums_of_all(domains: list[VirtualDomain], element: Eleme
     assert struct.unpack(f"{count}{form}", found.raw) == tuple(10 * n for n in range(count))
 
 
-def test_sums_of_all_owners_use_the_links_as_the_formula_says(domains: list[VirtualDomain]) -> None:
+def test_sums_of_all_owners_use_the_links_as_the_formula_says(closing: Closing) -> None:
     """Each of g GPUs loads the sums of a g-th: all send S, and receive S / g."""
-    domain = joined(domains, VirtualDomain(link=LINK, gpus=GPUS))
+    domain = joined(closing, VirtualDomain(link=LINK, gpus=GPUS))
     begun, size = domain.now, 1 << 19
     handles = [group_operation(domain, gpu, Kind.REDUCE, buffer(bytes(size)), 2) for gpu in range(GPUS)]
     domain.run(begun + 1000 * MS, *handles)
@@ -116,10 +98,10 @@ def test_sums_of_all_owners_use_the_links_as_the_formula_says(domains: list[Virt
     assert 0.85 < share_of(LINK, GPUS * size, took) <= 1
 
 
-def test_links_that_lose_frames_lose_nothing_of_sums_and_copies(domains: list[VirtualDomain]) -> None:
+def test_links_that_lose_frames_lose_nothing_of_sums_and_copies(closing: Closing) -> None:
     """Copies, answers of members and those of the switch are sent again by links as all frames are."""
     retry = RetryConfig(outstanding_frames_max=32, replay_timer_ns=2 * MS, replay_count_max=255)
-    domain = joined(domains, VirtualDomain(link=replace(LINK, retry=retry), gpus=GPUS))
+    domain = joined(closing, VirtualDomain(link=replace(LINK, retry=retry), gpus=GPUS))
     for gpu in range(GPUS):
         domain.set_errors(gpu, 0, LinkErrors(loss=0.02))
     data = struct.pack("20000i", *range(20000))
@@ -133,8 +115,8 @@ def test_links_that_lose_frames_lose_nothing_of_sums_and_copies(domains: list[Vi
     assert sum(port["wire_lost_tx"] for port in domain.core.counters()) > 0
 
 
-def test_a_member_that_is_down_is_said(domains: list[VirtualDomain]) -> None:
-    domain = joined(domains, VirtualDomain(link=LINK, gpus=GPUS))
+def test_a_member_that_is_down_is_said(closing: Closing) -> None:
+    domain = joined(closing, VirtualDomain(link=LINK, gpus=GPUS))
     domain.set_errors(3, 0, LinkErrors(down=True))
     domain.run(domain.now + 100 * MS)
     handle = group_operation(domain, 0, Kind.REDUCE, buffer(bytes(4096)), 2)
@@ -142,16 +124,16 @@ def test_a_member_that_is_down_is_said(domains: list[VirtualDomain]) -> None:
     assert domain.ended[handle].outcome == Outcome.LINK_DOWN
 
 
-def test_only_members_may(domains: list[VirtualDomain]) -> None:
-    domain = joined(domains, VirtualDomain(link=LINK, gpus=GPUS + 1), GPUS)
+def test_only_members_may(closing: Closing) -> None:
+    domain = joined(closing, VirtualDomain(link=LINK, gpus=GPUS + 1), GPUS)
     handle = group_operation(domain, GPUS, Kind.MULTICAST, buffer(bytes(4096)), 0)
     domain.run(domain.now + 1000 * MS, handle)
     assert domain.ended[handle].outcome == Outcome.REFUSED
 
 
-def test_frames_of_an_enemy_change_nothing(domains: list[VirtualDomain]) -> None:
+def test_frames_of_an_enemy_change_nothing(closing: Closing) -> None:
     """A member sends answers that nobody asked for, and requests that make no sense; then all goes on as before."""
-    domain = joined(domains, VirtualDomain(link=replace(LINK, flow_control=FlowControl.NONE), gpus=GPUS))
+    domain = joined(closing, VirtualDomain(link=replace(LINK, flow_control=FlowControl.NONE), gpus=GPUS))
     zeros = bytes(6)
     for tag in range(0, 2048, 3):
         answer = UaResponse(1, tag, 0, 0, 0, 0, 0, 1, 1, binding.SWITCH_ID)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
-from virtual_domain import VirtualDomain
+from virtual_domain import Closing, VirtualDomain
 
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.endpoint import Kind
@@ -17,22 +15,19 @@ WRITES = 300
 REGION = 4096
 
 
-@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 @pytest.mark.parametrize("payload", [64, 256, 1024, 4096])
 @pytest.mark.parametrize("headers", [LAB, *HEADER_STACKS])
-def test_goodput_is_that_of_the_layout(headers: str, payload: int) -> None:
+def test_goodput_is_that_of_the_layout(closing: Closing, headers: str, payload: int) -> None:
     """S10: the time between two writes is what each takes of the line, within a percentage point of goodput."""
     link = LinkSettings(rate_bps=RATE_BPS, delay_ns=1_000, headers=headers, silence_ns=0)
-    domain = VirtualDomain(link, gpus=2)
+    domain = closing(VirtualDomain(link, gpus=2))
     writes = [domain.begin(0, Kind.WRITE, 1, bytes(payload), number * REGION) for number in range(WRITES)]
     domain.run(10_000_000_000, *writes)
     ends = [domain.ended[handle].ended_ns for handle in writes]
     counted = domain.native.endpoint_vc_counters(domain.endpoints[0], 0, 0).contents
-    tx_frames, tx_line_bytes = counted.tx_frames, counted.tx_line_bytes
     arrived = domain.counters(1)["payload_bytes"]
-    domain.close()
     stack = HEADER_STACKS.get(headers)
-    share = payload / (payload + binding.OVERHEAD_BYTES) if stack is None else stack.payload_share(payload)
+    share = payload / (payload + binding.OVERHEAD_BYTES if stack is None else stack.line_bytes(payload))
     assert (WRITES - 1) * payload * 8e9 / (ends[-1] - ends[0]) / RATE_BPS == pytest.approx(share, abs=0.01)
-    assert (tx_frames, arrived) == (WRITES, WRITES * payload)
-    assert arrived / tx_line_bytes == pytest.approx(share, abs=0.005)
+    assert (counted.tx_frames, arrived) == (WRITES, WRITES * payload)
+    assert arrived / counted.tx_line_bytes == pytest.approx(share, abs=0.005)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import shutil
-from collections.abc import Iterator
 
 import pytest
-from virtual_domain import VirtualDomain, share_of
+from virtual_domain import Closing, VirtualDomain, share_of
 
 from testbed.protocols.scale_up.domain.endpoint import Kind, Spray
 from testbed.protocols.scale_up.domain.errors import Outcome
@@ -29,24 +27,9 @@ LINK = LinkSettings(
 )
 
 
-@pytest.fixture(autouse=True)
-def clang() -> None:
-    if shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
-
-
-@pytest.fixture
-def made() -> Iterator[list[VirtualDomain]]:
-    domains: list[VirtualDomain] = []
-    yield domains
-    for domain in domains:
-        domain.close()
-
-
-def test_a_switch_that_comes_late_says_by_how_much(made: list[VirtualDomain]) -> None:
+def test_a_switch_that_comes_late_says_by_how_much(closing: Closing) -> None:
     """Of what it is late a link catches up 2 ms, and all of it counts: a run is judged by that."""
-    domain = VirtualDomain(LINK, 3)
-    made.append(domain)
+    domain = closing(VirtualDomain(LINK, 3))
     for sender in (1, 2):
         domain.begin(sender, Kind.WRITE, 0, bytes(SIZE))
     domain.run(5_000_000)
@@ -58,9 +41,7 @@ def test_a_switch_that_comes_late_says_by_how_much(made: list[VirtualDomain]) ->
 
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDITS, FlowControl.PFC])
 @pytest.mark.parametrize(("queue", "share"), [("fifo", 1 / SENDERS), ("vc", 1 - 1 / SENDERS), ("voq", 1 - 1 / SENDERS)])
-def test_a_victim_behind_an_incast(
-    made: list[VirtualDomain], flow_control: FlowControl, queue: str, share: float
-) -> None:
+def test_a_victim_behind_an_incast(closing: Closing, flow_control: FlowControl, queue: str, share: float) -> None:
     """S1b: GPUs 2 to 5 write to GPU 0; GPU 2 writes to GPU 1 as well, which nobody else does."""
     capacity = 3 * WINDOW * 5
     link = dataclasses.replace(
@@ -70,8 +51,7 @@ def test_a_victim_behind_an_incast(
         xoff=(2 * WINDOW * 5,) * 3 if flow_control is FlowControl.PFC else (),
         xon=(WINDOW * 5,) * 3 if flow_control is FlowControl.PFC else (),
     )
-    domain = VirtualDomain(link, SENDERS + 2, voq=queue == "voq", peer_window=WINDOW if queue == "voq" else 0)
-    made.append(domain)
+    domain = closing(VirtualDomain(link, SENDERS + 2, voq=queue == "voq", peer_window=WINDOW if queue == "voq" else 0))
     data = bytes(SIZE)
     for sender in range(2, SENDERS + 2):
         for _ in range(4):
@@ -85,10 +65,9 @@ def test_a_victim_behind_an_incast(
 
 
 @pytest.mark.parametrize(("spray", "left"), [(Spray.EQUAL, 0.5), (Spray.WEIGHTED, 3.5 / 4)])
-def test_one_slow_plane_of_four(made: list[VirtualDomain], spray: Spray, left: float) -> None:
+def test_one_slow_plane_of_four(closing: Closing, spray: Spray, left: float) -> None:
     """S9: P x the share of the slowest, or (P - 0.5) / P."""
-    domain = VirtualDomain(LINK, 2, planes=4, spray=spray)
-    made.append(domain)
+    domain = closing(VirtualDomain(LINK, 2, planes=4, spray=spray))
     domain.run(2_000_000)
     domain.set_errors(0, 2, LinkErrors(rate_bps=RATE_BPS // 2))
     domain.run(4_000_000)
@@ -103,11 +82,10 @@ RETRY = RetryConfig(
 
 
 @pytest.mark.parametrize("lasts_ns", [1_000_000, 10**12])
-def test_a_plane_fails(made: list[VirtualDomain], lasts_ns: int) -> None:
+def test_a_plane_fails(closing: Closing, lasts_ns: int) -> None:
     """S8: (P - 1) / P is left, and memory is whole. A failure that LLR waits for costs nothing but its time."""
     link = dataclasses.replace(LINK, retry=RETRY)
-    domain = VirtualDomain(link, 2, planes=4)
-    made.append(domain)
+    domain = closing(VirtualDomain(link, 2, planes=4))
     data = random.Random(3).randbytes(4 * SIZE)
     domain.run(2_000_000)
     copy = domain.begin(0, Kind.WRITE, 1, data)
@@ -134,10 +112,9 @@ def test_a_plane_fails(made: list[VirtualDomain], lasts_ns: int) -> None:
     assert share_of(link, 4 * SIZE, domain.took_ns(after), planes=4) > 0.95
 
 
-def test_what_may_have_been_carried_out_is_not_done_twice(made: list[VirtualDomain]) -> None:
+def test_what_may_have_been_carried_out_is_not_done_twice(closing: Closing) -> None:
     """Atomics on their way when their plane goes down fail; those that come later take another plane."""
-    domain = VirtualDomain(dataclasses.replace(LINK, retry=RETRY), 2, planes=2)
-    made.append(domain)
+    domain = closing(VirtualDomain(dataclasses.replace(LINK, retry=RETRY), 2, planes=2))
     domain.run(2_000_000)
     adds = [domain.begin(0, Kind.ADD, 1, bytes(8)) for _ in range(200)]
     domain.run(domain.now + 25_000)
@@ -150,10 +127,9 @@ def test_what_may_have_been_carried_out_is_not_done_twice(made: list[VirtualDoma
     assert outcomes.count(Outcome.OK) <= done <= len(adds)
 
 
-def test_a_request_whose_target_is_gone_comes_back(made: list[VirtualDomain]) -> None:
+def test_a_request_whose_target_is_gone_comes_back(closing: Closing) -> None:
     """The target has lost one plane: its requests go on by the other at once. It has lost both: an error."""
-    domain = VirtualDomain(LINK, 3, planes=2)
-    made.append(domain)
+    domain = closing(VirtualDomain(LINK, 3, planes=2))
     data = random.Random(5).randbytes(SIZE)
     domain.run(2_000_000)
     domain.set_errors(1, 0, LinkErrors(down=True))
@@ -167,10 +143,9 @@ def test_a_request_whose_target_is_gone_comes_back(made: list[VirtualDomain]) ->
     assert [domain.ended[item].outcome for item in copies] == [Outcome.LINK_DOWN, Outcome.OK]
 
 
-def test_a_flush_gives_its_credits_back(made: list[VirtualDomain]) -> None:
+def test_a_flush_gives_its_credits_back(closing: Closing) -> None:
     """A wire that is silent for longer than LLR replays: frames are given up, and no credit with them."""
-    domain = VirtualDomain(dataclasses.replace(LINK, retry=RETRY), 2, timeout_ns=20_000_000)
-    made.append(domain)
+    domain = closing(VirtualDomain(dataclasses.replace(LINK, retry=RETRY), 2, timeout_ns=20_000_000))
     domain.run(2_000_000)
     copy = domain.begin(0, Kind.WRITE, 1, bytes(SIZE))
     domain.run(domain.now + 1_000_000)
@@ -193,15 +168,12 @@ def test_a_flush_gives_its_credits_back(made: list[VirtualDomain]) -> None:
 
 
 @pytest.mark.parametrize("cc_period_ns", [0, 2_000_000])
-def test_credits_leak_with_lost_frames_until_updates_bring_them_back(
-    made: list[VirtualDomain], cc_period_ns: int
-) -> None:
+def test_credits_leak_with_lost_frames_until_updates_bring_them_back(closing: Closing, cc_period_ns: int) -> None:
     """S2c: without LLR and CC_Updates all stops after limit / (p x credits of a frame) frames; with CC_Updates what is
     missing is what was lost in one period, and the link goes on."""
     limit, share = 500, 0.1
     link = dataclasses.replace(LINK, capacity=(limit, limit), cc_period_ns=cc_period_ns)
-    domain = VirtualDomain(link, 2, timeout_ns=5_000_000)
-    made.append(domain)
+    domain = closing(VirtualDomain(link, 2, timeout_ns=5_000_000))
     domain.run(2_000_000)
     domain.set_errors(0, 0, LinkErrors(loss=share, seed=8))
     sent: list[int] = []
@@ -237,7 +209,7 @@ def test_credits_leak_with_lost_frames_until_updates_bring_them_back(
     ],
 )
 def test_everything_ends_and_a_link_that_is_right_again_carries_all(
-    made: list[VirtualDomain],
+    closing: Closing,
     flow_control: FlowControl,
     retry: RetryConfig | None,
     peer_window: int,
@@ -247,8 +219,9 @@ def test_everything_ends_and_a_link_that_is_right_again_carries_all(
     link = dataclasses.replace(
         LINK, flow_control=flow_control, retry=retry, cc_period_ns=2_000_000, xoff=(60, 60), xon=(30, 30)
     )
-    domain = VirtualDomain(link, 3, planes=2, voq=bool(peer_window), peer_window=peer_window, timeout_ns=10_000_000)
-    made.append(domain)
+    domain = closing(
+        VirtualDomain(link, 3, planes=2, voq=bool(peer_window), peer_window=peer_window, timeout_ns=10_000_000)
+    )
     domain.run(2_000_000)
     operations = [
         domain.begin(0, Kind.WRITE, 1, bytes(200_000)),

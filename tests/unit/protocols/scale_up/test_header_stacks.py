@@ -23,12 +23,12 @@ PRINTED = [
 
 @pytest.mark.parametrize(("name", "payload", "share"), PRINTED)
 def test_shares_are_those_of_the_specifications_layouts(name: str, payload: int, share: float) -> None:
-    assert HEADER_STACKS[name].payload_share(payload) == pytest.approx(share, abs=0.0006)
+    assert payload / HEADER_STACKS[name].line_bytes(payload) == pytest.approx(share, abs=0.0006)
 
 
 def test_the_four_need_less_and_less_for_256_bytes() -> None:
     """The order of the header study: UDP/IP, then AFH by a factor of 1.09, SUE-Lite by 1.16."""
-    shares = {name: stack.payload_share(256) for name, stack in HEADER_STACKS.items()}
+    shares = {name: 256 / stack.line_bytes(256) for name, stack in HEADER_STACKS.items()}
     assert shares["afh"] / shares["udp"] == pytest.approx(1.09, abs=0.005)
     assert shares["sue-lite"] / shares["udp"] == pytest.approx(1.16, abs=0.005)
 

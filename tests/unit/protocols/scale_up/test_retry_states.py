@@ -1,18 +1,10 @@
-"""The states of LLR's ends: how they are entered and left, and what becomes of frames meanwhile.
-
-Each test runs with the model, and with the C beside it.
-"""
+"""The states of LLR's ends: how they are entered and left, and what becomes of frames meanwhile."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
-from native_link import library
-from native_parts import receivers_of_retry, senders_of_retry
-from retry_model import ReceiverState, Released, RetryReceiver, RetrySender, SenderState, Verdict
+from native_link import ReceiverState, SenderState, Verdict
+from native_parts import Released, RetryReceiver, RetrySender
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.credits import NEVER
@@ -21,24 +13,9 @@ from testbed.protocols.scale_up.cyclic import CYCLE_MASK
 from testbed.protocols.scale_up.frames import FrameCheck
 from testbed.protocols.scale_up.retry import FrameAction, RetryConfig
 
+pytestmark = pytest.mark.usefixtures("clang")
+
 TIMER = 100
-MAKERS: dict[str, Callable[[RetryConfig], Any]] = {}
-"""Of the test that is running."""
-
-
-@pytest.fixture(autouse=True, params=["model", "side by side"])
-def makers(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "model":
-        MAKERS.update(sender=RetrySender, receiver=RetryReceiver)
-    elif shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
-    else:
-        MAKERS.update(
-            sender=lambda config: senders_of_retry(library(), config),
-            receiver=lambda config: receivers_of_retry(library(), config),
-        )
-    yield
-    MAKERS.clear()
 
 
 def config(**changes: int) -> RetryConfig:
@@ -46,9 +23,9 @@ def config(**changes: int) -> RetryConfig:
     return RetryConfig(**(settings | changes))  # type: ignore[arg-type]
 
 
-def running(sequence: int = 0, **changes: int) -> Any:
+def running(sequence: int = 0, **changes: int) -> RetrySender:
     """A sender in ADVANCE at time 0."""
-    sender = MAKERS["sender"](config(**changes))
+    sender = RetrySender(config(**changes))
     sender.start(0, sequence)
     init = sender.poll(0)
     assert init is not None
@@ -57,7 +34,7 @@ def running(sequence: int = 0, **changes: int) -> Any:
     return sender
 
 
-def sent(sender: Any, *frames: str, now: int = 0) -> list[int]:
+def sent(sender: RetrySender, *frames: str, now: int = 0) -> list[int]:
     numbers = []
     for frame in frames:
         verdict, number = sender.offer(frame, 100, now)
@@ -66,15 +43,15 @@ def sent(sender: Any, *frames: str, now: int = 0) -> list[int]:
     return numbers
 
 
-def replayed(sender: Any, now: int) -> list[tuple[int, str]]:
+def replayed(sender: RetrySender, now: int) -> list[tuple[int, str]]:
     found = []
     while (item := sender.replay(now)) is not None:
-        found.append(tuple(item))
+        found.append(item)
     return found
 
 
 def test_init_is_repeated_until_its_own_echo() -> None:
-    sender = MAKERS["sender"](config())
+    sender = RetrySender(config())
     sender.start(0, 7)
     assert sender.poll(0) == Init(7, 1)
     assert sender.poll(TIMER - 1) is None
@@ -106,7 +83,7 @@ def test_frames_in_init_and_flush(state: SenderState, action: FrameAction, verdi
     if state is SenderState.FLUSH:
         actions = {"init_action": other, "flush_action": action}
     if state is SenderState.INIT:
-        sender = MAKERS["sender"](config(**actions))
+        sender = RetrySender(config(**actions))
         sender.start(0)
     else:
         sender = running(replay_count_max=0, **actions)
@@ -119,7 +96,7 @@ def test_frames_in_init_and_flush(state: SenderState, action: FrameAction, verdi
 
 
 def test_off_sends_unnumbered() -> None:
-    sender = MAKERS["sender"](config())
+    sender = RetrySender(config())
     assert sender.offer("a", 100, 0) == (Verdict.BEST_EFFORT, 0)
     sender = running()
     sent(sender, "a")
@@ -232,7 +209,7 @@ def test_it_begins_again_by_itself_where_it_is_told_to() -> None:
 
 
 def test_a_receiver_takes_nothing_before_init() -> None:
-    receiver = MAKERS["receiver"](config())
+    receiver = RetryReceiver(config())
     assert not receiver.on_frame(0, FrameCheck.GOOD)
     assert (receiver.state, receiver.poll(0), receiver.next_timer()) == (ReceiverState.OFF, None, NEVER)
     receiver.on_init(5, 9)
@@ -243,7 +220,7 @@ def test_a_receiver_takes_nothing_before_init() -> None:
 
 
 def test_acks_keep_their_distance_and_a_nack_does_not() -> None:
-    receiver = MAKERS["receiver"](config(ack_spacing_ns=50))
+    receiver = RetryReceiver(config(ack_spacing_ns=50))
     receiver.on_init(0, 0)
     receiver.poll(0)
     assert receiver.on_frame(0, FrameCheck.GOOD)
@@ -258,7 +235,7 @@ def test_acks_keep_their_distance_and_a_nack_does_not() -> None:
 
 
 def test_a_frame_that_comes_again_is_acknowledged_again() -> None:
-    receiver = MAKERS["receiver"](config())
+    receiver = RetryReceiver(config())
     receiver.on_init(0, 0)
     receiver.poll(0)
     receiver.on_frame(0, FrameCheck.GOOD)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from link_model import LinkConfig
-from retry_model import ReceiverState, SenderState
+from link_end import LinkConfig
+from native_link import ReceiverState, SenderState
 from simulated_links import FIRST, SECOND, Clock, Fault, LinkEnd, connect, damaged, frame_of, number_of
 
 from testbed.protocols.scale_up.credits import spacing_ns
 from testbed.protocols.scale_up.ctlos import Ack, Nack
 from testbed.protocols.scale_up.frames import ControlFrame, FrameCheck, decode_frame, decode_prefix, is_control
 from testbed.protocols.scale_up.retry import RetryConfig
+
+pytestmark = pytest.mark.usefixtures("clang")
 
 RATE = 400_000_000_000
 MS = 1_000_000

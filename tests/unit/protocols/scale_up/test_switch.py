@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-
 import pytest
 from incast import FRAME_BYTES, FRAME_NS, RATE_BPS, Incast, request
+from virtual_domain import Closing
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
@@ -18,12 +16,6 @@ CREDITS_OF_A_FRAME = -(-FRAME_BYTES // 1024)
 CAPACITY = 12 * CREDITS_OF_A_FRAME
 
 
-@pytest.fixture(autouse=True)
-def clang() -> None:
-    if shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
-
-
 def settings(flow_control: FlowControl, *, xoff: int = 0, xon: int = 0, delay_ns: int = DELAY_NS) -> LinkSettings:
     thresholds = {"xoff": (xoff, xoff), "xon": (xon, xon)} if xoff else {}
     return LinkSettings(
@@ -31,19 +23,10 @@ def settings(flow_control: FlowControl, *, xoff: int = 0, xon: int = 0, delay_ns
     )
 
 
-@pytest.fixture
-def incasts() -> Iterator[list[Incast]]:
-    made: list[Incast] = []
-    yield made
-    for item in made:
-        item.core.close()
-
-
 @pytest.mark.parametrize("senders", [1, 2, 3])
-def test_credits_share_the_output_and_lose_nothing(incasts: list[Incast], senders: int) -> None:
+def test_credits_share_the_output_and_lose_nothing(closing: Closing, senders: int) -> None:
     """CBFC-10: 99, 50, 33 % each, the receiver 99 %, loss 0."""
-    incast = Incast(settings(FlowControl.CREDITS), senders, 10**6)
-    incasts.append(incast)
+    incast = closing(Incast(settings(FlowControl.CREDITS), senders, 10**6))
     span = FRAMES * FRAME_NS
     incast.run(span)
     total = sum(incast.received.values())
@@ -56,24 +39,22 @@ def test_credits_share_the_output_and_lose_nothing(incasts: list[Incast], sender
         assert port["cf_update_errors"] == 0
 
 
-def test_a_limit_of_half_the_loop_is_half_the_rate(incasts: list[Incast]) -> None:
+def test_a_limit_of_half_the_loop_is_half_the_rate(closing: Closing) -> None:
     """S1c: rate = limit x unit / (rate x loop), the loop being two propagations, the frame and a CF_Update's wait."""
     delay = 12 * FRAME_NS
-    incast = Incast(settings(FlowControl.CREDITS, delay_ns=delay), 1, 10**6)
-    incasts.append(incast)
+    incast = closing(Incast(settings(FlowControl.CREDITS, delay_ns=delay), 1, 10**6))
     incast.run(FRAMES * FRAME_NS)
     share = sum(incast.received.values()) / (FRAMES - 2 * 12)
     assert 12 / (2 * 12 + 3) <= share <= 12 / (2 * 12)
 
 
 @pytest.mark.parametrize("senders", [2, 4])
-def test_without_flow_control_as_much_is_lost_as_finds_no_room(incasts: list[Incast], senders: int) -> None:
+def test_without_flow_control_as_much_is_lost_as_finds_no_room(closing: Closing, senders: int) -> None:
     """lost = 1 - (S + Q) / (N S): while S arrives from each sender, S leave and Q stay in the buffers.
 
     To the frame: when the last ones arrive, the first has left with the first arrival and the S-th has yet to.
     """
-    incast = Incast(settings(FlowControl.NONE), senders, FRAMES)
-    incasts.append(incast)
+    incast = closing(Incast(settings(FlowControl.NONE), senders, FRAMES))
     incast.run(10 * senders * FRAMES * FRAME_NS)
     ports = incast.core.counters()[1:]
     dropped = sum(port["vcs"][0]["dropped_frames"] for port in ports)
@@ -83,13 +64,12 @@ def test_without_flow_control_as_much_is_lost_as_finds_no_room(incasts: list[Inc
     assert all(port["vcs"][0]["deepest"] == CAPACITY for port in ports)
 
 
-def test_pauses_lose_nothing_where_there_is_headroom(incasts: list[Incast]) -> None:
+def test_pauses_lose_nothing_where_there_is_headroom(closing: Closing) -> None:
     """The headroom is what arrives in two propagations, and a frame at either end."""
     headroom = CREDITS_OF_A_FRAME * (-(-2 * DELAY_NS // FRAME_NS) + 3)
     assert headroom < CAPACITY
     xoff = CAPACITY - headroom
-    incast = Incast(settings(FlowControl.PFC, xoff=xoff, xon=xoff // 2), 3, FRAMES)
-    incasts.append(incast)
+    incast = closing(Incast(settings(FlowControl.PFC, xoff=xoff, xon=xoff // 2), 3, FRAMES))
     incast.run(10 * 3 * FRAMES * FRAME_NS)
     assert sum(incast.received.values()) == 3 * FRAMES
     for port in incast.core.counters()[1:]:
@@ -98,18 +78,16 @@ def test_pauses_lose_nothing_where_there_is_headroom(incasts: list[Incast]) -> N
         assert port["xoff_tx"] and port["xon_tx"]
 
 
-def test_pauses_lose_frames_where_there_is_none(incasts: list[Incast]) -> None:
-    incast = Incast(settings(FlowControl.PFC, xoff=CAPACITY - 1, xon=CAPACITY // 2), 3, FRAMES)
-    incasts.append(incast)
+def test_pauses_lose_frames_where_there_is_none(closing: Closing) -> None:
+    incast = closing(Incast(settings(FlowControl.PFC, xoff=CAPACITY - 1, xon=CAPACITY // 2), 3, FRAMES))
     incast.run(10 * 3 * FRAMES * FRAME_NS)
     dropped = sum(port["vcs"][0]["dropped_frames"] for port in incast.core.counters()[1:])
     assert dropped > 0
     assert sum(incast.received.values()) + dropped == 3 * FRAMES
 
 
-def test_a_frame_in_anothers_name_is_refused(incasts: list[Incast]) -> None:
-    incast = Incast(settings(FlowControl.NONE), 2, 0)
-    incasts.append(incast)
+def test_a_frame_in_anothers_name_is_refused(closing: Closing) -> None:
+    incast = closing(Incast(settings(FlowControl.NONE), 2, 0))
     core = incast.core
     for source, destination in ((2, 0), (1, 1), (1, 1023)):
         core.receive(1, encode_frame(request(source, destination)), 0)

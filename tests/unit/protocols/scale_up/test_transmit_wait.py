@@ -6,11 +6,9 @@ A limit of C bytes and a loop of R fill the share C / (B R) of a link, and its s
 from __future__ import annotations
 
 import dataclasses
-import shutil
-from collections.abc import Iterator
 
 import pytest
-from virtual_domain import VirtualDomain
+from virtual_domain import Closing, VirtualDomain
 
 from testbed.protocols.scale_up.domain.endpoint import Kind
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkErrors, LinkSettings
@@ -24,20 +22,6 @@ FRAME_NS = LINK.frame_bytes * 8_000_000_000 // RATE_BPS
 SPACING_NS = 6_400 * 8
 SIZE = 1 << 22
 LATE_NS = 60_000_000_000
-
-
-@pytest.fixture(autouse=True)
-def clang() -> None:
-    if shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
-
-
-@pytest.fixture
-def made() -> Iterator[list[VirtualDomain]]:
-    domains: list[VirtualDomain] = []
-    yield domains
-    for domain in domains:
-        domain.close()
 
 
 def waits_ns(domain: VirtualDomain, gpu: int) -> list[int]:
@@ -54,9 +38,8 @@ def switch_waits_ns(domain: VirtualDomain, gpu: int) -> list[int]:
 
 
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDITS, FlowControl.PFC])
-def test_nothing_waits_without_contention(made: list[VirtualDomain], flow_control: FlowControl) -> None:
-    domain = VirtualDomain(dataclasses.replace(LINK, flow_control=flow_control, capacity=(256, 256)), 2)
-    made.append(domain)
+def test_nothing_waits_without_contention(closing: Closing, flow_control: FlowControl) -> None:
+    domain = closing(VirtualDomain(dataclasses.replace(LINK, flow_control=flow_control, capacity=(256, 256)), 2))
     domain.run(LATE_NS, domain.begin(0, Kind.WRITE, 1, bytes(SIZE)))
     assert (
         waits_ns(domain, 0) == waits_ns(domain, 1) == switch_waits_ns(domain, 0) == switch_waits_ns(domain, 1) == [0, 0]
@@ -64,9 +47,8 @@ def test_nothing_waits_without_contention(made: list[VirtualDomain], flow_contro
 
 
 @pytest.mark.parametrize("frames", [2, 5, 9])
-def test_a_limit_below_the_loop_waits_for_what_it_does_not_fill(made: list[VirtualDomain], frames: int) -> None:
-    domain = VirtualDomain(dataclasses.replace(LINK, capacity=(frames * FRAME_CREDITS, 256)), 2)
-    made.append(domain)
+def test_a_limit_below_the_loop_waits_for_what_it_does_not_fill(closing: Closing, frames: int) -> None:
+    domain = closing(VirtualDomain(dataclasses.replace(LINK, capacity=(frames * FRAME_CREDITS, 256)), 2))
     write = domain.begin(0, Kind.WRITE, 1, bytes(SIZE))
     domain.run(LATE_NS, write)
     took, (waited, answers) = domain.took_ns(write), waits_ns(domain, 0)
@@ -80,16 +62,13 @@ def test_a_limit_below_the_loop_waits_for_what_it_does_not_fill(made: list[Virtu
 
 
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDITS, FlowControl.PFC])
-def test_senders_of_an_incast_wait_for_what_the_others_have(
-    made: list[VirtualDomain], flow_control: FlowControl
-) -> None:
+def test_senders_of_an_incast_wait_for_what_the_others_have(closing: Closing, flow_control: FlowControl) -> None:
     """Each has 1/N of the link; pauses and credits are alike in that."""
     senders = 4
     link = dataclasses.replace(
         LINK, delay_ns=5_000, flow_control=flow_control, capacity=(100, 100), xoff=(40, 40), xon=(20, 20)
     )
-    domain = VirtualDomain(link, senders + 1)
-    made.append(domain)
+    domain = closing(VirtualDomain(link, senders + 1))
     writes = [domain.begin(gpu, Kind.WRITE, 0, bytes(SIZE)) for gpu in range(1, senders + 1)]
     domain.run(LATE_NS, *writes)
     for gpu, write in enumerate(writes, start=1):
@@ -97,10 +76,9 @@ def test_senders_of_an_incast_wait_for_what_the_others_have(
     assert switch_waits_ns(domain, 0)[0] == 0, "the receiver takes all of it"
 
 
-def test_a_wait_counts_while_it_lasts_and_ends_with_the_link(made: list[VirtualDomain]) -> None:
+def test_a_wait_counts_while_it_lasts_and_ends_with_the_link(closing: Closing) -> None:
     """Lost frames take all credits along: the wait grows by each heartbeat. The link goes down: there is no wait."""
-    domain = VirtualDomain(dataclasses.replace(LINK, capacity=(2 * FRAME_CREDITS, 256)), 2)
-    made.append(domain)
+    domain = closing(VirtualDomain(dataclasses.replace(LINK, capacity=(2 * FRAME_CREDITS, 256)), 2))
     domain.run(5_000_000)
     domain.set_errors(1, 0, LinkErrors(loss=1.0))
     domain.set_errors(0, 0, LinkErrors(loss=1.0))

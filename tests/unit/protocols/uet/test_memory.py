@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from testbed.protocols.errors import UsageError
-from testbed.protocols.uet.memory import Access, AccessRefused, MemoryTable, RemoteCounter
+from testbed.protocols.uet.memory import Access, AccessRefused, MemoryTable
 from testbed.protocols.uet.packets.codes import ReturnCode
 
 JOB = 7
@@ -44,16 +44,6 @@ def test_nothing_outside_is_reached_and_sums_do_not_wrap(offset: int, length: in
     table = MemoryTable()
     table.register(bytearray(10), READ_WRITE, JOB, key=1)
     assert refusal(table, 1, JOB, offset, length, Access.REMOTE_READ) == ReturnCode.AT_OUT_OF_RANGE
-
-
-def test_a_region_with_a_base_counts_from_there() -> None:
-    base = (1 << 64) - 8
-    table = MemoryTable()
-    table.register(bytearray(b"abcdefgh"), READ_WRITE, JOB, key=1, base=base)
-    assert table.resolve(1, JOB, base + 2, 6, Access.REMOTE_READ) == b"cdefgh"
-    assert refusal(table, 1, JOB, base + 2, 7, Access.REMOTE_READ) == ReturnCode.AT_OUT_OF_RANGE
-    assert refusal(table, 1, JOB, 0, 1, Access.REMOTE_READ) == ReturnCode.AT_OUT_OF_RANGE
-    assert refusal(table, 1, JOB, base - 1, 1, Access.REMOTE_READ) == ReturnCode.AT_OUT_OF_RANGE
 
 
 def test_unknown_keys_are_bad_keys() -> None:
@@ -162,23 +152,12 @@ def test_an_empty_region_can_be_registered() -> None:
     assert len(table.resolve(1, JOB, 0, 0, Access.REMOTE_READ)) == 0
 
 
-@pytest.mark.parametrize(("job", "base"), [(1 << 24, 0), (-1, 0), (JOB, -1), (JOB, (1 << 64) - 9)])
-def test_values_beyond_their_field_are_refused(job: int, base: int) -> None:
+@pytest.mark.parametrize("job", [1 << 24, -1])
+def test_values_beyond_their_field_are_refused(job: int) -> None:
     with pytest.raises(UsageError):
-        MemoryTable().register(bytearray(10), READ_WRITE, job, key=1, base=base)
+        MemoryTable().register(bytearray(10), READ_WRITE, job, key=1)
 
 
 def test_unknown_access_is_refused() -> None:
     with pytest.raises(UsageError, match="0x10"):
         MemoryTable().register(bytearray(10), Access(0x10), JOB, key=1)
-
-
-def test_a_counter_goes_with_its_region() -> None:
-    table = MemoryTable()
-    counter = RemoteCounter()
-    table.register(bytearray(100), READ_WRITE, JOB, key=1, on_remote=counter)
-    found = table.find(1, JOB).on_remote
-    assert found is counter
-    found.add(60)
-    found.add(0)
-    assert (counter.operations, counter.octets) == (2, 60)

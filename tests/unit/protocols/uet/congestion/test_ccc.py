@@ -1,4 +1,4 @@
-"""The congestion control context: what it permits, what it passes on, and its states."""
+"""The congestion control context: what it permits, and what it passes on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.congestion import (
     CONTROLLERS,
     DEFAULT_CONTROLLER,
-    CcState,
-    CongestionContext,
     Nscc,
     NsccConfig,
     Window,
@@ -21,10 +19,6 @@ from testbed.protocols.uet.congestion import (
 from testbed.protocols.uet.packets.codes import NackCode
 
 CONFIG = NsccConfig(link_rate_bps=100_000_000_000, base_rtt_ns=12_000, mtu_bytes=1000, trimming=True)
-
-
-def state_of(context: CongestionContext) -> CcState:
-    return context.state
 
 
 def test_the_factory_makes_what_is_asked_for() -> None:
@@ -37,7 +31,6 @@ def test_the_factory_makes_what_is_asked_for() -> None:
         context = make_context(kind, CONFIG, now=0)
         assert (isinstance(context.window, Nscc), context.rccc_enabled) == (nscc, rccc)
         assert context.can_send()
-        assert context.state is CcState.IDLE
 
 
 @pytest.mark.parametrize("kind", CONTROLLERS)
@@ -123,21 +116,11 @@ def test_a_last_hop_trim_shrinks_the_window_only_without_rccc() -> None:
     assert windows == [224_000, 225_000]
 
 
-def test_the_receivers_penalty_reaches_the_window() -> None:
-    context = make_context("nscc", CONFIG, now=0)
-    for _ in range(100):
-        context.on_send(0, 1000)
-    context.on_ack(100, 1000, False, -1, pend=64)
-    assert context.cwnd_bytes == 98_500
-    context.on_ack(100, 0, False, -1, restore=True)
-    assert context.cwnd_bytes == 225_000
-
-
 def test_the_credit_target_follows_the_demand() -> None:
     context = make_context("both", CONFIG, now=0)
     assert context.window is not None
     context.on_ack(0, 0, False, -1)
-    context.on_demand(10_000, 240, unacked=False)
+    context.on_demand(10_000, 240)
     assert context.credit_target() == 40
     context.window.window_bytes = 4120
     assert context.credit_target() == 20
@@ -148,7 +131,7 @@ def test_credit_is_asked_for_only_if_something_waits() -> None:
     context = make_context("rccc", CONFIG, now=0)
     context.on_ack(0, 0, False, -1)
     assert context.next_credit_request_time() is None
-    context.on_demand(0, 500, unacked=False)
+    context.on_demand(0, 500)
     assert context.next_credit_request_time() == 60_000
     context.on_timeout(30_000, 500)
     assert context.next_credit_request_time() == 30_000
@@ -177,39 +160,6 @@ def test_without_congestion_control_nothing_moves_the_window() -> None:
     for _ in range(100):
         context.on_nack(0, NackCode.TRIMMED, 1000, 20_000)
     assert context.cwnd_bytes == context.max_wnd_bytes == 225_000
-
-
-def test_the_states_of_a_transfer() -> None:
-    context = make_context("nscc", CONFIG, now=0)
-    assert context.window is not None
-    context.window.window_bytes = 1000
-    context.on_demand(2000, 0, unacked=False)
-    assert state_of(context) is CcState.READY
-    context.on_send(0, 1000)
-    context.on_demand(1000, 0, unacked=True)
-    assert state_of(context) is CcState.ACTIVE
-    context.on_ack(10, 1000, False, -1)
-    assert state_of(context) is CcState.READY
-    context.on_send(10, 1000)
-    context.on_demand(0, 0, unacked=True)
-    assert state_of(context) is CcState.PENDING
-    context.on_inferred_loss(20, 1000)
-    context.on_demand(0, 1000, unacked=True)
-    assert state_of(context) is CcState.READY
-    context.on_send(20, 1000)
-    context.on_demand(0, 0, unacked=True)
-    context.on_ack(30, 1000, False, -1)
-    context.on_demand(0, 0, unacked=False)
-    assert state_of(context) is CcState.IDLE
-
-
-def test_states_when_events_come_in_a_batch() -> None:
-    context = make_context("nscc", CONFIG, now=0)
-    context.on_demand(0, 0, unacked=True)  # queued and sent since the last call
-    assert state_of(context) is CcState.PENDING
-    context.on_demand(1000, 0, unacked=True)
-    context.on_demand(0, 0, unacked=False)  # sent and acknowledged
-    assert state_of(context) is CcState.IDLE
 
 
 @pytest.mark.parametrize("name", CONTROLLERS)

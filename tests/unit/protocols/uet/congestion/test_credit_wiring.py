@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -146,7 +147,7 @@ def test_a_first_window_that_is_trimmed_altogether(cc: str) -> None:
 def test_a_request_for_credit_of_an_unknown_context_is_refused() -> None:
     pair, _, _ = writing("rccc", 10)
     request = ControlPacket(ControlType.CREDIT_REQ, 0, 0, 0, 77, 88, 0, 0, 100)
-    pair.b.receive([Incoming(pair.a.address, 50_000, request.encode())], pair.now)
+    pair.b.receive([Incoming(pair.a.address, 50_000, encoded(request))], pair.now)
     (answer,) = pair.take(pair.b)
     refusal = header(answer)
     assert isinstance(refusal, Nack) and refusal.nack_code == NackCode.INV_DPDCID

@@ -6,6 +6,7 @@ In each the PDC is established and idle with PSN = ACK = CLEAR = 332 before the 
 from __future__ import annotations
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, MS, WirePair, carrying, header, ses_header
 
 from testbed.protocols.datagram import Outgoing
@@ -217,7 +218,7 @@ def test_figure_3_80_a_read_with_a_short_header(small: bool) -> None:
         assert isinstance(medium, MediumRequest)
         address = (medium.ri_generation, medium.job_id, medium.pid_on_fep, KEY)
         ses = SmallRequest(medium.opcode, medium.flags, medium.request_length, *address, medium.buffer_offset)
-        request = carrying(request, NextHeader.REQUEST_SMALL, ses.encode())
+        request = carrying(request, NextHeader.REQUEST_SMALL, encoded(ses))
     pair.give(request)
     ack, data = pair.take(pair.b)
     assert pair.ack(ack) == (333, 333)

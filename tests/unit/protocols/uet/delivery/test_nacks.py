@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -54,7 +55,7 @@ class Nacked(WirePair):
             dpdcid=dpdcid or self.pdc.local_pdcid,
             payload=0,
         )
-        self.a.receive([Incoming(remote, 50000, packet.encode())], self.now)
+        self.a.receive([Incoming(remote, 50000, encoded(packet))], self.now)
 
     def requests(self) -> list[int]:
         """PSNs of the requests that go out now."""
@@ -225,7 +226,7 @@ def test_ack_requests_are_answered() -> None:
             control_type=ControlType.ACK_REQ, flags=8, probe_opaque=0, psn=psn, spdcid=pair.pdc.local_pdcid,
             dpdcid=target.local_pdcid,
         )  # fmt: skip
-        pair.give(Outgoing(pair.b.address, 50000, pair.sent[0].priority, question.encode(), b""))
+        pair.give(Outgoing(pair.b.address, 50000, pair.sent[0].priority, encoded(question), b""))
         (answer,) = (header(item) for item in pair.take(pair.b))
         if kind is Nack:
             assert (answer.nack_code, answer.nack_psn) == (NackCode.PKT_NOT_RCVD, psn)

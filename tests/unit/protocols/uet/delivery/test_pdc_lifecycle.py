@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, MS, WirePair, header, run_together
 
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -55,7 +56,7 @@ class Lives(WirePair):
             spdcid=spdcid,
             psn_offset=offset,
         )
-        self.b.receive([Incoming(source, 50000, head.encode() + packet.to_bytes()[12:])], self.now)
+        self.b.receive([Incoming(source, 50000, encoded(head) + packet.to_bytes()[12:])], self.now)
         return [item for item in self.take(self.b) if item.remote == source]
 
 
@@ -308,7 +309,7 @@ def test_half_open_pdcs_are_bounded() -> None:
     )
     for number in range(MOST_UNCONFIRMED + 10):
         source = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
-        pair.b.receive([Incoming(source, 50000, empty.encode())], pair.now)
+        pair.b.receive([Incoming(source, 50000, encoded(empty))], pair.now)
     assert len(pair.b.pdcs) == MOST_UNCONFIRMED
     assert pair.b.counters["new-start-psn"] == 10
     assert len(pair.take(pair.b)) == MOST_UNCONFIRMED + 10
@@ -391,7 +392,7 @@ def test_responses_that_are_never_cleared_are_bounded() -> None:
     refused = 0
     for number in range(500):
         request = template._replace(psn=psn_add(template.psn, number), clear_psn_offset=-min(number + 1, 32768))
-        pair.b.receive([Incoming(pair.a.address, 50000, request.encode() + packet.to_bytes()[12:])], pair.now)
+        pair.b.receive([Incoming(pair.a.address, 50000, encoded(request) + packet.to_bytes()[12:])], pair.now)
         refused += sum(
             header(item).nack_code is NackCode.NO_GTD_DEL_AVAIL
             for item in pair.take(pair.b)

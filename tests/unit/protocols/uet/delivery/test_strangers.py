@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, MS, WirePair, header
 
 from testbed.protocols.datagram import Incoming, Outgoing
@@ -32,15 +33,7 @@ class Flooded(WirePair):
         self.strangers = 0
 
     def syn(self, source: str, *, psn: int = 9, offset: int = 0, trimmed: bool = False) -> None:
-        data = Request(
-            type=PdsType.RUD_REQ,
-            next_header=NextHeader.NONE,
-            flags=RequestFlag.SYN,
-            clear_psn_offset=-1,
-            psn=psn,
-            spdcid=1,
-            psn_offset=offset,
-        ).encode()
+        data = encoded(Request(PdsType.RUD_REQ, NextHeader.NONE, RequestFlag.SYN, -1, psn, 1, psn_offset=offset))
         self.b.receive([Incoming(source, 50000, data, length=len(data) + trimmed)], self.now)
 
     def flood(self, count: int) -> None:
@@ -196,7 +189,7 @@ def test_a_doubted_initiator_is_not_ended_for_being_slow() -> None:
         psn=psn_add(pdc.start_psn, 1 << 20),
         spdcid=pdc.local_pdcid,
     )
-    pair.b.receive([Incoming(pair.a.address, 50000, forged.encode())], pair.now)
+    pair.b.receive([Incoming(pair.a.address, 50000, encoded(forged))], pair.now)
     pair.pass_time(10 * pair.b.config.new_pdc_wait_ns, lambda item: False)
     assert pair.b.pdcs == [target]
 

@@ -15,6 +15,7 @@ from random import Random
 
 import capture_files as make
 import pytest
+from encoded import encoded
 from packet_samples import PacketSamples
 from tshark_output import SCRIPTS, pdml_packets, run_tshark
 
@@ -244,7 +245,7 @@ def refused(shown: Shown) -> bool:
 def test_both_decoders_show_the_same_of_every_kind_of_packet(tmp_path: Path, seed: int) -> None:
     samples = PacketSamples(seed)
     packets = list(samples.of_every_kind())
-    shown = dissect(tmp_path, [frame(packet.encode(), samples.chance) for packet in packets])
+    shown = dissect(tmp_path, [frame(encoded(packet), samples.chance) for packet in packets])
     for packet, fields in zip(packets, shown, strict=True):
         assert compared(fields) == expected(packet), packet
         pdcids = {getattr(packet.pds, name, None) for name in ("spdcid", "dpdcid")}
@@ -259,7 +260,7 @@ def test_what_one_refuses_the_other_refuses(tmp_path: Path) -> None:
     packets = list(samples.of_every_kind())
     datagrams = [chance.randbytes(chance.randint(1, 90)) for _ in range(100)]
     for _ in range(900):
-        data = bytearray(chance.choice(packets).encode())
+        data = bytearray(encoded(chance.choice(packets)))
         for _ in range(chance.randint(0, 3)):
             data[chance.randrange(min(len(data), 60))] ^= 1 << chance.randrange(8)
         cut = len(data) if chance.random() < 0.5 else chance.randint(1, len(data))
@@ -282,22 +283,22 @@ def test_what_one_refuses_the_other_refuses(tmp_path: Path) -> None:
 def test_a_trimmed_packet_is_called_so_and_is_not_malformed(tmp_path: Path) -> None:
     samples = PacketSamples(4)
     packets = [packet for packet in samples.of_every_kind() if isinstance(packet.pds, Request) and packet.ses]
-    cuts = [samples.chance.randint(16, len(packet.encode()) - 1) for packet in packets]
+    cuts = [samples.chance.randint(16, len(encoded(packet)) - 1) for packet in packets]
     frames = [
-        frame(packet.encode()[:cut], samples.chance, length=len(packet.encode()))
+        frame(encoded(packet)[:cut], samples.chance, length=len(encoded(packet)))
         for packet, cut in zip(packets, cuts, strict=True)
     ]
     for packet, cut, fields in zip(packets, cuts, dissect(tmp_path, frames), strict=True):
         assert not refused(fields)
-        assert (fields["trimmed"], fields["trimmed_bytes"]) == (1, len(packet.encode()) - cut)
+        assert (fields["trimmed"], fields["trimmed_bytes"]) == (1, len(encoded(packet)) - cut)
         assert fields["psn"] == packet.pds.psn  # type: ignore[union-attr]
-        headers = len(packet.encode()) - len(packet.payload)
+        headers = len(encoded(packet)) - len(packet.payload)
         assert ("cut.trimmed" in fields) == (cut < headers)
 
 
 def test_a_packet_that_the_capture_cut_is_not_malformed(tmp_path: Path) -> None:
     samples = PacketSamples(5)
-    frames = [make.ethernet(make.ipv4(make.udp(packet.encode()))) for packet in samples.of_every_kind()]
+    frames = [make.ethernet(make.ipv4(make.udp(encoded(packet)))) for packet in samples.of_every_kind()]
     long = [data for data in frames if len(data) > 60]
     for fields in dissect(tmp_path, long, snaplen=58):
         assert not refused(fields)
@@ -323,7 +324,7 @@ def test_names_that_are_taken_are_left_to_their_owner(tmp_path: Path) -> None:
     other.write_text('local p = Proto("uet", "Their UET")\np.fields = { ProtoField.uint32("uet.psn", "PSN") }\n')
     path = tmp_path / "one.pcap"
     packet = next(PacketSamples(6).of_every_kind())
-    path.write_bytes(make.pcap([make.ethernet(make.ipv4(make.udp(packet.encode())))]))
+    path.write_bytes(make.pcap([make.ethernet(make.ipv4(make.udp(encoded(packet))))]))
     argv = ["tshark", "-n", "-X", f"lua_script:{other}", "-X", f"lua_script:{SCRIPTS / 'uet.lua'}", "-r", str(path)]
     done = subprocess.run(
         [*argv, "-T", "fields", "-e", "uet_testbed.psn"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from encoded import encoded
 
-from testbed.protocols.errors import DecodeError, UsageError
+from testbed.protocols.errors import DecodeError
 from testbed.protocols.uet.packets.codes import (
     AmoOpcode,
     AmoType,
@@ -229,7 +230,7 @@ def error_of(next_header: NextHeader, text: str, offset: int = 0) -> DecodeError
 
 @golden
 def test_encodes_to_the_bytes_of_the_table(next_header: NextHeader, text: str, header: SesHeader) -> None:
-    assert header.encode().hex() == text.replace(" ", "")
+    assert encoded(header).hex() == text.replace(" ", "")
 
 
 @golden
@@ -286,12 +287,10 @@ def test_none_has_no_header() -> None:
         (DATA_SMALL, "02 01 c010 ff000007 0000014d", "02 01 0010 00000007 0000014d"),
     ],
 )
-def test_reserved_bits_are_ignored_and_sent_as_zero(
-    next_header: NextHeader, reserved_set: str, reserved_clear: str
-) -> None:
+def test_reserved_bits_are_ignored(next_header: NextHeader, reserved_set: str, reserved_clear: str) -> None:
     header, _ = decode_ses(next_header, bytes.fromhex(reserved_set), 0)
     assert header == decode_ses(next_header, bytes.fromhex(reserved_clear), 0)[0]
-    assert header.encode() == bytes.fromhex(reserved_clear)
+    assert encoded(header) == bytes.fromhex(reserved_clear)
 
 
 @pytest.mark.parametrize(("next_header", "length"), [(STD, 100), (MEDIUM, 100), (SMALL, 100)])
@@ -369,87 +368,8 @@ def test_restart_tokens_of_a_ready_to_restart_are_its_match_bits() -> None:
     header, _ = decode_ses(STD, bytes.fromhex(text), 0)
     assert isinstance(header, StandardRequest)
     assert header.tokens == DeferrableTokens(initiator=0x11111111, target=0x22222222)
-    assert header.match_bits == header.tokens.word
+    assert header.memory_key == header.tokens.word
 
 
 def test_other_requests_have_no_restart_tokens() -> None:
     assert a_request(Opcode.SEND, buffer_offset=1 << 32).tokens is None
-
-
-SUM = AtomicExtension(AmoOpcode.SUM, AmoType.UINT64)
-SWAP = CswapExtension(AmoOpcode.CSWAP, AmoType.UINT64, 0, bytes(16), bytes(16))
-A_SEND = a_request(Opcode.SEND)
-LATER = a_request(Opcode.SEND, 0)
-AN_ATOMIC = a_request(Opcode.ATOMIC, extension=SUM)
-RENDEZVOUS = RendezvousExtension(0, 0, 0, 0, 0, 0)
-A_MEDIUM = MediumRequest(Opcode.SEND, EOM | SOM, 1, 0, 1, 2, 3, 0, 0, 4, 5)
-A_SMALL = SmallRequest(Opcode.WRITE, EOM | SOM, 1, 0, 1, 2, 3, 0)
-A_RESPONSE = Response(ResponseList.EXPECTED, ResponseOpcode.RESPONSE, ReturnCode.OK, 1, 2, 3)
-SOME_DATA = ResponseData(ResponseList.EXPECTED, ResponseOpcode.RESPONSE_W_DATA, ReturnCode.OK, 1, 2, 3, 4, 5, 6)
-A_LITTLE_DATA = ResponseDataSmall(ResponseList.EXPECTED, ResponseOpcode.RESPONSE_W_DATA, ReturnCode.OK, 1, 2, 3)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        A_SEND._replace(opcode=0x10),
-        A_SEND._replace(flags=0x41),
-        A_SEND._replace(message_id=1 << 16),
-        A_SEND._replace(ri_generation=256),
-        A_SEND._replace(job_id=1 << 24),
-        A_SEND._replace(job_id=-1),
-        A_SEND._replace(pid_on_fep=1 << 12),
-        A_SEND._replace(resource_index=1 << 12),
-        A_SEND._replace(buffer_offset=1 << 64),
-        A_SEND._replace(initiator=1 << 32),
-        A_SEND._replace(memory_key=-1),
-        A_SEND._replace(header_data=1 << 64),
-        A_SEND._replace(payload_length=1),
-        A_SEND._replace(message_offset=1),
-        A_SEND._replace(request_length=1 << 32),
-        A_SEND._replace(extension=SUM),
-        LATER._replace(header_data=1),
-        LATER._replace(payload_length=1 << 14),
-        LATER._replace(message_offset=1 << 32),
-        LATER._replace(message_offset=-1),
-        AN_ATOMIC._replace(extension=None),
-        AN_ATOMIC._replace(extension=RENDEZVOUS),
-        AN_ATOMIC._replace(extension=SUM._replace(amo_opcode=0x15)),
-        AN_ATOMIC._replace(extension=SUM._replace(amo_opcode=AmoOpcode.CSWAP)),
-        AN_ATOMIC._replace(extension=SUM._replace(datatype=0x12)),
-        AN_ATOMIC._replace(extension=SUM._replace(semantic_control=256)),
-        AN_ATOMIC._replace(extension=SWAP._replace(amo_opcode=AmoOpcode.SUM)),
-        AN_ATOMIC._replace(extension=SWAP._replace(compare=bytes(15))),
-        AN_ATOMIC._replace(extension=SWAP._replace(swap=bytes(17))),
-        AN_ATOMIC._replace(extension=SWAP._replace(semantic_control=-1)),
-        a_request(Opcode.RENDEZVOUS_SEND, extension=SUM),
-        a_request(Opcode.RENDEZVOUS_SEND, extension=RENDEZVOUS._replace(eager_length=1 << 32)),
-        a_request(Opcode.RENDEZVOUS_SEND, extension=RENDEZVOUS._replace(ri_generation=256)),
-        a_request(Opcode.RENDEZVOUS_SEND, extension=RENDEZVOUS._replace(pid_on_fep=-1)),
-        A_MEDIUM._replace(opcode=Opcode.RENDEZVOUS_SEND, extension=RENDEZVOUS),
-        A_MEDIUM._replace(flags=SOM),
-        A_MEDIUM._replace(request_length=1 << 14),
-        A_MEDIUM._replace(header_data=1),
-        A_MEDIUM._replace(flags=HD | SOM | EOM, buffer_offset=1),
-        A_MEDIUM._replace(buffer_offset=1 << 64),
-        A_MEDIUM._replace(extension=SUM),
-        A_SMALL._replace(flags=EOM),
-        A_SMALL._replace(job_id=1 << 24),
-        A_SMALL._replace(buffer_offset=-1),
-        A_SMALL._replace(opcode=Opcode.ATOMIC),
-        A_RESPONSE._replace(list=4),
-        A_RESPONSE._replace(opcode=4),
-        A_RESPONSE._replace(return_code=0x28),
-        A_RESPONSE._replace(job_id=1 << 24),
-        A_RESPONSE._replace(ri_generation=256),
-        A_RESPONSE._replace(modified_length=1 << 32),
-        SOME_DATA._replace(payload_length=1 << 14),
-        SOME_DATA._replace(message_id=1 << 16),
-        A_LITTLE_DATA._replace(payload_length=-1),
-        A_LITTLE_DATA._replace(original_request_psn=1 << 32),
-    ],
-    ids=repr,
-)
-def test_what_does_not_fit_is_not_encoded(header: SesHeader) -> None:
-    with pytest.raises(UsageError):
-        header.encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, MS, WirePair
 
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
@@ -274,7 +275,7 @@ def test_the_next_pdc_of_an_initiators_pdcid_is_told_another_start_psn() -> None
 def demand(psn: int, dpdcid: int, start_psn: int) -> Outgoing:
     """A NACK that demands a Start_PSN, as it was before it was sealed."""
     nack = Nack(PdsType.NACK, 0, NackCode.NEW_START_PSN, 0, psn, 0, dpdcid, start_psn)
-    return Outgoing("10.0.0.1", 50000, Priority.CONTROL, nack.encode(), b"")
+    return Outgoing("10.0.0.1", 50000, Priority.CONTROL, encoded(nack), b"")
 
 
 def sealed(pair: Recorded, datagram: Outgoing, trim: int = 0) -> Incoming:

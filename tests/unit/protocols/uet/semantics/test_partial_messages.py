@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, MS, WirePair
 
 from testbed.protocols.datagram import Incoming
@@ -63,7 +64,7 @@ class Stranger(WirePair):
                 request_length=total,
                 extension=None,
             )
-            data = pds.encode() + ses.encode() + b"x"
+            data = encoded(pds) + encoded(ses) + b"x"
             assert len(data) == 57
             remote = f"10.9.{source >> 8}.{source & 255}"
             self.b.receive([Incoming(remote, 50000, data)], self.now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, WirePair, carrying, header, ses_header
 
 from testbed.protocols.datagram import Outgoing
@@ -33,9 +34,9 @@ class Reading(WirePair):
         self.ea.read(self.to_b, bytearray(1), RemoteBuffer(KEY), self.now)
         (packet,) = self.take(self.a)
         if small:
-            data = SmallRequest(Opcode.READ, WHOLE, size, 0, JOB, 0, KEY, offset).encode()
+            data = encoded(SmallRequest(Opcode.READ, WHOLE, size, 0, JOB, 0, KEY, offset))
             return carrying(packet, NextHeader.REQUEST_SMALL, data)
-        data = MediumRequest(Opcode.READ, WHOLE, size, 0, JOB, 0, 1, offset, 0, 1, KEY).encode()
+        data = encoded(MediumRequest(Opcode.READ, WHOLE, size, 0, JOB, 0, 1, offset, 0, 1, KEY))
         return carrying(packet, NextHeader.REQUEST_MEDIUM, data)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from encoded import encoded
 from wire_pair import JOB, WirePair, carrying, header, ses_header
 
 from testbed.protocols.datagram import Outgoing, Priority
@@ -38,10 +39,10 @@ def ses(next_header: NextHeader, opcode: Opcode = Opcode.WRITE, length: int = 0,
     address = (0, JOB, 0, KEY if next_header is NextHeader.REQUEST_SMALL else 1)
     extension = SUM if opcode in (Opcode.ATOMIC, Opcode.FETCHING_ATOMIC) else None
     if next_header is NextHeader.REQUEST_STD:
-        return StandardRequest(opcode, WHOLE, 9, *address, offset, 1, KEY, 0, 0, 0, length, extension).encode()
+        return encoded(StandardRequest(opcode, WHOLE, 9, *address, offset, 1, KEY, 0, 0, 0, length, extension))
     if next_header is NextHeader.REQUEST_MEDIUM:
-        return MediumRequest(opcode, WHOLE, length, *address, offset, 0, 1, KEY, extension).encode()
-    return SmallRequest(opcode, WHOLE, length, *address, offset, extension).encode()
+        return encoded(MediumRequest(opcode, WHOLE, length, *address, offset, 0, 1, KEY, extension))
+    return encoded(SmallRequest(opcode, WHOLE, length, *address, offset, extension))
 
 
 def of_opcode(number: int, data: bytes) -> bytes:
@@ -149,7 +150,7 @@ def test_header_data_comes_with_the_first_packet_alone() -> None:
         carrying(
             last,
             NextHeader.REQUEST_STD,
-            changed._replace(flags=changed.flags | RequestBit.HD).encode(),
+            encoded(changed._replace(flags=changed.flags | RequestBit.HD)),
             bytes(last.payload),
         )
     )

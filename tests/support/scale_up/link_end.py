@@ -1,4 +1,4 @@
-"""One end of a scale-up link: credits and retry over frames, without I/O.
+"""One end of a scale-up link: the C of credits and retry (`native_parts`) over frames, without I/O.
 
 Who owns the port drives it. A frame to be sent is offered (`offer`): it goes out now, it has to wait (no credits, a
 full replay window, a replay), or it is dropped. What arrives goes into `receive`, and a frame that is to be stored
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from credit_model import CreditConfig, CreditReceiver, CreditSender
-from retry_model import Replayed, RetryReceiver, RetrySender, Verdict
+from native_link import NativeCreditConfig, Verdict
+from native_parts import CreditReceiver, CreditSender, RetryReceiver, RetrySender
 
 from testbed.protocols.errors import DecodeError
 from testbed.protocols.scale_up.credits import NEVER
@@ -49,12 +49,14 @@ class LinkConfig:
     """The Ethernet address of this end, 6 bytes."""
     peer: bytes
     """That of the other end."""
-    sending: CreditConfig | None = None
+    sending: NativeCreditConfig | None = None
     """Credits that the peer grants; None: frames are sent without."""
-    receiving: CreditConfig | None = None
+    receiving: NativeCreditConfig | None = None
     """Credits that are granted to the peer."""
     retry: RetryConfig | None = None
     """None: without LLR, both ways."""
+    library: Any = None
+    """The C; None: as domains run it."""
 
 
 class Offered(enum.Enum):
@@ -95,18 +97,19 @@ class ScaleUpLink:
     config: LinkConfig
     sender: CreditSender | None = None
     receiver: CreditReceiver | None = None
-    retry_sender: RetrySender[bytes] | None = None
+    retry_sender: RetrySender | None = None
     retry_receiver: RetryReceiver | None = None
     counters: LinkCounters = field(default_factory=LinkCounters)
-    _cc_counts: list[tuple[int, int]] = field(default_factory=list)
+    _cc_vcs: list[int] = field(default_factory=list)
     """VCs of CC_Updates that are yet to be sent; their counters are read when they are."""
 
     def __post_init__(self) -> None:
-        config = self.config
-        self.sender = CreditSender(config.sending) if config.sending else None
-        self.receiver = CreditReceiver(config.receiving) if config.receiving else None
+        config, library = self.config, self.config.library
+        self.sender = CreditSender(config.sending, library) if config.sending else None
+        self.receiver = CreditReceiver(config.receiving, library) if config.receiving else None
         if config.retry is not None:
-            self.retry_sender, self.retry_receiver = RetrySender(config.retry), RetryReceiver(config.retry)
+            self.retry_sender = RetrySender(config.retry, library)
+            self.retry_receiver = RetryReceiver(config.retry, library)
 
     def start(self, now: int) -> None:
         """Begin LLR; without it a link needs no beginning."""
@@ -125,19 +128,18 @@ class ScaleUpLink:
 
     def next_frame(self, now: int) -> bytes | None:
         """Return what the link itself has to send in line with data; None: new data may be offered."""
-        if self.retry_sender is not None:
-            match self.retry_sender.replay(now):
-                case Replayed(sequence, data):
-                    return numbered(data, sequence)
+        if self.retry_sender is not None and (replayed := self.retry_sender.replay(now)) is not None:
+            sequence, data = replayed
+            return numbered(data, sequence)
         if self.sender is None:
             return None
-        self._cc_counts = self._cc_counts or self.sender.poll(now)
-        if not self._cc_counts:
+        self._cc_vcs = self._cc_vcs or self.sender.poll(now)
+        if not self._cc_vcs:
             return None
         if self.retry_sender is not None and self.retry_sender.verdict(CC_UPDATE_BYTES) is Verdict.BLOCKED:
             return None
-        vcs, self._cc_counts = self._cc_counts[:CC_UPDATE_COUNTS], self._cc_counts[CC_UPDATE_COUNTS:]
-        counts = tuple((vc, self.sender.consumed[vc]) for vc, _ in vcs)
+        vcs, self._cc_vcs = self._cc_vcs[:CC_UPDATE_COUNTS], self._cc_vcs[CC_UPDATE_COUNTS:]
+        counts = tuple((vc, self.sender.consumed[vc]) for vc in vcs)
         frame = CcUpdateFrame(self.config.peer, self.config.address, counts)
         return self._number(encode_frame(frame), now, poisoned=False).data
 
@@ -206,7 +208,7 @@ class ScaleUpLink:
 
         A CC_Update that LLR holds back waits for LLR, and a time that has passed for the port.
         """
-        sender = None if self._cc_counts else self.sender
+        sender = None if self._cc_vcs else self.sender
         parts = (sender, self.receiver, self.retry_sender, self.retry_receiver)
         return min((part.next_timer() for part in parts if part is not None), default=NEVER)
 
@@ -244,22 +246,13 @@ class ScaleUpLink:
             return
         for item in frame.items:
             match item:
-                case CfUpdate():
-                    if self.sender is not None:
-                        self.sender.on_cf_update(item)
-                case Init(sequence, data):
-                    if self.retry_receiver is not None:
-                        self.retry_receiver.on_init(sequence, data)
-                case Ack(sequence) | Nack(sequence) | InitEcho(sequence):
-                    if self.retry_sender is not None:
-                        self._on_answer(self.retry_sender, item, sequence, now)
-
-    @staticmethod
-    def _on_answer(sender: RetrySender[bytes], item: Ctlos, sequence: int, now: int) -> None:
-        match item:
-            case Ack():
-                sender.on_ack(sequence, now)
-            case Nack():
-                sender.on_nack(sequence, now)
-            case InitEcho(data=data):
-                sender.on_init_echo(sequence, data)
+                case CfUpdate() if self.sender is not None:
+                    self.sender.on_cf_update(item)
+                case Init(sequence, data) if self.retry_receiver is not None:
+                    self.retry_receiver.on_init(sequence, data)
+                case Ack(sequence) if self.retry_sender is not None:
+                    self.retry_sender.on_ack(sequence, now)
+                case Nack(sequence) if self.retry_sender is not None:
+                    self.retry_sender.on_nack(sequence, now)
+                case InitEcho(sequence, data) if self.retry_sender is not None:
+                    self.retry_sender.on_init_echo(sequence, data)

@@ -1,0 +1,23 @@
+"""What tests of the C of scale-up domains need: a compiler, and that what they make is closed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from virtual_domain import Closing
+
+
+@pytest.fixture
+def clang() -> None:
+    if shutil.which("clang") is None:
+        pytest.skip("clang is not installed")
+
+
+@pytest.fixture
+def closing(clang: None) -> Iterator[Closing]:
+    """Close, after a test, what is handed to this."""
+    made = Closing()
+    yield made
+    made.close()
