@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.endpoints.perftest.arguments import in_range, parse_bytes, parse_rate, parse_seconds, parse_time
 from testbed.endpoints.perftest.tool import Tool, Verb
@@ -15,6 +15,7 @@ from testbed.endpoints.perftest.transport import TransportOptions
 DEFAULT_PORT = 18515
 DEFAULT_JSON = "perftest_out.json"
 LONGEST_MESSAGE = 1 << 28
+_T = TypeVar("_T", bound=TransportOptions)
 ALL_SIZES = tuple(1 << power for power in range(1, 24))
 """Of `-a`."""
 
@@ -52,6 +53,11 @@ class Options:
     """How long nothing may happen."""
     transport: TransportOptions
     """The options that only the tool's transport has."""
+
+    def of(self, kind: type[_T]) -> _T:
+        """Return the options that only the tool's transport has, which are of this kind."""
+        assert isinstance(self.transport, kind)
+        return self.transport
 
     @property
     def server(self) -> bool:

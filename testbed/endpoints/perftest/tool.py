@@ -47,8 +47,3 @@ class Tool(NamedTuple):
     def title(self) -> str:
         kind = "Latency" if self.latency else "BW"
         return f"{self.transport.short_name}_{self.verb.capitalize()} {kind} Test"
-
-
-def tools_of(transport: MeasuredTransport) -> tuple[Tool, ...]:
-    """The programs of a transport."""
-    return tuple(Tool(transport, verb, latency) for verb, latency in transport.tools)

@@ -67,16 +67,20 @@ class MeasuringAgent(Protocol):
 class MeasuredEndpoint(ABC):
     """This side's end of the transport. It knows from the options which verb is measured, and does nothing else.
 
-    Methods that are given words of the other side raise `MismatchError` where they make no sense.
+    As it stands here, it is one-sided and without a connection. Methods that are given words of the other side raise
+    `MismatchError` where they make no sense.
     """
 
-    address: str
-    """Of this side, in the transport."""
+    def __init__(self, options: Options, address: str) -> None:
+        """`address`: of this side, in the transport."""
+        self.address = address
+        self._options = options
+        self._verb = options.tool.verb
 
     @property
     @abstractmethod
     def introduction(self) -> dict[str, Any]:
-        """What the other side must know to reach this one, for JSON."""
+        """Return for JSON all that the other side must know to reach this one."""
 
     @abstractmethod
     def connect(self, peer: str, introduction: Mapping[str, Any]) -> None:
@@ -85,20 +89,19 @@ class MeasuredEndpoint(ABC):
     @property
     @abstractmethod
     def ends(self) -> tuple[Sequence[str], Sequence[str]]:
-        """How the table of addresses names this side's ends and the other's, once they are connected."""
+        """The names of this side's ends and the other's in the table of addresses, once they are connected."""
 
     @property
-    @abstractmethod
     def depth(self) -> int:
-        """How many operations may be under way."""
+        """The most operations that may be under way."""
+        return self._options.tx_depth
 
     @property
-    @abstractmethod
     def one_sided(self) -> bool:
         """Tell whether a round trip ends with our own operation, and the peer's program has nothing to answer."""
+        return True
 
-    @abstractmethod
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to do
         """Post receives, where the peer's messages need them: once, before the first size."""
 
     @abstractmethod
@@ -111,22 +114,20 @@ class MeasuredEndpoint(ABC):
         peer have arrived since then. Raises `PerftestError` for one that failed.
         """
 
-    @abstractmethod
-    def replenish(self, at_least: int = 1) -> None:
+    def replenish(self, at_least: int = 1) -> None:  # noqa: B027
         """Post receives anew for those that have met messages, if there are so many."""
 
-    @abstractmethod
-    def begin_closing(self, now: int) -> None:
+    def begin_closing(self, now: int) -> None:  # noqa: B027
         """Begin to end the connection while both sides still answer."""
 
     @property
-    @abstractmethod
     def closed(self) -> bool:
         """Tell whether nothing of this side's is under way any longer."""
+        return True
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What is to be printed of this side, once it is prepared, before the results."""
+        """The lines to be printed of this side, once it is prepared, before the results."""
         return ()
 
     def found(self) -> dict[str, Any]:
@@ -223,8 +224,7 @@ class MeasuredTransport(ABC):
         """What is to drive the endpoint. Raises `PerftestError`."""
         return Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
 
-    @abstractmethod
-    def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:
+    def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:  # noqa: B027
         """Raise `PerftestError` for what can never work, before an endpoint is opened.
 
         `link_mtu`: of this host's link to the other side; `ip_bytes`: how much of it the IP header takes.
