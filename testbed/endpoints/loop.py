@@ -72,8 +72,6 @@ class DatagramSockets(Protocol):
 class _Port:
     """An endpoint with its sockets, and what the loop remembers of it."""
 
-    __slots__ = ("delay", "endpoint", "more", "pacer", "sockets", "touched", "waiting_fd", "wake_at")
-
     def __init__(
         self, endpoint: Endpoint, sockets: DatagramSockets, delay: DelayLine | None, pacer: Pacer | None
     ) -> None:

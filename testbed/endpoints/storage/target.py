@@ -102,7 +102,7 @@ class TargetServer:
                 Subsystem(
                     item.nqn,
                     item.serial,
-                    [namespace.describe() for namespace in item.namespaces],
+                    item.describe(),
                     item.allowed_hosts,
                     first_cntlid=item.first_cntlid,
                 )
@@ -121,19 +121,19 @@ class TargetServer:
         self._stopping = False
         with ExitStack() as stack:
             for subsystem in config.subsystems:
-                for namespace in subsystem.namespaces:
-                    if namespace.nguid not in self._stores:  # Two subsystems may share a namespace.
+                for namespace, described in zip(subsystem.namespaces, subsystem.describe(), strict=True):
+                    if described.nguid not in self._stores:  # Two subsystems may share a namespace.
                         backend = open_backend(namespace)
                         stack.callback(backend.close)
-                        self._stores[namespace.nguid] = _Store(backend, Media(namespace.media))
+                        self._stores[described.nguid] = _Store(backend, Media(namespace.media))
             self._poll = select.epoll()
             stack.callback(self._poll.close)
             self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             stack.callback(os.close, self._wake)
             stack.callback(os.close, self._waker)
             self._poll.register(self._wake, select.EPOLLIN)
-            for address, port in config.listen:
-                self._listen(address, stack.enter_context(open_socket(address, port)))
+            for item in config.listen:
+                self._listen(item.address, stack.enter_context(open_socket(item.address, item.port)))
             self._resources = stack.pop_all()
 
     def _listen(self, address: str, listener: socket.socket) -> None:

@@ -16,7 +16,7 @@ from testbed.protocols.roce.packets.syndrome import NakCode, nak
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.requester import distance
 from testbed.protocols.roce.states import QpState
-from testbed.protocols.roce.work import CompletionQueue, WorkRequest, WorkStatus
+from testbed.protocols.roce.work import Buffer, CompletionQueue, RemoteBuffer, WorkRequest, WorkStatus, write_request
 
 if TYPE_CHECKING:
     from testbed.protocols.roce.dynamic import DynamicConnections
@@ -30,27 +30,6 @@ _PSN_MASK: Final = 0xFF_FFFF
 
 class Destination:
     """A target of a peer, as who posts work names it. `DynamicConnections.destination` makes it."""
-
-    __slots__ = (
-        "_acked_bytes",
-        "_connections",
-        "_latest_rtt_ns",
-        "_least_rtt_ns",
-        "_retransmitted",
-        "_sent",
-        "completions",
-        "counts",
-        "entropy",
-        "error",
-        "in_line",
-        "initiator",
-        "key",
-        "next_psn",
-        "notifications",
-        "number",
-        "remote_ip",
-        "waiting",
-    )
 
     def __init__(
         self,
@@ -102,6 +81,12 @@ class Destination:
             return request
         self._connections.take(self, request, now)
         return request
+
+    def write(
+        self, data: Buffer, remote: RemoteBuffer, now: int, *, immediate: int | None = None, context: object = None
+    ) -> WorkRequest:
+        """Write into the memory of the peer, as `QueuePair.write` does."""
+        return self.post(write_request(data, remote, immediate=immediate, context=context), now)
 
     def complete(self, request: WorkRequest, status: WorkStatus, error: str, now: int) -> None:
         request.status = status

@@ -24,8 +24,6 @@ class DynamicTarget:
     `DynamicConnections.create_target` makes it.
     """
 
-    __slots__ = ("completions", "counted", "domain", "ended", "key", "most_posted", "number", "receives", "responders")
-
     def __init__(self, number: int, key: int, domain: int, completions: CompletionQueue, most_posted: int) -> None:
         self.number: Final[int] = number
         self.key: Final[int] = key

@@ -20,8 +20,6 @@ _NEVER: Final = 1 << 62
 class RateLimiter:
     """Times in ns. What waits is asked for no less often than every `patience_ns`: its rate may be another one then."""
 
-    __slots__ = ("_late_ns", "_look_at", "_patience_ns", "_rate_bps", "next_at", "waiting")
-
     def __init__(self, patience_ns: int) -> None:
         self._patience_ns: Final[int] = patience_ns
         self._look_at: int = _NEVER

@@ -52,28 +52,6 @@ def distance(psn: int, number: int) -> int:
 class Requester:
     """Made by `QueuePair`, which it asks for its path, its congestion control and its place in the round."""
 
-    __slots__ = (
-        "_acked_bytes",
-        "_asked_again",
-        "_cursor",
-        "_deadline",
-        "_head",
-        "_probes",
-        "_qp",
-        "_reads",
-        "_reliable",
-        "_resume_at",
-        "_retries_left",
-        "_rnr_left",
-        "_tail",
-        "_unrequested",
-        "posted",
-        "recovery",
-        "retransmitted",
-        "sent",
-        "una",
-    )
-
     def __init__(self, qp: QueuePair, start_psn: int, reliable: bool) -> None:
         config = qp.config
         self._qp = qp

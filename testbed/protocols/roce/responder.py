@@ -72,8 +72,6 @@ _PLACED: Final = b""
 class _Response:
     """The response of a READ that has not been sent whole, or of an atomic operation that came after one."""
 
-    __slots__ = ("again", "data", "number", "original", "packets", "sent")
-
     def __init__(self, number: int, data: memoryview, packets: int, again: bool, original: int = -1) -> None:
         self.number: Final[int] = number
         self.data: Final[memoryview] = data
@@ -95,26 +93,6 @@ class _Refused(Exception):
 
 class Responder:
     """Made by `QueuePair`."""
-
-    __slots__ = (
-        "_ack_is_due",
-        "_atomics",
-        "_kept",
-        "_nak",
-        "_nak_sent",
-        "_operation",
-        "_qp",
-        "_receive",
-        "_received",
-        "_refusal",
-        "_reliable",
-        "_responses",
-        "_responses_begin",
-        "_responses_end",
-        "_target",
-        "expected",
-        "msn",
-    )
 
     def __init__(self, qp: QueuePair, start_psn: int, reliable: bool) -> None:
         self._qp = qp

@@ -40,8 +40,6 @@ class WorkStatus(IntEnum):
 class RemoteBuffer:
     """A place in the registered memory of a peer."""
 
-    __slots__ = ("rkey", "virtual_address")
-
     def __init__(self, virtual_address: int, rkey: int) -> None:
         self.virtual_address: Final[int] = virtual_address
         """64 bits."""
@@ -77,30 +75,6 @@ def _atomic_view(buffer: Buffer) -> memoryview:
 
 class WorkRequest:
     """A request of a send queue. The methods of `QueuePair` make it; it has ended when `status` is not None."""
-
-    __slots__ = (
-        "compare",
-        "context",
-        "data",
-        "error",
-        "fence",
-        "finished_ns",
-        "first",
-        "has_response",
-        "immediate",
-        "invalidate",
-        "operation",
-        "original",
-        "packets",
-        "received",
-        "remote",
-        "remote_ip",
-        "remote_qkey",
-        "remote_qpn",
-        "status",
-        "successor",
-        "swap_or_add",
-    )
 
     def __init__(
         self,
@@ -200,20 +174,6 @@ def fetch_add_request(into: Buffer, remote: RemoteBuffer, add: int, *, context: 
 
 class ReceiveRequest:
     """A request of a receive queue: room for one message. It has ended when `status` is not None."""
-
-    __slots__ = (
-        "buffer",
-        "context",
-        "error",
-        "finished_ns",
-        "immediate",
-        "invalidated_rkey",
-        "length",
-        "operation",
-        "source_ip",
-        "source_qpn",
-        "status",
-    )
 
     def __init__(self, buffer: memoryview, context: object) -> None:
         self.buffer: Final[memoryview] = buffer

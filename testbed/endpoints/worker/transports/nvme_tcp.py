@@ -26,13 +26,12 @@ from testbed.endpoints.storage.media import MediaConfig
 from testbed.endpoints.storage.nvme_host import Initiator, StorageError
 from testbed.endpoints.storage.pattern import Pattern, merge_ranges
 from testbed.endpoints.storage.target import TargetServer
-from testbed.endpoints.storage.target_config import NamespaceConfig, SubsystemConfig, TargetConfig
+from testbed.endpoints.storage.target_config import ListenAddress, NamespaceConfig, SubsystemConfig, TargetConfig
 from testbed.endpoints.storage.volume import Operation, Volume, VolumeRequest
 from testbed.endpoints.timer import Timer
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.nvme.kernel_target import KernelTargetEnd
-from testbed.endpoints.worker.nvme.layout import BLOCK_BYTES, STEP_BYTES, whole_blocks
-from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
+from testbed.endpoints.worker.nvme.settings import BLOCK_BYTES, STEP_BYTES, NvmeTcpSettings, whole_blocks
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
 from testbed.endpoints.worker.streams.tcp_info import read_tcp_info
@@ -413,16 +412,11 @@ class _TargetEnd:
         addresses = traffic.settings.ports[name]
         values = traffic.settings.targets[addresses[0]]
         nqn = subsystem_nqn(name)
-        space = NamespaceConfig(
-            nsid=1,
-            size=SPACE_BYTES,
-            nguid=uuid.uuid5(uuid.NAMESPACE_URL, nqn).bytes,
-            block=BLOCK_BYTES,
-            media=_media(values),
-        )
+        nguid = uuid.uuid5(uuid.NAMESPACE_URL, nqn).hex
+        space = NamespaceConfig(size=SPACE_BYTES, nguid=nguid, block=BLOCK_BYTES, media=_media(values))
         self.server = TargetServer(
             TargetConfig(
-                listen=tuple((address, port) for address in addresses),
+                listen=tuple(ListenAddress(address=address, port=port) for address in addresses),
                 subsystems=(SubsystemConfig(nqn=nqn, namespaces=(space,)),),
             ),
             open_backend=lambda _: _Served(traffic, steps, values["capacity"]),
@@ -525,12 +519,6 @@ class _Served(Backend):
 
     def zero(self, offset: int, length: int) -> None:
         raise MediaError(Status.INVALID_FIELD_IN_COMMAND)
-
-    def flush(self) -> None:
-        """There is nothing to be written behind."""
-
-    def close(self) -> None:
-        """It has no file."""
 
 
 def _media(values: Mapping[str, int]) -> MediaConfig:

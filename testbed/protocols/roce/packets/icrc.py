@@ -116,8 +116,6 @@ class Icrc:
     """Seals or checks packets. Those of a flow come in runs, and what is covered before their BTH is the same: that of
     the last packet is kept."""
 
-    __slots__ = ("_destination", "_entropy", "_intact", "_seal", "_second_word", "_source", "_state", "_udp_bytes")
-
     def __init__(self) -> None:
         self._seal = _seal if crc32 is None else crc32.seal
         self._intact = _intact if crc32 is None else crc32.intact
