@@ -79,7 +79,7 @@ class FabricEndpoint:
         self.address = core.address
         self._touch = touch
         self.completion_queue = CompletionQueue()
-        """Of posted operations, and of peers' writes with header data."""
+        """Completions of posted operations, and of peers' writes with header data."""
         self.is_closed = False
         self._core = core
         self._transmits = Depth(transmit_depth)

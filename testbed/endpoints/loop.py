@@ -1,4 +1,4 @@
-"""What drives endpoints: waits for datagrams, room and time, and calls the endpoint that they are for.
+"""The loop that drives endpoints: it waits for datagrams, room and time, and calls the endpoint that they are for.
 
 epoll(7) and a timer of nanoseconds instead of an event loop of coroutines: a round trip has two of these turns in it.
 Nothing runs while nothing happens.

@@ -25,7 +25,7 @@ _TOS: Final = ((socket.IPPROTO_IP, socket.IP_TOS), (socket.IPPROTO_IPV6, socket.
 
 
 class Message(NamedTuple):
-    """What one call received; `tos` (or the traffic class) and `segment` are 0 where the socket does not tell them."""
+    """A message of one call; `tos` (or the traffic class) and `segment` are 0 where the socket does not tell them."""
 
     data: memoryview
     remote: str

@@ -34,7 +34,7 @@ class Pacer:
         self._free_at = 0.0
         """When the line has sent all that it was given."""
         self.held_back = False
-        """Whether the endpoint may have more than it was asked for."""
+        """The endpoint may have more than it was asked for."""
 
     @staticmethod
     def buffer_bytes(packet_bytes: int) -> int:

@@ -44,7 +44,7 @@ MOST_WAITING = 1024
 ENTROPY_SOCKETS = 512
 """Sending sockets that are kept open."""
 SEND_BUFFER_BYTES = 1 << 16
-"""Of each entropy value; Linux doubles it. Little, since what waits here is beyond congestion control."""
+"""The send buffer of each entropy value; Linux doubles it. It is small: what waits here is beyond congestion control."""
 RECEIVE_MESSAGES = 32
 """Received at a time, at most."""
 REMEMBERED = 1 << 16
@@ -67,7 +67,7 @@ class Marking:
     retransmission: int = 26
     control: int = 48
     notification: int = 48
-    """Of CNPs."""
+    """The DSCP of CNPs."""
     trimmed_last_hop: int | None = DSCP_TRIMMED_LASTHOP
     """DSCP_TRIMMED_LASTHOP, where the fabric has one."""
 
@@ -100,7 +100,7 @@ class SocketConfig:
     more time for each. Over IPv6, datagrams without a UDP checksum are received too (RFC 6935)."""
     receive_buffer_bytes: int = 1 << 23
     raw_buffer_bytes: int = 1 << 18
-    """Of all entropy values together, where a raw socket sends."""
+    """The send buffer of all entropy values together, where a raw socket sends."""
     stamps: bool = False
     """Have the kernel say when datagrams arrive, where the mover can read that."""
     receive_datagrams: int = 128
@@ -200,7 +200,7 @@ class SocketGroup:
             receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
         options.never_fragment(receiver)
         self.gro = not headers and options.enable_gro(receiver)
-        """Whether the kernel may hand over several datagrams as one message."""
+        """The kernel may hand over several datagrams as one message."""
         most = 1 if headers else min(config.gso_segments, MOST_SEGMENTS)
         self._gso_segments = most if most > 1 and options.has_gso(receiver) else 1
         if headers:

@@ -220,7 +220,7 @@ def check_hello(message: dict[str, Any], options: Options) -> None:
 
 
 def told(message: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told:
-    """What the other side says of `name`. Raises `MismatchError` where it says nothing, or something else."""
+    """Return what the other side says of `name`. Raises `MismatchError` where it says nothing, or something else."""
     value = message.get(name)
     if not isinstance(value, kind):
         raise MismatchError(f"the other side's hello lacks {name}")

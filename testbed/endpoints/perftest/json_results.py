@@ -68,7 +68,7 @@ def _row(options: Options, result: Result) -> dict[str, Any]:
 
 
 def identify_file(path: Path | None) -> list[str | int] | None:
-    """What tells a file from all others of this machine, whatever it is called and whether it exists; None: no file."""
+    """Return what tells a file of this machine from all others, whatever its name, there or not; None: no file."""
     if path is None:
         return None
     try:

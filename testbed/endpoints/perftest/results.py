@@ -1,4 +1,4 @@
-"""What a measurement found, for one size of message."""
+"""The results of a measurement, for one size of message."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ class PingPong(Run):
         super().__init__(session, size)
         self._sent_ns = 0
         self._times_ns: list[float] = []
-        """What counts of each round trip."""
+        """The part of each round trip that counts."""
         self._factor = 1 if session.options.tool.verb in (Verb.ATOMIC, Verb.READ) else 2
 
     def _send(self) -> None:

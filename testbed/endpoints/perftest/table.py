@@ -1,4 +1,4 @@
-"""What is printed: perftest's header block and result tables, so that what reads those reads these."""
+"""The output: perftest's header block and result tables, so that programs that read those read these."""
 
 from __future__ import annotations
 

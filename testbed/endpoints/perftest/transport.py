@@ -1,4 +1,4 @@
-"""What a transport brings so that it can be measured: options of its own, and an endpoint that does the verbs.
+"""A transport as it can be measured: options of its own, and an endpoint that does the verbs.
 
 A transport is a module of `transports` with a `MeasuredTransport`, and its line in `registry`. Everything else (the
 exchange, the measurements, tables, JSON, exit codes) is the same for all of them.
@@ -29,13 +29,13 @@ class Memory(NamedTuple):
     """The memory of one side, as long as the longest message."""
 
     local: memoryview
-    """What is sent, and read into."""
+    """Memory that is sent from, and read into."""
     remote: memoryview
-    """What the peer writes, reads and sends into."""
+    """Memory that the peer writes, reads and sends into."""
 
 
 class MeasuringLoop(Protocol):
-    """What waits for endpoints, and for the exchange beside them."""
+    """A loop that waits for endpoints, and for the exchange beside them."""
 
     def watch(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call `callback` with the epoll events of `fd` when it is readable, or its other end has gone."""
@@ -50,7 +50,7 @@ class MeasuringLoop(Protocol):
 
 
 class MeasuringAgent(Protocol):
-    """What drives the endpoints of a transport: `testbed.endpoints.agent.Agent`, or one that is like it."""
+    """The driver of a transport's endpoints: `testbed.endpoints.agent.Agent`, or one that is like it."""
 
     @property
     def loop(self) -> MeasuringLoop: ...
@@ -164,7 +164,7 @@ class TransportOptions(ABC):
 
     @property
     def latency_unit(self) -> tuple[str, float, int]:
-        """Of latencies: what it is called, how many us it has, and the decimals that are printed."""
+        """The unit of latencies: its name, how many us it has, and the decimals that are printed."""
         return "usec", 1.0, 2
 
     @property
@@ -173,11 +173,11 @@ class TransportOptions(ABC):
         return ()
 
     def bandwidth_cells(self, result: BandwidthResult, directions: int) -> tuple[str, ...]:
-        """What these columns say of a result that has the bytes of so many directions."""
+        """Return the cells of these columns, for a result that has the bytes of so many directions."""
         return ()
 
     def bandwidth_fields(self, result: BandwidthResult, directions: int) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return for JSON what `bandwidth_cells` says."""
         return {}
 
 
@@ -192,11 +192,11 @@ class MeasuredTransport(ABC):
     short_name: str
     """In titles and JSON."""
     queues: tuple[str, str] | None
-    """What `-q` counts: the placeholder and the noun. None: there is nothing to count."""
+    """The placeholder and the noun of what `-q` counts; None where there is nothing to count."""
     controllers: tuple[str, ...]
-    """Of `--cc`, the default first; empty: there are neither these nor options of a path through a fabric."""
+    """The values of `--cc`, the default first; empty: there are neither these nor options of a fabric's paths."""
     tools: tuple[tuple[Verb, bool], ...] = USUAL
-    """What can be measured."""
+    """The measurements that there are: the verb, and True for its latency."""
     depths: int = 1 << 14
     """The most operations that may be under way."""
 
@@ -221,7 +221,7 @@ class MeasuredTransport(ABC):
         """
 
     def open_agent(self, options: Options) -> MeasuringAgent:
-        """What is to drive the endpoint. Raises `PerftestError`."""
+        """Return the driver of the endpoint. Raises `PerftestError`."""
         return Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
 
     def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:  # noqa: B027

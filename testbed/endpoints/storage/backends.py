@@ -51,7 +51,7 @@ class Backend(ABC):
         """From now on there are zeroes."""
 
     def flush(self) -> None:  # noqa: B027 - memory has nothing to do
-        """What was written is to outlive this process."""
+        """Have what was written outlive this process."""
 
     def close(self) -> None:  # noqa: B027
         """Data may still be on their way to a socket: memory goes when nothing refers to it any more."""

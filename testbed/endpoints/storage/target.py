@@ -116,7 +116,7 @@ class TargetServer:
         self._links: dict[int, _Link] = {}
         self._by_queue: dict[ControllerQueue, _Link] = {}
         self._timed: list[tuple[int, int, Callable[[], None]]] = []
-        """What the media will have done, and when: a heap."""
+        """The work that media will have done, by its time: a heap."""
         self._numbers = itertools.count()
         self._stopping = False
         with ExitStack() as stack:
@@ -182,7 +182,7 @@ class TargetServer:
         return None if timer is None else max(timer - self._clock(), 0) / 1e9
 
     def fileno(self) -> int:
-        """What epoll says is readable when `step` has something to do; so it is at `next_timer`, too."""
+        """Return a descriptor that is readable when `step` has something to do, which it has at `next_timer`, too."""
         return self._poll.fileno()
 
     def next_timer(self) -> int | None:

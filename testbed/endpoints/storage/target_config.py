@@ -1,4 +1,4 @@
-"""What a target process is to serve: a JSON document, and its checks.
+"""The configuration of a target process: a JSON document, and its checks.
 
 {"listen": [{"address": "10.5.0.1", "port": 4420}],
  "subsystems": [{"nqn": "nqn.2026-01.lab:st1", "allowed_hosts": ["nqn.2026-01.lab:h1"],
@@ -40,9 +40,9 @@ class NamespaceConfig(_Part, frozen=True, kw_only=True):
     size: Annotated[int, Meta(ge=512, le=1 << 50)]
     backend: Literal["memory", "file", "pattern"] = "memory"
     path: Annotated[str, Meta(max_length=4096)] = ""
-    """Of a file."""
+    """The path of a file."""
     seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
-    """Of a pattern."""
+    """The seed of a pattern."""
     block: Literal[512, 4096] = 4096
     media: MediaConfig = MediaConfig()
     nguid: Annotated[str, Meta(pattern="^([0-9a-fA-F]{32})?$")] = ""

@@ -17,7 +17,7 @@ from testbed.endpoints.worker.program import ScaleUpLinks, ScaleUpPlace, Step
 
 
 class Member(Protocol):
-    """What executes ranks of a domain."""
+    """A program that executes ranks of a domain."""
 
     def outgoing(self, step: Step) -> memoryview | None:
         """Return the bytes of a transfer of an own rank; None where it is traffic alone."""

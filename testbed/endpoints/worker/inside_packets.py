@@ -107,7 +107,7 @@ class _Transfer:
     step: Step
     window: Window
     landing: memoryview | None
-    """What is to be added up when all of it is there."""
+    """Memory that is to be added up when all of it is there."""
     left: int
     """Operations that are not done."""
     error: ScaleUpError | None = None
@@ -116,7 +116,7 @@ class _Transfer:
 
 @dataclass(slots=True)
 class DomainCounts:
-    """What became of the transfers of a domain, of this process alone."""
+    """Counts of the transfers of a domain, in this process alone."""
 
     ended: int = 0
     failed: int = 0
@@ -149,7 +149,7 @@ class InsidePackets:
         self._transfers: dict[tuple[int, int], _Transfer] = {}
         """By GPU and handle."""
         self._landing: dict[tuple[int, int], _Transfer] = {}
-        """Those whose destination waits for the bytes, by its GPU and window."""
+        """Transfers whose destination waits for the bytes, by its GPU and window."""
         self._pings: dict[tuple[int, int], tuple[int, int]] = {}
         """By GPU and handle: the rank, and the number of the ping."""
         self._targets: dict[int, Window] = {}

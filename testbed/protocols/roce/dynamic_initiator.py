@@ -44,7 +44,7 @@ class Destination:
         self._connections: Final[DynamicConnections] = connections
         self.remote_ip: Final[str] = remote_ip
         self.number: Final[int] = number
-        """Of the target (DCTN), 24 bits."""
+        """The number of the target (DCTN), 24 bits."""
         self.key: Final[int] = key
         """The target's access key, 32 bits."""
         self.completions: Final[CompletionQueue] = completions
@@ -57,13 +57,13 @@ class Destination:
         self.initiator: DynamicInitiator | None = None
         """Which one is attached."""
         self.next_psn: int = first_psn & _PSN_MASK
-        """Of the next connection's first request: ahead of all that earlier ones have sent."""
+        """The PSN of the next connection's first request: ahead of all that earlier ones have sent."""
         self.in_line: bool = False
         """It waits for an initiator."""
         self.notifications: int = 0
         """CNPs received."""
         self.counts: Counter[str] = Counter()
-        """What happened, by the names of `Rnic.counters`."""
+        """Events, by the names of `Rnic.counters`."""
         self._acked_bytes: int = 0
         self._sent: int = 0
         self._retransmitted: int = 0

@@ -40,7 +40,7 @@ class DynamicTarget:
         is taken for a late one, after which late requests would be executed again."""
 
     def counts_of(self, remote: str) -> Counter[str]:
-        """What happened to packets of a peer, by the names of `Rnic.counters`, and `marked`."""
+        """Return what happened to packets of a peer, by the names of `Rnic.counters`, and `marked`."""
         found = Counter(self.counted.get(remote))
         responder = self.responders.get(remote)
         if responder is not None:

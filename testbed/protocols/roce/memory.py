@@ -21,7 +21,7 @@ _DRAWS: Final = 64
 
 
 class Access(IntFlag):
-    """What remote requests may do with a region."""
+    """The rights of remote requests to a region."""
 
     REMOTE_READ = 0x1
     REMOTE_WRITE = 0x2

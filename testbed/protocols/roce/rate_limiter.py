@@ -13,7 +13,7 @@ from typing import Final
 BURST_PACKETS: Final = 2
 """After a pause, so many packets may leave at the rate of the line."""
 MOST_LATE_PACKETS: Final = 64
-"""Of one turn that is late, no more is made up for."""
+"""No more packets are made up for after one turn that is late."""
 _NEVER: Final = 1 << 62
 
 
@@ -55,7 +55,7 @@ class RateLimiter:
         self._look_at = now + self._patience_ns
 
     def go_on(self, now: int, packet_bytes: int, rate_bps: float) -> None:
-        """What waited is asked for, its time having come: full packets have so many bytes."""
+        """The packet that waited is asked for, its time having come: full packets have so many bytes."""
         self.waiting = False
         self._look_at = _NEVER
         self._late_ns = min(now - self.next_at, MOST_LATE_PACKETS * packet_bytes * 8e9 / rate_bps)

@@ -87,7 +87,7 @@ class WorkRequest:
         self.has_response: Final[bool] = operation >= Operation.READ_REQUEST
         """It ends with data of the peer, not with an acknowledgement."""
         self.data: Final[memoryview] = data
-        """What is sent or written, or where what is read arrives."""
+        """The bytes that are sent or written, or the memory that is read into."""
         self.remote: Final[RemoteBuffer | None] = remote
         self.context: Final[object] = context
         """Whatever its user wants back with it."""
@@ -102,7 +102,7 @@ class WorkRequest:
         self.error: str = ""
         """Why, where `status` does not say enough."""
         self.original: int = 0
-        """Of an atomic operation: the value that it found."""
+        """The value that an atomic operation found."""
         self.finished_ns: int = 0
         # Of a datagram: whom it is for.
         self.remote_ip: str = ""

@@ -61,9 +61,9 @@ class RoceOptions(TransportOptions):
 
     config: RoceConfig
     dscp: int
-    """Of data, and of acknowledgements."""
+    """The DSCP of data and acknowledgements."""
     notification_dscp: int
-    """Of CNPs."""
+    """The DSCP of CNPs."""
 
     @property
     def connection_type(self) -> str:
@@ -196,7 +196,7 @@ class RoceEndpoint(MeasuredEndpoint):
         self._free: deque[QueuePair] = deque()
         """A queue pair stands here once for each operation more that it may have under way."""
         self._spent: list[QueuePair] = []
-        """Those whose receives have met a message, once for each."""
+        """Queue pairs whose receives have met a message, once for each."""
 
     @property
     def introduction(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE, HostGpus
 _NUMBER_BYTES: Final = 8
 _COPY_BYTES: Final = 1 << 20
 WINDOW_BYTES: Final = 2 << 20
-"""Of the memory that is written and read, at least: operations go through it one after another."""
+"""The least memory that is written and read: operations go through it one after another."""
 FLOOR_READS: Final = 50
 """READs of 8 bytes, one at a time, that the latency floor is taken from."""
 FLOOR_SHARE: Final = 0.1
@@ -51,7 +51,7 @@ class ScaleUpOptions(TransportOptions):
 
     host: HostGpus
     number: int
-    """Of this side's GPU in its host, from 1."""
+    """The number of this side's GPU in its host, from 1."""
     pull: bool
 
     @property
@@ -60,7 +60,7 @@ class ScaleUpOptions(TransportOptions):
 
     @property
     def gpu_name(self) -> str:
-        """What this side's GPU is called in the lab."""
+        """The name of this side's GPU in the lab."""
         return self.host.name(self.number)
 
     @property
@@ -124,7 +124,7 @@ class _Transport(MeasuredTransport):
         return _COPY_BYTES if tool.verb is Verb.COPY else 4096
 
     def default_depth(self, tool: Tool) -> int:
-        """What fills a GPU's links for several round trips: 450 kB are one of an HGX H100."""
+        """Return the depth that fills a GPU's links for several round trips: 450 kB are one of an HGX H100."""
         return 2 if tool.verb is Verb.COPY else 512
 
     def add_options(self, add: Any, tool: Tool) -> None:
@@ -216,7 +216,7 @@ class ScaleUpEndpoint(MeasuredEndpoint):
             self._floor_ns = self._measure_floor()
 
     def _measure_floor(self) -> float:
-        """What a smallest transaction takes in an idle domain beyond what is modelled, in ns of the lab."""
+        """Return how much longer than modelled a smallest transaction takes in an idle domain, in ns of the lab."""
         into, times = bytearray(_NUMBER_BYTES), []
         for _ in range(FLOOR_READS):
             ended: list[int] = []

@@ -1,4 +1,4 @@
-"""What transports in user space have in common for a worker: endpoints at the addresses of its NICs."""
+"""The part of a worker's traffic that transports in user space have in common: endpoints at its NICs' addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DatagramTraffic:
     """The base class of such transports. `Traffic` says what the methods do."""
 
     header_bytes: ClassVar[int]
-    """Of a full packet, in the estimate of what has arrived."""
+    """The headers of a full packet, in the estimate of what has arrived."""
 
     def __init__(
         self, program: Program, hosting: Hosting, buffers: CollectiveBuffers | None, listener: Listener
@@ -47,7 +47,7 @@ class DatagramTraffic:
 
     @property
     def completions(self) -> Mapping[str, deque[Any]]:
-        """What has ended at each endpoint and was not looked at yet, by address."""
+        """The operations that have ended at each endpoint and were not looked at yet, by address."""
         raise NotImplementedError
 
     # --- data ---------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class DatagramTraffic:
         return self._buffers.landing(step)
 
     def _data_of(self, step: Step) -> memoryview:
-        """What a transfer sends."""
+        """Return the bytes that a transfer sends."""
         if step.piece is None:
             return self._shared[: step.size_bytes]
         assert self._buffers is not None

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from testbed.endpoints.worker.transports.roce import RoceSettings
 
 MOST_RECEIVES: Final = 4096
-"""Of a queue pair, posted ahead: later ones follow as these end."""
+"""Receives of a queue pair that are posted ahead: later ones follow as these end."""
 _BASE: Final = 1 << 20
 """The virtual address of every region: its rkey says which one is meant."""
 _PSN_STEP: Final = 0x9E_3779

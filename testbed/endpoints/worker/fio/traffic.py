@@ -203,7 +203,7 @@ class _HostEnd:
 
     def __init__(self, traffic: FioTraffic) -> None:
         self.results: dict[int, FioResult] = {}
-        """What fio reports of each step, by its number."""
+        """The results that fio reports of each step, by its number."""
         self.ended: dict[int, int] = {}
         """When each step ended, by its number."""
         self._traffic = traffic
@@ -299,7 +299,7 @@ class _HostEnd:
         self._traffic.watch(control.fileno(), on_connected, select.EPOLLOUT)
 
     def not_safe(self, channel: int) -> list[tuple[int, int, int]]:
-        """What was to be written over a channel, in whole transfers, until fio has come to its end without an error."""
+        """Return the writes over a channel, in whole transfers, until fio has come to its end without an error."""
         begun = (self._traffic.steps[number] for number in sorted(self._begun - self.results.keys()))
         return [(one.number, 0, one.size_bytes) for one in begun if one.channel == channel and not one.pulled]
 
@@ -389,7 +389,7 @@ class _TargetEnd:
     def __init__(self, traffic: FioTraffic, addresses: list[str]) -> None:
         self.ended: dict[int, int] = {}
         self._ios: dict[int, int] = {}
-        """Of each step of a job that the workload describes, as its host says."""
+        """I/Os of each step of a job that the workload describes, as its host says."""
         self._traffic = traffic
         self._children: list[Child] = []
         self._sockets: list[socket.socket] = []

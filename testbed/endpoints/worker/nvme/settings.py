@@ -1,4 +1,4 @@
-"""What a worker is told of transfers by NVMe/TCP."""
+"""The settings of transfers by NVMe/TCP."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from testbed.endpoints.worker.program import Settings
 
 BLOCK_BYTES: Final = 512
 STEP_BYTES = 1 << 32
-"""Of the namespace of a target, for each step."""
+"""The room of each step in the namespace of a target."""
 MOST_IO_BYTES = 4 << 20
 Amount = Annotated[int, Meta(ge=0, lt=1 << 62)]
 MEDIUM = ("rate", "latency_us", "depth", "capacity")
-"""What a worker is told of a target's medium."""
+"""The keys of a target's medium."""
 
 
 def whole_blocks(length: int) -> int:

@@ -73,7 +73,7 @@ class SendingEnd(Generic[S]):
         self._queue: deque[Step] = deque()
         self._header = _NOTHING
         self._data: memoryview | None = None
-        """What is left of the present transfer's own data; None: it has none."""
+        """The rest of the present transfer's own data; None: it has none."""
         self._left = 0
         self._answers: dict[int, Step] = {}
         """Transfers whose end the receiver tells."""

@@ -324,8 +324,8 @@ class _HostEnd:
             state.left += 1
 
     def not_safe(self) -> list[tuple[int, int, int]]:
-        """What was to be written, and of which the target has not said that it has it: the step, the first byte in it,
-        and how many."""
+        """Return the writes of which the target has not said that it has them: the step, the first byte in it, and how
+        many."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         for io in (*self._under_way.values(), *self._waiting):
             if not io.moving.step.pulled:
@@ -460,7 +460,7 @@ class _Served(Backend):
         self._reads: dict[int, Step] = {}
         """By whose range of the namespace they read."""
         self.kept: dict[int, MemoryBackend] = {}
-        """What is to be restored, by the step that writes it."""
+        """The bytes that are to be restored, by the step that writes it."""
         for step in steps.values():
             if not step.pulled:
                 continue
@@ -471,7 +471,7 @@ class _Served(Backend):
                 self.kept[step.restores] = MemoryBackend(self._whole_bytes(step))
 
     def _whole_bytes(self, step: Step) -> int:
-        """Of the blocks that a restoring step reads: those that were written. Raises `TrafficError`."""
+        """Return how much a restoring step reads: the blocks that were written. Raises `TrafficError`."""
         written = self._steps.get(_place_of(step))
         if written is None or written.pulled or written.size_bytes != step.size_bytes:
             raise TrafficError(f"step {step.number} restores step {step.restores}, which does not write as much here")
@@ -526,7 +526,7 @@ def _media(values: Mapping[str, int]) -> MediaConfig:
 
 
 def subsystem_nqn(target: str) -> str:
-    """What the subsystem of a target is called."""
+    """Return the NQN of a target's subsystem."""
     return f"nqn.2026-01.testbed:{target}"
 
 

@@ -15,7 +15,7 @@ from testbed.protocols.errors import DecodeError, truncated, unfit
 from testbed.protocols.roce.packets.opcodes import LAYOUTS
 
 Data = bytes | memoryview
-"""What is decoded; a memoryview is one of bytes."""
+"""Bytes to be decoded; a memoryview is one of bytes."""
 
 BTH_BYTES: Final = 12
 RETH_BYTES: Final = 16
@@ -178,9 +178,9 @@ class AtomicEth(NamedTuple):
     rkey: int
     """32 bits."""
     swap_or_add: int
-    """What is written by COMPARE_SWAP, or added by FETCH_ADD; 64 bits."""
+    """The value that is written by COMPARE_SWAP, or added by FETCH_ADD; 64 bits."""
     compare: int
-    """What COMPARE_SWAP compares with; 64 bits."""
+    """The value that COMPARE_SWAP compares with; 64 bits."""
 
     def encode(self) -> bytes:
         """Raises `UsageError`."""

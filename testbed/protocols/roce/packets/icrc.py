@@ -43,7 +43,7 @@ _IPV4_VERSION: Final = 0x45
 _IPV6_VERSION: Final = 0x6FFF_FFFF
 """Version 6; traffic class and flow label as ones."""
 _VARIANT_AT: Final = 4
-"""Of the BTH: the byte with FECN and BECN."""
+"""The byte of the BTH with FECN and BECN."""
 
 
 @lru_cache(maxsize=4096)
@@ -142,7 +142,7 @@ class Icrc:
     def seal(
         self, source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
     ) -> bytes:
-        """What follows `header` in a packet: payload, `padding` bytes of zeros and ICRC. Raises `UsageError`."""
+        """Return what follows `header` in a packet: payload, `padding` bytes of zeros and ICRC. Raises `UsageError`."""
         udp_bytes = _UDP_BYTES + len(header) + len(payload) + padding + ICRC_BYTES
         state = self._find_state(source, destination, source_port, udp_bytes, DONT_FRAGMENT)
         return self._seal(state, header, payload, padding)
