@@ -44,7 +44,7 @@ MOST_WAITING = 1024
 ENTROPY_SOCKETS = 512
 """Sending sockets that are kept open."""
 SEND_BUFFER_BYTES = 1 << 16
-"""The send buffer of each entropy value; Linux doubles it. It is small: what waits here is beyond congestion control."""
+"""The send buffer of each entropy value; Linux doubles it. It is small: what waits here escapes congestion control."""
 RECEIVE_MESSAGES = 32
 """Received at a time, at most."""
 REMEMBERED = 1 << 16
@@ -73,15 +73,8 @@ class Marking:
 
     def tos(self, priority: Priority) -> int:
         """The TOS byte (IPv6: traffic class) of datagrams of `priority`."""
-        match priority:
-            case Priority.DATA:
-                return self.data << 2 | ECT_0
-            case Priority.RETRANSMISSION:
-                return self.retransmission << 2 | ECT_0
-            case Priority.CONTROL:
-                return self.control << 2
-            case Priority.NOTIFICATION:
-                return self.notification << 2
+        dscp = (self.data, self.retransmission, self.control, self.notification)[priority]
+        return dscp << 2 | (ECT_0 if priority <= Priority.RETRANSMISSION else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from testbed.endpoints.agent import Agent
+from testbed.endpoints.gpus.gpu_agent import GpuAgent
 from testbed.endpoints.perftest.results import BandwidthResult
 from testbed.endpoints.perftest.tool import USUAL, Tool, Verb
 
@@ -34,34 +35,8 @@ class Memory(NamedTuple):
     """Memory that the peer writes, reads and sends into."""
 
 
-class MeasuringLoop(Protocol):
-    """A loop that waits for endpoints, and for the exchange beside them."""
-
-    def watch(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call `callback` with the epoll events of `fd` when it is readable, or its other end has gone."""
-
-    def unwatch(self, fd: int) -> None: ...
-
-    def touch(self) -> None:
-        """The endpoints have been given work, by the thread that drives them."""
-
-    def wake(self) -> None:
-        """The condition that is waited for may hold now: for signal handlers."""
-
-
-class MeasuringAgent(Protocol):
-    """The driver of a transport's endpoints: `testbed.endpoints.agent.Agent`, or one that is like it."""
-
-    @property
-    def loop(self) -> MeasuringLoop: ...
-
-    def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
-        """Run until the condition holds. False: it does not within the time."""
-
-    def received(self, address: str) -> int:
-        """How much has arrived at the endpoint of an address; its unit is the agent's own."""
-
-    def close(self, patience_ns: int) -> None: ...
+MeasuringAgent = Agent | GpuAgent
+"""The driver of a transport's endpoints."""
 
 
 class MeasuredEndpoint(ABC):

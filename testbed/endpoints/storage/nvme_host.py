@@ -64,7 +64,7 @@ class Initiator:
         raise StorageError(f"there is no namespace {nsid}")
 
     def discover(self) -> list[DiscoveryEntry]:
-        """Return the entries that a discovery subsystem lists, on the first path that is live. Raises `StorageError`."""
+        """Return the entries of a discovery subsystem, on the first path that is live. Raises `StorageError`."""
         self._wait_for_path()
         return next(path.controller.discovered for path in self.paths if path.controller is not None and path.live)
 

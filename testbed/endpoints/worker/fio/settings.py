@@ -29,11 +29,20 @@ class JobSettings:
     blocks: Annotated[int, Meta(ge=1, lt=1 << 32)]
     depth: Depth
     at_random: bool
-    read_percent: Annotated[int, Meta(ge=0, lt=100)]
+    read_percent: Annotated[int, Meta(ge=0, lt=100)] = 0
     """The share of its requests that are reads; 0 where it has one step."""
-    runtime_us: Amount
+    runtime_us: Amount = 0
     """0: until it is done."""
-    repeats: bool
+    repeats: bool = False
+
+    @property
+    def number(self) -> int:
+        """The step whose slot has its blocks."""
+        return self.steps[0]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.blocks * self.block_bytes
 
     def __post_init__(self) -> None:
         if len(self.steps) != (2 if self.read_percent else 1):
