@@ -187,7 +187,7 @@ class Domain:
         if self._closing:
             raise UsageError(f"{self.address} is closed")
         core = self.fep.endpoint(job_id=job_id, pid_on_fep=pid_on_fep, resource_index=resource_index)
-        endpoint = FabricEndpoint(self, core, transmit_depth, receive_depth)
+        endpoint = FabricEndpoint(core, self.fabric.touch, transmit_depth=transmit_depth, receive_depth=receive_depth)
         self._endpoints.append(endpoint)
         return endpoint
 
@@ -210,10 +210,6 @@ class Domain:
             raise UsageError(f"{self.address} was opened without a trace: fabric.open(..., trace=Trace())")
         with path.open("w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in self.fep.trace.json_lines())
-
-    def touch(self) -> None:
-        """One of its endpoints has been given work."""
-        self.fabric.touch()
 
     async def close(self, patience_s: float = CLOSE_PATIENCE_S) -> None:
         """Take back posted receives, let other operations end, close the PDCs; what is not done in time fails."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypedDict, Unpack
 
 from testbed.endpoints.completions import CompletionError, CompletionQueue, Depth
 from testbed.protocols.errors import UsageError
@@ -20,12 +20,33 @@ Peer = FepAddress | str
 """`10.0.0.2` (process 0, resource index 1) or `ip/pid/ri`, of the endpoint's own job; or any address."""
 
 
-class EndpointDomain(Protocol):
-    """This is what an endpoint belongs to."""
+class ModeOption(TypedDict, total=False):
+    """How an operation is delivered: reliably and in any order, where nothing is said."""
 
-    def touch(self) -> None:
-        """It has been given work."""
-        ...
+    mode: Mode
+
+
+class WriteOptions(ModeOption, total=False):
+    """With `header_data` (64 bits), the peer is told of what arrives."""
+
+    header_data: int | None
+
+
+class TaggedSendOptions(ModeOption, total=False):
+    """`how` a message that finds no receive is treated: `SendKind.EAGER`, where nothing is said."""
+
+    how: SendKind
+
+
+class SendOptions(WriteOptions, TaggedSendOptions, total=False):
+    """The options of a message without a tag."""
+
+
+class TaggedReceiveOptions(TypedDict, total=False):
+    """Bits of `ignore` match any tag; `source` is the one endpoint whose messages count, None for any."""
+
+    ignore: int
+    source: FepAddress | None
 
 
 class _UnderWay:
@@ -53,11 +74,12 @@ class FabricEndpoint:
     and a receive that has met its message already, goes on to its end and is told by the completion queue.
     """
 
-    def __init__(self, domain: EndpointDomain, core: Endpoint, transmit_depth: int, receive_depth: int) -> None:
+    def __init__(self, core: Endpoint, touch: Callable[[], None], *, transmit_depth: int, receive_depth: int) -> None:
+        """`touch` is called when it has been given work."""
         self.address = core.address
-        self._domain = domain
+        self._touch = touch
         self.completion_queue = CompletionQueue()
-        """Of posted operations, and of peers' writes with header data."""
+        """Completions of posted operations, and of peers' writes with header data."""
         self.is_closed = False
         self._core = core
         self._transmits = Depth(transmit_depth)
@@ -72,46 +94,20 @@ class FabricEndpoint:
 
     # --- messages ----------------------------------------------------------------------------------------
 
-    async def send(
-        self,
-        to: Peer,
-        data: Buffer,
-        *,
-        mode: Mode = Mode.RUD,
-        header_data: int | None = None,
-        how: SendKind = SendKind.EAGER,
-    ) -> Operation:
+    async def send(self, to: Peer, data: Buffer, **how: Unpack[SendOptions]) -> Operation:
         """Send a message to the oldest receive that the peer has posted."""
-        peer = self._peer(to)
-        return await self._do(self._transmits, self._core.send, peer, data, mode=mode, header_data=header_data, how=how)
+        return await self._do(self._transmits, self._core.send, self._peer(to), data, **how)
 
-    def post_send(
-        self,
-        to: Peer,
-        data: Buffer,
-        *,
-        mode: Mode = Mode.RUD,
-        header_data: int | None = None,
-        how: SendKind = SendKind.EAGER,
-        context: object = None,
-    ) -> Operation:
+    def post_send(self, to: Peer, data: Buffer, *, context: object = None, **how: Unpack[SendOptions]) -> Operation:
         """`send`, without waiting."""
-        options = {"mode": mode, "header_data": header_data, "how": how, "context": context}
-        return self._post(self._transmits, self._core.send, self._peer(to), data, **options)
+        return self._post(self._transmits, self._core.send, self._peer(to), data, context=context, **how)
 
     async def tsend(
-        self,
-        to: Peer,
-        data: Buffer,
-        tag: int,
-        *,
-        mode: Mode = Mode.RUD,
-        header_data: int | None = None,
-        how: SendKind = SendKind.EAGER,
+        self, to: Peer, data: Buffer, tag: int, *, header_data: int | None = None, **how: Unpack[TaggedSendOptions]
     ) -> Operation:
         """Send a message to the oldest receive of this tag (64 bits)."""
         message = TaggedMessage(data, tag, header_data)
-        return await self._do(self._transmits, self._core.tsend, self._peer(to), message, mode=mode, how=how)
+        return await self._do(self._transmits, self._core.tsend, self._peer(to), message, **how)
 
     def post_tsend(
         self,
@@ -119,15 +115,13 @@ class FabricEndpoint:
         data: Buffer,
         tag: int,
         *,
-        mode: Mode = Mode.RUD,
         header_data: int | None = None,
-        how: SendKind = SendKind.EAGER,
         context: object = None,
+        **how: Unpack[TaggedSendOptions],
     ) -> Operation:
         """`tsend`, without waiting."""
         message = TaggedMessage(data, tag, header_data)
-        options = {"mode": mode, "how": how, "context": context}
-        return self._post(self._transmits, self._core.tsend, self._peer(to), message, **options)
+        return self._post(self._transmits, self._core.tsend, self._peer(to), message, context=context, **how)
 
     async def recv(self, buffer: WritableBuffer) -> Operation:
         """Receive the next message of `send` into `buffer`."""
@@ -137,46 +131,29 @@ class FabricEndpoint:
         """`recv`, without waiting."""
         return self._post(self._receives, self._core.recv, buffer, context=context)
 
-    async def trecv(
-        self, buffer: WritableBuffer, tag: int, *, ignore: int = 0, source: FepAddress | None = None
-    ) -> Operation:
+    async def trecv(self, buffer: WritableBuffer, tag: int, **which: Unpack[TaggedReceiveOptions]) -> Operation:
         """Receive the next message of a tag; bits of `ignore` match anything. `source`: of this endpoint alone."""
-        return await self._do(self._receives, self._core.trecv, buffer, tag, ignore=ignore, source=source)
+        return await self._do(self._receives, self._core.trecv, buffer, tag, **which)
 
     def post_trecv(
-        self,
-        buffer: WritableBuffer,
-        tag: int,
-        *,
-        ignore: int = 0,
-        source: FepAddress | None = None,
-        context: object = None,
+        self, buffer: WritableBuffer, tag: int, *, context: object = None, **which: Unpack[TaggedReceiveOptions]
     ) -> Operation:
         """`trecv`, without waiting."""
-        options = {"ignore": ignore, "source": source, "context": context}
-        return self._post(self._receives, self._core.trecv, buffer, tag, **options)
+        return self._post(self._receives, self._core.trecv, buffer, tag, context=context, **which)
 
     def cancel(self, operation: Operation) -> bool:
         """Take back a posted receive, which ends with CANCELLED; False if it has met a message."""
         cancelled = self._core.cancel(operation, time.monotonic_ns())
-        self._domain.touch()
+        self._touch()
         return cancelled
 
     # --- remote memory -----------------------------------------------------------------------------------
 
     async def write(
-        self,
-        to: Peer,
-        data: Buffer,
-        remote_buffer: RemoteBuffer,
-        *,
-        mode: Mode = Mode.RUD,
-        header_data: int | None = None,
+        self, to: Peer, data: Buffer, remote_buffer: RemoteBuffer, **how: Unpack[WriteOptions]
     ) -> Operation:
         """Write into the peer's memory. With `header_data` the peer's completion queue tells it."""
-        peer = self._peer(to)
-        options = {"mode": mode, "header_data": header_data}
-        return await self._do(self._transmits, self._core.write, peer, data, remote_buffer, **options)
+        return await self._do(self._transmits, self._core.write, self._peer(to), data, remote_buffer, **how)
 
     def post_write(
         self,
@@ -184,19 +161,18 @@ class FabricEndpoint:
         data: Buffer,
         remote_buffer: RemoteBuffer,
         *,
-        mode: Mode = Mode.RUD,
-        header_data: int | None = None,
         context: object = None,
+        **how: Unpack[WriteOptions],
     ) -> Operation:
         """`write`, without waiting."""
-        options = {"mode": mode, "header_data": header_data, "context": context}
-        return self._post(self._transmits, self._core.write, self._peer(to), data, remote_buffer, **options)
+        peer = self._peer(to)
+        return self._post(self._transmits, self._core.write, peer, data, remote_buffer, context=context, **how)
 
     async def read(
-        self, to: Peer, buffer: WritableBuffer, remote_buffer: RemoteBuffer, *, mode: Mode = Mode.RUD
+        self, to: Peer, buffer: WritableBuffer, remote_buffer: RemoteBuffer, **how: Unpack[ModeOption]
     ) -> Operation:
         """Read from the peer's memory into `buffer`."""
-        return await self._do(self._transmits, self._core.read, self._peer(to), buffer, remote_buffer, mode=mode)
+        return await self._do(self._transmits, self._core.read, self._peer(to), buffer, remote_buffer, **how)
 
     def post_read(
         self,
@@ -204,29 +180,23 @@ class FabricEndpoint:
         buffer: WritableBuffer,
         remote_buffer: RemoteBuffer,
         *,
-        mode: Mode = Mode.RUD,
         context: object = None,
+        **how: Unpack[ModeOption],
     ) -> Operation:
         """`read`, without waiting."""
         peer = self._peer(to)
-        return self._post(self._transmits, self._core.read, peer, buffer, remote_buffer, mode=mode, context=context)
+        return self._post(self._transmits, self._core.read, peer, buffer, remote_buffer, context=context, **how)
 
-    async def atomic(self, to: Peer, amo: Amo, remote_buffer: RemoteBuffer, *, mode: Mode = Mode.RUD) -> Operation:
+    async def atomic(self, to: Peer, amo: Amo, remote_buffer: RemoteBuffer, **how: Unpack[ModeOption]) -> Operation:
         """An atomic operation on the peer's memory."""
-        return await self._do(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, mode=mode)
+        return await self._do(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, **how)
 
     async def fetch_atomic(
-        self,
-        to: Peer,
-        amo: Amo,
-        result: WritableBuffer,
-        remote_buffer: RemoteBuffer,
-        *,
-        mode: Mode = Mode.RUD,
+        self, to: Peer, amo: Amo, result: WritableBuffer, remote_buffer: RemoteBuffer, **how: Unpack[ModeOption]
     ) -> Operation:
         """An atomic operation whose old value comes back into `result`."""
-        options = {"mode": mode, "fetch": result}
-        return await self._do(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, **options)
+        peer = self._peer(to)
+        return await self._do(self._transmits, self._core.atomic, peer, amo, remote_buffer, fetch=result, **how)
 
     def post_atomic(
         self,
@@ -235,11 +205,11 @@ class FabricEndpoint:
         remote_buffer: RemoteBuffer,
         *,
         result: WritableBuffer | None = None,
-        mode: Mode = Mode.RUD,
         context: object = None,
+        **how: Unpack[ModeOption],
     ) -> Operation:
         """`atomic`, or with `result` `fetch_atomic`, without waiting."""
-        options = {"fetch": result, "mode": mode, "context": context}
+        options = {"fetch": result, "context": context, **how}
         return self._post(self._transmits, self._core.atomic, self._peer(to), amo, remote_buffer, **options)
 
     # --- life of operations ------------------------------------------------------------------------------
@@ -290,7 +260,7 @@ class FabricEndpoint:
             depth.give()
             raise
         self._under_way[operation] = _UnderWay(depth, future)
-        self._domain.touch()
+        self._touch()
         return operation
 
     def _abandon(self, operation: Operation) -> None:
@@ -328,7 +298,7 @@ class FabricEndpoint:
             return
         self.is_closed = True
         self._core.close(time.monotonic_ns())
-        self._domain.touch()
+        self._touch()
 
     def give_up(self, reason: str) -> None:
         """End every operation at once, with CANCELLED."""

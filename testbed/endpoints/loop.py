@@ -1,4 +1,4 @@
-"""What drives endpoints: waits for datagrams, room and time, and calls the endpoint that they are for.
+"""The loop that drives endpoints: it waits for datagrams, room and time, and calls the endpoint that they are for.
 
 epoll(7) and a timer of nanoseconds instead of an event loop of coroutines: a round trip has two of these turns in it.
 Nothing runs while nothing happens.
@@ -71,8 +71,6 @@ class DatagramSockets(Protocol):
 
 class _Port:
     """An endpoint with its sockets, and what the loop remembers of it."""
-
-    __slots__ = ("delay", "endpoint", "more", "pacer", "sockets", "touched", "waiting_fd", "wake_at")
 
     def __init__(
         self, endpoint: Endpoint, sockets: DatagramSockets, delay: DelayLine | None, pacer: Pacer | None

@@ -25,8 +25,6 @@ _BELOW_BYTES = 14 + 20 + 8
 class Pacer:
     """Follows the queue of a NIC of `rate_bps` that gets full packets of `packet_bytes` (UDP payload). Times in ns."""
 
-    __slots__ = ("_ahead_ns", "_free_at", "_ns_per_byte", "_packet_ns", "held_back")
-
     def __init__(self, rate_bps: int, packet_bytes: int) -> None:
         if rate_bps <= 0 or packet_bytes <= 0:
             raise ValueError("a rate and a packet have a size")
@@ -36,7 +34,7 @@ class Pacer:
         self._free_at = 0.0
         """When the line has sent all that it was given."""
         self.held_back = False
-        """Whether the endpoint may have more than it was asked for."""
+        """The endpoint may have more than it was asked for."""
 
     @staticmethod
     def buffer_bytes(packet_bytes: int) -> int:

@@ -17,9 +17,9 @@ from testbed.base.linux.socket_options import (
     receive_tos,
     set_receive_buffer,
 )
-from testbed.endpoints.mmsg import ReceiveRing
+from testbed.endpoints.messages import Message, receive_messages
 
-_SLOTS = 64
+_MOST_PACKETS = 64
 _STALE_READS = 256
 
 # Instructions of classic BPF: A and X are its registers, M its scratch memory.
@@ -48,11 +48,9 @@ class RawReceiver:
     An IPv4 packet begins with its IP header, an IPv6 packet behind it.
     """
 
-    __slots__ = ("_socket", "ipv6", "ring")
-
-    def __init__(self, address: str, program: bytes, *, interface: str, receive_buffer_bytes: int) -> None:
+    def __init__(self, address: str, program: bytes, receive_buffer_bytes: int) -> None:
         self.ipv6 = ":" in address
-        self._socket = open_socket(address, socket.SOCK_RAW, interface)
+        self._socket = open_socket(address, socket.SOCK_RAW)
         try:
             attach_filter(self._socket, program)
             set_receive_buffer(self._socket, receive_buffer_bytes)
@@ -62,9 +60,8 @@ class RawReceiver:
         except OSError:
             self._socket.close()
             raise
-        self.ring = ReceiveRing(self._socket.fileno(), ipv6=self.ipv6, slots=_SLOTS)
         for _ in range(_STALE_READS):  # what came in before filter and address were set is not for us
-            if not self.ring.read(_SLOTS):
+            if not self.read():
                 break
 
     def fileno(self) -> int:
@@ -75,9 +72,9 @@ class RawReceiver:
         """Packets that the kernel dropped because this process did not receive them in time."""
         return dropped_datagrams(self._socket)
 
-    def read(self) -> int:
-        """Receive some packets into `ring`; how many came."""
-        return self.ring.read(_SLOTS)
+    def read(self) -> list[Message]:
+        """Receive some packets."""
+        return receive_messages(self._socket, _MOST_PACKETS)[0]
 
     def close(self) -> None:
         self._socket.close()

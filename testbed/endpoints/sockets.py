@@ -3,8 +3,7 @@
 One socket receives. The entropy value of what is sent is its UDP source port (UE Specification 1.0, figure 1-2). A raw
 socket sends from all of them, many datagrams in one system call, where the compiled mover is there, over IPv4, and this
 process may (CAP_NET_RAW). Elsewhere there is a socket for each value: they come to be when they are needed, and the one
-unused for longest goes when there are too many. Runs of datagrams of one flow leave as one message: UDP_SEGMENT, else
-sendmmsg(2).
+unused for longest goes when there are too many. Runs of datagrams of one flow leave as one message (UDP_SEGMENT).
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from testbed.base.linux import socket_options as options
-from testbed.endpoints import namespace
-from testbed.endpoints.mmsg import REMEMBERED, ReceiveRing, SendBatch, packed_address
+from testbed.endpoints import messages, namespace
 from testbed.endpoints.trimmed import TrimmedReceiver
 from testbed.endpoints.with_header import HeaderReceiver
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
@@ -43,6 +41,14 @@ RAW_MESSAGES = 64
 """Datagrams that a raw socket is given at a time."""
 MOST_WAITING = 1024
 """Datagrams that wait for room while others may go past them."""
+ENTROPY_SOCKETS = 512
+"""Sending sockets that are kept open."""
+SEND_BUFFER_BYTES = 1 << 16
+"""The send buffer of each entropy value; Linux doubles it. It is small: what waits here escapes congestion control."""
+RECEIVE_MESSAGES = 32
+"""Received at a time, at most."""
+REMEMBERED = 1 << 16
+"""Addresses of peers that are remembered; whoever makes us forget them makes us look at them anew."""
 RETRY_NS = 100_000
 """After ENOBUFS or ENOMEM, of whose end nothing tells."""
 _SEGMENT_SIZE = struct.Struct("@H")
@@ -61,21 +67,14 @@ class Marking:
     retransmission: int = 26
     control: int = 48
     notification: int = 48
-    """Of CNPs."""
+    """The DSCP of CNPs."""
     trimmed_last_hop: int | None = DSCP_TRIMMED_LASTHOP
     """DSCP_TRIMMED_LASTHOP, where the fabric has one."""
 
     def tos(self, priority: Priority) -> int:
         """The TOS byte (IPv6: traffic class) of datagrams of `priority`."""
-        match priority:
-            case Priority.DATA:
-                return self.data << 2 | ECT_0
-            case Priority.RETRANSMISSION:
-                return self.retransmission << 2 | ECT_0
-            case Priority.CONTROL:
-                return self.control << 2
-            case Priority.NOTIFICATION:
-                return self.notification << 2
+        dscp = (self.data, self.retransmission, self.control, self.notification)[priority]
+        return dscp << 2 | (ECT_0 if priority <= Priority.RETRANSMISSION else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,15 +83,8 @@ class SocketConfig:
 
     port: int = UDP_PORT
     marking: Marking = field(default_factory=Marking)
-    interface: str = ""
-    """Send and receive on this interface alone (SO_BINDTODEVICE)."""
     gso_segments: int = MOST_SEGMENTS
     """Datagrams that leave as one message, at most; 1 or less: UDP_SEGMENT is not used."""
-    gro: bool = True
-    mmsg: bool = True
-    """Use sendmmsg(2) where UDP_SEGMENT is not used."""
-    raw: bool = True
-    """Send by a raw socket what leaves in no runs, if this process may and the mover is there."""
     trimmed: bool = True
     """Receive trimmed packets, if this process may (CAP_NET_RAW)."""
     foreign_peers: bool = False
@@ -100,22 +92,17 @@ class SocketConfig:
     leaves with an identification of 0, which those of a run that the kernel cuts have not: it needs CAP_NET_RAW, and
     more time for each. Over IPv6, datagrams without a UDP checksum are received too (RFC 6935)."""
     receive_buffer_bytes: int = 1 << 23
-    send_buffer_bytes: int = 1 << 16
-    """Of each entropy value; Linux doubles it. Little, since what waits here is beyond congestion control."""
     raw_buffer_bytes: int = 1 << 18
-    """Of all entropy values together, where a raw socket sends."""
-    entropy_sockets: int = 512
-    """Sending sockets that are kept open."""
+    """The send buffer of all entropy values together, where a raw socket sends."""
     stamps: bool = False
     """Have the kernel say when datagrams arrive, where the mover can read that."""
-    receive_messages: int = 32
     receive_datagrams: int = 128
     """Datagrams of one `receive`: about as many, since nobody knows how many UDP_GRO will join next time."""
 
 
 @dataclass(slots=True)
 class SocketCounters:
-    """This is what a `SocketGroup` has done so far. Bytes are those of UDP payload."""
+    """Counts what a `SocketGroup` has done so far. Bytes are those of UDP payload."""
 
     received: int = 0
     received_bytes: int = 0
@@ -136,8 +123,6 @@ class SocketCounters:
 class _Sender:
     """The socket of one entropy value, and the TOS it was last set to."""
 
-    __slots__ = ("fd", "socket", "tos")
-
     def __init__(self, item: socket.socket) -> None:
         self.socket = item
         self.fd = item.fileno()
@@ -150,38 +135,6 @@ class SocketGroup:
     `OSError` if it cannot be opened (the address is not of this machine, or another FEP has it), `ValueError` for
     what is no IPv4 or IPv6 address that hosts route by (link-local ones need a zone that a datagram does not name).
     """
-
-    __slots__ = (
-        "_aside",
-        "_aside_fd",
-        "_aside_socket",
-        "_batch",
-        "_config",
-        "_gso_segments",
-        "_head",
-        "_headers",
-        "_limit",
-        "_namespace",
-        "_packed_address",
-        "_packed_tos",
-        "_peers",
-        "_queue",
-        "_raw",
-        "_raw_fd",
-        "_receiver",
-        "_ring",
-        "_senders",
-        "_tos",
-        "_trimmed",
-        "_unanswerable",
-        "address",
-        "arrivals",
-        "blocked_fd",
-        "counters",
-        "gro",
-        "receivers",
-        "retry_at",
-    )
 
     def __init__(self, address: str, config: SocketConfig | None = None) -> None:
         parsed = ip_address(address)
@@ -204,17 +157,16 @@ class SocketGroup:
         self._queue: list[Outgoing] = []
         self._head = 0
         self._senders: OrderedDict[int, _Sender] = OrderedDict()
-        self._peers: dict[str, tuple[tuple[str, int], bytes]] = {}
-        self._batch: SendBatch | None = None
+        self._peers: dict[str, tuple[str, int]] = {}
         self._namespace = namespace.entered()
-        self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM, config.interface)
+        self._receiver = options.open_socket(self.address, socket.SOCK_DGRAM)
         self._headers: HeaderReceiver | None = None
         self._raw: socket.socket | None = None
         self._aside_socket: socket.socket | None = None
         self._trimmed: TrimmedReceiver | None = None
         try:
             self._headers = self._prepare_receiver()
-            if HAS_MOVER and config.raw and parsed.version == 4:
+            if HAS_MOVER and parsed.version == 4:
                 self._raw = self._open_raw()
                 self._aside_socket = self._open_raw() if any(self._aside) else None
             if config.trimmed:
@@ -222,13 +174,9 @@ class SocketGroup:
         except OSError:
             self.close()
             raise
-        if config.mmsg:
-            self._batch = SendBatch()
-        self._limit = config.receive_messages
-        self._unanswerable = 0
-        self._ring: ReceiveRing | None = None
-        if not HAS_MOVER:
-            self._ring = ReceiveRing(self._receiver.fileno(), ipv6=parsed.version == 6, slots=config.receive_messages)
+        self._limit = RECEIVE_MESSAGES
+        self.unanswerable = 0
+        """Datagrams that were ignored because they came from source port 0."""
         self._raw_fd = -1 if self._raw is None else self._raw.fileno()
         self._aside_fd = -1 if self._aside_socket is None else self._aside_socket.fileno()
         first = self._receiver.fileno() if self._headers is None else self._headers.fileno()
@@ -244,8 +192,8 @@ class SocketGroup:
         if HAS_MOVER and config.stamps:
             receiver.setsockopt(socket.SOL_SOCKET, options.SO_TIMESTAMPNS, 1)
         options.never_fragment(receiver)
-        self.gro = config.gro and not headers and options.enable_gro(receiver)
-        """Whether the kernel may hand over several datagrams as one message."""
+        self.gro = not headers and options.enable_gro(receiver)
+        """The kernel may hand over several datagrams as one message."""
         most = 1 if headers else min(config.gso_segments, MOST_SEGMENTS)
         self._gso_segments = most if most > 1 and options.has_gso(receiver) else 1
         if headers:
@@ -255,16 +203,11 @@ class SocketGroup:
         receiver.bind((self.address, config.port))
         if not headers:
             return None
-        return HeaderReceiver(
-            self.address,
-            port=config.port,
-            interface=config.interface,
-            receive_buffer_bytes=config.receive_buffer_bytes,
-        )
+        return HeaderReceiver(self.address, port=config.port, receive_buffer_bytes=config.receive_buffer_bytes)
 
     def _open_raw(self) -> socket.socket | None:
         try:
-            item = options.open_socket(self.address, socket.SOCK_RAW, self._config.interface, socket.IPPROTO_RAW)
+            item = options.open_socket(self.address, socket.SOCK_RAW, socket.IPPROTO_RAW)
         except PermissionError:
             return None
         try:
@@ -278,12 +221,8 @@ class SocketGroup:
     def _open_trimmed(self) -> TrimmedReceiver | None:
         config = self._config
         try:
-            return TrimmedReceiver(
-                self.address,
-                port=config.port,
-                interface=config.interface,
-                last_hop_dscp=config.marking.trimmed_last_hop,
-            )
+            last_hop_dscp = config.marking.trimmed_last_hop
+            return TrimmedReceiver(self.address, port=config.port, last_hop_dscp=last_hop_dscp)
         except PermissionError:
             return None
 
@@ -306,11 +245,6 @@ class SocketGroup:
     def waiting(self) -> int:
         """Datagrams that have been handed over and not left yet."""
         return len(self._queue) - self._head
-
-    @property
-    def unanswerable(self) -> int:
-        """Datagrams that were ignored because they came from source port 0."""
-        return self._unanswerable if self._ring is None else self._ring.unanswerable
 
     @property
     def overflows(self) -> int:
@@ -340,21 +274,17 @@ class SocketGroup:
             counters.received += len(found)
             counters.received_bytes += sum([len(datagram.data) for datagram in found])
             return found
-        ring = self._ring
-        if ring is None:
-            found, self.arrivals, messages, size, unanswerable, error = mover.receive(fd, self._limit)
-            self._unanswerable += unanswerable
-        else:
-            found = ring.receive(self._limit)
-            messages, size, error = ring.messages, ring.received_bytes, ring.error
+        taken = mover.receive(fd, self._limit) if HAS_MOVER else messages.receive(self._receiver, self._limit)
+        found, self.arrivals, count, size, unanswerable, error = taken
+        self.unanswerable += unanswerable
         if not found:
             if error:
                 counters.errors[error] = counters.errors.get(error, 0) + 1
             return found
         counters.received += len(found)
         counters.received_bytes += size
-        joined = len(found) // messages or 1
-        self._limit = max(1, min(self._config.receive_messages, self._config.receive_datagrams // joined))
+        joined = len(found) // count or 1
+        self._limit = max(1, min(RECEIVE_MESSAGES, self._config.receive_datagrams // joined))
         return found
 
     # --- sending --------------------------------------------------------------------------------------
@@ -428,7 +358,7 @@ class SocketGroup:
             return self._send_raw()
         sender: _Sender | None = None
         try:
-            peer, name = self._peers.get(first.remote) or self._remember_peer(first.remote)
+            peer = self._peers.get(first.remote) or self._remember_peer(first.remote)
             sender = self._senders.get(first.entropy) or self._open_sender(first.entropy)
             self._senders.move_to_end(first.entropy)
             tos = self._tos[first.priority]
@@ -438,11 +368,8 @@ class SocketGroup:
             if stop - start == 1:
                 sender.socket.sendmsg((first.header, first.payload), (), 0, peer)
                 sent = 1
-            elif self._gso_segments > 1:
-                sent = self._send_segments(sender, peer, start, stop, size)
             else:
-                assert self._batch is not None
-                sent = self._batch.send(sender.fd, name, self._queue, start, stop)
+                sent = self._send_segments(sender, peer, start, stop, size)
         except BlockingIOError:
             if sender is not None:
                 self.blocked_fd = sender.fd
@@ -488,10 +415,7 @@ class SocketGroup:
         """Return where the datagrams end that leave together: of one flow and priority, equally long (the last: or
         less).
         """
-        if self._gso_segments > 1:
-            most = min(self._gso_segments, LONGEST_MESSAGE // max(size, 1))
-        else:
-            most = 1 if self._batch is None else self._batch.slots
+        most = min(self._gso_segments, LONGEST_MESSAGE // max(size, 1))
         queue = self._queue
         most = min(start + most, len(queue)) if size else start
         first = queue[start]
@@ -537,18 +461,17 @@ class SocketGroup:
         self._head += 1
         return True
 
-    def _remember_peer(self, remote: str) -> tuple[tuple[str, int], bytes]:
+    def _remember_peer(self, remote: str) -> tuple[str, int]:
         socket.inet_pton(self._receiver.family, remote)  # not a name, which would be looked up
         if len(self._peers) >= REMEMBERED:
             self._peers.clear()
-        port = self._config.port
-        found = self._peers[remote] = ((remote, port), packed_address(remote, port))
+        found = self._peers[remote] = (remote, self._config.port)
         return found
 
     def _open_sender(self, entropy: int) -> _Sender:
         if not 0 < entropy <= 0xFFFF:
             raise OSError(errno.EADDRNOTAVAIL, "no UDP port")
-        while len(self._senders) >= self._config.entropy_sockets:
+        while len(self._senders) >= ENTROPY_SOCKETS:
             self._close_oldest()
         try:
             sender = _Sender(self._receiver if entropy == self._config.port else self._bind_sender(entropy))
@@ -562,11 +485,11 @@ class SocketGroup:
 
     def _bind_sender(self, entropy: int) -> socket.socket:
         namespace.enter(self._namespace)
-        item = options.open_socket(self.address, socket.SOCK_DGRAM, self._config.interface)
+        item = options.open_socket(self.address, socket.SOCK_DGRAM)
         try:
             options.receive_nothing(item)
             options.never_fragment(item)
-            item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._config.send_buffer_bytes)
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             item.bind((self.address, entropy))
         except OSError:
             item.close()

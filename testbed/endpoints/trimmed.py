@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from testbed.endpoints.mmsg import CE, ECN_MASK
+from testbed.endpoints.messages import CE, ECN_MASK
 from testbed.endpoints.raw_receiver import (
     A_TO_X,
     JUMP_EQUAL,
@@ -82,33 +82,20 @@ class TrimmedReceiver(RawReceiver):
     `last_hop_dscp` is DSCP_TRIMMED_LASTHOP where the fabric has one.
     """
 
-    __slots__ = ("_last_hop_dscp", "_port")
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        port: int,
-        interface: str = "",
-        last_hop_dscp: int | None = None,
-        receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES,
-    ) -> None:
-        program = trimmed_filter(ipv6=":" in address, port=port)
-        super().__init__(address, program, interface=interface, receive_buffer_bytes=receive_buffer_bytes)
+    def __init__(self, address: str, *, port: int, last_hop_dscp: int | None = None) -> None:
+        super().__init__(address, trimmed_filter(ipv6=":" in address, port=port), RECEIVE_BUFFER_BYTES)
         self._port = port
         self._last_hop_dscp = last_hop_dscp
 
     def receive(self) -> list[Incoming]:
-        """The trimmed datagrams that have arrived. Valid until the next call."""
+        """Return the trimmed datagrams that have arrived."""
         found: list[Incoming] = []
-        ring = self.ring
-        for index in range(self.read()):
-            packet = ring.data(index)
+        for packet, remote, _, tos, _ in self.read():
             decoded = decode_trimmed(packet, ipv6=self.ipv6, port=self._port)
             if decoded is None:
                 continue
             entropy, length, data = decoded
-            tos = ring.marks(index)[0] if self.ipv6 else packet[1]
-            last_hop = tos >> 2 == self._last_hop_dscp
-            found.append(Incoming(ring.source(index)[0], entropy, data, tos & ECN_MASK == CE, length, last_hop))
+            mark = tos if self.ipv6 else packet[1]
+            last_hop = mark >> 2 == self._last_hop_dscp
+            found.append(Incoming(remote, entropy, data, mark & ECN_MASK == CE, length, last_hop))
         return found

@@ -25,20 +25,6 @@ class DelayLine:
     whose `latest_ns` is not small against the delay, does not show the path that was asked for.
     """
 
-    __slots__ = (
-        "_arrivals",
-        "_capacity",
-        "_default",
-        "_held",
-        "_lane_of",
-        "_lanes",
-        "_prefixes",
-        "excess_ns",
-        "handed",
-        "latest_ns",
-        "overruns",
-    )
-
     def __init__(self, delay_ns: int | Mapping[str, int], *, default_ns: int = 0, capacity: int = 1 << 16) -> None:
         table = {} if isinstance(delay_ns, int) else dict(delay_ns)
         self._default = delay_ns if isinstance(delay_ns, int) else default_ns

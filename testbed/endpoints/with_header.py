@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 
-from testbed.endpoints.mmsg import CE, ECN_MASK
+from testbed.endpoints.messages import CE, ECN_MASK
 from testbed.endpoints.raw_receiver import (
     JUMP_EQUAL,
     LOAD_HALF_AT_X,
@@ -57,18 +57,11 @@ def decode_datagram(packet: memoryview, source: str, port: int) -> Incoming | No
 class HeaderReceiver(RawReceiver):
     """Receives what is for a UDP port at one IPv4 address. Opening it raises `PermissionError` without CAP_NET_RAW."""
 
-    __slots__ = ("_port",)
-
-    def __init__(self, address: str, *, port: int, interface: str = "", receive_buffer_bytes: int) -> None:
-        super().__init__(address, port_filter(port), interface=interface, receive_buffer_bytes=receive_buffer_bytes)
+    def __init__(self, address: str, *, port: int, receive_buffer_bytes: int) -> None:
+        super().__init__(address, port_filter(port), receive_buffer_bytes)
         self._port = port
 
     def receive(self) -> list[Incoming]:
-        """The datagrams that have arrived. Valid until the next call."""
-        found: list[Incoming] = []
-        ring = self.ring
-        for index in range(self.read()):
-            datagram = decode_datagram(ring.data(index), ring.source(index)[0], self._port)
-            if datagram is not None:
-                found.append(datagram)
-        return found
+        """Return the datagrams that have arrived."""
+        found = (decode_datagram(message.data, message.remote, self._port) for message in self.read())
+        return [datagram for datagram in found if datagram is not None]

@@ -1,4 +1,4 @@
-"""What can be wrong in any transport, in one small tree."""
+"""The errors of all transports, in one small tree."""
 
 from __future__ import annotations
 

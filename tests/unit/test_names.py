@@ -17,7 +17,7 @@ SAME_WORD = {
         *("Access", "AccessRefused", "Ack", "MemoryRegion", "Nack", "Opcode", "Operation", "RemoteBuffer", "Request"),
         *("Controller", "Domain", "Endpoint", "Message", "Sender", "Target", "Transfer", "Transfers", "Window"),
     },
-    "a packet format has such parts in each protocol": {"Frame", "Header", "Layout", "Prefix", "Status", "Feature"},
+    "a packet format has such parts in each protocol": {"Frame", "Layout", "Prefix", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},
     "the simulator has what the kernel has, with the same laws": {
         *("Arrivals", "Line", "LinkSettings", "SharedBuffer", "Site"),
@@ -30,12 +30,12 @@ SAME_WORD = {
         *("LinkDown", "PerftestError"),
     },
     "a drawing, a table or a report has its own words for its parts": {
-        *("Balance", "Cell", "Fate", "Format", "Layer", "Measured", "Source", "Phase"),
+        *("Balance", "Cell", "Fate", "Format", "Layer", "Measured", "Phase"),
     },
     "a format of somebody else has such a word": {"Command", "Connection", "Trace", "Kind", "Group"},
     "two processes that never meet, each with such a part": {
-        *("Agent", "Depth", "Fabric", "Guard", "Incoming", "Latency", "LinkChange", "Loop", "Measurement"),
-        *("Memory", "NodeStatus", "Outgoing", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage"),
+        *("Agent", "Depth", "Fabric", "Guard", "Latency", "LinkChange", "Loop", "Measurement"),
+        *("NodeStatus", "Place", "Protocol", "Rdma", "Steps", "SwitchConfig", "Usage"),
     },
 }
 """Names of classes in several modules, by the reason. A new one needs a better reason than these."""

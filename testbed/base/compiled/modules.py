@@ -17,7 +17,6 @@ INTERPRETED = (
     "testbed/endpoints/fabric_endpoint.py",
     "testbed/endpoints/perftest/",
     "testbed/endpoints/timer.py",
-    "testbed/endpoints/message_layout.py",
     "testbed/endpoints/namespace.py",
     "testbed/endpoints/gpus/",
     "testbed/endpoints/storage/",

@@ -26,17 +26,10 @@ UDP_GRO = 104
 _REJECT_ALL = struct.pack("=HBBI", 0x06, 0, 0, 0)
 
 
-def open_socket(address: str, kind: int, interface: str, protocol: int = socket.IPPROTO_UDP) -> socket.socket:
+def open_socket(address: str, kind: int, protocol: int = socket.IPPROTO_UDP) -> socket.socket:
     """A socket for UDP that does not wait, of `address`'s family, not bound yet."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    item = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
-    if interface:
-        try:
-            item.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
-        except OSError:
-            item.close()
-            raise
-    return item
+    return socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
 
 
 def attach_filter(item: socket.socket, program: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What drives the endpoint of a GPU in the calling thread, and other descriptors beside it."""
+"""The loop that drives the endpoint of a GPU in the calling thread, and other descriptors beside it."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 
 class Message(NamedTuple):
-    """What a GPU has got from another one."""
+    """A message that a GPU has got from another one."""
 
     source: int
     """The number of the GPU in the domain, from 0."""
@@ -89,7 +89,7 @@ class MemoryWindow:
         self._server = server
         self._window = window
         self.reference: WindowReference = window.reference()
-        """What a peer needs to reach it, with the key: having this is what importing a window is."""
+        """A peer needs this to reach it; the key is in it: having this is what importing a window is."""
 
     async def authorise(self, peer: int, may: bool = True) -> None:
         """Let the GPU of this number in the domain, from 0, reach the window, or no longer. Raises `UsageError`."""
@@ -176,8 +176,8 @@ class GpuMemory:
         return self._served.endpoint.settings.largest_message
 
     async def counters(self) -> dict[str, Any]:
-        """What was counted of this GPU since it was opened: `requests`, `responses`, `served`, `refused` and more, and
-        under `planes` of each link and VC, with SAI's names."""
+        """Return the counters of this GPU since it was opened: `requests`, `responses`, `served`, `refused` and more,
+        and under `planes` of each link and VC, with SAI's names."""
         counted = await self._call(self._served.endpoint.counters)
         return counted | {"lost_messages": self._served.lost_messages}
 

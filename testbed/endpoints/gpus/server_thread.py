@@ -20,7 +20,7 @@ from testbed.protocols.scale_up.domain.endpoint import Done, Endpoint, Gpu
 from testbed.protocols.scale_up.domain.errors import OperationCancelled
 
 KEPT_MESSAGES: Final = 65_536
-"""Of a GPU, that nobody has received yet; those that come then are lost, and counted."""
+"""Messages for a GPU that nobody has received yet; those that come then are lost, and counted."""
 _T = TypeVar("_T")
 _Begin = Callable[[], int]
 

@@ -1,4 +1,4 @@
-"""What the arguments of options mean: quantities with units, numbers in a range, and options that are refused."""
+"""The meaning of options' arguments: quantities with units, numbers in a range, and options that are refused."""
 
 from __future__ import annotations
 

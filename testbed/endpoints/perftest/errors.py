@@ -1,4 +1,4 @@
-"""What goes wrong in a measurement, and the exit code that tells it."""
+"""The errors of a measurement, and the exit codes that tell them."""
 
 from __future__ import annotations
 

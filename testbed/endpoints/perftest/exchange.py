@@ -16,10 +16,11 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
+from testbed.endpoints.gpus.gpu_agent import GpuLoop
+from testbed.endpoints.loop import Loop
 from testbed.endpoints.perftest.errors import MismatchError, PeerGoneError, PerftestError
 from testbed.endpoints.perftest.json_results import identify_file
 from testbed.endpoints.perftest.options import Options
-from testbed.endpoints.perftest.transport import MeasuringLoop
 
 VERSION = 2
 LOOPBACK = "127.0.0.1"
@@ -61,7 +62,7 @@ class Channel:
         item.setblocking(False)
         item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = item
-        self._loop: MeasuringLoop | None = None
+        self._loop: Loop | GpuLoop | None = None
         self._unread = b""
         self._ended = False
         self.messages: deque[dict[str, Any]] = deque()
@@ -111,7 +112,7 @@ class Channel:
             return self._socket.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU), _IPV6_BYTES
         return self._socket.getsockopt(socket.IPPROTO_IP, _IP_MTU), _IPV4_BYTES
 
-    def watch(self, loop: MeasuringLoop) -> None:
+    def watch(self, loop: Loop | GpuLoop) -> None:
         """Take messages as they come while `loop` runs."""
         self._loop = loop
         loop.watch(self._socket.fileno(), self._readable)
@@ -220,7 +221,7 @@ def check_hello(message: dict[str, Any], options: Options) -> None:
 
 
 def told(message: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told:
-    """What the other side says of `name`. Raises `MismatchError` where it says nothing, or something else."""
+    """Return what the other side says of `name`. Raises `MismatchError` where it says nothing, or something else."""
     value = message.get(name)
     if not isinstance(value, kind):
         raise MismatchError(f"the other side's hello lacks {name}")

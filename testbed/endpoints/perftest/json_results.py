@@ -10,7 +10,7 @@ from typing import Any
 from testbed.endpoints.perftest.errors import PerftestError
 from testbed.endpoints.perftest.options import Options
 from testbed.endpoints.perftest.results import BandwidthResult, LatencyResult, Result
-from testbed.endpoints.perftest.table import bandwidth, full_title
+from testbed.endpoints.perftest.table import LATENCIES, bandwidth, full_title
 
 
 def json_document(
@@ -62,22 +62,13 @@ def _row(options: Options, result: Result) -> dict[str, Any]:
                 **options.transport.bandwidth_fields(result, options.directions),
             }
         case LatencyResult():
-            times = {
-                "t_min": result.least,
-                "t_max": result.most,
-                "t_typical": result.typical,
-                "t_avg": result.average,
-                "t_stdev": result.stdev,
-                "percentile_99": result.percentile_99,
-                "percentile_99.9": result.percentile_99_9,
-            }
             _, unit, decimals = options.transport.latency_unit
-            rounded = {name: round(value / unit, decimals) for name, value in times.items()}
+            rounded = {key: round(getattr(result, name) / unit, decimals) for name, key, _, _ in LATENCIES}
             return {"MsgSize": result.size, "n_iterations": result.iterations, **rounded}
 
 
 def identify_file(path: Path | None) -> list[str | int] | None:
-    """What tells a file from all others of this machine, whatever it is called and whether it exists; None: no file."""
+    """Return what tells a file of this machine from all others, whatever its name, there or not; None: no file."""
     if path is None:
         return None
     try:

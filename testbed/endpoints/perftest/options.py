@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.endpoints.perftest.arguments import in_range, parse_bytes, parse_rate, parse_seconds, parse_time
 from testbed.endpoints.perftest.tool import Tool, Verb
@@ -15,20 +15,21 @@ from testbed.endpoints.perftest.transport import TransportOptions
 DEFAULT_PORT = 18515
 DEFAULT_JSON = "perftest_out.json"
 LONGEST_MESSAGE = 1 << 28
+_T = TypeVar("_T", bound=TransportOptions)
 ALL_SIZES = tuple(1 << power for power in range(1, 24))
-"""Of `-a`."""
+"""The sizes of `-a`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """This is what a tool was asked to do."""
+    """The task that a tool was given."""
 
     tool: Tool
     host: str | None
     """The server to measure against; None: be the server."""
     port: int
     address: str | None
-    """Of this side: where it listens, and its address in the transport; None: see `exchange`."""
+    """The address of this side: where it listens, and its own in the transport; None: see `exchange`."""
     sizes: tuple[int, ...]
     """Bytes of a message."""
     iterations: int
@@ -43,7 +44,7 @@ class Options:
     json_file: Path | None
     cc: str
     payload_bytes: int
-    """Of a full packet."""
+    """The payload of a full packet."""
     link_rate_bps: int
     base_rtt_ns: int
     events: bool
@@ -53,13 +54,18 @@ class Options:
     transport: TransportOptions
     """The options that only the tool's transport has."""
 
+    def of(self, kind: type[_T]) -> _T:
+        """Return the options that only the tool's transport has, which are of this kind."""
+        assert isinstance(self.transport, kind)
+        return self.transport
+
     @property
     def server(self) -> bool:
         return self.host is None
 
     @property
     def directions(self) -> int:
-        """Of a bandwidth that is printed: with `-b` that of both together, as perftest has it."""
+        """The directions that a printed bandwidth has: with `-b` both together, as perftest has it."""
         return 2 if self.bidirectional else 1
 
     def compared(self) -> dict[str, Any]:

@@ -1,10 +1,15 @@
-"""What a measurement found, for one size of message."""
+"""The results of a measurement, for one size of message."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from testbed.endpoints.perftest.errors import PeerGoneError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,15 @@ class LatencyResult:
 
 
 Result = BandwidthResult | LatencyResult
+_R = TypeVar("_R", BandwidthResult, LatencyResult)
+
+
+def read_result(kind: type[_R], fields: object) -> _R:
+    """Return a result that the other side sent. Raises `PeerGoneError`."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError:
+        raise PeerGoneError("the other side sends no result") from None
 
 
 def peak_bandwidth(size: int, begun_ns: int, finished_ns: Sequence[int], run: int) -> float:

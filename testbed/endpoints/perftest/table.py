@@ -1,4 +1,4 @@
-"""What is printed: perftest's header block and result tables, so that what reads those reads these."""
+"""The output: perftest's header block and result tables, so that programs that read those read these."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from testbed.endpoints.perftest.options import Options
 from testbed.endpoints.perftest.results import BandwidthResult, LatencyResult, Result
 
 RULE = "-" * 87
-_LATENCY_COLUMNS = (
-    ("#bytes", 7),
-    ("#iterations", 12),
-    ("t_min[{}]", 13),
-    ("t_max[{}]", 13),
-    ("t_typical[{}]", 17),
-    ("t_avg[{}]", 13),
-    ("t_stdev[{}]", 15),
-    ("99% percentile[{}]", 22),
-    ("99.9% percentile[{}]", 23),
+LATENCIES = (
+    ("least", "t_min", "t_min", 13),
+    ("most", "t_max", "t_max", 13),
+    ("typical", "t_typical", "t_typical", 17),
+    ("average", "t_avg", "t_avg", 13),
+    ("stdev", "t_stdev", "t_stdev", 15),
+    ("percentile_99", "percentile_99", "99% percentile", 22),
+    ("percentile_99_9", "percentile_99.9", "99.9% percentile", 23),
 )
+"""The times of a `LatencyResult`: its field, perftest's key in JSON, and its column and width in tables."""
 _GAP = " " * 4
 _MIB = 1 << 20
 
@@ -66,7 +65,8 @@ def table_head(options: Options) -> str:
     """The names of the columns."""
     if options.tool.latency:
         unit = options.transport.latency_unit[0]
-        return " " + " ".join(f"{name.format(unit):<{width}}" for name, width in _LATENCY_COLUMNS).rstrip()
+        times = (f"{title}[{unit}]".ljust(width) for _, _, title, width in LATENCIES)
+        return " ".join((f" {'#bytes':<7} {'#iterations':<12}", *times)).rstrip()
     unit = "Gb/sec" if options.gbits else "MiB/sec"
     columns = (f"BW peak[{unit}]", f"BW average[{unit}]", "MsgRate[Mpps]")
     head = f" {'#bytes':<10} {'#iterations':<14} {columns[0]:<18} {columns[1]:<21} {columns[2]}"
@@ -96,16 +96,6 @@ def table_row(options: Options, result: Result) -> str:
             )
             return _GAP.join((row, *more)).rstrip()
         case LatencyResult():
-            times = (
-                result.least,
-                result.most,
-                result.typical,
-                result.average,
-                result.stdev,
-                result.percentile_99,
-                result.percentile_99_9,
-            )
             _, unit, decimals = options.transport.latency_unit
-            cells = (str(result.size), str(result.iterations), *(f"{value / unit:.{decimals}f}" for value in times))
-            columns = zip(cells, _LATENCY_COLUMNS, strict=True)
-            return " " + " ".join(f"{cell:<{width}}" for cell, (_, width) in columns).rstrip()
+            cells = (f"{getattr(result, name) / unit:<{width}.{decimals}f}" for name, _, _, width in LATENCIES)
+            return " ".join((f" {result.size:<7} {result.iterations:<12}", *cells)).rstrip()

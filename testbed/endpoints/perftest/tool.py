@@ -28,7 +28,7 @@ USUAL: Final[tuple[tuple[Verb, bool], ...]] = (
     (Verb.WRITE, True),
     (Verb.ATOMIC, True),
 )
-"""What is measured over a transport of messages: the verb, and whether its latency."""
+"""The measurements over a transport of messages: the verb, and True for its latency."""
 
 
 class Tool(NamedTuple):
@@ -40,15 +40,10 @@ class Tool(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called: `uet_write_bw`."""
+        """The program's name: `uet_write_bw`."""
         return f"{self.transport.prefix}_{self.verb}_{'lat' if self.latency else 'bw'}"
 
     @property
     def title(self) -> str:
         kind = "Latency" if self.latency else "BW"
         return f"{self.transport.short_name}_{self.verb.capitalize()} {kind} Test"
-
-
-def tools_of(transport: MeasuredTransport) -> tuple[Tool, ...]:
-    """The programs of a transport."""
-    return tuple(Tool(transport, verb, latency) for verb, latency in transport.tools)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.endpoints.perftest.bandwidth import BandwidthRun, measure_bandwidth, serve_bandwidth
 from testbed.endpoints.perftest.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -18,10 +17,10 @@ from testbed.endpoints.perftest.errors import (
     PerftestError,
 )
 from testbed.endpoints.perftest.json_results import json_document, write_json
-from testbed.endpoints.perftest.latency import PingPong, measure_latency, serve_latency
 from testbed.endpoints.perftest.options import Options, parse_options
 from testbed.endpoints.perftest.registry import TOOLS
 from testbed.endpoints.perftest.results import Result
+from testbed.endpoints.perftest.runs import BandwidthRun, PingPong, Run
 from testbed.endpoints.perftest.session import PerftestSession
 from testbed.endpoints.perftest.table import RULE, address_block, header_block, table_head, table_row
 from testbed.endpoints.perftest.tool import Tool
@@ -50,7 +49,7 @@ class Measurement:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._results: list[Result] = []
-        self._run: BandwidthRun | PingPong | None = None
+        self._run: Run | None = None
         self._address = ""
         self._found: dict[str, Any] = {}
         self._begun = False
@@ -72,7 +71,7 @@ class Measurement:
             self._begun = True
             self._wall_s, self._cpu_s = time.monotonic(), time.process_time()
             for size in options.sizes:
-                result = self._serve(session, size) if options.server else self._measure(session, size)
+                result = self._measure(session, size)
                 self._results.append(result)
                 print(table_row(options, result), flush=True)
             self._found, objection = session.endpoint.found(), session.endpoint.objection
@@ -90,20 +89,16 @@ class Measurement:
         print(header_block(options, address), flush=True)
 
     def _measure(self, session: PerftestSession, size: int) -> Result:
-        """As the client."""
+        run = (PingPong if self._options.tool.latency else BandwidthRun)(session, size)
+        if self._options.server:
+            if session.ask("begin")["begin"] != size:
+                raise PeerGoneError("the other side begins with another size")
+            session.channel.send({"ready": size})
+            return run.serve()
         session.channel.send({"begin": size})
         session.ask("ready")
-        if self._options.tool.latency:
-            ping = self._run = PingPong(session, size)
-            return measure_latency(session, ping)
-        run = self._run = BandwidthRun(session, size)
-        return measure_bandwidth(session, run)
-
-    def _serve(self, session: PerftestSession, size: int) -> Result:
-        if session.ask("begin")["begin"] != size:
-            raise PeerGoneError("the other side begins with another size")
-        session.channel.send({"ready": size})
-        return (serve_latency if self._options.tool.latency else serve_bandwidth)(session, size)
+        self._run = run
+        return run.measure_as_client()
 
     def conclude(self) -> None:
         """Print what a run that ended too soon has measured, and write the JSON."""

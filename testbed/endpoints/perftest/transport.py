@@ -1,4 +1,4 @@
-"""What a transport brings so that it can be measured: options of its own, and an endpoint that does the verbs.
+"""A transport as it can be measured: options of its own, and an endpoint that does the verbs.
 
 A transport is a module of `transports` with a `MeasuredTransport`, and its line in `registry`. Everything else (the
 exchange, the measurements, tables, JSON, exit codes) is the same for all of them.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from testbed.endpoints.agent import Agent
+from testbed.endpoints.gpus.gpu_agent import GpuAgent
 from testbed.endpoints.perftest.results import BandwidthResult
 from testbed.endpoints.perftest.tool import USUAL, Tool, Verb
 
@@ -29,54 +30,32 @@ class Memory(NamedTuple):
     """The memory of one side, as long as the longest message."""
 
     local: memoryview
-    """What is sent, and read into."""
+    """Memory that is sent from, and read into."""
     remote: memoryview
-    """What the peer writes, reads and sends into."""
+    """Memory that the peer writes, reads and sends into."""
 
 
-class MeasuringLoop(Protocol):
-    """What waits for endpoints, and for the exchange beside them."""
-
-    def watch(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call `callback` with the epoll events of `fd` when it is readable, or its other end has gone."""
-
-    def unwatch(self, fd: int) -> None: ...
-
-    def touch(self) -> None:
-        """The endpoints have been given work, by the thread that drives them."""
-
-    def wake(self) -> None:
-        """The condition that is waited for may hold now: for signal handlers."""
-
-
-class MeasuringAgent(Protocol):
-    """What drives the endpoints of a transport: `testbed.endpoints.agent.Agent`, or one that is like it."""
-
-    @property
-    def loop(self) -> MeasuringLoop: ...
-
-    def drive(self, until: Callable[[], bool], timeout_ns: int) -> bool:
-        """Run until the condition holds. False: it does not within the time."""
-
-    def received(self, address: str) -> int:
-        """How much has arrived at the endpoint of an address; its unit is the agent's own."""
-
-    def close(self, patience_ns: int) -> None: ...
+MeasuringAgent = Agent | GpuAgent
+"""The driver of a transport's endpoints."""
 
 
 class MeasuredEndpoint(ABC):
     """This side's end of the transport. It knows from the options which verb is measured, and does nothing else.
 
-    Methods that are given words of the other side raise `MismatchError` where they make no sense.
+    As it stands here, it is one-sided and without a connection. Methods that are given words of the other side raise
+    `MismatchError` where they make no sense.
     """
 
-    address: str
-    """Of this side, in the transport."""
+    def __init__(self, options: Options, address: str) -> None:
+        """`address`: of this side, in the transport."""
+        self.address = address
+        self._options = options
+        self._verb = options.tool.verb
 
     @property
     @abstractmethod
     def introduction(self) -> dict[str, Any]:
-        """What the other side must know to reach this one, for JSON."""
+        """Return for JSON all that the other side must know to reach this one."""
 
     @abstractmethod
     def connect(self, peer: str, introduction: Mapping[str, Any]) -> None:
@@ -85,20 +64,19 @@ class MeasuredEndpoint(ABC):
     @property
     @abstractmethod
     def ends(self) -> tuple[Sequence[str], Sequence[str]]:
-        """How the table of addresses names this side's ends and the other's, once they are connected."""
+        """The names of this side's ends and the other's in the table of addresses, once they are connected."""
 
     @property
-    @abstractmethod
     def depth(self) -> int:
-        """How many operations may be under way."""
+        """The most operations that may be under way."""
+        return self._options.tx_depth
 
     @property
-    @abstractmethod
     def one_sided(self) -> bool:
         """Tell whether a round trip ends with our own operation, and the peer's program has nothing to answer."""
+        return True
 
-    @abstractmethod
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027 - most have nothing to do
         """Post receives, where the peer's messages need them: once, before the first size."""
 
     @abstractmethod
@@ -111,22 +89,20 @@ class MeasuredEndpoint(ABC):
         peer have arrived since then. Raises `PerftestError` for one that failed.
         """
 
-    @abstractmethod
-    def replenish(self, at_least: int = 1) -> None:
+    def replenish(self, at_least: int = 1) -> None:  # noqa: B027
         """Post receives anew for those that have met messages, if there are so many."""
 
-    @abstractmethod
-    def begin_closing(self, now: int) -> None:
+    def begin_closing(self, now: int) -> None:  # noqa: B027
         """Begin to end the connection while both sides still answer."""
 
     @property
-    @abstractmethod
     def closed(self) -> bool:
         """Tell whether nothing of this side's is under way any longer."""
+        return True
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What is to be printed of this side, once it is prepared, before the results."""
+        """The lines to be printed of this side, once it is prepared, before the results."""
         return ()
 
     def found(self) -> dict[str, Any]:
@@ -163,7 +139,7 @@ class TransportOptions(ABC):
 
     @property
     def latency_unit(self) -> tuple[str, float, int]:
-        """Of latencies: what it is called, how many us it has, and the decimals that are printed."""
+        """The unit of latencies: its name, how many us it has, and the decimals that are printed."""
         return "usec", 1.0, 2
 
     @property
@@ -172,11 +148,11 @@ class TransportOptions(ABC):
         return ()
 
     def bandwidth_cells(self, result: BandwidthResult, directions: int) -> tuple[str, ...]:
-        """What these columns say of a result that has the bytes of so many directions."""
+        """Return the cells of these columns, for a result that has the bytes of so many directions."""
         return ()
 
     def bandwidth_fields(self, result: BandwidthResult, directions: int) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return for JSON what `bandwidth_cells` says."""
         return {}
 
 
@@ -191,11 +167,11 @@ class MeasuredTransport(ABC):
     short_name: str
     """In titles and JSON."""
     queues: tuple[str, str] | None
-    """What `-q` counts: the placeholder and the noun. None: there is nothing to count."""
+    """The placeholder and the noun of what `-q` counts; None where there is nothing to count."""
     controllers: tuple[str, ...]
-    """Of `--cc`, the default first; empty: there are neither these nor options of a path through a fabric."""
+    """The values of `--cc`, the default first; empty: there are neither these nor options of a fabric's paths."""
     tools: tuple[tuple[Verb, bool], ...] = USUAL
-    """What can be measured."""
+    """The measurements that there are: the verb, and True for its latency."""
     depths: int = 1 << 14
     """The most operations that may be under way."""
 
@@ -220,11 +196,10 @@ class MeasuredTransport(ABC):
         """
 
     def open_agent(self, options: Options) -> MeasuringAgent:
-        """What is to drive the endpoint. Raises `PerftestError`."""
+        """Return the driver of the endpoint. Raises `PerftestError`."""
         return Agent(spin_ns=SPIN_NS if options.tool.latency and not options.events else 0)
 
-    @abstractmethod
-    def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:
+    def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:  # noqa: B027
         """Raise `PerftestError` for what can never work, before an endpoint is opened.
 
         `link_mtu`: of this host's link to the other side; `ip_bytes`: how much of it the IP header takes.

@@ -36,11 +36,11 @@ class Backend(ABC):
 
     @abstractmethod
     def read(self, offset: int, length: int) -> memoryview:
-        """What is there; it need not stay the same afterwards."""
+        """Return what is there; it need not stay the same afterwards."""
 
-    @abstractmethod
     def place(self, offset: int, length: int) -> memoryview:
-        """Memory into which the data of a write go."""
+        """Return memory into which the data of a write go."""
+        return memoryview(bytearray(length))
 
     @abstractmethod
     def write(self, offset: int, data: memoryview) -> None:
@@ -50,12 +50,11 @@ class Backend(ABC):
     def zero(self, offset: int, length: int) -> None:
         """From now on there are zeroes."""
 
-    @abstractmethod
-    def flush(self) -> None:
-        """What was written is to outlive this process."""
+    def flush(self) -> None:  # noqa: B027 - memory has nothing to do
+        """Have what was written outlive this process."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:  # noqa: B027
+        """Data may still be on their way to a socket: memory goes when nothing refers to it any more."""
 
 
 class MemoryBackend(Backend):
@@ -88,12 +87,6 @@ class MemoryBackend(Backend):
     def _clear(self, begin: int, end: int) -> None:
         self._view[begin:end] = bytes(end - begin)
 
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        """The memory goes when nothing refers to it any more: data may still be on their way to a socket."""
-
 
 class FileBackend(Backend):
     """A sparse file, made where it is not there; one that is too short is made longer."""
@@ -122,9 +115,6 @@ class FileBackend(Backend):
                 raise MediaError(Status.UNRECOVERED_READ_ERROR)  # Somebody has cut the file.
             done += count
         return view
-
-    def place(self, offset: int, length: int) -> memoryview:
-        return memoryview(bytearray(length))
 
     def write(self, offset: int, data: memoryview) -> None:
         done = 0
@@ -163,20 +153,11 @@ class PatternBackend(Backend):
         self._pattern.fill(view, offset)
         return view
 
-    def place(self, offset: int, length: int) -> memoryview:
-        raise MediaError(Status.NAMESPACE_IS_WRITE_PROTECTED)
-
     def write(self, offset: int, data: memoryview) -> None:
         raise MediaError(Status.NAMESPACE_IS_WRITE_PROTECTED)
 
     def zero(self, offset: int, length: int) -> None:
         raise MediaError(Status.NAMESPACE_IS_WRITE_PROTECTED)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def _failed(error: OSError) -> MediaError:

@@ -44,7 +44,7 @@ class FioJob:
     at_random: bool = False
     """Each block is visited once all the same."""
     read_percent: int = 0
-    """Of a job that writes, and reads as well: so many of 100 requests are reads, and fio draws which."""
+    """A job that writes may read as well: so many of 100 requests are reads, and fio draws which."""
     runtime_us: int = 0
     """It ends after this time, done or not; 0: when it is done."""
     repeats: bool = False
@@ -69,7 +69,7 @@ class FioJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FioResult:
-    """This is what fio measured of a job, or of several together."""
+    """The measurements that fio made of a job, or of several together."""
 
     ios: int
     bytes: int
@@ -178,7 +178,7 @@ def has_engine(listed: str, engine: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """What one job read and what it wrote; None: nothing."""
+    """A job's reads and its writes; None where there were none."""
 
     read: FioResult | None = None
     write: FioResult | None = None

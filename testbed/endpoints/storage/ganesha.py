@@ -12,7 +12,7 @@ from pathlib import Path
 NFS_PORT = 2049
 """Registered with IANA for NFS."""
 MOST_IO_BYTES = 1 << 20
-"""Of a request: fio's engine fails with larger ones, and so does a server by default (MaxRead, MaxWrite)."""
+"""The most bytes of a request: fio's engine fails with more, and so does a server by default (MaxRead, MaxWrite)."""
 _PLACES = ("/var/tmp", "/var/lib", "/srv")
 """Where a directory may lie whose files are served, the best first."""
 _IN_MEMORY = ("tmpfs", "ramfs")

@@ -29,9 +29,9 @@ from testbed.endpoints.storage.pattern import Pattern
 
 CONFIGFS = Path("/sys/kernel/config")
 MOST_PORTS = 16
-"""Of a target: numbers of ports that are tried, of the 65,535 that the machine has."""
+"""Numbers of ports that are tried for a target, of the 65,535 that the machine has."""
 INLINE_BYTES = 8192
-"""Of data in the capsule of a write, as our own target takes them."""
+"""Bytes of data in the capsule of a write, as our own target takes them."""
 _MIB = 1 << 20
 _IRQ_TIMER = "2"
 """null_blk ends a command when `completion_nsec` have passed."""
@@ -237,7 +237,7 @@ def _disk_name(nqn: str) -> str:
 
 
 def _port_numbers(nqn: str) -> list[str]:
-    """What a subsystem's ports may be called: ports have numbers for names, and no other place for one."""
+    """Return the names that a subsystem's ports may have: ports have numbers for names, and no other place for one."""
     first = zlib.crc32(nqn.encode())
     return [str(1 + (first + number) % 0xFFFF) for number in range(MOST_PORTS)]
 

@@ -8,18 +8,19 @@ for a while gives no credit: the rate holds over any interval that begins with a
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 _S = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MediaConfig:
+class MediaConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`rate` in bytes/s, 0 for no limit; `latency_us` of each command; `depth` commands at once, 0 for no limit."""
 
-    rate: int = 0
-    latency_us: int = 0
-    depth: int = 0
+    rate: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    latency_us: Annotated[int, Meta(ge=0, le=60_000_000)] = 0
+    depth: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
 
 
 class Media:

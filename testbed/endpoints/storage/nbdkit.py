@@ -17,8 +17,8 @@ BURST_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NbdExport:
-    """What one server serves, and where: the medium's rate in bytes/s (0: no limit), its latency in us, and how many
-    requests of a connection are worked on at once."""
+    """An export of one server, and where it is: the medium's rate in bytes/s (0: no limit), its latency in us, and how
+    many requests of a connection are worked on at once."""
 
     address: str
     port: int

@@ -64,7 +64,7 @@ class Initiator:
         raise StorageError(f"there is no namespace {nsid}")
 
     def discover(self) -> list[DiscoveryEntry]:
-        """What a discovery subsystem lists, on the first path that is live. Raises `StorageError`."""
+        """Return the entries of a discovery subsystem, on the first path that is live. Raises `StorageError`."""
         self._wait_for_path()
         return next(path.controller.discovered for path in self.paths if path.controller is not None and path.live)
 
@@ -117,7 +117,7 @@ class Initiator:
     # --- another one's loop -------------------------------------------------------------------------------
 
     def fileno(self) -> int:
-        """What epoll says is readable when `poll` has something to do; so it is at `next_timer`, too."""
+        """A descriptor that is readable when `poll` has something to do, which it has at `next_timer`, too."""
         return self._poll.fileno()
 
     def next_timer(self) -> int | None:

@@ -102,7 +102,7 @@ class TargetServer:
                 Subsystem(
                     item.nqn,
                     item.serial,
-                    [namespace.describe() for namespace in item.namespaces],
+                    item.describe(),
                     item.allowed_hosts,
                     first_cntlid=item.first_cntlid,
                 )
@@ -116,24 +116,24 @@ class TargetServer:
         self._links: dict[int, _Link] = {}
         self._by_queue: dict[ControllerQueue, _Link] = {}
         self._timed: list[tuple[int, int, Callable[[], None]]] = []
-        """What the media will have done, and when: a heap."""
+        """The work that media will have done, by its time: a heap."""
         self._numbers = itertools.count()
         self._stopping = False
         with ExitStack() as stack:
             for subsystem in config.subsystems:
-                for namespace in subsystem.namespaces:
-                    if namespace.nguid not in self._stores:  # Two subsystems may share a namespace.
+                for namespace, described in zip(subsystem.namespaces, subsystem.describe(), strict=True):
+                    if described.nguid not in self._stores:  # Two subsystems may share a namespace.
                         backend = open_backend(namespace)
                         stack.callback(backend.close)
-                        self._stores[namespace.nguid] = _Store(backend, Media(namespace.media))
+                        self._stores[described.nguid] = _Store(backend, Media(namespace.media))
             self._poll = select.epoll()
             stack.callback(self._poll.close)
             self._wake, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             stack.callback(os.close, self._wake)
             stack.callback(os.close, self._waker)
             self._poll.register(self._wake, select.EPOLLIN)
-            for address, port in config.listen:
-                self._listen(address, stack.enter_context(open_socket(address, port)))
+            for item in config.listen:
+                self._listen(item.address, stack.enter_context(open_socket(item.address, item.port)))
             self._resources = stack.pop_all()
 
     def _listen(self, address: str, listener: socket.socket) -> None:
@@ -182,7 +182,7 @@ class TargetServer:
         return None if timer is None else max(timer - self._clock(), 0) / 1e9
 
     def fileno(self) -> int:
-        """What epoll says is readable when `step` has something to do; so it is at `next_timer`, too."""
+        """Return a descriptor that is readable when `step` has something to do, which it has at `next_timer`, too."""
         return self._poll.fileno()
 
     def next_timer(self) -> int | None:

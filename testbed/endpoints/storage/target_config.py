@@ -1,4 +1,4 @@
-"""What a target process is to serve: a JSON document, and its checks.
+"""The configuration of a target process: a JSON document, and its checks.
 
 {"listen": [{"address": "10.5.0.1", "port": 4420}],
  "subsystems": [{"nqn": "nqn.2026-01.lab:st1", "allowed_hosts": ["nqn.2026-01.lab:h1"],
@@ -11,11 +11,9 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import uuid
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from testbed.base.program_errors import ProgramError
@@ -25,67 +23,12 @@ from testbed.endpoints.storage.media import MediaConfig
 from testbed.protocols.nvme.config import ControllerConfig
 from testbed.protocols.nvme.data_structures import NamespaceData
 
-Amount = Annotated[int, Meta(ge=0, le=1 << 62)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceConfig:
-    """`nguid` is what targets with the same namespace have in common; by default it follows from NQN and NSID."""
-
-    nsid: int
-    size: int
-    nguid: bytes
-    backend: str = "memory"
-    path: str = ""
-    """Of a file."""
-    seed: int = 0
-    """Of a pattern."""
-    block: int = 4096
-    media: MediaConfig = field(default_factory=MediaConfig)
-
-    def open(self) -> Backend:
-        """Raises `OSError`."""
-        if self.backend == "file":
-            return FileBackend(Path(self.path), self.size)
-        return MemoryBackend(self.size) if self.backend == "memory" else PatternBackend(self.size, self.seed)
-
-    def describe(self) -> NamespaceData:
-        return NamespaceData(
-            nsid=self.nsid,
-            nguid=self.nguid,
-            blocks=self.size // self.block,
-            block_bytes=self.block,
-            read_only=self.backend == "pattern",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubsystemConfig:
-    nqn: str
-    namespaces: tuple[NamespaceConfig, ...]
-    allowed_hosts: frozenset[str] | None = None
-    first_cntlid: int = 1
-
-    @property
-    def serial(self) -> str:
-        return hashlib.sha256(self.nqn.encode()).hexdigest()[:20]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetConfig:
-    listen: tuple[tuple[str, int], ...]
-    subsystems: tuple[SubsystemConfig, ...]
-    controller: ControllerConfig = field(default_factory=ControllerConfig)
-    most_connections: int = 1024
-    under_way_bytes: int = 32 << 20
-    """Data of one connection that are on their way in or out of memory of their own."""
-
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An object of the document; fields with a default may be left out."""
 
 
-class _Listen(_Part, frozen=True, kw_only=True):
+class ListenAddress(_Part, frozen=True, kw_only=True):
     address: str
     port: Annotated[int, Meta(ge=0, le=65535)] = 4420
 
@@ -93,20 +36,17 @@ class _Listen(_Part, frozen=True, kw_only=True):
         ipaddress.ip_address(self.address)
 
 
-class _Media(_Part, frozen=True, kw_only=True):
-    rate: Amount = 0
-    latency_us: Annotated[int, Meta(ge=0, le=60_000_000)] = 0
-    depth: Annotated[int, Meta(ge=0, le=1 << 16)] = 0
-
-
-class _Namespace(_Part, frozen=True, kw_only=True):
+class NamespaceConfig(_Part, frozen=True, kw_only=True):
     size: Annotated[int, Meta(ge=512, le=1 << 50)]
     backend: Literal["memory", "file", "pattern"] = "memory"
     path: Annotated[str, Meta(max_length=4096)] = ""
-    seed: Amount = 0
+    """The path of a file."""
+    seed: Annotated[int, Meta(ge=0, le=1 << 62)] = 0
+    """The seed of a pattern."""
     block: Literal[512, 4096] = 4096
-    media: _Media = _Media()
+    media: MediaConfig = MediaConfig()
     nguid: Annotated[str, Meta(pattern="^([0-9a-fA-F]{32})?$")] = ""
+    """Targets with the same namespace have it in common; by default it follows from NQN and NSID."""
 
     def __post_init__(self) -> None:
         if self.size % self.block:
@@ -116,59 +56,55 @@ class _Namespace(_Part, frozen=True, kw_only=True):
         if self.nguid and not int(self.nguid, 16):
             raise ValueError("nguid: 32 hexadecimal digits that are not all 0 are expected")
 
-    def numbered(self, nqn: str, nsid: int) -> NamespaceConfig:
-        """Return it as the namespace of this number; without an NGUID it has one that follows from the names."""
-        return NamespaceConfig(
-            nsid=nsid,
-            size=self.size,
-            nguid=bytes.fromhex(self.nguid) or uuid.uuid5(uuid.NAMESPACE_URL, f"{nqn}#{nsid}").bytes,
-            backend=self.backend,
-            path=self.path,
-            seed=self.seed,
-            block=self.block,
-            media=MediaConfig(**msgspec.structs.asdict(self.media)),
-        )
+    def open(self) -> Backend:
+        """Raises `OSError`."""
+        if self.backend == "file":
+            return FileBackend(Path(self.path), self.size)
+        return MemoryBackend(self.size) if self.backend == "memory" else PatternBackend(self.size, self.seed)
 
 
-class _Subsystem(_Part, frozen=True, kw_only=True):
+class SubsystemConfig(_Part, frozen=True, kw_only=True):
     nqn: Annotated[str, Meta(max_length=223, pattern=r"^nqn\.")]
-    namespaces: Annotated[list[_Namespace], Meta(min_length=1, max_length=1024)]
+    namespaces: Annotated[tuple[NamespaceConfig, ...], Meta(min_length=1, max_length=1024)]
+    """Their NSIDs count from 1."""
     allowed_hosts: frozenset[str] | None = None
     first_cntlid: Annotated[int, Meta(ge=1, le=0xFFEF)] = 1
 
+    @property
+    def serial(self) -> str:
+        return hashlib.sha256(self.nqn.encode()).hexdigest()[:20]
 
-class _Document(_Part, frozen=True, kw_only=True):
-    listen: Annotated[list[_Listen], Meta(min_length=1)]
-    subsystems: Annotated[list[_Subsystem], Meta(min_length=1)]
+    def describe(self) -> list[NamespaceData]:
+        """Return what hosts are told of its namespaces."""
+        return [
+            NamespaceData(
+                nsid=nsid,
+                nguid=bytes.fromhex(one.nguid) or uuid.uuid5(uuid.NAMESPACE_URL, f"{self.nqn}#{nsid}").bytes,
+                blocks=one.size // one.block,
+                block_bytes=one.block,
+                read_only=one.backend == "pattern",
+            )
+            for nsid, one in enumerate(self.namespaces, 1)
+        ]
+
+
+class TargetConfig(_Part, frozen=True, kw_only=True):
+    listen: Annotated[tuple[ListenAddress, ...], Meta(min_length=1)]
+    subsystems: Annotated[tuple[SubsystemConfig, ...], Meta(min_length=1)]
     controller: ControllerConfig = ControllerConfig()
     most_connections: Annotated[int, Meta(ge=1, le=1 << 16)] = 1024
     under_way_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 62)] = 32 << 20
+    """Data of one connection that are on their way in or out of memory of their own."""
 
 
 def parse_target_config(document: object) -> TargetConfig:
     """Check a document. Raises `ProgramError` with the path of the first key that is wrong."""
-    found: _Document = convert(_Document, document, "")
-    subsystems = tuple(
-        SubsystemConfig(
-            nqn=item.nqn,
-            namespaces=tuple(one.numbered(item.nqn, nsid) for nsid, one in enumerate(item.namespaces, 1)),
-            allowed_hosts=item.allowed_hosts,
-            first_cntlid=item.first_cntlid,
-        )
-        for item in found.subsystems
-    )
-    names = [item.nqn for item in subsystems]
-    if len(set(names)) < len(names):
+    found: TargetConfig = convert(TargetConfig, document, "")
+    if len({item.nqn for item in found.subsystems}) < len(found.subsystems):
         raise ProgramError("subsystems", "two have the same nqn")
     first: dict[bytes, NamespaceConfig] = {}
-    for one in (namespace for subsystem in subsystems for namespace in subsystem.namespaces):
-        same = first.setdefault(one.nguid, one)
-        if replace(one, nsid=same.nsid) != same:
-            raise ProgramError("subsystems", f"namespaces with the nguid {one.nguid.hex()} differ")
-    return TargetConfig(
-        listen=tuple((item.address, item.port) for item in found.listen),
-        subsystems=subsystems,
-        controller=found.controller,
-        most_connections=found.most_connections,
-        under_way_bytes=found.under_way_bytes,
-    )
+    for subsystem in found.subsystems:
+        for one, described in zip(subsystem.namespaces, subsystem.describe(), strict=True):
+            if first.setdefault(described.nguid, one) != one:
+                raise ProgramError("subsystems", f"namespaces with the nguid {described.nguid.hex()} differ")
+    return found

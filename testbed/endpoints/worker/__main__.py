@@ -227,7 +227,7 @@ def _import_ahead() -> None:
 
 
 def _settle_memory() -> None:
-    """What was imported stays: the garbage collector need not look at it again and again."""
+    """Tell the garbage collector that all modules stay, so that it does not look at them again and again."""
     gc.collect()
     gc.freeze()
 

@@ -17,7 +17,7 @@ from testbed.endpoints.worker.program import ScaleUpLinks, ScaleUpPlace, Step
 
 
 class Member(Protocol):
-    """What executes ranks of a domain."""
+    """A program that executes ranks of a domain."""
 
     def outgoing(self, step: Step) -> memoryview | None:
         """Return the bytes of a transfer of an own rank; None where it is traffic alone."""
@@ -92,7 +92,7 @@ class Domain:
         if source is not destination:
             source.on_inside_sent(step, now)
 
-    # --- what packets tell, and ask ----------------------------------------------------------------------
+    # --- what packets tell, and ask: where memory is None, a transfer is traffic alone ---------------------
 
     def outgoing(self, step: Step) -> memoryview | None:
         source = self._members.get(step.source)
@@ -103,15 +103,18 @@ class Domain:
         return None if destination is None else destination.landing(step)
 
     def on_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
+        """All of a transfer has come to its destination; `data` is what is to be added up."""
         if (destination := self._executes(step.destination)) is not None:
             destination.on_inside_arrived(step, now, data)
 
     def on_sent(self, step: Step, now: int) -> None:
+        """The source of a transfer that has arrived knows it, too."""
         source = self._executes(step.source)
         if source is not None and source is not self._executes(step.destination):
             source.on_inside_sent(step, now)
 
     def on_lost(self, step: Step, now: int) -> None:
+        """A transfer has failed, and is counted."""
         for member in dict.fromkeys((self._executes(step.destination), self._executes(step.source))):
             if member is not None:
                 member.on_inside_sent(step, now)

@@ -18,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.real_time import REAL_TIME
@@ -27,6 +27,9 @@ from testbed.endpoints.worker.program import ScaleUpPackets, ScaleUpPlace, Step
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain.endpoint import Done, Endpoint, Endpoints, Gpu, Kind, Window
 from testbed.protocols.scale_up.domain.errors import OperationCancelled, ScaleUpError
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.domain import Domain
 
 MOST_AT_ONCE = 64 << 20
 """Bytes of an operation, and of the memory that traffic alone comes from and goes to."""
@@ -43,28 +46,6 @@ PINGS = 3
 PINGING_GPUS = 8
 """So many GPUs measure. All others prove their planes alone."""
 PING_BYTES = 64
-
-
-class Recipient(Protocol):
-    """What hears of transfers, and has their memory."""
-
-    def outgoing(self, step: Step) -> memoryview | None:
-        """Return the bytes of a transfer; None where it is traffic alone."""
-
-    def landing(self, step: Step) -> memoryview | None:
-        """Return where its bytes go as they come; None where they are added up, or are traffic alone."""
-
-    def on_arrived(self, step: Step, now: int, data: memoryview | None) -> None:
-        """All of a transfer has come to its destination; `data` is what is to be added up."""
-
-    def on_sent(self, step: Step, now: int) -> None:
-        """The source of a transfer that has arrived knows it, too."""
-
-    def on_lost(self, step: Step, now: int) -> None:
-        """A transfer has failed, and is counted."""
-
-    def on_failed(self, reason: str) -> None:
-        """The domain cannot go on."""
 
 
 class PacketEndpoints:
@@ -126,7 +107,7 @@ class _Transfer:
     step: Step
     window: Window
     landing: memoryview | None
-    """What is to be added up when all of it is there."""
+    """Memory that is to be added up when all of it is there."""
     left: int
     """Operations that are not done."""
     error: ScaleUpError | None = None
@@ -135,7 +116,7 @@ class _Transfer:
 
 @dataclass(slots=True)
 class DomainCounts:
-    """What became of the transfers of a domain, of this process alone."""
+    """Counts of the transfers of a domain, in this process alone."""
 
     ended: int = 0
     failed: int = 0
@@ -151,7 +132,7 @@ class DomainCounts:
 class InsidePackets:
     """Carries the transfers of one domain. Of a rank it knows what has been opened here."""
 
-    def __init__(self, packets: ScaleUpPackets, endpoints: PacketEndpoints, recipient: Recipient) -> None:
+    def __init__(self, packets: ScaleUpPackets, endpoints: PacketEndpoints, recipient: Domain) -> None:
         self.counts = DomainCounts()
         self._packets = packets
         self._endpoints = endpoints
@@ -168,7 +149,7 @@ class InsidePackets:
         self._transfers: dict[tuple[int, int], _Transfer] = {}
         """By GPU and handle."""
         self._landing: dict[tuple[int, int], _Transfer] = {}
-        """Those whose destination waits for the bytes, by its GPU and window."""
+        """Transfers whose destination waits for the bytes, by its GPU and window."""
         self._pings: dict[tuple[int, int], tuple[int, int]] = {}
         """By GPU and handle: the rank, and the number of the ping."""
         self._targets: dict[int, Window] = {}

@@ -24,9 +24,9 @@ from testbed.protocols.scale_up.domain.errors import ScaleUpError
 from testbed.workload.steps import Combine
 
 MOST_GROUPS = 8
-"""Of a domain: their windows are the last ones of a GPU's."""
+"""Groups of a domain: their windows are the last ones of a GPU's."""
 OPEN_OPERATIONS = 48
-"""Those that a GPU has under way at a time."""
+"""Operations that a GPU has under way at a time."""
 WHOLE = 1 << 48
 """More elements than an array has."""
 
@@ -52,8 +52,8 @@ class _Operation:
 
 
 class SwitchOperations:
-    """Those of one domain. `opened` has the endpoints of its ranks, `outgoing` and `landing` the memory of transfers,
-    and `idle` is what traffic alone comes from and goes to."""
+    """The operations of one domain. `opened` has the endpoints of its ranks, `outgoing` and `landing` the memory of
+    transfers, and `idle` is what traffic alone comes from and goes to."""
 
     def __init__(
         self, opened: Mapping[int, Endpoint], outgoing: Memory, landing: Memory, idle: memoryview, ended: Ended

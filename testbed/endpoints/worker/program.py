@@ -27,7 +27,7 @@ MEMORY_LIMIT = 16 << 30
 """The most bytes that the arrays of one host's ranks may take together."""
 Rank = Annotated[int, Meta(ge=0, lt=65_536)]
 Number = Annotated[int, Meta(ge=0, lt=MAX_STEPS)]
-"""Of a step."""
+"""The number of a step."""
 ChannelNumber = Annotated[int, Meta(ge=0, lt=65_536)]
 Port = Annotated[int, Meta(ge=0, lt=1 << 16)]
 Elements = Annotated[int, Meta(ge=0, lt=MEMORY_LIMIT)]
@@ -179,7 +179,7 @@ class ScaleUpLinks:
     rate_bps: Bits = 0
     """The rate of a rank's links together, each way; 0: transfers take no time."""
     in_switch_bps: Bits = 0
-    """The same for operations in the switch; 0: as `rate_bps`."""
+    """The rate for operations in the switch; 0: as `rate_bps`."""
     one_way_ns: Nanoseconds = 0
     """From the last bit of a transfer at its source to its arrival."""
     domain: Text = ""

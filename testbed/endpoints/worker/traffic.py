@@ -1,4 +1,4 @@
-"""What a worker asks of a transport, and what it hears from it."""
+"""The words between a worker and a transport: requests, and what the worker hears of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelEnd:
-    """This is what this host knows of a channel that begins or ends here. A value of None is one that this end
+    """One end of a channel, as this host knows it. A value of None is one that this end
     cannot tell.
 
     `counters` are the transport's own. `moved` has the bytes of transfers, by number, whose size was not known before.

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTransport:
-    """What a worker needs of a transport: its settings, its traffic, and its loop."""
+    """A transport as a worker needs it: its settings, its traffic, and its loop."""
 
     settings: type[Settings]
     """They are read from JSON by the types of their fields."""
     make_traffic: Callable[[Program, WatchingLoop, CollectiveBuffers | None, Listener], Traffic]
     """Raises `TrafficError` where a program cannot be carried, such as by a loop of another transport."""
     make_loop: Callable[[], WatchingLoop] = Loop
-    """What waits for its sockets."""
+    """Makes the loop that waits for its sockets."""
 
 
 @cache

@@ -63,7 +63,7 @@ class Receive(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortInformation:
-    """What a PDU says of an actor or a partner. `system` is a MAC as text."""
+    """An actor or a partner, as a PDU tells of it. `system` is a MAC as text."""
 
     system: str = NO_SYSTEM
     key: int = 0
@@ -74,7 +74,7 @@ class PortInformation:
 
     @property
     def group(self) -> tuple[int, str, int]:
-        """What members of one group have in common."""
+        """The values that members of one group have in common."""
         return self.system_priority, self.system, self.key
 
 
@@ -153,7 +153,7 @@ class _Member:
 
     @property
     def in_sync(self) -> bool:
-        """Whether both ends are in sync: frames may be collected and distributed."""
+        """Tell whether both ends are in sync: frames may be collected and distributed."""
         return self.selected and self.believed and bool(self.partner.state & State.SYNCHRONIZATION)
 
 
@@ -249,7 +249,7 @@ class Aggregator:
 
     @property
     def heard(self) -> tuple[str, ...]:
-        """Those of them whose partner has said that it collects: what is sent earlier may be lost."""
+        """The active members whose partner has said that it collects: what is sent earlier may be lost."""
         return tuple(
             member.name
             for member in self._members.values()

@@ -33,7 +33,7 @@ ANSWER_HOLDS_S = 0.5
 """So long after its last answer a peer counts as alive, whose links may have died one after the other."""
 ENTRIES_IN_PART = 16
 TAG_BYTES = 16
-"""Of the HMAC-SHA-256 (RFC 2104, 5) that each message begins with."""
+"""The part of the HMAC-SHA-256 (RFC 2104, 5) that each message begins with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class PairStatus:
 
 @dataclass(slots=True)
 class _Heard:
-    """What a leaf has heard behind its groups: MAC -> group, and address -> MAC.
+    """The stations that a leaf has heard behind its groups: MAC -> group, and address -> MAC.
 
     MACs and addresses are what the leaves call them, together with the bridge that they are on.
     """
@@ -98,9 +98,9 @@ class Pair:
         self._parts: dict[int, dict[str, dict[str, str]]] = {}
         self._parts_of = 0
         self.of_peer = _Heard()
-        """What the peer has heard."""
+        """The stations that the peer has heard."""
         self._inherited = _Heard()
-        """What the peer had heard when it was lost."""
+        """The stations that the peer had heard when it was lost."""
         self._asked_at: float | None = None
         """Since when the peer link is dead, and the peer is asked over the fabric."""
         self._answered_until = 0.0
@@ -128,7 +128,7 @@ class Pair:
 
     @property
     def reaches_fabric(self) -> bool:
-        """Whether the leaf was last said to have a way to the fabric."""
+        """Tell whether the leaf was last said to have a way to the fabric."""
         return self._fabric
 
     def in_sync(self, groups: Sequence[str], now: float) -> None:
@@ -214,7 +214,7 @@ class Pair:
     # ------------------------------------------------------------------ what follows from it
 
     def messages(self, now: float) -> tuple[list[bytes], list[bytes]]:
-        """What is to be sent now over the peer link, and over the fabric."""
+        """Return what is to be sent now over the peer link, and over the fabric."""
         over_link: list[bytes] = []
         over_fabric: list[bytes] = []
         if self._answer_due:
@@ -245,7 +245,7 @@ class Pair:
         return due
 
     def peer_alive(self, now: float) -> bool:
-        """Whether the peer is heard over the peer link."""
+        """Tell whether the peer is heard over the peer link."""
         return self._carrier and self._peer_until > now
 
     def leaving(self, now: float) -> str:
@@ -258,7 +258,7 @@ class Pair:
         return ""
 
     def split_brain(self, now: float) -> bool:
-        """Whether this leaf is the secondary of a pair whose peer link is dead while its primary lives."""
+        """Tell whether this leaf is the secondary of a pair whose peer link is dead while its primary lives."""
         return not self.primary and self._asked_at is not None and self._answered_until > now
 
     def blocked(self, now: float) -> frozenset[str]:

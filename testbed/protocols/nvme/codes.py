@@ -114,7 +114,7 @@ class Csts(IntFlag):
 
 
 class Cns(IntEnum):
-    """What Identify is asked for. Base, "CNS Values"."""
+    """The structures that Identify is asked for. Base, "CNS Values"."""
 
     NAMESPACE = 0x00
     CONTROLLER = 0x01

@@ -1,4 +1,4 @@
-"""What an end of NVMe/TCP asks for, and the limits it sets. Times in ns, sizes in bytes."""
+"""The wishes and the limits of an end of NVMe/TCP. Times in ns, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ DataBytes = Annotated[int, Meta(ge=4096, le=1 << 30)]
 
 
 class ControllerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for all controllers of a target; a target's document may have it."""
+    """The settings of all controllers of a target; a target's document may have it."""
 
     queue_entries: Annotated[int, Meta(ge=2, le=4096)] = 128
     """CAP.MQES + 1."""
     most_io_queues: Annotated[int, Meta(ge=1, le=1024)] = 16
-    """Of one controller."""
+    """I/O queues of one controller."""
     most_controllers: Positive = 128
-    """Of one subsystem."""
+    """Controllers of one subsystem."""
     most_unconnected: Positive = 64
     """Connections that have not got as far as Connect; one more ends the oldest."""
     handshake_ns: Positive = 5 * _S
@@ -30,7 +30,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_h2c_data: DataBytes = 1 << 20
     """MAXH2CDATA: data of one H2CData."""
     r2t_bytes: DataBytes = 4 << 20
-    """What one R2T asks for, at most. Several are under way, as many as MAXR2T allows."""
+    """The most that one R2T asks for. Several are under way, as many as MAXR2T allows."""
     c2h_data_bytes: DataBytes = 4 << 20
     """Data of one C2HData, at most."""
     cpda: Annotated[int, Meta(ge=0, le=31)] = 0
@@ -42,7 +42,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostConfig:
-    """Of a host's association with one controller."""
+    """The settings of a host's association with one controller."""
 
     hostnqn: str
     hostid: bytes

@@ -58,9 +58,9 @@ class Connection(ABC):
         self.receiving: Layout = Layout()
         self.sending: Layout = Layout()
         self.error: FatalError | None = None
-        """What the peer has done wrong."""
+        """The peer's breach of the protocol."""
         self.terminated: Termination | None = None
-        """What the peer says that we have done wrong."""
+        """Our breach of the protocol, as the peer says."""
         self.closed: bool = False
         """Nothing is received any more, and nothing new is sent."""
         self.unsent_bytes: int = 0

@@ -93,7 +93,7 @@ class IoCommand:
         self.namespace = namespace
         self.offset, self.length = span
         self.ranges: list[tuple[int, int]] = []
-        """Of Dataset Management: what is to be deallocated, as offset and length."""
+        """The ranges that Dataset Management is to deallocate, as offset and length."""
         self.in_capsule: bytes | None = None
         self.failure: int = 0
         """After `DataReceived`: the status that it must end with, as the data did not come well; 0 if they did."""

@@ -32,7 +32,7 @@ IN_CAPSULE_BYTES: Final = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerData:
-    """What a host needs of Identify Controller. Sizes in bytes; `most_transfer` 0: no limit."""
+    """The fields of Identify Controller that a host needs. Sizes in bytes; `most_transfer` 0: no limit."""
 
     cntlid: int
     subnqn: str
@@ -204,7 +204,7 @@ def decode_discovery_log(data: Buffer) -> list[DiscoveryEntry]:
 
 @dataclass(slots=True)
 class Usage:
-    """What a controller has done: the SMART log counts it."""
+    """The work that a controller has done: the SMART log counts it."""
 
     read_bytes: int = 0
     written_bytes: int = 0

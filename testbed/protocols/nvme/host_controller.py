@@ -97,7 +97,7 @@ class HostController:
         self.data: ControllerData | None = None
         self.namespaces: dict[int, NamespaceData] = {}
         self.discovered: list[DiscoveryEntry] = []
-        """Of a discovery controller: what there is."""
+        """The subsystems that a discovery controller lists."""
         self._deadline: int | None = now + config.connect_ns
         self._wait_until: int | None = None
         self._steps: Steps | None = self._bring_up()

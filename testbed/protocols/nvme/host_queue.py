@@ -102,7 +102,7 @@ class HostQueue(Connection):
         self._requests: dict[int, HostRequest] = {}
         """By their identifiers, in the order in which they were submitted."""
         self._fresh: deque[HostRequest] = deque()
-        """Those whose time of submission is not known yet."""
+        """Requests whose time of submission is not known yet."""
         self._free: deque[int] = deque(range(entries))
         self._tail = 0
         self._head = 0
@@ -283,7 +283,7 @@ class HostQueue(Connection):
             request.timed_out = True
 
     def on_closed(self, reason: str) -> None:
-        """What is outstanding is lost. Before the queue is live that is its own Connect, which nobody has submitted."""
+        """Give up what is outstanding. Before the queue is live that is its own Connect, which nobody has submitted."""
         self.reason = reason
         for request in self._requests.values():
             request.lost = True

@@ -25,7 +25,7 @@ SQE_BYTES: Final = 64
 CQE_BYTES: Final = 16
 TERM_HEADER_BYTES: Final = 24
 MOST_TERM_DATA: Final = 128
-"""Of the PDU that was wrong, at most so many bytes go back with a termination."""
+"""The most bytes of the PDU that was wrong that go back with a termination."""
 DATA_HEADER_BYTES: Final = 24
 MOST_PDA: Final = 31
 """Alignment of data in units of 4 bytes, counted from zero."""
@@ -92,7 +92,7 @@ def sequence_error(reason: str) -> FatalError:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What both sides of a connection have agreed on. `pda` is the alignment that the receiver of data asked for, in
+    """The agreement of both sides of a connection. `pda` is the alignment that the receiver of data asked for, in
     bytes."""
 
     header_digest: bool = False

@@ -154,7 +154,7 @@ class Target:
         return subsystem
 
     def discovery_entries(self, hostnqn: str) -> list[DiscoveryEntry]:
-        """What a host is told that there is."""
+        """Return the entries that a host is told of."""
         return [
             DiscoveryEntry(
                 subnqn=subsystem.nqn, address=address, port=port, port_id=index, entries=self.config.queue_entries

@@ -24,9 +24,9 @@ TIMEOUT_UNIT_NS: Final = 4096
 """The transport timer is this times a power of two (section 9.7.6.1.3)."""
 LONGEST_TIMEOUT: Final = 31
 HEADER_BYTES: Final = 58
-"""Of a packet of data, beside its payload and padding, as a shaped port counts it: Ethernet, IPv4, UDP, BTH, ICRC."""
+"""The headers of a packet of data, as a shaped port counts it: Ethernet, IPv4, UDP, BTH, ICRC."""
 LEAST_ENTROPY: Final = 49152
-"""Of the UDP source port (annex A17.3.1 leaves it to the sender; NICs use the dynamic ports)."""
+"""The least UDP source port (annex A17.3.1 leaves it to the sender; NICs use the dynamic ports)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class RoceConfig:
     """Raises `UsageError` for what cannot work."""
 
     link_rate_bps: int = 1_000_000_000
-    """Of this NIC's port, in the lab."""
+    """The rate of this NIC's port, in the lab."""
     base_rtt_ns: int = 1_000_000
     """Round trip of a full packet through the empty fabric, in the lab."""
     time_scale: float = 1.0
@@ -88,7 +88,7 @@ class RoceConfig:
             raise UsageError("entropies are UDP ports, at least one")
 
     def flow_settings(self) -> FlowSettings:
-        """What the congestion control of a queue pair is made from."""
+        """Return the settings that the congestion control of a queue pair is made from."""
         return FlowSettings(
             link_rate_bps=self.link_rate_bps,
             base_rtt_ns=self.base_rtt_ns,

@@ -32,8 +32,6 @@ _PSN_MASK: Final = 0xFF_FFFF
 class Datagrams:
     """Both sides of a datagram queue pair. Made by `QueuePair`."""
 
-    __slots__ = ("_psn", "_qp", "_waiting")
-
     def __init__(self, qp: QueuePair, start_psn: int) -> None:
         self._qp = qp
         self._psn: int = start_psn

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from testbed.protocols.roce.rnic import Rnic
 
 DEFAULT_INITIATORS: Final = 8
-"""Of a NIC: what UCX opens for an interface (UCX_DC_MLX5_NUM_DCI)."""
+"""Initiators of a NIC: as many as UCX opens for an interface (UCX_DC_MLX5_NUM_DCI)."""
 DETACH_RTTS: Final = 16
 """Base round trips after which an initiator without work detaches. Ours: that of NICs is not public."""
 MOST_RESPONDERS: Final = 4096

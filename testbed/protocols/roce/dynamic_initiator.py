@@ -16,7 +16,7 @@ from testbed.protocols.roce.packets.syndrome import NakCode, nak
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.requester import distance
 from testbed.protocols.roce.states import QpState
-from testbed.protocols.roce.work import CompletionQueue, WorkRequest, WorkStatus
+from testbed.protocols.roce.work import Buffer, CompletionQueue, RemoteBuffer, WorkRequest, WorkStatus, write_request
 
 if TYPE_CHECKING:
     from testbed.protocols.roce.dynamic import DynamicConnections
@@ -31,27 +31,6 @@ _PSN_MASK: Final = 0xFF_FFFF
 class Destination:
     """A target of a peer, as who posts work names it. `DynamicConnections.destination` makes it."""
 
-    __slots__ = (
-        "_acked_bytes",
-        "_connections",
-        "_latest_rtt_ns",
-        "_least_rtt_ns",
-        "_retransmitted",
-        "_sent",
-        "completions",
-        "counts",
-        "entropy",
-        "error",
-        "in_line",
-        "initiator",
-        "key",
-        "next_psn",
-        "notifications",
-        "number",
-        "remote_ip",
-        "waiting",
-    )
-
     def __init__(
         self,
         connections: DynamicConnections,
@@ -65,7 +44,7 @@ class Destination:
         self._connections: Final[DynamicConnections] = connections
         self.remote_ip: Final[str] = remote_ip
         self.number: Final[int] = number
-        """Of the target (DCTN), 24 bits."""
+        """The number of the target (DCTN), 24 bits."""
         self.key: Final[int] = key
         """The target's access key, 32 bits."""
         self.completions: Final[CompletionQueue] = completions
@@ -78,13 +57,13 @@ class Destination:
         self.initiator: DynamicInitiator | None = None
         """Which one is attached."""
         self.next_psn: int = first_psn & _PSN_MASK
-        """Of the next connection's first request: ahead of all that earlier ones have sent."""
+        """The PSN of the next connection's first request: ahead of all that earlier ones have sent."""
         self.in_line: bool = False
         """It waits for an initiator."""
         self.notifications: int = 0
         """CNPs received."""
         self.counts: Counter[str] = Counter()
-        """What happened, by the names of `Rnic.counters`."""
+        """Events, by the names of `Rnic.counters`."""
         self._acked_bytes: int = 0
         self._sent: int = 0
         self._retransmitted: int = 0
@@ -102,6 +81,12 @@ class Destination:
             return request
         self._connections.take(self, request, now)
         return request
+
+    def write(
+        self, data: Buffer, remote: RemoteBuffer, now: int, *, immediate: int | None = None, context: object = None
+    ) -> WorkRequest:
+        """Write into the memory of the peer, as `QueuePair.write` does."""
+        return self.post(write_request(data, remote, immediate=immediate, context=context), now)
 
     def complete(self, request: WorkRequest, status: WorkStatus, error: str, now: int) -> None:
         request.status = status

@@ -24,8 +24,6 @@ class DynamicTarget:
     `DynamicConnections.create_target` makes it.
     """
 
-    __slots__ = ("completions", "counted", "domain", "ended", "key", "most_posted", "number", "receives", "responders")
-
     def __init__(self, number: int, key: int, domain: int, completions: CompletionQueue, most_posted: int) -> None:
         self.number: Final[int] = number
         self.key: Final[int] = key
@@ -42,7 +40,7 @@ class DynamicTarget:
         is taken for a late one, after which late requests would be executed again."""
 
     def counts_of(self, remote: str) -> Counter[str]:
-        """What happened to packets of a peer, by the names of `Rnic.counters`, and `marked`."""
+        """Return what happened to packets of a peer, by the names of `Rnic.counters`, and `marked`."""
         found = Counter(self.counted.get(remote))
         responder = self.responders.get(remote)
         if responder is not None:

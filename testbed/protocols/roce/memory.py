@@ -21,7 +21,7 @@ _DRAWS: Final = 64
 
 
 class Access(IntFlag):
-    """What remote requests may do with a region."""
+    """The rights of remote requests to a region."""
 
     REMOTE_READ = 0x1
     REMOTE_WRITE = 0x2
@@ -37,8 +37,6 @@ class AccessRefused(TransportError):
 
 class MemoryRegion:
     """A buffer under an rkey. `RegionTable.register` makes it."""
-
-    __slots__ = ("access", "base", "buffer", "domain", "rkey")
 
     def __init__(self, rkey: int, buffer: memoryview, access: int, domain: int, base: int) -> None:
         self.rkey: Final[int] = rkey
@@ -69,8 +67,6 @@ class MemoryRegion:
 
 class RegionTable:
     """The memory regions of an RNIC, by rkey."""
-
-    __slots__ = ("_random", "_regions")
 
     def __init__(self, random: Random) -> None:
         self._random = random

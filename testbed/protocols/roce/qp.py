@@ -364,7 +364,7 @@ class QueuePair:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What happened to this queue pair, by the names of `Rnic.counters`."""
+        """Events of this queue pair, by the names of `Rnic.counters`."""
         return self._counts or {}
 
     @property

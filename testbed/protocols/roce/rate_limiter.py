@@ -13,14 +13,12 @@ from typing import Final
 BURST_PACKETS: Final = 2
 """After a pause, so many packets may leave at the rate of the line."""
 MOST_LATE_PACKETS: Final = 64
-"""Of one turn that is late, no more is made up for."""
+"""No more packets are made up for after one turn that is late."""
 _NEVER: Final = 1 << 62
 
 
 class RateLimiter:
     """Times in ns. What waits is asked for no less often than every `patience_ns`: its rate may be another one then."""
-
-    __slots__ = ("_late_ns", "_look_at", "_patience_ns", "_rate_bps", "next_at", "waiting")
 
     def __init__(self, patience_ns: int) -> None:
         self._patience_ns: Final[int] = patience_ns
@@ -57,7 +55,7 @@ class RateLimiter:
         self._look_at = now + self._patience_ns
 
     def go_on(self, now: int, packet_bytes: int, rate_bps: float) -> None:
-        """What waited is asked for, its time having come: full packets have so many bytes."""
+        """The packet that waited is asked for, its time having come: full packets have so many bytes."""
         self.waiting = False
         self._look_at = _NEVER
         self._late_ns = min(now - self.next_at, MOST_LATE_PACKETS * packet_bytes * 8e9 / rate_bps)

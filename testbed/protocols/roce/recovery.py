@@ -21,8 +21,6 @@ from typing import Final
 class Recovery:
     """Go-back-N: after a gap or a timeout, everything from the first missing packet on is sent again."""
 
-    __slots__ = ("next", "rewinds", "top")
-
     def __init__(self, start: int) -> None:
         self.rewinds: bool = True
         """Whatever was sent after a packet that is missing is taken for lost with it."""
@@ -66,8 +64,6 @@ class Recovery:
 
 class SelectiveRecovery(Recovery):
     """IRN: only what is missing is sent again, once for each time it was found missing."""
-
-    __slots__ = ("_again", "_held", "_resent_at", "lost")
 
     def __init__(self, start: int) -> None:
         super().__init__(start)

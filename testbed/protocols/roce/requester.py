@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from testbed.protocols.roce.qp import QueuePair
 
 INFINITE_RETRIES: Final = 7
-"""Of RNR NAKs: the requester never gives up (section 9.7.5.2.8)."""
+"""With so many retries after RNR NAKs the requester never gives up (section 9.7.5.2.8)."""
 PSN_HALF: Final = 1 << 23
 _SHORT_BYTES: Final = 256
 _PSN_MASK: Final = 0xFF_FFFF
@@ -51,28 +51,6 @@ def distance(psn: int, number: int) -> int:
 
 class Requester:
     """Made by `QueuePair`, which it asks for its path, its congestion control and its place in the round."""
-
-    __slots__ = (
-        "_acked_bytes",
-        "_asked_again",
-        "_cursor",
-        "_deadline",
-        "_head",
-        "_probes",
-        "_qp",
-        "_reads",
-        "_reliable",
-        "_resume_at",
-        "_retries_left",
-        "_rnr_left",
-        "_tail",
-        "_unrequested",
-        "posted",
-        "recovery",
-        "retransmitted",
-        "sent",
-        "una",
-    )
 
     def __init__(self, qp: QueuePair, start_psn: int, reliable: bool) -> None:
         config = qp.config
@@ -450,7 +428,7 @@ class Requester:
             self._touch(now)
 
     def _rewound(self) -> None:
-        """What is sent next may be older than what was sent last. Nothing counts as under way where recovery takes all
+        """Go back: the next packet may be older than the last. Nothing counts as under way where recovery takes all
         of it for lost: a window that it filled would keep it from being sent again."""
         self._cursor = self._head
         if self.recovery.rewinds:

@@ -51,7 +51,7 @@ _OPERATION_MASK: Final = 0x1F
 _WRITE_MIDDLE: Final[int] = int(Opcode.RC_WRITE_MIDDLE)
 _MIDDLE_BYTES: Final[int] = BTH_BYTES + ICRC_BYTES
 BITMAP_BYTES: Final = 32
-"""Of a selective acknowledgement: the 256 packets after the last in order."""
+"""The bitmap of a selective acknowledgement: the 256 packets after the last in order."""
 _ACKNOWLEDGE: Final[int] = int(Opcode.RC_ACKNOWLEDGE)
 _ATOMIC_ACKNOWLEDGE: Final[int] = int(Opcode.RC_ATOMIC_ACKNOWLEDGE)
 _SELECTIVE_ACKNOWLEDGE: Final[int] = int(Opcode.SELECTIVE_ACKNOWLEDGE)
@@ -72,8 +72,6 @@ _PLACED: Final = b""
 class _Response:
     """The response of a READ that has not been sent whole, or of an atomic operation that came after one."""
 
-    __slots__ = ("again", "data", "number", "original", "packets", "sent")
-
     def __init__(self, number: int, data: memoryview, packets: int, again: bool, original: int = -1) -> None:
         self.number: Final[int] = number
         self.data: Final[memoryview] = data
@@ -81,7 +79,7 @@ class _Response:
         self.again: Final[bool] = again
         """It was asked for before."""
         self.original: Final[int] = original
-        """What an atomic operation found; -1: it is a READ."""
+        """The value that an atomic operation found; -1: it is a READ."""
         self.sent: int = 0
 
 
@@ -96,26 +94,6 @@ class _Refused(Exception):
 class Responder:
     """Made by `QueuePair`."""
 
-    __slots__ = (
-        "_ack_is_due",
-        "_atomics",
-        "_kept",
-        "_nak",
-        "_nak_sent",
-        "_operation",
-        "_qp",
-        "_receive",
-        "_received",
-        "_refusal",
-        "_reliable",
-        "_responses",
-        "_responses_begin",
-        "_responses_end",
-        "_target",
-        "expected",
-        "msn",
-    )
-
     def __init__(self, qp: QueuePair, start_psn: int, reliable: bool) -> None:
         self._qp = qp
         self._reliable = reliable
@@ -123,7 +101,7 @@ class Responder:
         self.msn: int = 0
         """Messages completed, 24 bits."""
         self._operation: Operation | None = None
-        """Of the message that has begun and not ended."""
+        """The operation of the message that has begun and not ended."""
         self._receive: ReceiveRequest | None = None
         """Where it arrives, if it is a SEND."""
         self._target: memoryview | None = None
@@ -134,7 +112,7 @@ class Responder:
         """Packets that came out of order, by their number."""
         self._responses: deque[_Response] | None = None
         self._atomics: dict[int, int] | None = None
-        """What the latest atomic operations found, by their number: a requester may ask again."""
+        """The values that the latest atomic operations found, by their number: a requester may ask again."""
         self._responses_begin: int = start_psn
         """The number of the first of the READs and atomic operations that were executed last, with no packet of data
         between them."""

@@ -45,7 +45,7 @@ QPN_LIMIT: Final = 1 << 24
 _SERVICE_MASK: Final = 0xE0
 _PADDING_OR_VERSION: Final = 0x3F
 PSN_HALF_WORD: Final = 0x7FFF_FFFF
-"""Of the word with the PSN: above it is what asks for an acknowledgement."""
+"""The most of the word with the PSN, without the bit above that asks for an acknowledgement."""
 _MOST_CONTROL: Final = 1 << 14
 """Answers that wait to be sent; who makes us want to send more loses them."""
 _VOID_TIMERS: Final = 4
@@ -77,7 +77,7 @@ class Rnic:
         self.address: str = address
         self.config: Final[RoceConfig] = config
         self.counters: Counter[str] = Counter()
-        """What happened, by name: `timeout`, `duplicate`, `malformed`, `cnp-sent`, ..."""
+        """Events, by name: `timeout`, `duplicate`, `malformed`, `cnp-sent`, ..."""
         self.unlimited_bps: float = math.inf
         """A queue pair of this rate needs no rate limiter, since the line of its NIC keeps to it."""
         self.regions: Final[RegionTable] = RegionTable(random)
@@ -94,7 +94,7 @@ class Rnic:
         self._sent: Final = Icrc()
         self._arrived: Final = Icrc()
         self.dynamic: DynamicConnections | None = None
-        """What it has of dynamic connections."""
+        """Its dynamic connections, if it has any."""
 
     # --- local objects ------------------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class Rnic:
     # --- what is sent -------------------------------------------------------------------------------------
 
     def seal(self, remote: str, entropy: int, header: bytes, payload: bytes | memoryview, padding: int) -> bytes:
-        """What follows the header of a packet to `remote`: payload, padding and ICRC."""
+        """Return what follows the header of a packet to `remote`: payload, padding and ICRC."""
         return self._sent.seal(self.address, remote, entropy, header, payload, padding)
 
     @property

@@ -40,8 +40,6 @@ class WorkStatus(IntEnum):
 class RemoteBuffer:
     """A place in the registered memory of a peer."""
 
-    __slots__ = ("rkey", "virtual_address")
-
     def __init__(self, virtual_address: int, rkey: int) -> None:
         self.virtual_address: Final[int] = virtual_address
         """64 bits."""
@@ -78,30 +76,6 @@ def _atomic_view(buffer: Buffer) -> memoryview:
 class WorkRequest:
     """A request of a send queue. The methods of `QueuePair` make it; it has ended when `status` is not None."""
 
-    __slots__ = (
-        "compare",
-        "context",
-        "data",
-        "error",
-        "fence",
-        "finished_ns",
-        "first",
-        "has_response",
-        "immediate",
-        "invalidate",
-        "operation",
-        "original",
-        "packets",
-        "received",
-        "remote",
-        "remote_ip",
-        "remote_qkey",
-        "remote_qpn",
-        "status",
-        "successor",
-        "swap_or_add",
-    )
-
     def __init__(
         self,
         operation: Operation,
@@ -113,7 +87,7 @@ class WorkRequest:
         self.has_response: Final[bool] = operation >= Operation.READ_REQUEST
         """It ends with data of the peer, not with an acknowledgement."""
         self.data: Final[memoryview] = data
-        """What is sent or written, or where what is read arrives."""
+        """The bytes that are sent or written, or the memory that is read into."""
         self.remote: Final[RemoteBuffer | None] = remote
         self.context: Final[object] = context
         """Whatever its user wants back with it."""
@@ -128,7 +102,7 @@ class WorkRequest:
         self.error: str = ""
         """Why, where `status` does not say enough."""
         self.original: int = 0
-        """Of an atomic operation: the value that it found."""
+        """The value that an atomic operation found."""
         self.finished_ns: int = 0
         # Of a datagram: whom it is for.
         self.remote_ip: str = ""
@@ -200,20 +174,6 @@ def fetch_add_request(into: Buffer, remote: RemoteBuffer, add: int, *, context: 
 
 class ReceiveRequest:
     """A request of a receive queue: room for one message. It has ended when `status` is not None."""
-
-    __slots__ = (
-        "buffer",
-        "context",
-        "error",
-        "finished_ns",
-        "immediate",
-        "invalidated_rkey",
-        "length",
-        "operation",
-        "source_ip",
-        "source_qpn",
-        "status",
-    )
 
     def __init__(self, buffer: memoryview, context: object) -> None:
         self.buffer: Final[memoryview] = buffer

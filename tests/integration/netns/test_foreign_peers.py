@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from agent_io_fakes import EV, datagram, own_address
+from agent_io_fakes import EV, datagram, forbid_raw_sockets, own_address
 
 from testbed.base.linux import socket_options as options
 from testbed.endpoints.agent import Agent
@@ -69,8 +69,12 @@ def test_the_header_comes_with_each_datagram(open_group: Opener) -> None:
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_what_is_sent_has_an_identification_of_0_in_runs_too(open_group: Opener, raw: bool) -> None:
-    sender = open_group(SocketConfig(port=UDP_PORT, trimmed=False, foreign_peers=True, raw=raw))
+def test_what_is_sent_has_an_identification_of_0_in_runs_too(
+    open_group: Opener, raw: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not raw:
+        forbid_raw_sockets(monkeypatch)
+    sender = open_group()
     receiver = open_group()
     sent = [datagram(receiver.address, number) for number in range(40)]
     sender.send(sent)

@@ -155,7 +155,7 @@ def numbers(datagrams: Sequence[Incoming]) -> list[int]:
 def test_datagrams_cross_the_link_in_order(
     link: Link, cleanup: ExitStack, addresses: tuple[str, str], entropies: int
 ) -> None:
-    pair = Pair(link, cleanup, addresses, SocketConfig(interface="eth0"))
+    pair = Pair(link, cleanup, addresses)
     near, far = pair.ends
     near.outbox = [datagram(far.address, number, 4160, EV + number % entropies) for number in range(400)]
     pair.run_until(lambda: len(far.inbox) == 400)

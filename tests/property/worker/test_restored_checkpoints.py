@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopback_workers import FakeWorkers, loopback_nics
 
-from testbed.endpoints.worker.nvme.layout import STEP_BYTES
-from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
+from testbed.endpoints.worker.nvme.settings import STEP_BYTES, NvmeTcpSettings
 from testbed.endpoints.worker.transports import nvme_tcp
 from testbed.run.placed.channels import ChannelRules, plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs

@@ -8,6 +8,9 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import pytest
+
+from testbed.base.linux import socket_options as options
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 
 _numbers = itertools.count(1)
@@ -33,6 +36,18 @@ def datagram(
     """`size` bytes, of which the first four are `number`."""
     content = number.to_bytes(4) + bytes(number % 251 for _ in range(size - 4))
     return Outgoing(remote, entropy, priority, content[:12], memoryview(content)[12:])
+
+
+def forbid_raw_sockets(patch: pytest.MonkeyPatch) -> None:
+    """Have sending fall back on UDP sockets, as where CAP_NET_RAW is missing."""
+    open_socket = options.open_socket
+
+    def open_other(address: str, kind: int, protocol: int = socket.IPPROTO_UDP) -> socket.socket:
+        if protocol == socket.IPPROTO_RAW:
+            raise PermissionError
+        return open_socket(address, kind, protocol)
+
+    patch.setattr(options, "open_socket", open_other)
 
 
 class FakeEndpoint:

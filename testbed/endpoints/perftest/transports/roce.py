@@ -61,9 +61,9 @@ class RoceOptions(TransportOptions):
 
     config: RoceConfig
     dscp: int
-    """Of data, and of acknowledgements."""
+    """The DSCP of data and acknowledgements."""
     notification_dscp: int
-    """Of CNPs."""
+    """The DSCP of CNPs."""
 
     @property
     def connection_type(self) -> str:
@@ -164,7 +164,7 @@ class _Transport(MeasuredTransport):
         self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
     ) -> RoceEndpoint:
         assert isinstance(agent, Agent)
-        given = _own(options)
+        given = options.of(RoceOptions)
         marking = Marking(
             data=given.dscp, retransmission=given.dscp, control=given.dscp, notification=given.notification_dscp
         )
@@ -179,11 +179,9 @@ class RoceEndpoint(MeasuredEndpoint):
     """The queue pairs of one side, all with one completion queue, and its memory."""
 
     def __init__(self, options: Options, rnic: Rnic, memory: Memory) -> None:
-        self.address = rnic.address
-        self._options = options
+        super().__init__(options, rnic.address)
         self._rnic = rnic
         self._memory = memory
-        self._verb = options.tool.verb
         self._tells = options.tool.latency and options.tool.verb is Verb.WRITE
         self._region = rnic.register(memory.remote, ALL_ACCESS)
         self._completions: CompletionQueue = deque()
@@ -198,7 +196,7 @@ class RoceEndpoint(MeasuredEndpoint):
         self._free: deque[QueuePair] = deque()
         """A queue pair stands here once for each operation more that it may have under way."""
         self._spent: list[QueuePair] = []
-        """Those whose receives have met a message, once for each."""
+        """Queue pairs whose receives have met a message, once for each."""
 
     @property
     def introduction(self) -> dict[str, Any]:
@@ -282,11 +280,9 @@ class RoceEndpoint(MeasuredEndpoint):
                 qp.receive(buffer, now, context=qp)
             spent.clear()
 
-    def begin_closing(self, now: int) -> None:
-        """Queue pairs know no end: what is under way is waited for."""
-
     @property
     def closed(self) -> bool:
+        """Tell whether nothing is under way: queue pairs know no other end."""
         return self._rnic.idle
 
 
@@ -304,11 +300,6 @@ def _numbers(end: object) -> tuple[int, int]:
             return number, psn
         case _:
             raise MismatchError("the other side's queue pairs are none that can be")
-
-
-def _own(options: Options) -> RoceOptions:
-    assert isinstance(options.transport, RoceOptions)
-    return options.transport
 
 
 TRANSPORT = _Transport(

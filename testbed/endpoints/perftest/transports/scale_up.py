@@ -36,7 +36,7 @@ from testbed.protocols.scale_up.domain.host_gpus import GPUS_VARIABLE, HostGpus
 _NUMBER_BYTES: Final = 8
 _COPY_BYTES: Final = 1 << 20
 WINDOW_BYTES: Final = 2 << 20
-"""Of the memory that is written and read, at least: operations go through it one after another."""
+"""The least memory that is written and read: operations go through it one after another."""
 FLOOR_READS: Final = 50
 """READs of 8 bytes, one at a time, that the latency floor is taken from."""
 FLOOR_SHARE: Final = 0.1
@@ -51,7 +51,7 @@ class ScaleUpOptions(TransportOptions):
 
     host: HostGpus
     number: int
-    """Of this side's GPU in its host, from 1."""
+    """The number of this side's GPU in its host, from 1."""
     pull: bool
 
     @property
@@ -60,7 +60,7 @@ class ScaleUpOptions(TransportOptions):
 
     @property
     def gpu_name(self) -> str:
-        """What this side's GPU is called in the lab."""
+        """The name of this side's GPU in the lab."""
         return self.host.name(self.number)
 
     @property
@@ -124,7 +124,7 @@ class _Transport(MeasuredTransport):
         return _COPY_BYTES if tool.verb is Verb.COPY else 4096
 
     def default_depth(self, tool: Tool) -> int:
-        """What fills a GPU's links for several round trips: 450 kB are one of an HGX H100."""
+        """Return the depth that fills a GPU's links for several round trips: 450 kB are one of an HGX H100."""
         return 2 if tool.verb is Verb.COPY else 512
 
     def add_options(self, add: Any, tool: Tool) -> None:
@@ -148,11 +148,8 @@ class _Transport(MeasuredTransport):
         given.base_rtt = round(host.lab_rtt_ns)
         return ScaleUpOptions(host=host, number=given.gpu, pull=getattr(given, "pull", False))
 
-    def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:
-        """The exchange goes by the fabric, and frames of the domain do not."""
-
     def open_agent(self, options: Options) -> GpuAgent:
-        library = _own(options).host.library
+        library = options.of(ScaleUpOptions).host.library
         try:
             return GpuAgent(library)
         except OSError as error:
@@ -162,7 +159,7 @@ class _Transport(MeasuredTransport):
         self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
     ) -> ScaleUpEndpoint:
         assert isinstance(agent, GpuAgent)
-        given = _own(options)
+        given = options.of(ScaleUpOptions)
         name = f"gpu{given.number}"
         try:
             return ScaleUpEndpoint(options, agent, name, agent.open(name, given.gpu), memory)
@@ -176,9 +173,8 @@ class ScaleUpEndpoint(MeasuredEndpoint):
     """A GPU's end, with one window that the peer alone may reach."""
 
     def __init__(self, options: Options, agent: GpuAgent, name: str, endpoint: Endpoint, memory: Memory) -> None:
-        self.address = name
-        self._options = options
-        self._given = _own(options)
+        super().__init__(options, name)
+        self._given = options.of(ScaleUpOptions)
         self._agent = agent
         self._endpoint = endpoint
         self._window = endpoint.export(bytearray(max(len(memory.remote), WINDOW_BYTES)))
@@ -215,20 +211,12 @@ class ScaleUpEndpoint(MeasuredEndpoint):
         )
         return (here,), (there,)
 
-    @property
-    def depth(self) -> int:
-        return self._options.tx_depth
-
-    @property
-    def one_sided(self) -> bool:
-        return True
-
     def prepare(self) -> None:
         if self._options.tool.latency and not self._options.server:
             self._floor_ns = self._measure_floor()
 
     def _measure_floor(self) -> float:
-        """What a smallest transaction takes in an idle domain beyond what is modelled, in ns of the lab."""
+        """Return how much longer than modelled a smallest transaction takes in an idle domain, in ns of the lab."""
         into, times = bytearray(_NUMBER_BYTES), []
         for _ in range(FLOOR_READS):
             ended: list[int] = []
@@ -275,9 +263,6 @@ class ScaleUpEndpoint(MeasuredEndpoint):
             "something of the domain: deploy with a larger scale.time"
         )
 
-    def replenish(self, at_least: int = 1) -> None:
-        """Nothing is posted for what peers do."""
-
     def _next_offset(self, size: int) -> int:
         """Where the next operation begins: in a region of its own, for all of a region take one plane."""
         offset = self._offset if self._offset + size <= self._peer.size else 0
@@ -287,7 +272,7 @@ class ScaleUpEndpoint(MeasuredEndpoint):
     def post(self, data: memoryview, now: int) -> None:
         endpoint, peer = self._endpoint, self._peer
         try:
-            match self._options.tool.verb:
+            match self._verb:
                 case Verb.WRITE:
                     endpoint.write(peer, data, self._next_offset(len(data)))
                 case Verb.READ:
@@ -308,18 +293,6 @@ class ScaleUpEndpoint(MeasuredEndpoint):
                 raise PerftestError(f"a {done.kind.name.lower()} at {self._peer_name} failed: {done.error}")
             finished_ns.append(done.ended_ns)
         return 0
-
-    def begin_closing(self, now: int) -> None:
-        """There is no connection."""
-
-    @property
-    def closed(self) -> bool:
-        return True
-
-
-def _own(options: Options) -> ScaleUpOptions:
-    assert isinstance(options.transport, ScaleUpOptions)
-    return options.transport
 
 
 _REFUSED: Final = (

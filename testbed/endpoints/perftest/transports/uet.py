@@ -124,14 +124,11 @@ class _Transport(MeasuredTransport):
             parser.error(str(error))
         return UetOptions(mode=mode, config=config, tss=given.tss)
 
-    def check_link(self, options: Options, link_mtu: int, ip_bytes: int) -> None:
-        """Nothing is agreed on: what is sent must fit, and small messages do."""
-
     def open(
         self, options: Options, agent: MeasuringAgent, address: str, memory: Memory, theirs: Mapping[str, Any] | None
     ) -> UetEndpoint:
         assert isinstance(agent, Agent)
-        given = _own(options)
+        given = options.of(UetOptions)
         security = None
         if given.tss is not None:
             first_tsc = Tsc(counter=first_counter(time.time_ns()))
@@ -151,11 +148,10 @@ class UetEndpoint(MeasuredEndpoint):
     """An endpoint of a fabric endpoint. The client chooses the job."""
 
     def __init__(self, options: Options, fep: Fep, job_id: int, memory: Memory) -> None:
-        self.address = fep.address
+        super().__init__(options, fep.address)
         self._fep = fep
-        self._options = options
-        self._mode = mode = _own(options).mode
-        self._verb = verb = options.tool.verb
+        self._mode = mode = options.of(UetOptions).mode
+        verb = self._verb
         self._memory = memory
         self._job_id = job_id
         self._endpoint = fep.endpoint(job_id=job_id, resource_index=_RESOURCE_INDEX)
@@ -183,10 +179,6 @@ class UetEndpoint(MeasuredEndpoint):
     @property
     def ends(self) -> tuple[Sequence[str], Sequence[str]]:
         return (f"{self.address} job {self._job_id}",), (f"{self._peer.ip} job {self._job_id}",)
-
-    @property
-    def depth(self) -> int:
-        return self._options.tx_depth
 
     @property
     def one_sided(self) -> bool:
@@ -247,11 +239,6 @@ def check(operation: Operation) -> None:
     if not operation.ok:
         status = "" if operation.status is None else f" with {operation.status.name}"
         raise PerftestError(f"a {operation.kind} failed{status}: {operation.error}".removesuffix(": "))
-
-
-def _own(options: Options) -> UetOptions:
-    assert isinstance(options.transport, UetOptions)
-    return options.transport
 
 
 TRANSPORT = _Transport(

@@ -1,1 +1,1 @@
-"""What moves a program's bytes over transports in user space: endpoints at the addresses of NICs, and their packets."""
+"""Traffic of a program over transports in user space: endpoints at NICs' addresses, and their packets."""

@@ -1,10 +1,10 @@
-"""What transports in user space have in common for a worker: endpoints at the addresses of its NICs."""
+"""The part of a worker's traffic that transports in user space have in common: endpoints at its NICs' addresses."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from testbed.endpoints.worker.datagrams.hosting import Hosting
 from testbed.endpoints.worker.program import Program, Step
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class DatagramTraffic:
     """The base class of such transports. `Traffic` says what the methods do."""
 
+    header_bytes: ClassVar[int]
+    """The headers of a full packet, in the estimate of what has arrived."""
+
     def __init__(
         self, program: Program, hosting: Hosting, buffers: CollectiveBuffers | None, listener: Listener
     ) -> None:
@@ -30,6 +33,7 @@ class DatagramTraffic:
         self._incoming = [channel for channel in program.channels if channel.destination in program.own]
         self._names = {endpoint.rank: str(endpoint) for endpoint in program.endpoints}
         self._sent_bytes: Counter[int] = Counter()
+        self._seen_bytes: Counter[str] = Counter()
         self._rooms: dict[int, memoryview] = {}
         """Where transfers arrive that are to be added, by step."""
         # All that carries nothing of its own shares its memory, whatever is in it.
@@ -43,7 +47,7 @@ class DatagramTraffic:
 
     @property
     def completions(self) -> Mapping[str, deque[Any]]:
-        """What has ended at each endpoint and was not looked at yet, by address."""
+        """The operations that have ended at each endpoint and were not looked at yet, by address."""
         raise NotImplementedError
 
     # --- data ---------------------------------------------------------------------------------------------
@@ -59,7 +63,7 @@ class DatagramTraffic:
         return self._buffers.landing(step)
 
     def _data_of(self, step: Step) -> memoryview:
-        """What a transfer sends."""
+        """Return the bytes that a transfer sends."""
         if step.piece is None:
             return self._shared[: step.size_bytes]
         assert self._buffers is not None
@@ -71,6 +75,13 @@ class DatagramTraffic:
         if room is not None:
             assert self._buffers is not None
             self._buffers.deliver(step, room)
+
+    def _estimate_progress(self, address: str, payload_bytes: int) -> None:
+        """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
+        received = self._hosting.received_bytes(address)
+        new = received - self._seen_bytes[address]
+        self._listener.on_bytes(new * payload_bytes // (payload_bytes + self.header_bytes))
+        self._seen_bytes[address] = received
 
     def _what(self, step: Step) -> str:
         assert step.destination is not None

@@ -1,4 +1,4 @@
-"""What the endpoints of a worker stand on: sockets of this machine, or hosts of a simulated network, and a clock."""
+"""The ground of a worker's endpoints: sockets of this machine, or hosts of a simulated network, and a clock."""
 
 from __future__ import annotations
 

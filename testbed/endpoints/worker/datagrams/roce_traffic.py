@@ -9,28 +9,22 @@ where connections are dynamic, a channel's transfers are striped over all of the
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.datagrams.datagram_traffic import DatagramTraffic, named
 from testbed.endpoints.worker.datagrams.hosting import Hosting
-from testbed.endpoints.worker.datagrams.roce_connections import (
-    Arrivals,
-    DestinationStripe,
-    QueuePairArrivals,
-    QueuePairStripe,
-    Stripe,
-    TargetArrivals,
-)
 from testbed.endpoints.worker.program import Channel, Program, Step
 from testbed.endpoints.worker.traffic import ChannelEnd, Listener
 from testbed.protocols.errors import UsageError
 from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.dynamic import DynamicConnections
+from testbed.protocols.roce.dynamic_initiator import Destination
+from testbed.protocols.roce.dynamic_target import DynamicTarget
 from testbed.protocols.roce.memory import Access
 from testbed.protocols.roce.packets.opcodes import Service
 from testbed.protocols.roce.qp import QueuePair
@@ -43,14 +37,50 @@ if TYPE_CHECKING:
     from testbed.endpoints.worker.transports.roce import RoceSettings
 
 MOST_RECEIVES: Final = 4096
-"""Of a queue pair, posted ahead: later ones follow as these end."""
+"""Receives of a queue pair that are posted ahead: later ones follow as these end."""
 _BASE: Final = 1 << 20
 """The virtual address of every region: its rkey says which one is meant."""
 _PSN_STEP: Final = 0x9E_3779
 """Between the first PSNs of queue pairs that follow each other: 2**24 over the golden ratio."""
 _PSN_MASK: Final = 0xFF_FFFF
-_HEADER_BYTES: Final = 16
-"""Of a full packet, in the estimate of what has arrived."""
+_NOTHING: Final = memoryview(bytearray())
+"""Where the receives of WRITEs with immediate data have their room: they need none."""
+Connection = QueuePair | Destination
+"""A channel is striped over these: queue pairs of its own (RC), or targets of the peer with initiators (DC)."""
+
+
+@dataclass(slots=True)
+class Arrivals:
+    """The queues in which the transfers of a channel arrive: queue pairs of its own, or the targets of a NIC, which all
+    channels that end there share. Receives are posted ahead."""
+
+    rnic: Rnic
+    queues: Sequence[QueuePair | DynamicTarget]
+    to_post: int = 0
+    """Receives of each queue that are yet to be posted, as others end."""
+    posted: int = 0
+    """Receives of each queue that have been posted."""
+
+    def post(self, now: int) -> None:
+        """Post one receive on each queue. Raises `UsageError`."""
+        self.to_post -= 1
+        self.posted += 1
+        for queue in self.queues:
+            if isinstance(queue, QueuePair):
+                queue.receive(_NOTHING, now)
+            else:
+                queue.receive(_NOTHING)
+
+    def counts(self, source: str) -> Counter[str]:
+        """Return what happened to packets from a peer's address."""
+        found: Counter[str] = Counter()
+        for queue in self.queues:
+            if isinstance(queue, QueuePair):
+                found.update(queue.counts)
+                found["marked"] += queue.marked
+            else:
+                found.update(queue.counts_of(source))
+        return found
 
 
 @dataclass(slots=True)
@@ -59,25 +89,8 @@ class NicQueues:
 
     rnic: Rnic
     completions: CompletionQueue = field(default_factory=deque)
-    seen_bytes: int = 0
     dynamic: DynamicConnections | None = None
-    shared_arrivals: TargetArrivals | None = None
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """The connections of a channel that begins here."""
-
-    nic: NicQueues
-    stripes: list[Stripe]
-
-
-@dataclass(slots=True)
-class Incoming:
-    """Where a channel that ends here does."""
-
-    nic: NicQueues
-    arrivals: Arrivals
+    shared_arrivals: Arrivals | None = None
 
 
 RnicOpener = Callable[[str, RoceConfig], Rnic]
@@ -89,6 +102,8 @@ class RoceTraffic(DatagramTraffic):
     `open_rnic` opens an RNIC at an address, on what `hosting` says. It may raise `OSError`, and `ValueError`,
     `TypeError` or `UsageError` for what cannot work.
     """
+
+    header_bytes: ClassVar[int] = 16
 
     def __init__(
         self,
@@ -103,9 +118,9 @@ class RoceTraffic(DatagramTraffic):
         self._settings = settings
         self._open_rnic = open_rnic
         self._nics: dict[str, NicQueues] = {}
-        self._out: dict[int, Outgoing] = {}
+        self._out: dict[int, list[Connection]] = {}
         """By the index of the channel that begins here."""
-        self._in: dict[int, Incoming] = {}
+        self._in: dict[int, Arrivals] = {}
         """By the index of the channel that ends here."""
         self._steps = {step.number: step for step in program.steps}
         self._missing: Counter[tuple[int, bool]] = Counter()
@@ -131,9 +146,9 @@ class RoceTraffic(DatagramTraffic):
                     self._share(nic)
                 for channel, is_source in channels[address]:
                     if is_source:
-                        self._out[channel.index] = Outgoing(nic, self._stripes(nic, channel))
+                        self._out[channel.index] = self._stripes(nic, channel)
                     else:
-                        self._in[channel.index] = Incoming(nic, self._arrivals(nic, channel))
+                        self._in[channel.index] = self._arrivals(nic, channel)
             except UsageError as error:
                 raise TrafficError(f"cannot set up the queue pairs of {address}: {error}") from error
         for step in self._program.steps:
@@ -144,11 +159,9 @@ class RoceTraffic(DatagramTraffic):
             rnic.regions.register(
                 self._room_of(step), Access.REMOTE_WRITE, settings.domain, base=_BASE, rkey=step.number + 1
             )
-            self._in[step.channel].arrivals.to_post += 1
-        for incoming in self._in.values():
-            arrivals = incoming.arrivals
-            ahead = min(arrivals.to_post, MOST_RECEIVES - arrivals.posted)
-            for _ in range(ahead):
+            self._in[step.channel].to_post += 1
+        for arrivals in self._in.values():
+            for _ in range(min(arrivals.to_post, MOST_RECEIVES - arrivals.posted)):
                 arrivals.post(0)
 
     def _open(self, address: str) -> Rnic:
@@ -163,37 +176,31 @@ class RoceTraffic(DatagramTraffic):
         """Make what channels of a NIC share with dynamic connections."""
         settings = self._settings
         nic.dynamic = DynamicConnections(nic.rnic, initiators=settings.dcis, first_number=self._number(settings.qps))
-        nic.shared_arrivals = TargetArrivals(
-            [
-                nic.dynamic.create_target(
-                    settings.domain,
-                    number=self._number(stripe),
-                    domain=settings.domain,
-                    completions=nic.completions,
-                )
-                for stripe in range(settings.qps)
-            ]
-        )
+        targets = [
+            nic.dynamic.create_target(
+                settings.domain, number=self._number(stripe), domain=settings.domain, completions=nic.completions
+            )
+            for stripe in range(settings.qps)
+        ]
+        nic.shared_arrivals = Arrivals(nic.rnic, targets)
 
-    def _stripes(self, nic: NicQueues, channel: Channel) -> list[Stripe]:
+    def _stripes(self, nic: NicQueues, channel: Channel) -> list[Connection]:
         settings = self._settings
         if nic.dynamic is None:
-            return [QueuePairStripe(qp) for qp in self._connect(nic, channel, is_source=True)]
+            return list(self._connect(nic, channel, is_source=True))
         return [
-            DestinationStripe(
-                nic.dynamic.destination(
-                    self._addresses[channel.destination],
-                    self._number(stripe),
-                    settings.domain,
-                    completions=nic.completions,
-                    entropy=entropy_of(channel.source_port, stripe),
-                )
+            nic.dynamic.destination(
+                self._addresses[channel.destination],
+                self._number(stripe),
+                settings.domain,
+                completions=nic.completions,
+                entropy=entropy_of(channel.source_port, stripe),
             )
             for stripe in range(settings.qps)
         ]
 
     def _arrivals(self, nic: NicQueues, channel: Channel) -> Arrivals:
-        return nic.shared_arrivals or QueuePairArrivals(self._connect(nic, channel, is_source=False))
+        return nic.shared_arrivals or Arrivals(nic.rnic, self._connect(nic, channel, is_source=False))
 
     def _connect(self, nic: NicQueues, channel: Channel, *, is_source: bool) -> list[QueuePair]:
         """The queue pairs of a channel at this end of it."""
@@ -223,16 +230,16 @@ class RoceTraffic(DatagramTraffic):
 
     def send(self, step: Step) -> None:
         assert step.channel is not None and step.destination is not None
-        connection = self._out[step.channel]
+        stripes = self._out[step.channel]
         data = self._data_of(step)
         now = self._hosting.now()
-        rnic = connection.nic.rnic
-        parts = stripes_of(len(data), len(connection.stripes), rnic.config.mtu)
+        rnic = self._nics[self._addresses[step.source]].rnic
+        parts = stripes_of(len(data), len(stripes), rnic.config.mtu)
         self._missing[step.number, True] = len(parts)
         try:
-            for stripe, (start, stop) in zip(connection.stripes, parts, strict=False):
+            for stripe, (start, stop) in zip(stripes, parts, strict=False):
                 remote = RemoteBuffer(_BASE + start, step.number + 1)
-                stripe.write(data[start:stop], remote, now, step.number, step)
+                stripe.write(data[start:stop], remote, now, immediate=step.number, context=step)
         except UsageError as error:
             raise TrafficError(f"{self._what(step)}: {error}") from error
         self._sent_bytes[step.channel] += step.size_bytes
@@ -243,7 +250,7 @@ class RoceTraffic(DatagramTraffic):
             completions = nic.completions
             if not completions:
                 continue
-            self._estimate_progress(nic)
+            self._estimate_progress(nic.rnic.address, nic.rnic.config.mtu)
             while completions:
                 request = completions.popleft()
                 if isinstance(request, WorkRequest):
@@ -267,10 +274,10 @@ class RoceTraffic(DatagramTraffic):
         if step is None or step.channel not in self._in:
             self._listener.on_failed(f"{request.source_ip} writes for step {request.immediate}, which is none of ours")
             return
-        incoming = self._in[step.channel]
-        rnic = incoming.nic.rnic
-        if incoming.arrivals.to_post:
-            incoming.arrivals.post(request.finished_ns)
+        arrivals = self._in[step.channel]
+        rnic = arrivals.rnic
+        if arrivals.to_post:
+            arrivals.post(request.finished_ns)
         key = (step.number, False)
         if key not in self._missing:
             self._missing[key] = len(stripes_of(step.size_bytes, self._settings.qps, rnic.config.mtu))
@@ -288,52 +295,44 @@ class RoceTraffic(DatagramTraffic):
         del self._missing[key]
         return True
 
-    def _estimate_progress(self, nic: NicQueues) -> None:
-        """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
-        received = self._hosting.received_bytes(nic.rnic.address)
-        payload = nic.rnic.config.mtu
-        self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
-        nic.seen_bytes = received
-
     # --- what is known -----------------------------------------------------------------------------------
 
     def sample(self) -> Iterable[tuple[int, ChannelState]]:
         now = self._hosting.now()
         for nic in self._nics.values():
-            self._estimate_progress(nic)
+            self._estimate_progress(nic.rnic.address, nic.rnic.config.mtu)
         for channel in self._outgoing[:MOST_CHANNELS]:
-            stripes = self._out[channel.index].stripes
-            sources = [stripe.source for stripe in stripes]
+            stripes = self._out[channel.index]
             yield (
                 channel.index,
                 ChannelState(
-                    acked_bytes=sum(one.acked_bytes for one in sources),
-                    cwnd_bytes=round(sum(one.allowed_bytes(now) for one in stripes)),
-                    rtt_us=max(one.latest_rtt_ns for one in sources) / 1e3,
-                    retransmits=sum(one.retransmitted for one in sources),
+                    acked_bytes=sum(one.acked_bytes for one in stripes),
+                    cwnd_bytes=round(sum(allowed_bytes(one, now) for one in stripes)),
+                    rtt_us=max(one.latest_rtt_ns for one in stripes) / 1e3,
+                    retransmits=sum(one.retransmitted for one in stripes),
                 ),
             )
 
     def ends(self) -> list[ChannelEnd]:
         found = []
         for channel in self._outgoing:
-            sources = [stripe.source for stripe in self._out[channel.index].stripes]
-            least = [one.least_rtt_ns for one in sources if one.least_rtt_ns]
-            counts: Counter[str] = Counter(cnps=sum(one.notifications for one in sources))
-            for one in sources:
+            stripes = self._out[channel.index]
+            least = [one.least_rtt_ns for one in stripes if one.least_rtt_ns]
+            counts: Counter[str] = Counter(cnps=sum(one.notifications for one in stripes))
+            for one in stripes:
                 counts.update(one.counts)
             found.append(
                 ChannelEnd(
                     channel=channel.index,
                     sent_bytes=self._sent_bytes[channel.index],
-                    retransmits=sum(one.retransmitted for one in sources),
-                    packets=sum(one.sent for one in sources),
+                    retransmits=sum(one.retransmitted for one in stripes),
+                    packets=sum(one.sent for one in stripes),
                     min_rtt_us=min(least) / 1e3 if least else None,
                     counters={"cnps": counts["cnps"], **named(counts)},
                 )
             )
         for channel in self._incoming:
-            seen = self._in[channel.index].arrivals.counts(self._addresses[channel.source])
+            seen = self._in[channel.index].counts(self._addresses[channel.source])
             counters = {"out_of_order": 0, "marked": seen["marked"], **named(seen)}
             found.append(ChannelEnd(channel=channel.index, counters=counters))
         return found
@@ -353,6 +352,15 @@ class RoceTraffic(DatagramTraffic):
 def entropy_of(source_port: int, stripe: int) -> int:
     """The UDP source port of one of a channel's queue pairs: the first has that of the channel."""
     return source_port + stripe
+
+
+def allowed_bytes(connection: Connection, now: int) -> float:
+    """How many bytes may be under way: the window, or what the rate sends in a base round trip."""
+    qp = connection if isinstance(connection, QueuePair) else connection.initiator
+    if qp is None:
+        return 0.0
+    qp.control.update(now)
+    return min(qp.control.window_bytes, qp.control.rate_bps * qp.config.base_rtt_ns / 8e9)
 
 
 def stripes_of(size: int, qps: int, mtu: int) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
@@ -35,8 +35,6 @@ MOST_POSTED = 8192
 """Receives of an endpoint that are posted ahead; later ones follow as these end."""
 RESOURCE_INDEX = 1
 _SDI = 1
-_HEADER_BYTES = 56
-"""Of a full packet, in the estimate of what has arrived."""
 
 
 FepOpener = Callable[[str, UetConfig, "SecureDomain | None"], Fep]
@@ -49,7 +47,6 @@ class NicEndpoint:
     fep: Fep
     endpoint: Endpoint
     to_post: deque[Step]
-    seen_bytes: int = 0
 
 
 class UetTraffic(DatagramTraffic):
@@ -58,6 +55,8 @@ class UetTraffic(DatagramTraffic):
     `open_fep` opens a fabric endpoint at an address, on what `hosting` says. It may raise `OSError`, and `ValueError`,
     `TypeError` or `UsageError` for what cannot work.
     """
+
+    header_bytes: ClassVar[int] = 56
 
     def __init__(
         self,
@@ -148,7 +147,7 @@ class UetTraffic(DatagramTraffic):
             completions = nic.endpoint.completions
             if not completions:
                 continue
-            self._estimate_progress(nic)
+            self._estimate_progress(nic.fep.address, nic.fep.payload_bytes)
             while completions:
                 self._ended(nic, completions.popleft())
 
@@ -170,18 +169,11 @@ class UetTraffic(DatagramTraffic):
                 self._hosting.touch(nic.fep)
             self._listener.on_arrived(step, operation.finished_ns)
 
-    def _estimate_progress(self, nic: NicEndpoint) -> None:
-        """Messages are told when they are whole; meanwhile, datagrams tell about how much of them is there."""
-        received = self._hosting.received_bytes(nic.fep.address)
-        payload = nic.fep.payload_bytes
-        self._listener.on_bytes((received - nic.seen_bytes) * payload // (payload + _HEADER_BYTES))
-        nic.seen_bytes = received
-
     # --- what is known -----------------------------------------------------------------------------------
 
     def sample(self) -> Iterable[tuple[int, ChannelState]]:
         for nic in self._nics.values():
-            self._estimate_progress(nic)
+            self._estimate_progress(nic.fep.address, nic.fep.payload_bytes)
         for channel in self._outgoing[:MOST_CHANNELS]:
             pdcs = self._pdcs(channel)
             if not pdcs:

@@ -1,4 +1,4 @@
-"""What a worker is told of transfers by fio, and what each protocol of storage adds to it."""
+"""The settings of transfers by fio, and the part that each protocol of storage adds to them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Amount = Annotated[int, Meta(ge=0, lt=1 << 62)]
 Depth = Annotated[int, Meta(ge=1, le=1024)]
 IoBytes = Annotated[int, Meta(ge=1, le=MOST_IO_BYTES)]
 MEDIUM = ("rate", "latency_us", "depth")
-"""What a worker is told of a target's medium."""
+"""The keys of a target's medium."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,20 @@ class JobSettings:
     blocks: Annotated[int, Meta(ge=1, lt=1 << 32)]
     depth: Depth
     at_random: bool
-    read_percent: Annotated[int, Meta(ge=0, lt=100)]
-    """Of its requests; 0 where it has one step."""
-    runtime_us: Amount
+    read_percent: Annotated[int, Meta(ge=0, lt=100)] = 0
+    """The share of its requests that are reads; 0 where it has one step."""
+    runtime_us: Amount = 0
     """0: until it is done."""
-    repeats: bool
+    repeats: bool = False
+
+    @property
+    def number(self) -> int:
+        """The step whose slot has its blocks."""
+        return self.steps[0]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.blocks * self.block_bytes
 
     def __post_init__(self) -> None:
         if len(self.steps) != (2 if self.read_percent else 1):
@@ -64,10 +73,10 @@ class FioSettings(Settings):
 
 
 class StorageEnds(Protocol):
-    """What a protocol of storage is at both ends: where a job of fio finds its data, and the server that has it."""
+    """A protocol of storage at both ends: where a job of fio finds its data, and the server that has it."""
 
     engine: str
-    """Of fio."""
+    """The name of fio's engine."""
     port: int
     """The server's."""
     directory: str | None

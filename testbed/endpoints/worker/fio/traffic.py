@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.program_errors import TrafficError
@@ -40,7 +39,7 @@ from testbed.endpoints.storage.fio import (
 )
 from testbed.endpoints.worker.curves import ChannelState
 from testbed.endpoints.worker.fio.child import Child
-from testbed.endpoints.worker.fio.settings import FioSettings, StorageEnds
+from testbed.endpoints.worker.fio.settings import FioSettings, JobSettings, StorageEnds
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Channel, Program, Step
 from testbed.endpoints.worker.streams.tcp_socket import fit_accepted, open_socket
@@ -86,13 +85,19 @@ class FioTraffic:
         source = self._address(step.source)
         return source if source in self.settings.targets else self._address(step.destination)
 
-    def area(self, step: Step) -> JobArea:
-        """Return where the job of a step has its blocks."""
-        job = self.described.get(step.number)
-        if job is None:
-            blocks, block_bytes = blocks_of(step.size_bytes, self.settings.io_bytes)
-            return JobArea(number=step.number, blocks=blocks, block_bytes=block_bytes)
-        return JobArea(number=job.steps[0], blocks=job.blocks, block_bytes=job.block_bytes)
+    def job(self, step: Step) -> JobSettings:
+        """Return the job of a step: as the workload describes it, or one that moves all of it once."""
+        if step.number in self.described:
+            return self.described[step.number]
+        settings = self.settings
+        blocks, block_bytes = blocks_of(step.size_bytes, settings.io_bytes)
+        return JobSettings(
+            steps=(step.number,),
+            block_bytes=block_bytes,
+            blocks=blocks,
+            depth=settings.depth,
+            at_random=settings.at_random,
+        )
 
     # --- setting up --------------------------------------------------------------------------------------
 
@@ -185,32 +190,19 @@ class FioTraffic:
         self._host = self._target = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobArea:
-    """The blocks of a job, in the slot of the step with this number."""
-
-    number: int
-    blocks: int
-    block_bytes: int
-
-    @property
-    def size_bytes(self) -> int:
-        return self.blocks * self.block_bytes
-
-
 class _HostEnd:
     """fio at a host, with a job for each step, or two; and connections that tell targets of their ends."""
 
     def __init__(self, traffic: FioTraffic) -> None:
         self.results: dict[int, FioResult] = {}
-        """What fio reports of each step, by its number."""
+        """The results that fio reports of each step, by its number."""
         self.ended: dict[int, int] = {}
         """When each step ended, by its number."""
         self._traffic = traffic
         self._jobs: defaultdict[int, list[Step]] = defaultdict(list)
         """The steps of each job, by the job's number."""
         for step in traffic.steps.values():
-            self._jobs[traffic.area(step).number].append(step)
+            self._jobs[traffic.job(step).number].append(step)
         self._begun: set[int] = set()
         self._ready: set[int] = set()
         self._untold: list[int] = []
@@ -233,7 +225,7 @@ class _HostEnd:
     @property
     def reported(self) -> int:
         """Return how many jobs fio has reported."""
-        return len({self._traffic.area(self._traffic.steps[number]).number for number in self.results})
+        return len({self._traffic.job(self._traffic.steps[number]).number for number in self.results})
 
     def moved_bytes(self, step: Step) -> int:
         """Return what a step that has ended moved."""
@@ -268,20 +260,19 @@ class _HostEnd:
 
     def _job(self, step: Step) -> FioJob:
         traffic = self._traffic
-        settings, protocol, area = traffic.settings, traffic.protocol, traffic.area(step)
-        described = traffic.described.get(step.number)
+        protocol, job = traffic.protocol, traffic.job(step)
         return FioJob(
-            number=area.number,
+            number=job.number,
             writes=not step.pulled,
-            offset=protocol.offset(area.number),
-            block_bytes=area.block_bytes,
-            blocks=area.blocks,
-            depth=settings.depth if described is None else described.depth,
-            place=protocol.place(traffic.target_address(step), area.number),
-            at_random=settings.at_random if described is None else described.at_random,
-            read_percent=0 if described is None else described.read_percent,
-            runtime_us=0 if described is None else described.runtime_us,
-            repeats=described is not None and described.repeats,
+            offset=protocol.offset(job.number),
+            block_bytes=job.block_bytes,
+            blocks=job.blocks,
+            depth=job.depth,
+            place=protocol.place(traffic.target_address(step), job.number),
+            at_random=job.at_random,
+            read_percent=job.read_percent,
+            runtime_us=job.runtime_us,
+            repeats=job.repeats,
         )
 
     def _connect(self, address: str) -> None:
@@ -299,13 +290,13 @@ class _HostEnd:
         self._traffic.watch(control.fileno(), on_connected, select.EPOLLOUT)
 
     def not_safe(self, channel: int) -> list[tuple[int, int, int]]:
-        """What was to be written over a channel, in whole transfers, until fio has come to its end without an error."""
+        """Return the writes over a channel, in whole transfers, until fio has come to its end without an error."""
         begun = (self._traffic.steps[number] for number in sorted(self._begun - self.results.keys()))
         return [(one.number, 0, one.size_bytes) for one in begun if one.channel == channel and not one.pulled]
 
     def begin(self, step: Step) -> None:
         self._begun.add(step.number)
-        job = self._traffic.area(step).number
+        job = self._traffic.job(step).number
         if all(one.number in self._begun for one in self._jobs[job]):
             os.write(self._pipes[f"begin.{job}"], b"\n")
 
@@ -348,10 +339,10 @@ class _HostEnd:
                 what = "read" if step.pulled else "written"
                 raise TrafficError(f"step {step.number}: fio has {what} nothing: give its job more time or requests")
             self.results[step.number] = result
-        described, area = self._traffic.described.get(job), self._traffic.area(steps[0])
+        plan = self._traffic.job(steps[0])
         moved = sum(result.bytes for result in report.results), sum(result.ios for result in report.results)
-        if (described is None or not described.runtime_us) and moved != (area.size_bytes, area.blocks):
-            raise TrafficError(f"step {job}: fio moved {moved[0]} bytes, not {area.size_bytes}")
+        if not plan.runtime_us and moved != (plan.size_bytes, plan.blocks):
+            raise TrafficError(f"step {job}: fio moved {moved[0]} bytes, not {plan.size_bytes}")
 
     def _on_marks_left(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -389,7 +380,7 @@ class _TargetEnd:
     def __init__(self, traffic: FioTraffic, addresses: list[str]) -> None:
         self.ended: dict[int, int] = {}
         self._ios: dict[int, int] = {}
-        """Of each step of a job that the workload describes, as its host says."""
+        """I/Os of each step of a job that the workload describes, as its host says."""
         self._traffic = traffic
         self._children: list[Child] = []
         self._sockets: list[socket.socket] = []
@@ -408,8 +399,7 @@ class _TargetEnd:
         traffic.enter()
         traffic.protocol.prepare(directory)
         for step in traffic.steps.values():
-            described = traffic.described.get(step.number)
-            if step.pulled and not (described is not None and described.read_percent):
+            if step.pulled and not traffic.job(step).read_percent:
                 self._fill(step)
         for address in addresses:
             argv = traffic.protocol.server(directory, address, traffic.settings.targets[address])
@@ -431,14 +421,14 @@ class _TargetEnd:
         """Return what a step that has ended moved."""
         if step.number not in self._traffic.described:
             return step.size_bytes
-        return self._ios[step.number] * self._traffic.area(step).block_bytes
+        return self._ios[step.number] * self._traffic.job(step).block_bytes
 
     def _blocks(self, step: Step) -> Iterable[tuple[int, bytes]]:
         """The blocks of a step: where each is in its file, and what belongs there."""
-        traffic, area = self._traffic, self._traffic.area(step)
-        begin = traffic.protocol.offset(area.number)
-        for at in range(begin, begin + area.size_bytes, area.block_bytes):
-            yield at, contents(traffic.seed, at, area.block_bytes)
+        traffic, plan = self._traffic, self._traffic.job(step)
+        begin = traffic.protocol.offset(plan.number)
+        for at in range(begin, begin + plan.size_bytes, plan.block_bytes):
+            yield at, contents(traffic.seed, at, plan.block_bytes)
 
     def _fill(self, step: Step) -> None:
         with self._file(step).open("r+b" if self._file(step).exists() else "wb", buffering=0) as file:
@@ -451,24 +441,24 @@ class _TargetEnd:
         that the job ends before it, or reads it instead."""
         described = self._traffic.described.get(step.number)
         right = left_out = 0
-        area = self._traffic.area(step)
+        plan = self._traffic.job(step)
         with self._file(step).open("rb", buffering=0) as file:
             for at, block in self._blocks(step):
                 found = os.pread(file.fileno(), len(block), at)
                 right += found == block
                 left_out += found != block and not any(found)
-        wrong = area.blocks - right - (0 if described is None else left_out)
+        wrong = plan.blocks - right - (0 if described is None else left_out)
         if wrong:
             raise TrafficError(f"step {step.number}: {wrong} blocks are not those that were written")
         if described is None:
             return
         written = self._ios[step.number]
-        least = 1 if described.repeats and described.read_percent else min(written, area.blocks)
+        least = 1 if described.repeats and described.read_percent else min(written, plan.blocks)
         if not least <= right <= written:
             raise TrafficError(f"step {step.number}: of {written} writes {right} blocks are there")
 
     def _file(self, step: Step) -> Path:
-        return self._traffic.protocol.file(Path(self._directory.name), self._traffic.area(step).number)
+        return self._traffic.protocol.file(Path(self._directory.name), self._traffic.job(step).number)
 
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):

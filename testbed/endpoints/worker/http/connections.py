@@ -167,7 +167,7 @@ class ServerConnection(HttpConnection):
         most_body_bytes: int,
     ) -> None:
         self.request: Request | None = None
-        """What it is answering."""
+        """The request that it is answering."""
         self.sent_tokens = 0
         self._reader = RequestReader(most_body_bytes)
         self._tell = tell

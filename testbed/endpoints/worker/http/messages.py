@@ -1,4 +1,4 @@
-"""What goes over a connection: HTTP/1.1 requests, and answers in chunks (RFC 9112, section 7.1), as bytes.
+"""The messages of a connection: HTTP/1.1 requests, and answers in chunks (RFC 9112, section 7.1), as bytes.
 
 They look like those of a server with OpenAI's interface, such as vLLM's: a POST with a prompt in JSON, and an answer of
 server-sent events, one for each token.

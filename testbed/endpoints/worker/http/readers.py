@@ -91,7 +91,7 @@ class AnswerReader:
         self.tokens_ns: list[int] = []
         self.complete = False
         self.keeps_alive = False
-        """Whether the connection may carry another request after this answer."""
+        """The connection may carry another request after this answer."""
         self._parser: Any = httptools.HttpResponseParser(self)
         self._expecting = False
         self._tokens = 0

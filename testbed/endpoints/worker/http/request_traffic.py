@@ -42,7 +42,7 @@ _PORT_TRIES = 64
 
 @dataclass(slots=True)
 class _Course:
-    """What became of a request that has begun here. `failure` "": nothing went wrong so far."""
+    """The course of a request that has begun here. `failure` "": nothing went wrong so far."""
 
     request: Request
     lateness_ns: int
@@ -68,7 +68,7 @@ class RequestTraffic:
         self._clock_ns = clock_ns
         self._addresses = {endpoint.rank: endpoint.address for endpoint in program.endpoints}
         self._waiting = [one for one in reversed(program.requests) if one.client in program.own]
-        """Those to begin here, the next one last."""
+        """Requests that are to begin here, the next one last."""
         self._served = {one.number: one for one in program.requests if one.server in program.own}
         self._left = len(self._waiting)
         self._begin_ns: int | None = None

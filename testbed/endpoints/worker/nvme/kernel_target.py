@@ -14,7 +14,7 @@ from testbed.base.program_errors import TrafficError
 from testbed.endpoints.storage.kernel_target import KernelTarget, KernelTargetConfig
 from testbed.endpoints.storage.media import MediaConfig
 from testbed.endpoints.storage.pattern import Pattern
-from testbed.endpoints.worker.nvme.layout import BLOCK_BYTES, STEP_BYTES, whole_blocks
+from testbed.endpoints.worker.nvme.settings import BLOCK_BYTES, STEP_BYTES, whole_blocks
 from testbed.endpoints.worker.program import Step
 
 

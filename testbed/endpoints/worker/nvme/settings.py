@@ -1,21 +1,28 @@
-"""What a worker is told of transfers by NVMe/TCP."""
+"""The settings of transfers by NVMe/TCP."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
 from testbed.base.typed_json import Text
-from testbed.endpoints.worker.nvme.layout import BLOCK_BYTES
 from testbed.endpoints.worker.program import Settings
 
+BLOCK_BYTES: Final = 512
+STEP_BYTES = 1 << 32
+"""The room of each step in the namespace of a target."""
 MOST_IO_BYTES = 4 << 20
 Amount = Annotated[int, Meta(ge=0, lt=1 << 62)]
 MEDIUM = ("rate", "latency_us", "depth", "capacity")
-"""What a worker is told of a target's medium."""
+"""The keys of a target's medium."""
+
+
+def whole_blocks(length: int) -> int:
+    """Return the bytes of the blocks that so many bytes are in."""
+    return -(-length // BLOCK_BYTES) * BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

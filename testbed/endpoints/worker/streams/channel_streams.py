@@ -10,12 +10,13 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.program import Endpoint, Step
+from testbed.endpoints.worker.streams.rsocket import RSocket
 from testbed.endpoints.worker.traffic import Listener
 from testbed.workload.steps import Combine
 
@@ -30,26 +31,11 @@ CHUNK_BYTES = 1 << 18
 _NOTHING = memoryview(b"")
 
 
-class Stream(Protocol):
-    """A connection whose calls never wait (`socket.socket`, `rsocket.RSocket`). All of them may raise `OSError`."""
-
-    def fileno(self) -> int: ...
-
-    def sendmsg(self, buffers: Iterable[memoryview], /) -> int: ...
-
-    def send(self, data: bytes, /) -> int: ...
-
-    def recv(self, most: int, /) -> bytes: ...
-
-    def recv_into(self, buffer: memoryview, nbytes: int = ..., flags: int = ...) -> int: ...
-
-    def close(self) -> None: ...
+Stream = socket.socket | RSocket
+"""A connection whose calls never wait. All of them may raise `OSError`."""
 
 
-S = TypeVar("S", bound=Stream)
-
-
-class SendingEnd(Generic[S]):
+class SendingEnd:
     """Writes transfers in the order in which they are given to it.
 
     `traffic` is sent, over and over, where a transfer has no data of its own.
@@ -57,7 +43,7 @@ class SendingEnd(Generic[S]):
 
     def __init__(
         self,
-        connection: S,
+        connection: Stream,
         to: Endpoint,
         *,
         traffic: memoryview,
@@ -73,7 +59,7 @@ class SendingEnd(Generic[S]):
         self._queue: deque[Step] = deque()
         self._header = _NOTHING
         self._data: memoryview | None = None
-        """What is left of the present transfer's own data; None: it has none."""
+        """The rest of the present transfer's own data; None: it has none."""
         self._left = 0
         self._answers: dict[int, Step] = {}
         """Transfers whose end the receiver tells."""
@@ -148,12 +134,12 @@ class SendingEnd(Generic[S]):
         self._partial = data[whole:]
 
 
-class ReceivingEnd(Generic[S]):
+class ReceivingEnd:
     """Reads transfers and puts them where they belong. `scratch` may be shared by all ends of a process."""
 
     def __init__(
         self,
-        connection: S,
+        connection: Stream,
         origin: Endpoint,
         steps: Mapping[int, Step],
         *,

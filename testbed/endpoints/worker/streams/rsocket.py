@@ -94,15 +94,10 @@ class RSocket:
         _checked(_library().rgetsockname(self._fd, address, ctypes.byref(length)))
         return _unpack(address.raw)
 
-    def error(self) -> int:
-        """Return what made it fail (SO_ERROR); 0 for nothing."""
+    def getsockopt(self, level: int, option: int) -> int:
         value = ctypes.c_int()
         length = ctypes.c_uint(ctypes.sizeof(value))
-        _checked(
-            _library().rgetsockopt(
-                self._fd, socket.SOL_SOCKET, socket.SO_ERROR, ctypes.byref(value), ctypes.byref(length)
-            )
-        )
+        _checked(_library().rgetsockopt(self._fd, level, option, ctypes.byref(value), ctypes.byref(length)))
         return value.value
 
     def sendmsg(self, buffers: Iterable[Buffer]) -> int:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import errno
 import os
 import select
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Channel, Program, Step
 from testbed.endpoints.worker.streams.channel_streams import CHUNK_BYTES, ReceivingEnd, SendingEnd, Stream
+from testbed.endpoints.worker.streams.tcp_socket import fit_accepted
 from testbed.endpoints.worker.traffic import Listener
 
 if TYPE_CHECKING:
@@ -28,22 +30,7 @@ _BACKLOG = 4096
 _BROKEN = select.EPOLLERR | select.EPOLLHUP
 
 
-class Socket(Stream, Protocol):
-    """A stream, or a listener for them. Every call may raise `OSError`."""
-
-    def bind(self, address: tuple[str, int], /) -> None: ...
-
-    def listen(self, backlog: int, /) -> None: ...
-
-    def connect(self, address: tuple[str, int], /) -> None: ...
-
-    def getsockname(self) -> tuple[str, int]: ...
-
-
-S = TypeVar("S", bound=Socket)
-
-
-class StreamTraffic(ABC, Generic[S]):
+class StreamTraffic(ABC):
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
     def __init__(
@@ -63,10 +50,10 @@ class StreamTraffic(ABC, Generic[S]):
                 self._steps.setdefault(step.channel, {})[step.number] = step
         self._expected = {self._key(channel): channel for channel in self._incoming}
         self._to_connect: Iterator[Channel] = iter(())
-        self._listeners: dict[int, S] = {}
-        self._connecting: dict[int, tuple[S, Channel]] = {}
-        self._sending: dict[int, SendingEnd[S]] = {}
-        self._receiving: dict[int, ReceivingEnd[S]] = {}
+        self._listeners: dict[int, Stream] = {}
+        self._connecting: dict[int, tuple[Stream, Channel]] = {}
+        self._sending: dict[int, SendingEnd] = {}
+        self._receiving: dict[int, ReceivingEnd] = {}
         self._masks: dict[int, int] = {}
 
     # --- setting up --------------------------------------------------------------------------------------
@@ -111,21 +98,15 @@ class StreamTraffic(ABC, Generic[S]):
             self._watch(fd, select.EPOLLOUT)
 
     @abstractmethod
-    def _socket(self, what: str) -> S:
+    def _socket(self, what: str) -> Stream:
         """One that never waits. Raises `TrafficError`; `what` is what it is for."""
 
-    @abstractmethod
-    def _accepted(self, listener: S) -> tuple[S, tuple[str, int]]:
-        """A connection that never waits, and its peer. Raises `OSError`."""
-
-    @abstractmethod
-    def _error(self, item: S) -> int:
-        """Why it could not connect (errno); 0: it is connected."""
-
-    def _accept(self, listener: S) -> None:
+    def _accept(self, listener: Stream) -> None:
         while True:
             try:
-                item, peer = self._accepted(listener)
+                item, peer = listener.accept()
+                if isinstance(item, socket.socket):
+                    fit_accepted(item)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -137,7 +118,7 @@ class StreamTraffic(ABC, Generic[S]):
             if channel is None or channel.index in self._receiving:
                 item.close()  # a stranger
                 continue
-            end = self._receiving[channel.index] = ReceivingEnd[S](
+            end = self._receiving[channel.index] = ReceivingEnd(
                 item,
                 self._endpoints[channel.source],
                 self._steps.get(channel.index, {}),
@@ -154,13 +135,12 @@ class StreamTraffic(ABC, Generic[S]):
     def _on_connected(self, fd: int) -> None:
         item, channel = self._connecting.pop(fd)
         to = self._endpoints[channel.destination]
-        error = self._error(item)
-        if error:
+        if error := item.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._unwatch(fd)
             item.close()
             self._listener.on_failed(f"{self._endpoints[channel.source]} cannot reach {to}: {os.strerror(error)}")
             return
-        end = self._sending[channel.index] = SendingEnd[S](
+        end = self._sending[channel.index] = SendingEnd(
             item, to, traffic=self._traffic, buffers=self._buffers, listener=self._listener
         )
         self._unwatch(fd)
@@ -172,7 +152,7 @@ class StreamTraffic(ABC, Generic[S]):
 
     # --- moving ------------------------------------------------------------------------------------------
 
-    def _serve(self, fd: int, end: SendingEnd[S] | ReceivingEnd[S]) -> None:
+    def _serve(self, fd: int, end: SendingEnd | ReceivingEnd) -> None:
         def serve(events: int) -> None:
             try:
                 if events & (select.EPOLLIN | _BROKEN):
@@ -189,7 +169,7 @@ class StreamTraffic(ABC, Generic[S]):
         self._masks[fd] = select.EPOLLIN
         self._loop.watch(fd, serve)
 
-    def _adjust(self, fd: int, end: SendingEnd[S] | ReceivingEnd[S]) -> None:
+    def _adjust(self, fd: int, end: SendingEnd | ReceivingEnd) -> None:
         mask = select.EPOLLIN | (select.EPOLLOUT if end.waiting else 0)
         if self._masks[fd] != mask:
             self._masks[fd] = mask
@@ -212,7 +192,7 @@ class StreamTraffic(ABC, Generic[S]):
                 return
             self._adjust(fd, end)
 
-    def turn(self, now: int) -> None:
+    def turn(self, now: int) -> None:  # noqa: B027 - of `Traffic`
         """Everything happens when the loop tells."""
 
     # --- the end -----------------------------------------------------------------------------------------

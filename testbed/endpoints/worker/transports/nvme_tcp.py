@@ -26,13 +26,12 @@ from testbed.endpoints.storage.media import MediaConfig
 from testbed.endpoints.storage.nvme_host import Initiator, StorageError
 from testbed.endpoints.storage.pattern import Pattern, merge_ranges
 from testbed.endpoints.storage.target import TargetServer
-from testbed.endpoints.storage.target_config import NamespaceConfig, SubsystemConfig, TargetConfig
+from testbed.endpoints.storage.target_config import ListenAddress, NamespaceConfig, SubsystemConfig, TargetConfig
 from testbed.endpoints.storage.volume import Operation, Volume, VolumeRequest
 from testbed.endpoints.timer import Timer
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.nvme.kernel_target import KernelTargetEnd
-from testbed.endpoints.worker.nvme.layout import BLOCK_BYTES, STEP_BYTES, whole_blocks
-from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
+from testbed.endpoints.worker.nvme.settings import BLOCK_BYTES, STEP_BYTES, NvmeTcpSettings, whole_blocks
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Channel, Endpoint, Program, Step
 from testbed.endpoints.worker.streams.tcp_info import read_tcp_info
@@ -325,8 +324,8 @@ class _HostEnd:
             state.left += 1
 
     def not_safe(self) -> list[tuple[int, int, int]]:
-        """What was to be written, and of which the target has not said that it has it: the step, the first byte in it,
-        and how many."""
+        """Return the writes of which the target has not said that it has them: the step, the first byte in it, and how
+        many."""
         ranges: dict[int, list[tuple[int, int]]] = {}
         for io in (*self._under_way.values(), *self._waiting):
             if not io.moving.step.pulled:
@@ -413,16 +412,11 @@ class _TargetEnd:
         addresses = traffic.settings.ports[name]
         values = traffic.settings.targets[addresses[0]]
         nqn = subsystem_nqn(name)
-        space = NamespaceConfig(
-            nsid=1,
-            size=SPACE_BYTES,
-            nguid=uuid.uuid5(uuid.NAMESPACE_URL, nqn).bytes,
-            block=BLOCK_BYTES,
-            media=_media(values),
-        )
+        nguid = uuid.uuid5(uuid.NAMESPACE_URL, nqn).hex
+        space = NamespaceConfig(size=SPACE_BYTES, nguid=nguid, block=BLOCK_BYTES, media=_media(values))
         self.server = TargetServer(
             TargetConfig(
-                listen=tuple((address, port) for address in addresses),
+                listen=tuple(ListenAddress(address=address, port=port) for address in addresses),
                 subsystems=(SubsystemConfig(nqn=nqn, namespaces=(space,)),),
             ),
             open_backend=lambda _: _Served(traffic, steps, values["capacity"]),
@@ -466,7 +460,7 @@ class _Served(Backend):
         self._reads: dict[int, Step] = {}
         """By whose range of the namespace they read."""
         self.kept: dict[int, MemoryBackend] = {}
-        """What is to be restored, by the step that writes it."""
+        """The bytes that are to be restored, by the step that writes it."""
         for step in steps.values():
             if not step.pulled:
                 continue
@@ -477,7 +471,7 @@ class _Served(Backend):
                 self.kept[step.restores] = MemoryBackend(self._whole_bytes(step))
 
     def _whole_bytes(self, step: Step) -> int:
-        """Of the blocks that a restoring step reads: those that were written. Raises `TrafficError`."""
+        """Return how much a restoring step reads: the blocks that were written. Raises `TrafficError`."""
         written = self._steps.get(_place_of(step))
         if written is None or written.pulled or written.size_bytes != step.size_bytes:
             raise TrafficError(f"step {step.number} restores step {step.restores}, which does not write as much here")
@@ -526,19 +520,13 @@ class _Served(Backend):
     def zero(self, offset: int, length: int) -> None:
         raise MediaError(Status.INVALID_FIELD_IN_COMMAND)
 
-    def flush(self) -> None:
-        """There is nothing to be written behind."""
-
-    def close(self) -> None:
-        """It has no file."""
-
 
 def _media(values: Mapping[str, int]) -> MediaConfig:
     return MediaConfig(rate=values["rate"], latency_us=values["latency_us"], depth=values["depth"])
 
 
 def subsystem_nqn(target: str) -> str:
-    """What the subsystem of a target is called."""
+    """Return the NQN of a target's subsystem."""
     return f"nqn.2026-01.testbed:{target}"
 
 

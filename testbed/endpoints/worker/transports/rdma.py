@@ -30,7 +30,7 @@ class RdmaSettings(Settings):
     kind: ClassVar[str] = "rdma"
 
 
-class RdmaTraffic(StreamTraffic[RSocket]):
+class RdmaTraffic(StreamTraffic):
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
     def __init__(
@@ -45,12 +45,6 @@ class RdmaTraffic(StreamTraffic[RSocket]):
             return RSocket()
         except OSError as error:
             raise TrafficError(f"{what}: {error.strerror or error}") from error
-
-    def _accepted(self, listener: RSocket) -> tuple[RSocket, tuple[str, int]]:
-        return listener.accept()
-
-    def _error(self, item: RSocket) -> int:
-        return item.error()
 
     # --- what is known -----------------------------------------------------------------------------------
 

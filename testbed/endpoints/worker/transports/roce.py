@@ -41,9 +41,9 @@ class RoceSettings(Settings):
     """Single parameters of the congestion control."""
     dscp: Dscp = 26
     ack_dscp: Dscp = 26
-    """Of acknowledgements: as a rule that of data."""
+    """The DSCP of acknowledgements: as a rule that of data."""
     notification_dscp: Dscp = 48
-    """Of CNPs."""
+    """The DSCP of CNPs."""
     delays_ns: Delays = field(default_factory=dict)
     """By own address: what datagrams from a peer's address are held for."""
     tick_ns: Nanoseconds = 0

@@ -18,9 +18,10 @@ from testbed.endpoints import namespace
 from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
 from testbed.endpoints.worker.poll_loop import WatchingLoop
 from testbed.endpoints.worker.program import Program, Settings
+from testbed.endpoints.worker.streams.channel_streams import ReceivingEnd, SendingEnd
 from testbed.endpoints.worker.streams.stream_traffic import StreamTraffic
-from testbed.endpoints.worker.streams.tcp_info import read_tcp_info
-from testbed.endpoints.worker.streams.tcp_socket import fit_accepted, open_socket
+from testbed.endpoints.worker.streams.tcp_info import TcpInfo, read_tcp_info
+from testbed.endpoints.worker.streams.tcp_socket import open_socket
 from testbed.endpoints.worker.traffic import ChannelEnd, Listener
 from testbed.endpoints.worker.transport_registry import WorkerTransport
 
@@ -39,7 +40,7 @@ class TcpSettings(Settings):
     tos: Annotated[int, Meta(ge=0, lt=256)] = 0
 
 
-class TcpTraffic(StreamTraffic[socket.socket]):
+class TcpTraffic(StreamTraffic):
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
     def __init__(
@@ -54,28 +55,20 @@ class TcpTraffic(StreamTraffic[socket.socket]):
         namespace.enter(self._namespace)  # connections follow one another, between turns for other hosts
         return open_socket(self._settings.congestion_control, self._settings.tos, what)
 
-    def _accepted(self, listener: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
-        item, peer = listener.accept()
-        fit_accepted(item)
-        return item, peer
-
-    def _error(self, item: socket.socket) -> int:
-        return item.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-
     # --- what is known -----------------------------------------------------------------------------------
 
     def sample(self) -> Iterable[tuple[int, ChannelState]]:
         for channel in self._outgoing[:MOST_CHANNELS]:
             end = self._sending.get(channel.index)
             if end is not None:
-                info = read_tcp_info(end.connection)
+                info = _info(end)
                 acked_bytes = max(0, info.acked_bytes - 1)  # without the SYN
                 yield channel.index, ChannelState(acked_bytes, info.cwnd_bytes, info.rtt_us, info.retransmits)
 
     def ends(self) -> list[ChannelEnd]:
         found = []
         for index, sender in self._sending.items():
-            info = read_tcp_info(sender.connection)
+            info = _info(sender)
             found.append(
                 ChannelEnd(
                     channel=index,
@@ -94,13 +87,18 @@ class TcpTraffic(StreamTraffic[socket.socket]):
                 )
             )
         for index, receiver in self._receiving.items():
-            info = read_tcp_info(receiver.connection)
+            info = _info(receiver)
             counters = {"out_of_order": info.out_of_order, "received_packets": info.received_packets}
             found.append(ChannelEnd(channel=index, counters=counters))
         return found
 
     def counters(self) -> Mapping[str, int]:
         return {}
+
+
+def _info(end: SendingEnd | ReceivingEnd) -> TcpInfo:
+    assert isinstance(end.connection, socket.socket)
+    return read_tcp_info(end.connection)
 
 
 TRANSPORT = WorkerTransport(settings=TcpSettings, make_traffic=TcpTraffic)

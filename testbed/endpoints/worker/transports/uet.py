@@ -44,7 +44,7 @@ class UetSettings(Settings):
     """How often the worker looks for what has come and is due, at most; 0: at once."""
     job_id: Annotated[int, Meta(ge=0, lt=1 << 24)] = 1
     security_key: Text = ""
-    """Of TSS, hexadecimal; "": none."""
+    """The key of TSS, hexadecimal; "": none."""
 
     @property
     def marking(self) -> Marking:

@@ -15,7 +15,7 @@ from testbed.protocols.errors import DecodeError, truncated, unfit
 from testbed.protocols.roce.packets.opcodes import LAYOUTS
 
 Data = bytes | memoryview
-"""What is decoded; a memoryview is one of bytes."""
+"""Bytes to be decoded; a memoryview is one of bytes."""
 
 BTH_BYTES: Final = 12
 RETH_BYTES: Final = 16
@@ -46,6 +46,20 @@ _VERSION: Final = 0x0F
 _FECN: Final = 1 << 31
 _BECN: Final = 1 << 30
 _ACK_REQUEST: Final = 1 << 31
+
+
+def _pack(layout: struct.Struct, header: object, *fields: int) -> bytes:
+    try:
+        return layout.pack(*fields)
+    except struct.error as error:
+        raise unfit(header, str(error)) from None
+
+
+def _unpack(layout: struct.Struct, what: str, data: Data, offset: int) -> tuple[int, ...]:
+    try:
+        return layout.unpack_from(data, offset)
+    except struct.error:
+        raise truncated(what, layout.size, len(data), offset) from None
 
 
 class Bth(NamedTuple):
@@ -155,18 +169,12 @@ class Reth(NamedTuple):
 
     def encode(self) -> bytes:
         """Raises `UsageError`."""
-        try:
-            return _RETH.pack(self.virtual_address, self.rkey, self.length)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
+        return _pack(_RETH, self, *self)
 
 
 def decode_reth(data: Data, offset: int) -> Reth:
     """Raises `DecodeError`."""
-    try:
-        reth: Reth = _new(Reth, _RETH.unpack_from(data, offset))
-    except struct.error:
-        raise truncated("a RETH", RETH_BYTES, len(data), offset) from None
+    reth: Reth = _new(Reth, _unpack(_RETH, "a RETH", data, offset))
     return reth
 
 
@@ -178,24 +186,18 @@ class AtomicEth(NamedTuple):
     rkey: int
     """32 bits."""
     swap_or_add: int
-    """What is written by COMPARE_SWAP, or added by FETCH_ADD; 64 bits."""
+    """The value that is written by COMPARE_SWAP, or added by FETCH_ADD; 64 bits."""
     compare: int
-    """What COMPARE_SWAP compares with; 64 bits."""
+    """The value that COMPARE_SWAP compares with; 64 bits."""
 
     def encode(self) -> bytes:
         """Raises `UsageError`."""
-        try:
-            return _ATOMIC.pack(*self)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
+        return _pack(_ATOMIC, self, *self)
 
 
 def decode_atomic_eth(data: Data, offset: int) -> AtomicEth:
     """Raises `DecodeError`."""
-    try:
-        atomic: AtomicEth = _new(AtomicEth, _ATOMIC.unpack_from(data, offset))
-    except struct.error:
-        raise truncated("an AtomicETH", ATOMIC_ETH_BYTES, len(data), offset) from None
+    atomic: AtomicEth = _new(AtomicEth, _unpack(_ATOMIC, "an AtomicETH", data, offset))
     return atomic
 
 
@@ -222,7 +224,7 @@ def encode_aeth(syndrome: int, msn: int) -> bytes:
 
 def decode_aeth(data: Data, offset: int) -> Aeth:
     """Raises `DecodeError`."""
-    word = _decode_word("an AETH", data, offset)
+    (word,) = _unpack(_WORD, "an AETH", data, offset)
     aeth: Aeth = _new(Aeth, (word >> 24, word & 0xFF_FFFF))
     return aeth
 
@@ -239,67 +241,40 @@ class Deth(NamedTuple):
         """Raises `UsageError`."""
         if not 0 <= self.source_qp <= QPN_MASK:
             raise unfit(self, "source_qp")
-        try:
-            return _DETH.pack(self.qkey, self.source_qp)
-        except struct.error as error:
-            raise unfit(self, str(error)) from None
+        return _pack(_DETH, self, *self)
 
 
 def decode_deth(data: Data, offset: int) -> Deth:
     """Raises `DecodeError`."""
-    try:
-        qkey, source_qp = _DETH.unpack_from(data, offset)
-    except struct.error:
-        raise truncated("a DETH", DETH_BYTES, len(data), offset) from None
+    qkey, source_qp = _unpack(_DETH, "a DETH", data, offset)
     return Deth(qkey, source_qp & QPN_MASK)
 
 
 def encode_atomic_ack(original: int) -> bytes:
     """The atomic ACK extended transport header (section 9.3.6): the value before the operation, 64 bits."""
-    try:
-        return _DOUBLE_WORD.pack(original)
-    except struct.error:
-        raise unfit(original, "an AtomicAckETH has 64 bits") from None
+    return _pack(_DOUBLE_WORD, original, original)
 
 
 def decode_atomic_ack(data: Data, offset: int) -> int:
     """Raises `DecodeError`."""
-    try:
-        original: int = _DOUBLE_WORD.unpack_from(data, offset)[0]
-    except struct.error:
-        raise truncated("an AtomicAckETH", ATOMIC_ACK_ETH_BYTES, len(data), offset) from None
-    return original
+    return _unpack(_DOUBLE_WORD, "an AtomicAckETH", data, offset)[0]
 
 
 def encode_immediate(value: int) -> bytes:
     """Immediate data (section 9.3.4), 32 bits. Raises `UsageError`."""
-    try:
-        return _WORD.pack(value)
-    except struct.error:
-        raise unfit(value, "immediate data have 32 bits") from None
+    return _pack(_WORD, value, value)
 
 
 def decode_immediate(data: Data, offset: int) -> int:
     """Raises `DecodeError`."""
-    return _decode_word("ImmDt", data, offset)
+    return _unpack(_WORD, "ImmDt", data, offset)[0]
 
 
 def encode_ieth(rkey: int) -> bytes:
     """The invalidate extended transport header (section 9.3.7): the rkey that the receiver is to invalidate."""
-    try:
-        return _WORD.pack(rkey)
-    except struct.error:
-        raise unfit(rkey, "an rkey has 32 bits") from None
+    return _pack(_WORD, rkey, rkey)
 
 
 def decode_ieth(data: Data, offset: int) -> int:
     """Raises `DecodeError`."""
-    return _decode_word("an IETH", data, offset)
-
-
-def _decode_word(what: str, data: Data, offset: int) -> int:
-    try:
-        word: int = _WORD.unpack_from(data, offset)[0]
-    except struct.error:
-        raise truncated(what, 4, len(data), offset) from None
-    return word
+    return _unpack(_WORD, "an IETH", data, offset)[0]

@@ -43,7 +43,7 @@ _IPV4_VERSION: Final = 0x45
 _IPV6_VERSION: Final = 0x6FFF_FFFF
 """Version 6; traffic class and flow label as ones."""
 _VARIANT_AT: Final = 4
-"""Of the BTH: the byte with FECN and BECN."""
+"""The byte of the BTH with FECN and BECN."""
 
 
 @lru_cache(maxsize=4096)
@@ -116,8 +116,6 @@ class Icrc:
     """Seals or checks packets. Those of a flow come in runs, and what is covered before their BTH is the same: that of
     the last packet is kept."""
 
-    __slots__ = ("_destination", "_entropy", "_intact", "_seal", "_second_word", "_source", "_state", "_udp_bytes")
-
     def __init__(self) -> None:
         self._seal = _seal if crc32 is None else crc32.seal
         self._intact = _intact if crc32 is None else crc32.intact
@@ -144,7 +142,7 @@ class Icrc:
     def seal(
         self, source: str, destination: str, source_port: int, header: bytes, payload: bytes | memoryview, padding: int
     ) -> bytes:
-        """What follows `header` in a packet: payload, `padding` bytes of zeros and ICRC. Raises `UsageError`."""
+        """Return what follows `header` in a packet: payload, `padding` bytes of zeros and ICRC. Raises `UsageError`."""
         udp_bytes = _UDP_BYTES + len(header) + len(payload) + padding + ICRC_BYTES
         state = self._find_state(source, destination, source_port, udp_bytes, DONT_FRAGMENT)
         return self._seal(state, header, payload, padding)

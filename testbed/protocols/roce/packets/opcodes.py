@@ -1,4 +1,4 @@
-"""What the opcode of a packet says: its service, its operation, its place in the message, and the headers it brings.
+"""The opcodes of packets, and what each says: service, operation, place in the message, and the headers it brings.
 
 Source: InfiniBand Architecture Specification, volume 1, release 1.4, section 9.2 (table 38, "OpCode field"), and annex
 A17 for the congestion notification packet of RoCEv2.
@@ -80,7 +80,7 @@ class Service(IntEnum):
 
 
 class Operation(IntEnum):
-    """What a packet belongs to."""
+    """The operation that a packet belongs to."""
 
     SEND = 0
     WRITE = 1
@@ -98,7 +98,7 @@ class Operation(IntEnum):
 
 
 class Layout(NamedTuple):
-    """What an opcode means for the packet that carries it. Headers stand in the order of the fields here."""
+    """The meaning of an opcode for the packet that carries it. Headers stand in the order of the fields here."""
 
     operation: Operation
     first: bool

@@ -42,7 +42,7 @@ from testbed.protocols.roce.packets.opcodes import LAYOUTS, Opcode
 from testbed.protocols.roce.packets.syndrome import ACK, NAK, RNR_NAK, RNR_TIMERS_NS, NakCode, kind_of, value_of
 
 Description = dict[str, object]
-"""What `json.dumps` takes."""
+"""A value that `json.dumps` takes."""
 
 
 class RocePacket(NamedTuple):
@@ -59,7 +59,7 @@ class RocePacket(NamedTuple):
     invalidated_rkey: int | None
     """The rkey of the IETH."""
     payload: builtins.memoryview  # by its module: mypyc finds the type of a field there alone
-    """What follows the headers, without padding; of a CNP its 16 reserved bytes."""
+    """The bytes behind the headers, without padding; of a CNP its 16 reserved bytes."""
     padding: bytes
     icrc: int
 

@@ -47,7 +47,7 @@ def kind_of(syndrome: int) -> int:
 
 
 def value_of(syndrome: int) -> int:
-    """Of an ACK its credit count, of an RNR NAK its timer code, of a NAK its code."""
+    """Return an ACK's credit count, an RNR NAK's timer code, or a NAK's code."""
     return syndrome & _VALUE
 
 

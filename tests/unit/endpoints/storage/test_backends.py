@@ -66,7 +66,7 @@ def test_pattern_has_any_size_and_takes_no_writes() -> None:
     backend = PatternBackend(1 << 50, 7)
     offset = (1 << 49) + 12_288
     assert Pattern(7).differences(backend.read(offset, SIZE), offset) == []
-    for change in (lambda: backend.place(0, 4096), lambda: backend.zero(0, 4096)):
+    for change in (lambda: write(backend, 0, bytes(4096)), lambda: backend.zero(0, 4096)):
         with pytest.raises(MediaError) as caught:
             change()
         assert caught.value.status is Status.NAMESPACE_IS_WRITE_PROTECTED

@@ -26,19 +26,19 @@ def test_all_keys() -> None:
     config = parse_target_config(written)
     (subsystem,) = config.subsystems
     (namespace,) = subsystem.namespaces
-    assert config.listen == (("10.5.0.1", 4420),)
+    assert [(item.address, item.port) for item in config.listen] == [("10.5.0.1", 4420)]
     assert (config.controller.cpda, config.controller.data_digest, config.most_connections) == (3, False, 9)
     assert (subsystem.allowed_hosts, subsystem.first_cntlid) == (frozenset({"nqn.h1"}), 7)
     assert namespace.media == MediaConfig(**media)
-    assert namespace.describe().blocks == 2048 and namespace.nguid == b"\x0f" * 16
+    (described,) = subsystem.describe()
+    assert described.blocks == 2048 and described.nguid == b"\x0f" * 16
 
 
 def test_nguid_follows_from_the_name() -> None:
     """Two processes with the same document are two paths to the same namespace."""
-    first, second = (parse_target_config(document()).subsystems[0].namespaces[0] for _ in range(2))
-    assert first.nguid == second.nguid
-    other = parse_target_config(document(nqn="nqn.other")).subsystems[0].namespaces[0]
-    assert other.nguid != first.nguid
+    found = [parse_target_config(document(nqn=nqn)).subsystems[0].describe() for nqn in (NQN, NQN, "nqn.other")]
+    assert found[0] == found[1]
+    assert found[0][0].nguid != found[2][0].nguid
 
 
 @pytest.mark.parametrize(

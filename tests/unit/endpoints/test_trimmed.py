@@ -1,60 +1,14 @@
-"""Control messages, socket addresses, and what is left of trimmed packets."""
+"""What is left of trimmed packets."""
 
 from __future__ import annotations
 
-import socket
 import struct
-import sys
 
 import pytest
 
-from testbed.base.linux.socket_options import SOL_UDP, UDP_GRO
-from testbed.endpoints.mmsg import NAME_BYTES, packed_address, parse_control
 from testbed.endpoints.trimmed import decode_trimmed
 
 PORT = 4793
-
-
-def control(level: int, kind: int, data: bytes) -> bytes:
-    message = struct.pack("@Nii", 16 + len(data), level, kind) + data
-    return message.ljust(-(-len(message) // 8) * 8, b"\xaa")
-
-
-TOS = control(socket.IPPROTO_IP, socket.IP_TOS, b"\x6b")
-TCLASS = control(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("@i", 0x6A))
-GRO = control(SOL_UDP, UDP_GRO, struct.pack("@i", 4160))
-OTHER = control(socket.SOL_SOCKET, 29, b"timestamp.......")
-
-
-@pytest.mark.parametrize(
-    ("data", "found"),
-    [
-        (b"", (0, 0)),
-        (TOS, (0x6B, 0)),
-        (TCLASS, (0x6A, 0)),
-        (GRO + TOS, (0x6B, 4160)),
-        (TOS + OTHER + GRO, (0x6B, 4160)),
-        (OTHER, (0, 0)),
-        (GRO + bytes(16), (0, 4160)),
-        (GRO[:12], (0, 0)),
-    ],
-)
-def test_control_messages_are_found_wherever_they_stand(data: bytes, found: tuple[int, int]) -> None:
-    assert parse_control(data) == found
-
-
-def test_socket_addresses_are_those_of_the_kernel() -> None:
-    name = packed_address("10.1.2.3", PORT)
-    assert (len(name), name[2:8]) == (NAME_BYTES, PORT.to_bytes(2) + bytes((10, 1, 2, 3)))
-    assert int.from_bytes(name[:2], sys.byteorder) == socket.AF_INET
-    name = packed_address("2001:db8::7", PORT)
-    assert (len(name), name[2:4], name[8:24]) == (
-        NAME_BYTES,
-        PORT.to_bytes(2),
-        socket.inet_pton(socket.AF_INET6, "2001:db8::7"),
-    )
-    with pytest.raises(OSError, match="illegal IP address"):
-        packed_address("host", PORT)
 
 
 def packet(length: int, *, source: int = 50_000, port: int = PORT, rest: bytes = b"rest", options: int = 0) -> bytes:
