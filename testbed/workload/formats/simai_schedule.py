@@ -14,7 +14,14 @@ from testbed.base.errors import WorkloadError
 from testbed.workload.builder import MAX_STEPS, Frontier, StepBuilder
 from testbed.workload.formats.conventions import EMPTY_NOTE
 from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
-from testbed.workload.formats.simai import Layer, Order, ParallelGroup, Phase, TrainingJob, parse_simai_workload
+from testbed.workload.formats.simai import (
+    Order,
+    ParallelGroup,
+    SimaiLayer,
+    SimaiPhase,
+    TrainingJob,
+    parse_simai_workload,
+)
 from testbed.workload.formats.source import Faults
 from testbed.workload.steps import Workload
 
@@ -145,7 +152,7 @@ class _Schedule:
             label = f"{what}.input-gradient.0.{first.name}"
             self.embeddings = self._collective(first, first.input_gradient, self.tail, label)
 
-    def _compute(self, phase: Phase, before: Frontier, label: str) -> Frontier:
+    def _compute(self, phase: SimaiPhase, before: Frontier, label: str) -> Frontier:
         return before if phase.compute_ns == 0 else self._busy(phase.compute_ns, before, label)
 
     def _busy(self, duration_ns: int, before: Frontier, label: str) -> Frontier:
@@ -154,7 +161,7 @@ class _Schedule:
             for rank in range(self.job.all_gpus)
         }
 
-    def _collective(self, layer: Layer, phase: Phase, before: Frontier, label: str) -> Frontier:
+    def _collective(self, layer: SimaiLayer, phase: SimaiPhase, before: Frontier, label: str) -> Frontier:
         """The phase's collective in every one of its groups, and the update time behind it."""
         if phase.kind is None:
             return before

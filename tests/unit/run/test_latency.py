@@ -26,7 +26,7 @@ from testbed.record.store import decode_record, encode_record
 from testbed.run.emulated.sweep import run_sweep
 from testbed.run.programs.perftest import PerftestTest
 from testbed.run.programs.perftest_flows import ideal_latency_s
-from testbed.run.programs.timed_flows import Sender, wait_for_senders
+from testbed.run.programs.timed_flows import SendingProgram, wait_for_senders
 from testbed.run.schema.model import (
     Expectation,
     Ranks,
@@ -162,7 +162,7 @@ def test_what_either_end_sends_again_is_counted(monkeypatch: pytest.MonkeyPatch)
 def test_pairs_take_turns_unless_together(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def counting(senders: Sequence[Sender], **settings: Any) -> bool:
+    def counting(senders: Sequence[SendingProgram], **settings: Any) -> bool:
         seen.append(len(senders))
         return wait_for_senders(senders, **settings)
 
