@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_rows import channel
 
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
-from testbed.record.samples import Channel, FlowEnd
 from testbed.run.ideals.predictions import SEEDS, Carried, predict_point
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.lab import PlannedLab
-from testbed.run.placed.placement import RankPlacement
+from testbed.run.placed.placement import RankPlacement, flow_end
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
 from testbed.run.schema.model import Workload as Asked
 from testbed.workload.flow_sizes import FLOW_SIZES
@@ -54,17 +54,8 @@ def carried(lab: PlannedLab, workload: Workload, *, run: bool = True, seed: int 
     plan = plan_channels(workload, nics, seed=seed)
     channels = []
     for one in plan.channels:
-        ends = [
-            FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
-            for nic in (nics[one.source], nics[one.destination])
-        ]
-        channels.append(
-            Channel(
-                source_rank=one.source, destination_rank=one.destination, source=ends[0], destination=ends[1], rail=1,
-                source_port=one.source_port, destination_port=one.destination_port, sent_bytes=0, received_bytes=0,
-                seconds=0.0, busy_s=0.0, ideal_bps=1.0, goodput_bps=0.0, retransmits=0, packets=0,
-            )
-        )  # fmt: skip
+        ports = {"source_port": one.source_port, "destination_port": one.destination_port}
+        channels.append(channel(flow_end(nics[one.source]), flow_end(nics[one.destination]), **ports))
     channel_of = {number: channels[index] for number, index in plan.of_step.items()}
     return Carried(workload=workload, placement=placement, channels=channels, channel_of=channel_of)
 
