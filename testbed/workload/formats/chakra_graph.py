@@ -19,7 +19,7 @@ from testbed.base.errors import Problem, SpecError, WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
 from testbed.workload.formats.chakra import ChakraNode, ChakraTrace, NodeType
 from testbed.workload.formats.conventions import EMPTY_NOTE, FROM_1_NOTE, MESSAGE_BYTES, MESSAGE_NOTE, first_number
-from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
+from testbed.workload.formats.expansion import expand_collective
 from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order
 from testbed.workload.formats.source import MAX_NUMBER, Faults, shown
 from testbed.workload.steps import Workload
@@ -76,7 +76,6 @@ def combine_traces(
     traces: Sequence[ChakraTrace],
     *,
     name: str,
-    expand: CollectiveExpander = expand_collective,
     groups: Mapping[str, Sequence[int]] | None = None,
     peak_ops_per_s: int | None = None,
     ranks_per_domain: int = 0,
@@ -88,20 +87,18 @@ def combine_traces(
     ranks. `peak_ops_per_s` turns a computation's `num_ops` into time where the trace has no duration. Raises
     `SpecError`: unmatched sends, receives and collectives, and cycles, also those across ranks, with the nodes named.
     """
-    return _Combiner(traces, expand, groups, peak_ops_per_s, first).combine(name, ranks_per_domain)
+    return _Combiner(traces, groups, peak_ops_per_s, first).combine(name, ranks_per_domain)
 
 
 class _Combiner:
     def __init__(
         self,
         traces: Sequence[ChakraTrace],
-        expand: CollectiveExpander,
         groups: Mapping[str, Sequence[int]] | None,
         peak_ops_per_s: int | None,
         first: int,
     ) -> None:
         self.traces = traces
-        self.expand = expand
         peers = {
             node.integers[key] for trace in traces for node in trace.nodes for key in _PEERS if key in node.integers
         }
@@ -301,8 +298,8 @@ class _Combiner:
 
     @staticmethod
     def _few(builder: StepBuilder, rank: int, steps: Iterable[int]) -> tuple[int, ...]:
-        steps = tuple(sorted(steps))
-        return steps if len(steps) <= MAX_WAITS_OF_A_NODE else builder.join(rank, steps)
+        found = tuple(sorted(steps))
+        return found if len(found) <= MAX_WAITS_OF_A_NODE else builder.join(rank, found)
 
     def _play(self, builder: StepBuilder, operation: _Operation, ends: Sequence[Frontier]) -> Frontier:
         """Add an operation's steps; what ends it, for each of its ranks."""
@@ -361,7 +358,4 @@ class _Combiner:
         if not size:
             self.empty += 1
             return after
-        request = CollectiveRequest(
-            kind=kind, ranks=ranks, size_bytes=size, root=root, label=node.name or kind, after=after
-        )
-        return self.expand(builder, request)
+        return expand_collective(builder, kind, ranks, size, after=after, root=root, label=node.name or kind)

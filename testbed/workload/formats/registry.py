@@ -15,7 +15,6 @@ from testbed.workload.formats.chakra import MAX_TRACE_BYTES, ChakraTrace, decode
 from testbed.workload.formats.chakra_graph import combine_traces
 from testbed.workload.formats.connection_matrix import decode_connection_matrix
 from testbed.workload.formats.conventions import FileFormat, recognise
-from testbed.workload.formats.expansion import CollectiveExpander, expand_collective
 from testbed.workload.formats.hpcc import decode_hpcc_flows
 from testbed.workload.formats.simai_schedule import decode_simai_workload
 from testbed.workload.formats.source import MAX_RANKS, MAX_WAITS, Faults, decode_text, read_bytes, shown
@@ -31,8 +30,6 @@ _RANK_FILE = re.compile(r"(?P<name>(?:.*[^0-9])?)(?P<rank>[0-9]{1,6})\.et(\.gz)?
 class ImportOptions:
     """Options that a file cannot say itself; each format uses its own part."""
 
-    expand: CollectiveExpander = expand_collective
-    """Chakra and SimAI: what turns a collective into steps."""
     ranks_per_domain: int = 0
     """Chakra and SimAI: consecutive ranks that share a host, and so the scale-up network. 0: none do."""
     ranks: int | None = None
@@ -88,7 +85,6 @@ def decode_workload(
                 text,
                 file=file,
                 name=name,
-                expand=options.expand,
                 passes=options.passes,
                 ranks_per_domain=options.ranks_per_domain,
                 ranks=options.ranks,
@@ -155,7 +151,6 @@ def _load_chakra(path: Path, options: ImportOptions) -> Workload:
     return combine_traces(
         traces,
         name=_common(path),
-        expand=options.expand,
         groups=options.groups,
         peak_ops_per_s=options.peak_ops_per_s,
         ranks_per_domain=options.ranks_per_domain,
