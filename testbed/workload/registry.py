@@ -9,7 +9,7 @@ from typing import Any
 from testbed.base.errors import WorkloadError
 from testbed.base.names import nearest
 from testbed.workload.kinds import collectives, patterns, services, storage, tenants, training
-from testbed.workload.kinds.kind import Fabric, WorkloadKind
+from testbed.workload.kinds.kind import FabricView, WorkloadKind
 from testbed.workload.parameters import Parameter, Values
 from testbed.workload.steps import Workload
 
@@ -39,7 +39,7 @@ def workload_kind(name: str) -> WorkloadKind:
     return kind
 
 
-def build_workload(kind: str, parameters: Mapping[str, Any], fabric: Fabric) -> Workload:
+def build_workload(kind: str, parameters: Mapping[str, Any], fabric: FabricView) -> Workload:
     """The steps of a workload on the ranks of `fabric`. `parameters` are those that were written; the rest have
     defaults.
 

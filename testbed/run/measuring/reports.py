@@ -24,7 +24,7 @@ from testbed.run.placed.placement import flow_end
 from testbed.run.placed.scale_up import DomainPackets, ScaleUpDomains
 from testbed.workload.collectives.operation import Kind
 from testbed.workload.metrics.collectives import algbw, busbw
-from testbed.workload.oracles.roofline import LinkLoad
+from testbed.workload.oracles.roofline import NicLoad
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Collective, Transfer
 from testbed.workload.tenants import part_of_ranks
@@ -360,12 +360,12 @@ def _bounds_bps(
     if not pairs:
         line_bps, ideal_bps = links.rate_bps, inside_bps
     framing = ideals.framing(nics[0])
-    unframed = LinkLoad(
+    unframed = NicLoad(
         rate_bps=lambda rank: ranks[rank].nic_bps,
         scale_up_bps=links.rate_bps,
         in_switch_bps=links.in_switch_bps or links.rate_bps,
     )
-    framed = LinkLoad(
+    framed = NicLoad(
         rate_bps=lambda rank: ranks[rank].nic_bps,
         scale_up_bps=inside_bps,
         in_switch_bps=(links.in_switch_bps or links.rate_bps) * inside_bps / links.rate_bps,

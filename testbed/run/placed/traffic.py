@@ -18,7 +18,7 @@ from testbed.run.schema.model import Scenario
 from testbed.run.schema.transports import TRANSPORTS, TransportKind
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_on
-from testbed.workload.kinds.kind import Fabric
+from testbed.workload.kinds.kind import FabricView
 from testbed.workload.registry import build_workload, workload_kind
 from testbed.workload.steps import Transfer, Workload, fabric_pairs, requests_last_ns, with_requests
 from testbed.workload.tenants import Tenant, mix_tenants
@@ -113,7 +113,7 @@ def _build(
     nics = [placement.nics[rank] for rank in ranks]
     domains = scale_up_domains(lab.model, lab.plan.k)
     whole = len(nics) == len(placement.nics)
-    fabric = Fabric(
+    fabric = FabricView(
         ranks=len(nics),
         rate_bps=nics[0].line_rate_bps,
         bdp_bytes=bdp_bytes(lab, placement),

@@ -200,7 +200,7 @@ def channel_of(flow: IperfFlow, report: Iperf3Report, *, ideal_bps: float, measu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
+class IperfMeasurement:
     """The report of one flow's sender. `started_s` counts from the first sender's start."""
 
     flow: IperfFlow
@@ -212,7 +212,7 @@ class Measurement:
 class IperfResult:
     """The flows that ended, in the order of the flows; filled while traffic runs."""
 
-    measurements: list[Measurement] = field(default_factory=list)
+    measurements: list[IperfMeasurement] = field(default_factory=list)
     interrupted: bool = False
 
 
@@ -359,7 +359,7 @@ class _Client:
                 return  # stopped before it had anything to say
             reason = f"iperf3 was killed by signal {-status}" if status < 0 else f"iperf3: {error}"
             raise FlowFailed(self.flow, self.flow.source.node, reason) from error
-        self.result.measurements.append(Measurement(flow=self.flow, report=report, started_s=self.started_s))
+        self.result.measurements.append(IperfMeasurement(flow=self.flow, report=report, started_s=self.started_s))
 
 
 def _address(nic: PortPlan) -> str:

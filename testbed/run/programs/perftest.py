@@ -51,11 +51,11 @@ class PerftestTest(StrEnum):
         return self in (PerftestTest.READ_LAT, PerftestTest.ATOMIC_LAT)
 
 
-class PerftestError(ValueError):
+class PerftestReportError(ValueError):
     """perftest failed, or printed something that is not its report. The text is fit for the user."""
 
 
-class ClockUnknown(PerftestError):
+class ClockUnknown(PerftestReportError):
     """perftest could not tell how fast the CPU counts, so it has no unit for what it measured. It finds out anew in
     each run, by comparing two clocks 200 times, and a busy machine spoils that (perftest, get_clock.c)."""
 
@@ -86,7 +86,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
+class LatencySummary:
     """One message size of a latency test in microseconds, as perftest has it: of n iterations it takes the n - 1 times
     between them, leaves the two longest out of all figures, and calls the second longest the greatest; `typical_us` is
     the median, and `stdev_us` is of whole microseconds (perftest_parameters.c, print_report_lat). A run over a duration
@@ -109,7 +109,7 @@ class PerftestReport:
     names of its JSON file (`Number_of_qps`)."""
 
     bandwidths: tuple[Bandwidth, ...] = ()
-    latencies: tuple[Latency, ...] = ()
+    latencies: tuple[LatencySummary, ...] = ()
     settings: Mapping[str, str]
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ def parse_report(
 ) -> PerftestReport:
     """Read a client's report: `document` is its JSON file, `output` and `errors` what it printed.
 
-    `gigabits`: it was run with `--report_gbits`; the file does not name its unit. Raises `PerftestError` with
+    `gigabits`: it was run with `--report_gbits`; the file does not name its unit. Raises `PerftestReportError` with
     perftest's own complaint where there is no result, `ClockUnknown` where that is about its clock.
     """
     settings, results = _document(document)
@@ -139,15 +139,15 @@ def parse_report(
     if printed is not None:
         return printed
     said = complaint(output, errors)
-    raise (ClockUnknown if _NO_CLOCK in said else PerftestError)(f"{test}: {said or 'it printed no result'}")
+    raise (ClockUnknown if _NO_CLOCK in said else PerftestReportError)(f"{test}: {said or 'it printed no result'}")
 
 
 def parse_latencies_us(output: str) -> tuple[float, ...]:
     """Every latency that a client printed with `--report-unsorted`, in their order.
 
     In some versions the option prints all of them twice, the second time sorted and without the two longest; the table
-    comes behind. Nothing where the list was cut short. Raises `PerftestError` for one in other units, or that is no
-    time (`inf`: perftest found no clock).
+    comes behind. Nothing where the list was cut short. Raises `PerftestReportError` for other units, and one that is
+    no time (`inf`: perftest found no clock).
     """
     found: list[float] = []
     lines = iter(output.splitlines())
@@ -155,7 +155,7 @@ def parse_latencies_us(output: str) -> tuple[float, ...]:
     if heading is None:
         return ()
     if heading.strip() != "#, usec":
-        raise PerftestError(f"latencies are in {heading.removeprefix('#, ').strip()}, not in usec")
+        raise PerftestReportError(f"latencies are in {heading.removeprefix('#, ').strip()}, not in usec")
     for line in lines:
         match = _SAMPLE.fullmatch(line.strip())
         if match is None or int(match[1]) != len(found) + 1:
@@ -323,12 +323,12 @@ def _bandwidth(result: Mapping[str, str], unit: float) -> Bandwidth:
     )
 
 
-def _latency(result: Mapping[str, str]) -> Latency:
+def _latency(result: Mapping[str, str]) -> LatencySummary:
     def optional(key: str) -> float | None:
         value = float(result.get(key, "nan"))
         return value if math.isfinite(value) else None
 
-    return Latency(
+    return LatencySummary(
         size_bytes=int(result["MsgSize"]),
         iterations=int(result["n_iterations"]),
         average_us=_number(result["t_avg"]),

@@ -24,7 +24,7 @@ from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.record.samples import ChannelSamples
 from testbed.run.programs.perftest import (
     Bandwidth,
-    PerftestError,
+    PerftestReportError,
     complaint,
     parse_latencies_us,
     parse_report,
@@ -298,12 +298,12 @@ class _Client:
         written = self.document.read_text(errors="replace") if self.document.exists() else ""
         try:
             if status:
-                raise PerftestError(complaint(said) or f"{self.flow.test} ended with status {status}")
+                raise PerftestReportError(complaint(said) or f"{self.flow.test} ended with status {status}")
             report = parse_report(self.flow.test, said, written, gigabits=not self.flow.test.is_latency)
             latencies_us = parse_latencies_us(said) if self.flow.test.is_latency else ()
             if self.flow.test.is_latency and not latencies_us:
-                raise PerftestError(f"{self.flow.test} listed no latencies of its messages")
-        except PerftestError as error:
+                raise PerftestReportError(f"{self.flow.test} listed no latencies of its messages")
+        except PerftestReportError as error:
             if interrupted:
                 return  # stopped before it had anything to say
             reason = f"{self.flow.test} was killed by signal {-status}" if status < 0 else str(error)

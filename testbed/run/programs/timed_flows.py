@@ -107,7 +107,7 @@ def require_flows(flows: Sequence[TimedFlow]) -> None:
         raise ScenarioError("this workload sends nothing over the fabric")
 
 
-class Sender(Protocol):
+class SendingProgram(Protocol):
     """The program of a flow that ends when the flow does."""
 
     @property
@@ -124,7 +124,11 @@ class Sender(Protocol):
 
 
 def wait_for_senders(
-    senders: Sequence[Sender], *, planned_s: float, interrupt: Interrupt, on_elapsed: Callable[[float, float], None]
+    senders: Sequence[SendingProgram],
+    *,
+    planned_s: float,
+    interrupt: Interrupt,
+    on_elapsed: Callable[[float, float], None],
 ) -> bool:
     """Waits until every sender has ended, and returns whether there was an interrupt.
 
@@ -135,7 +139,7 @@ def wait_for_senders(
     deadline = begin + planned_s + GRACE_S
     interrupted = False
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as descriptors:
-        running: dict[int, Sender] = {}
+        running: dict[int, SendingProgram] = {}
         for sender in senders:
             descriptor = os.pidfd_open(sender.process.pid)
             descriptors.callback(os.close, descriptor)

@@ -18,7 +18,7 @@ from testbed.run.schema.faults import FaultSpec
 from testbed.run.schema.model import Scalar, Within
 from testbed.run.schema.probes import ProbesField
 from testbed.run.schema.transport import TransportField, TransportName
-from testbed.run.schema.values import MatrixValues, Value
+from testbed.run.schema.values import MatrixValue, MatrixValues
 from testbed.run.schema.workload import WorkloadField
 from testbed.workload.metrics import CATALOGUE
 
@@ -33,7 +33,7 @@ def _check_dotted_key(key: str) -> None:
 
 
 _DottedKey = Annotated[str, Name(_check_dotted_key, _WORD, renamed=False)]
-_Value = Annotated[Scalar, Value()]
+_Value = Annotated[Scalar, MatrixValue()]
 
 
 @dataclass(frozen=True, slots=True)

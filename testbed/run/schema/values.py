@@ -21,7 +21,7 @@ MAX_VALUES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Value(Checked):
+class MatrixValue(Checked):
     """A single value: no list and no mapping. What a key may be set to, or a bound of a metric in its unit."""
 
     def check(self, value: object) -> Scalar:
@@ -44,13 +44,13 @@ class MatrixValues(Checked):
             raise refusal("wrong-type", f"must be a list, not {quote(value)}", f"write [{quote(value)}]")
         if not 1 <= len(value) <= MAX_VALUES:
             raise refusal("out-of-range", f"a key of the matrix has 1 to {MAX_VALUES} values, not {len(value)}")
-        values = tuple(Value().check(item) for item in value)
+        values = tuple(MatrixValue().check(item) for item in value)
         if len({(type(item) is bool, item) for item in values}) != len(values):
             raise refusal("contradiction", "a value stands twice in the list")
         return values
 
     def json_schema(self) -> JsonSchemaValue:
-        return {"type": "array", "items": Value().json_schema(), "minItems": 1, "maxItems": MAX_VALUES}
+        return {"type": "array", "items": MatrixValue().json_schema(), "minItems": 1, "maxItems": MAX_VALUES}
 
 
 _MEASURES: Mapping[MetricUnit, Measure] = {

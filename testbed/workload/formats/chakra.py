@@ -68,7 +68,7 @@ class NodeType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class ChakraNode:
     """A node of the graph. `offset` is that of its message in the uncompressed file."""
 
     identifier: int
@@ -88,19 +88,19 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class ChakraTrace:
     """One rank's nodes, in the order of the file."""
 
     file: str
     version: str
     size_bytes: int
     """Uncompressed."""
-    nodes: tuple[Node, ...]
+    nodes: tuple[ChakraNode, ...]
     rootless: int = 0
     """Waits for nodes before the first one of the file, which are taken to have ended."""
 
 
-def decode_trace(data: bytes, *, file: str, limit: int = MAX_TRACE_BYTES) -> Trace:
+def decode_trace(data: bytes, *, file: str, limit: int = MAX_TRACE_BYTES) -> ChakraTrace:
     """Read one rank's trace. Raises `SpecError`; a problem's path is `byte <offset>`, uncompressed.
 
     Converters of PyTorch's traces leave the root out that their first nodes wait for: a wait for an identifier below
@@ -110,7 +110,7 @@ def decode_trace(data: bytes, *, file: str, limit: int = MAX_TRACE_BYTES) -> Tra
     data = decompress(data, faults, limit)
     if not data:
         faults.stop("empty", "the trace is empty", hint="its first message is GlobalMetadata")
-    nodes: list[Node] = []
+    nodes: list[ChakraNode] = []
     version = ""
     offset = waits = 0
     try:
@@ -146,7 +146,7 @@ def decode_trace(data: bytes, *, file: str, limit: int = MAX_TRACE_BYTES) -> Tra
                 message = f"{node.title} waits for node {before}, which the trace does not have"
                 faults.add("unknown-node", message, path=f"byte {node.offset}")
     faults.check()
-    return Trace(file=file, version=version, size_bytes=len(data), nodes=tuple(nodes), rootless=rootless)
+    return ChakraTrace(file=file, version=version, size_bytes=len(data), nodes=tuple(nodes), rootless=rootless)
 
 
 def decompress(data: bytes, faults: Faults, limit: int) -> bytes:
@@ -176,7 +176,7 @@ def _decode_metadata(data: bytes, start: int, end: int) -> str:
     return version
 
 
-def _decode_node(data: bytes, start: int, end: int) -> Node:
+def _decode_node(data: bytes, start: int, end: int) -> ChakraNode:
     numbers = {1: 0, 3: 0, 7: 0}
     name = group = ""
     waits_for: dict[int, None] = {}
@@ -200,7 +200,7 @@ def _decode_node(data: bytes, start: int, end: int) -> Node:
                     integers[key] = value
     if numbers[3] not in NodeType.__members__.values():
         raise WireError(f"node {numbers[1]} has type {numbers[3]}, which the schema does not have", start)
-    return Node(
+    return ChakraNode(
         identifier=numbers[1],
         name=name[:MAX_NAME],
         kind=NodeType(numbers[3]),

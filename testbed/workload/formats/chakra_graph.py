@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from testbed.base.errors import Problem, SpecError, WorkloadError
 from testbed.workload.builder import Frontier, StepBuilder
-from testbed.workload.formats.chakra import Node, NodeType, Trace
+from testbed.workload.formats.chakra import ChakraNode, ChakraTrace, NodeType
 from testbed.workload.formats.conventions import EMPTY_NOTE, FROM_1_NOTE, MESSAGE_BYTES, MESSAGE_NOTE, first_number
-from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
+from testbed.workload.formats.expansion import expand_collective
 from testbed.workload.formats.ordering import CycleError, cycle_text, stable_order
 from testbed.workload.formats.source import MAX_NUMBER, Faults, shown
 from testbed.workload.steps import Workload
@@ -41,7 +41,7 @@ MAX_WAITS_OF_A_NODE = 8
 class _Operation:
     """A node of one rank, or a collective's nodes on all of its ranks."""
 
-    parts: list[tuple[int, Node]]
+    parts: list[tuple[int, ChakraNode]]
     kind: NodeType
     sender: int | None = None
     """The operation that sends, for a receive."""
@@ -73,10 +73,9 @@ def parse_comm_groups(text: str, *, file: str) -> dict[str, tuple[int, ...]]:
 
 
 def combine_traces(
-    traces: Sequence[Trace],
+    traces: Sequence[ChakraTrace],
     *,
     name: str,
-    expand: CollectiveExpander = expand_collective,
     groups: Mapping[str, Sequence[int]] | None = None,
     peak_ops_per_s: int | None = None,
     ranks_per_domain: int = 0,
@@ -88,20 +87,18 @@ def combine_traces(
     ranks. `peak_ops_per_s` turns a computation's `num_ops` into time where the trace has no duration. Raises
     `SpecError`: unmatched sends, receives and collectives, and cycles, also those across ranks, with the nodes named.
     """
-    return _Combiner(traces, expand, groups, peak_ops_per_s, first).combine(name, ranks_per_domain)
+    return _Combiner(traces, groups, peak_ops_per_s, first).combine(name, ranks_per_domain)
 
 
 class _Combiner:
     def __init__(
         self,
-        traces: Sequence[Trace],
-        expand: CollectiveExpander,
+        traces: Sequence[ChakraTrace],
         groups: Mapping[str, Sequence[int]] | None,
         peak_ops_per_s: int | None,
         first: int,
     ) -> None:
         self.traces = traces
-        self.expand = expand
         peers = {
             node.integers[key] for trace in traces for node in trace.nodes for key in _PEERS if key in node.integers
         }
@@ -157,10 +154,10 @@ class _Combiner:
         if problems:
             raise SpecError(problems)
 
-    def _fault(self, rank: int, node: Node, code: str, message: str, hint: str | None = None) -> None:
+    def _fault(self, rank: int, node: ChakraNode, code: str, message: str, hint: str | None = None) -> None:
         self.faults[rank].add(code, f"{node.title} {message}", path=f"byte {node.offset}", hint=hint)
 
-    def _program(self, rank: int) -> list[Node]:
+    def _program(self, rank: int) -> list[ChakraNode]:
         """A rank's nodes in an order in which it can issue them: that of the file wherever that is one."""
         nodes = self.traces[rank].nodes
         place = {node.identifier: number for number, node in enumerate(nodes)}
@@ -173,11 +170,11 @@ class _Combiner:
             return []
         return [nodes[number] for number in order]
 
-    def _collect(self, programs: Sequence[Sequence[Node]]) -> None:
+    def _collect(self, programs: Sequence[Sequence[ChakraNode]]) -> None:
         """Make the operations, in the order of the programs, ranks in turn."""
         sends: dict[tuple[int, int, int], list[int]] = {}
         receives: dict[tuple[int, int, int], list[int]] = {}
-        collectives: dict[str, dict[int, list[Node]]] = {}
+        collectives: dict[str, dict[int, list[ChakraNode]]] = {}
         for step, rank in sorted((step, rank) for rank, nodes in enumerate(programs) for step in range(len(nodes))):
             node = programs[rank][step]
             if node.kind is NodeType.COMM_COLL:
@@ -196,14 +193,14 @@ class _Combiner:
         for group, nodes in collectives.items():
             self._match_collectives(group, nodes)
 
-    def _check_duration(self, rank: int, node: Node) -> None:
+    def _check_duration(self, rank: int, node: ChakraNode) -> None:
         if node.duration_us * 1000 > MAX_NUMBER:
             self._fault(rank, node, "out-of-range", f"takes {node.duration_us} microseconds")
         elif node.duration_us == 0 and node.integers.get("num_ops", 0) > 0 and not self.peak_ops_per_s:
             hint = "give the operations per second of a rank"
             self._fault(rank, node, "no-duration", "has operations and no duration", hint)
 
-    def _channel(self, rank: int, node: Node) -> tuple[int, int, int] | None:
+    def _channel(self, rank: int, node: ChakraNode) -> tuple[int, int, int] | None:
         """(source, destination, tag) of a send or receive."""
         sends = node.kind is NodeType.COMM_SEND
         own, other = ("comm_src", "comm_dst") if sends else ("comm_dst", "comm_src")
@@ -225,7 +222,7 @@ class _Combiner:
             (rank, peer, node.integers.get("comm_tag", 0)) if sends else (peer, rank, node.integers.get("comm_tag", 0))
         )
 
-    def _has_size(self, rank: int, node: Node, most: int) -> bool:
+    def _has_size(self, rank: int, node: ChakraNode, most: int) -> bool:
         if not 0 <= node.integers.get("comm_size", -1) <= most:
             self._fault(rank, node, "missing-attribute", f"has no comm_size from 0 to {most} bytes")
             return False
@@ -249,7 +246,7 @@ class _Combiner:
                 message = f"has no {other} on the other side (source {key[0]}, destination {key[1]}, tag {key[2]})"
                 self._fault(rank, node, "unmatched", message)
 
-    def _match_collectives(self, group: str, nodes: Mapping[int, Sequence[Node]]) -> None:
+    def _match_collectives(self, group: str, nodes: Mapping[int, Sequence[ChakraNode]]) -> None:
         if group in self.groups:
             members: Iterable[int] = self.groups[group]
         else:
@@ -274,7 +271,7 @@ class _Combiner:
                 self.places[member][node.identifier] = len(self.operations)
             self.operations.append(_Operation(parts, NodeType.COMM_COLL))
 
-    def _check_collective(self, parts: Sequence[tuple[int, Node]]) -> None:
+    def _check_collective(self, parts: Sequence[tuple[int, ChakraNode]]) -> None:
         rank, first = parts[0]
         kind = first.integers.get("comm_type", -1)
         if not 0 <= kind < len(KINDS):
@@ -294,15 +291,15 @@ class _Combiner:
             before.add(operation.sender)
         return sorted(before)
 
-    def _waits(self, builder: StepBuilder, rank: int, node: Node, ends: Sequence[Frontier]) -> tuple[int, ...]:
+    def _waits(self, builder: StepBuilder, rank: int, node: ChakraNode, ends: Sequence[Frontier]) -> tuple[int, ...]:
         """The steps that a node of `rank` waits for."""
         steps = {step for one in node.waits_for for step in ends[self.places[rank][one]].get(rank, ())}
         return self._few(builder, rank, steps)
 
     @staticmethod
     def _few(builder: StepBuilder, rank: int, steps: Iterable[int]) -> tuple[int, ...]:
-        steps = tuple(sorted(steps))
-        return steps if len(steps) <= MAX_WAITS_OF_A_NODE else builder.join(rank, steps)
+        found = tuple(sorted(steps))
+        return found if len(found) <= MAX_WAITS_OF_A_NODE else builder.join(rank, found)
 
     def _play(self, builder: StepBuilder, operation: _Operation, ends: Sequence[Frontier]) -> Frontier:
         """Add an operation's steps; what ends it, for each of its ranks."""
@@ -328,7 +325,7 @@ class _Combiner:
             return {rank: after}
         return {rank: (builder.compute(rank, duration_ns, after=after, label=node.name),)}
 
-    def _duration_ns(self, node: Node) -> int:
+    def _duration_ns(self, node: ChakraNode) -> int:
         if node.duration_us == 0 and node.kind is NodeType.COMP and self.peak_ops_per_s:
             operations = node.integers.get("num_ops", 0)
             if operations:
@@ -361,7 +358,4 @@ class _Combiner:
         if not size:
             self.empty += 1
             return after
-        request = CollectiveRequest(
-            kind=kind, ranks=ranks, size_bytes=size, root=root, label=node.name or kind, after=after
-        )
-        return self.expand(builder, request)
+        return expand_collective(builder, kind, ranks, size, after=after, root=root, label=node.name or kind)

@@ -39,7 +39,7 @@ class TriggerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class MatrixFlow:
     """A row `src->dst ...`. `start_ps` or `trigger`, never both. `size_bytes` 0 is a flow without end."""
 
     source: int
@@ -78,7 +78,7 @@ class ConnectionMatrix:
     """The file as written."""
 
     nodes: int
-    connections: tuple[Connection, ...]
+    connections: tuple[MatrixFlow, ...]
     """With nodes from 0, whatever the file counts from."""
     from_1: bool = False
     """The file counts its nodes from 1."""
@@ -216,7 +216,7 @@ class _Reader:
         self.text = text
         self.faults = faults
         self.header: dict[str, tuple[int, Word]] = {}
-        self.connections: list[Connection] = []
+        self.connections: list[MatrixFlow] = []
         self.triggers: dict[int, Trigger] = {}
         self.rows = dict.fromkeys(_HEADER[1:], 0)
 
@@ -329,7 +329,7 @@ class _Reader:
         size = self.faults.integer(values["size"], "size") if "size" in values else None
         picoseconds = self._picoseconds(values["start"]) if "start" in values else None
         self.connections.append(
-            Connection(
+            MatrixFlow(
                 source=source,
                 destination=destination,
                 size_bytes=size or 0,
@@ -404,7 +404,7 @@ class _Reader:
             elif said is None and rows and key != "Connections":
                 self.faults.add("missing-header", f"the file has {rows} rows of {key} and no line {key} {rows}")
         nodes = self.header["Nodes"][0] if "Nodes" in self.header else MAX_NUMBER
-        seen: dict[int, Connection] = {}
+        seen: dict[int, MatrixFlow] = {}
         beyond = nodes + self._first(nodes)
         for one in self.connections:
             if max(one.source, one.destination) >= beyond:

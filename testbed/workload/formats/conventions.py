@@ -36,7 +36,7 @@ MESSAGE_NOTE = f"messages of 0 bytes are sent as {MESSAGE_BYTES} byte"
 FROM_1_NOTE = "ranks are numbered from 1"
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     HTSIM = "htsim"
     """A connection matrix, `.cm`."""
     HPCC = "hpcc"
@@ -68,25 +68,25 @@ def on_ranks(workload: Workload, ranks: int) -> Workload:
     return replace(workload, ranks=ranks, notes=(*workload.notes, note))
 
 
-def recognise(data: bytes, *, file: str) -> Format:
+def recognise(data: bytes, *, file: str) -> FileFormat:
     """The format of a file's bytes, by its first lines, or its ending. Raises `SpecError` if none fits."""
     head = data[:HEAD_BYTES]
     if data.startswith(GZIP_MAGIC) or b"\0" in head:
-        return Format.CHAKRA
+        return FileFormat.CHAKRA
     lines = word_lines(head.decode("utf-8-sig", errors="replace"))
     rows = [[word.text for word in words] for words, _ in zip(lines, range(3), strict=False)]
     rows += [[] for _ in range(3 - len(rows))]
     first, second, third = rows
     if file.endswith(".cm") or "->" in "".join(first[:1]) or first[:1] in _HTSIM_KEYS:
-        return Format.HTSIM
+        return FileFormat.HTSIM
     if first and (first[0] in POLICIES or (_counts(second) and len(third) in (12, 13) and third[3].isupper())):
-        return Format.SIMAI
+        return FileFormat.SIMAI
     if _counts(first) and len(second) in (5, 6):
-        return Format.HPCC
+        return FileFormat.HPCC
     if not first or not all(re.fullmatch(r"[0-9.eE+]+", word) for word in first):
         message = "neither the file's name nor its beginning tells its format"
-        Faults(file).stop("unknown-format", message, hint=f"name it: one of {', '.join(Format)}")
-    return Format.ALLTOALLV if len(first) > 1 else Format.HPCC
+        Faults(file).stop("unknown-format", message, hint=f"name it: one of {', '.join(FileFormat)}")
+    return FileFormat.ALLTOALLV if len(first) > 1 else FileFormat.HPCC
 
 
 _HTSIM_KEYS = (["Nodes"], ["Connections"], ["Triggers"], ["Failures"])

@@ -11,11 +11,10 @@ from typing import assert_never
 
 from testbed.workload.builder import MAX_STEPS
 from testbed.workload.formats.alltoallv import decode_alltoallv_matrix
-from testbed.workload.formats.chakra import MAX_TRACE_BYTES, Trace, decode_trace
+from testbed.workload.formats.chakra import MAX_TRACE_BYTES, ChakraTrace, decode_trace
 from testbed.workload.formats.chakra_graph import combine_traces
 from testbed.workload.formats.connection_matrix import decode_connection_matrix
-from testbed.workload.formats.conventions import Format, recognise
-from testbed.workload.formats.expansion import CollectiveExpander, expand_collective
+from testbed.workload.formats.conventions import FileFormat, recognise
 from testbed.workload.formats.hpcc import decode_hpcc_flows
 from testbed.workload.formats.simai_schedule import decode_simai_workload
 from testbed.workload.formats.source import MAX_RANKS, MAX_WAITS, Faults, decode_text, read_bytes, shown
@@ -31,8 +30,6 @@ _RANK_FILE = re.compile(r"(?P<name>(?:.*[^0-9])?)(?P<rank>[0-9]{1,6})\.et(\.gz)?
 class ImportOptions:
     """Options that a file cannot say itself; each format uses its own part."""
 
-    expand: CollectiveExpander = expand_collective
-    """Chakra and SimAI: what turns a collective into steps."""
     ranks_per_domain: int = 0
     """Chakra and SimAI: consecutive ranks that share a host, and so the scale-up network. 0: none do."""
     ranks: int | None = None
@@ -50,7 +47,7 @@ class ImportOptions:
 
 
 def load_workload(
-    path: Path | str, format: Format | str | None = None, *, options: ImportOptions | None = None
+    path: Path | str, format: FileFormat | str | None = None, *, options: ImportOptions | None = None
 ) -> Workload:
     """The workload of a file, its name that of the file without its ending.
 
@@ -59,41 +56,40 @@ def load_workload(
     """
     path = Path(path)
     options = options or ImportOptions()
-    if format is not None and format not in list(Format):
-        hint = f"one of {', '.join(Format)}"
+    if format is not None and format not in list(FileFormat):
+        hint = f"one of {', '.join(FileFormat)}"
         Faults(str(path)).stop("unknown-format", f"no format is called {shown(str(format))}", hint=hint)
-    if format == Format.CHAKRA or (format is None and names_traces(path)):
+    if format == FileFormat.CHAKRA or (format is None and names_traces(path)):
         return _load_chakra(path, options)
     data = read_bytes(path)
-    known = recognise(data, file=str(path)) if format is None else Format(format)
-    if known is Format.CHAKRA:
+    known = recognise(data, file=str(path)) if format is None else FileFormat(format)
+    if known is FileFormat.CHAKRA:
         return _load_chakra(path, options)
     return decode_workload(decode_text(data, str(path)), known, file=str(path), name=path.stem, options=options)
 
 
 def decode_workload(
-    text: str, format: Format, *, file: str, name: str, options: ImportOptions | None = None
+    text: str, format: FileFormat, *, file: str, name: str, options: ImportOptions | None = None
 ) -> Workload:
     """The workload of a text. Chakra traces are no text: `ValueError`. Raises `SpecError`."""
     options = options or ImportOptions()
     match format:
-        case Format.HTSIM:
+        case FileFormat.HTSIM:
             return decode_connection_matrix(text, file=file, name=name, unbounded_bytes=options.unbounded_bytes)
-        case Format.HPCC:
+        case FileFormat.HPCC:
             return decode_hpcc_flows(text, file=file, name=name, ranks=options.ranks)
-        case Format.ALLTOALLV:
+        case FileFormat.ALLTOALLV:
             return decode_alltoallv_matrix(text, file=file, name=name, ranks=options.ranks, scale=options.scale)
-        case Format.SIMAI:
+        case FileFormat.SIMAI:
             return decode_simai_workload(
                 text,
                 file=file,
                 name=name,
-                expand=options.expand,
                 passes=options.passes,
                 ranks_per_domain=options.ranks_per_domain,
                 ranks=options.ranks,
             )
-        case Format.CHAKRA:
+        case FileFormat.CHAKRA:
             raise ValueError("a Chakra execution trace is no text")
     assert_never(format)
 
@@ -141,7 +137,7 @@ def _load_chakra(path: Path, options: ImportOptions) -> Workload:
         place = one.rindex(str(max(files)))
         hint = f"it would be {one[:place]}{missing}{one[place + len(str(max(files))) :]}"
         faults.stop("missing-rank", message, hint=hint)
-    traces: list[Trace] = []
+    traces: list[ChakraTrace] = []
     left, nodes, waits = MAX_TRACE_BYTES, 0, 0
     for number in numbers:
         data = read_bytes(files[number], limit=left)
@@ -155,7 +151,6 @@ def _load_chakra(path: Path, options: ImportOptions) -> Workload:
     return combine_traces(
         traces,
         name=_common(path),
-        expand=options.expand,
         groups=options.groups,
         peak_ops_per_s=options.peak_ops_per_s,
         ranks_per_domain=options.ranks_per_domain,

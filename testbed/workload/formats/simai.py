@@ -99,7 +99,7 @@ _EVERYWHERE = Policy(order=Order.DLRM, forward=ParallelGroup.ALL, weights=Parall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class SimaiPhase:
     """A part of a layer's work: computing, then perhaps a collective."""
 
     compute_ns: int
@@ -109,11 +109,11 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class SimaiLayer:
     name: str
-    forward: Phase
-    input_gradient: Phase
-    weight_gradient: Phase
+    forward: SimaiPhase
+    input_gradient: SimaiPhase
+    weight_gradient: SimaiPhase
     update_ns: int
     """After each of the layer's collectives."""
     position: Position
@@ -131,7 +131,7 @@ class TrainingJob:
     pipeline_bytes: int
     recomputes: dict[int, range]
     """For a layer that initiates: the layers whose forward runs again before its backward."""
-    layers: tuple[Layer, ...]
+    layers: tuple[SimaiLayer, ...]
     last_bottom_layer: int = 0
     """The layer of DLRM behind which embeddings are needed."""
     notes: tuple[str, ...] = ()
@@ -320,7 +320,7 @@ class _Rows:
             notes.append(f"{_IGNORED} is left out, as in SimAI: {self.unknown}")
         return tuple(notes)
 
-    def layer(self, words: list[Word], index: int) -> Layer | None:
+    def layer(self, words: list[Word], index: int) -> SimaiLayer | None:
         faults = self.faults
         if len(words) != self.columns:
             message = f"the row has {len(words)} columns instead of {self.columns}"
@@ -340,7 +340,7 @@ class _Rows:
         update = faults.integer(words[11], "the update time", high=MAX_DURATION_NS)
         if forward is None or input_gradient is None or weight_gradient is None or update is None:
             return None
-        return Layer(
+        return SimaiLayer(
             name=words[0].text[:100],
             forward=forward,
             input_gradient=input_gradient,
@@ -365,7 +365,7 @@ class _Rows:
             return None
         return found
 
-    def _phase(self, words: list[Word], group: ParallelGroup | None) -> Phase | None:
+    def _phase(self, words: list[Word], group: ParallelGroup | None) -> SimaiPhase | None:
         """A phase whose collectives are of `group`, unless the collective's name says otherwise."""
         compute = self.faults.integer(words[0], "the time", high=MAX_DURATION_NS)
         size = self.faults.integer(words[2], "the size")
@@ -386,4 +386,4 @@ class _Rows:
         if kind is not None and group is None:
             self.unused += 1
             kind = None
-        return Phase(compute_ns=compute, kind=kind, group=group or ParallelGroup.ALL, size_bytes=size)
+        return SimaiPhase(compute_ns=compute, kind=kind, group=group or ParallelGroup.ALL, size_bytes=size)

@@ -13,8 +13,15 @@ from __future__ import annotations
 from testbed.base.errors import WorkloadError
 from testbed.workload.builder import MAX_STEPS, Frontier, StepBuilder
 from testbed.workload.formats.conventions import EMPTY_NOTE
-from testbed.workload.formats.expansion import CollectiveExpander, CollectiveRequest, expand_collective
-from testbed.workload.formats.simai import Layer, Order, ParallelGroup, Phase, TrainingJob, parse_simai_workload
+from testbed.workload.formats.expansion import expand_collective
+from testbed.workload.formats.simai import (
+    Order,
+    ParallelGroup,
+    SimaiLayer,
+    SimaiPhase,
+    TrainingJob,
+    parse_simai_workload,
+)
 from testbed.workload.formats.source import Faults
 from testbed.workload.steps import Workload
 
@@ -24,7 +31,6 @@ def decode_simai_workload(
     *,
     file: str,
     name: str,
-    expand: CollectiveExpander = expand_collective,
     passes: int = 1,
     ranks_per_domain: int = 0,
     ranks: int | None = None,
@@ -39,15 +45,14 @@ def decode_simai_workload(
         message = f"{layers} layers, recomputed ones included, on {job.all_gpus} GPUs make more than {MAX_STEPS} steps"
         Faults(file).stop("too-large", message, hint="fewer layers, GPUs or passes")
     try:
-        return _Schedule(job, expand, ranks_per_domain).build(name, passes)
+        return _Schedule(job, ranks_per_domain).build(name, passes)
     except WorkloadError as error:
         Faults(file).stop("cannot-expand", error.message, hint=error.hint)
 
 
 class _Schedule:
-    def __init__(self, job: TrainingJob, expand: CollectiveExpander, ranks_per_domain: int) -> None:
+    def __init__(self, job: TrainingJob, ranks_per_domain: int) -> None:
         self.job = job
-        self.expand = expand
         self.builder = StepBuilder(job.all_gpus, ranks_per_domain=ranks_per_domain)
         self.ranks_per_host = max(1, ranks_per_domain)
         self.groups: dict[ParallelGroup, list[tuple[int, ...]]] = {}
@@ -145,7 +150,7 @@ class _Schedule:
             label = f"{what}.input-gradient.0.{first.name}"
             self.embeddings = self._collective(first, first.input_gradient, self.tail, label)
 
-    def _compute(self, phase: Phase, before: Frontier, label: str) -> Frontier:
+    def _compute(self, phase: SimaiPhase, before: Frontier, label: str) -> Frontier:
         return before if phase.compute_ns == 0 else self._busy(phase.compute_ns, before, label)
 
     def _busy(self, duration_ns: int, before: Frontier, label: str) -> Frontier:
@@ -154,7 +159,7 @@ class _Schedule:
             for rank in range(self.job.all_gpus)
         }
 
-    def _collective(self, layer: Layer, phase: Phase, before: Frontier, label: str) -> Frontier:
+    def _collective(self, layer: SimaiLayer, phase: SimaiPhase, before: Frontier, label: str) -> Frontier:
         """The phase's collective in every one of its groups, and the update time behind it."""
         if phase.kind is None:
             return before
@@ -169,10 +174,7 @@ class _Schedule:
         ends: Frontier = {}
         for ranks in groups:
             after = {rank: before.get(rank, ()) for rank in ranks}
-            request = CollectiveRequest(
-                kind=phase.kind, ranks=ranks, size_bytes=phase.size_bytes, after=after, label=label
-            )
-            ends |= self.expand(self.builder, request)
+            ends |= expand_collective(self.builder, phase.kind, ranks, phase.size_bytes, after=after, label=label)
         return ends if layer.update_ns == 0 else self._busy(layer.update_ns, ends, f"{label}.update")
 
 

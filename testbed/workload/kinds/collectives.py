@@ -15,7 +15,7 @@ from testbed.workload.collectives.operation import (
     Kind,
     hyphenated,
 )
-from testbed.workload.kinds.kind import Builder, Fabric, WorkloadKind
+from testbed.workload.kinds.kind import Builder, FabricView, WorkloadKind
 from testbed.workload.parameters import Parameter, ParameterType, Values, choice, rank, size, whole
 from testbed.workload.steps import Workload
 
@@ -61,7 +61,7 @@ def algorithm_of(values: Values, name: str) -> str | None:
 def _build(kind: Kind) -> Builder:
     to_all = kind is Kind.ALL_TO_ALL
 
-    def build(values: Values, fabric: Fabric) -> Workload:
+    def build(values: Values, fabric: FabricView) -> Workload:
         datatype = DataType(values.text("datatype"))
         along_rail = algorithm_of(values, "rail_algorithm") if kind is Kind.ALL_REDUCE else None
         operation = values.make(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
+class FabricView:
     """The fabric that a workload runs on, as far as it must know it.
 
     `rate_bps` is the rate of a rank's NIC in the real fabric, like all times of a workload; `bdp_bytes` its
@@ -47,10 +47,10 @@ def ranks_per_domain(domains: Sequence[Hashable]) -> int:
     return size if alone else 0
 
 
-Builder = Callable[[Values, Fabric], Workload]
-Argument = str | Callable[[Values, Fabric], Any]
+Builder = Callable[[Values, FabricView], Workload]
+Argument = str | Callable[[Values, FabricView], Any]
 """An argument of a generator: the name of the parameter that gives it, or what computes it."""
-_OF_FABRIC = frozenset(one.name for one in fields(Fabric))
+_OF_FABRIC = frozenset(one.name for one in fields(FabricView))
 
 
 def built_by(
@@ -64,7 +64,7 @@ def built_by(
     """
     names = list(inspect.signature(generate).parameters)
 
-    def build(values: Values, fabric: Fabric) -> Workload:
+    def build(values: Values, fabric: FabricView) -> Workload:
         first = () if asked_for is None else (values.make(asked_for),)
         given: dict[str, Any] = {}
         for name in names[len(first) :]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from testbed.base.errors import WorkloadError
 from testbed.workload.flow_sizes import FLOW_SIZES, FlowSizes
 from testbed.workload.frontend import MAX_BURST_FACTOR, Mice, generate_mice, regular_bursts
-from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
+from testbed.workload.kinds.kind import FabricView, WorkloadKind, built_by
 from testbed.workload.parameters import (
     Values,
     choice,
@@ -44,11 +44,11 @@ _OPERATION = choice(
 _LOAD, _SPAN, _SOURCES, _DESTINATIONS = parameters_of(Mice)
 
 
-def _reads(values: Values, _: Fabric) -> bool:
+def _reads(values: Values, _: FabricView) -> bool:
     return values.text("operation") == "read"
 
 
-def _sources(values: Values, fabric: Fabric) -> list[int]:
+def _sources(values: Values, fabric: FabricView) -> list[int]:
     return listed(values.some_ranks("sources"), list(range(fabric.ranks)), "sources")
 
 
@@ -62,7 +62,7 @@ def _flow_sizes(values: Values) -> FlowSizes:
         raise WorkloadError(str(error), field="largest") from error
 
 
-def _mice(values: Values, fabric: Fabric) -> Workload:
+def _mice(values: Values, fabric: FabricView) -> Workload:
     bursts = (
         regular_bursts(
             on_ns=values.ns("burst_on"),

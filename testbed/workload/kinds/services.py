@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
+from testbed.workload.kinds.kind import FabricView, WorkloadKind, built_by
 from testbed.workload.models.inference import Serving, generate_kv_cache_incast, generate_serving
 from testbed.workload.parameters import Values, listed, parameters_of, rank, size, some_ranks
 from testbed.workload.requests.inference_requests import InferenceRequests, generate_inference_requests
 
 
-def _prefill(values: Values, fabric: Fabric) -> list[int]:
+def _prefill(values: Values, fabric: FabricView) -> list[int]:
     others = [rank for rank in range(fabric.ranks) if rank != values.whole("decode")]
     return listed(values.some_ranks("prefill"), others, "prefill")
 

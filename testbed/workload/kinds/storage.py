@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.base.errors import WorkloadError
-from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
+from testbed.workload.kinds.kind import FabricView, WorkloadKind, built_by
 from testbed.workload.parameters import Values, parameters_of
 from testbed.workload.steps import Workload
 from testbed.workload.storage import (
@@ -20,7 +20,7 @@ from testbed.workload.storage import (
 )
 
 
-def _checkpoint(values: Values, fabric: Fabric) -> Workload:
+def _checkpoint(values: Values, fabric: FabricView) -> Workload:
     if values.given("model") and values.given("bytes"):
         raise WorkloadError("the bytes follow from the model", field="bytes")
     return generate_checkpoint(values.make(Checkpoint), ranks=fabric.ranks)

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from testbed.base.errors import WorkloadError
 from testbed.base.units import Duration
 from testbed.workload.draws import draw_below
-from testbed.workload.formats import Format, ImportOptions, load_workload, on_ranks, parse_comm_groups
+from testbed.workload.formats import FileFormat, ImportOptions, load_workload, on_ranks, parse_comm_groups
 from testbed.workload.formats.source import decode_text, read_bytes
-from testbed.workload.kinds.kind import Fabric, WorkloadKind, ranks_per_domain
+from testbed.workload.kinds.kind import FabricView, WorkloadKind, ranks_per_domain
 from testbed.workload.parameters import (
     Parameter,
     ParameterType,
@@ -57,7 +57,7 @@ TENANT_FIELDS = (
     ),
 )
 
-WorkloadBuilder = Callable[[str, Mapping[str, Any], Fabric], Workload]
+WorkloadBuilder = Callable[[str, Mapping[str, Any], FabricView], Workload]
 """Makes a workload of any kind: its name, the parameters that were written, and where it runs."""
 
 DEFAULT_TENANTS = (
@@ -101,7 +101,7 @@ def tenants_kind(build: WorkloadBuilder) -> WorkloadKind:
     )
 
 
-def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload:
+def _tenants(build: WorkloadBuilder, values: Values, fabric: FabricView) -> Workload:
     entries: Sequence[Mapping[str, Any]] = values.value("tenants")
     places = _places(entries, fabric, values.text("placement"))
     domain_of: Callable[[int], Hashable] = fabric.domain_of or partial(_domain_by_number, fabric.ranks_per_domain)
@@ -140,7 +140,7 @@ def _tenants(build: WorkloadBuilder, values: Values, fabric: Fabric) -> Workload
     )
 
 
-def _places(entries: Sequence[Mapping[str, Any]], fabric: Fabric, placement: str) -> list[tuple[int, ...]]:
+def _places(entries: Sequence[Mapping[str, Any]], fabric: FabricView, placement: str) -> list[tuple[int, ...]]:
     """The fabric's ranks of each tenant: those that it names, and the placement's of the others."""
     named = {rank for entry in entries if isinstance(entry.get("ranks"), tuple) for rank in entry["ranks"]}
     sizes = [entry["ranks"] for entry in entries if isinstance(entry.get("ranks"), int)]
@@ -170,7 +170,7 @@ def _domain_by_number(ranks_per_domain: int, rank: int) -> int:
     return rank // max(1, ranks_per_domain)
 
 
-def _trace(values: Values, fabric: Fabric) -> Workload:
+def _trace(values: Values, fabric: FabricView) -> Workload:
     unbounded = values.given("unbounded_bytes")
     operations = values.optional_whole("peak_ops_per_s")
     groups = values.optional_text("groups")
@@ -201,7 +201,9 @@ KINDS = (
                 default=None,
                 required=True,
             ),
-            choice("format", None, tuple(Format), "Says what wrote the file; by default its name and beginning tell."),
+            choice(
+                "format", None, tuple(FileFormat), "Says what wrote the file; by default its name and beginning tell."
+            ),
             size("unbounded_bytes", None, "Gives a size to htsim's flows that never end; by default they are refused."),
             Parameter(
                 name="groups",

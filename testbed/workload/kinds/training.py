@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.kinds.collectives import algorithm_of
-from testbed.workload.kinds.kind import Fabric, WorkloadKind, built_by
+from testbed.workload.kinds.kind import FabricView, WorkloadKind, built_by
 from testbed.workload.models.language_models import (
     H100_BF16_FLOPS,
     UTILISATION,
@@ -121,7 +121,7 @@ def _training_volumes(values: Values, layout: ParallelLayout) -> tuple[TrainingV
     return volumes.scaled(bytes_factor=bytes_factor, time_factor=time_factor), note
 
 
-def _training_step(values: Values, fabric: Fabric) -> Workload:
+def _training_step(values: Values, fabric: FabricView) -> Workload:
     layout = _layout(values, fabric.ranks)
     volumes, note = _training_volumes(values, layout)
     algorithm = algorithm_of(values, "data_algorithm")
@@ -130,7 +130,7 @@ def _training_step(values: Values, fabric: Fabric) -> Workload:
     return replace(workload, notes=(*workload.notes, *([note] if note else [])))
 
 
-def _stages(values: Values, fabric: Fabric) -> int:
+def _stages(values: Values, fabric: FabricView) -> int:
     stages = values.optional_whole("stages")
     return fabric.ranks if stages is None else stages
 

@@ -25,7 +25,7 @@ from testbed.workload.parameters import asked, choice, flag, whole
 from testbed.workload.steps import Slice, Workload
 
 
-class Schedule(StrEnum):
+class PipelineSchedule(StrEnum):
     GPIPE = "gpipe"
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
 
@@ -38,14 +38,14 @@ class Pass:
     micro_batch: int
 
 
-def schedule_of(schedule: Schedule | str, *, stage: int, stages: int, micro_batches: int) -> list[Pass]:
+def schedule_of(schedule: PipelineSchedule | str, *, stage: int, stages: int, micro_batches: int) -> list[Pass]:
     """The passes of one stage, in order."""
     forward = [Pass(backward=False, micro_batch=number) for number in range(micro_batches)]
     backward = [Pass(backward=True, micro_batch=number) for number in range(micro_batches)]
-    match choose(Schedule, schedule, "schedule"):
-        case Schedule.GPIPE:
+    match choose(PipelineSchedule, schedule, "schedule"):
+        case PipelineSchedule.GPIPE:
             return forward + backward[::-1]
-        case Schedule.ONE_FORWARD_ONE_BACKWARD:
+        case PipelineSchedule.ONE_FORWARD_ONE_BACKWARD:
             warm_up = min(stages - stage - 1, micro_batches)
             steady = [one for pair in zip(forward[warm_up:], backward, strict=False) for one in pair]
             return forward[:warm_up] + steady + backward[micro_batches - warm_up :]
@@ -55,8 +55,8 @@ _DATA_TYPE = DataType.BFLOAT16
 
 SCHEDULE = choice(
     "schedule",
-    Schedule.ONE_FORWARD_ONE_BACKWARD.value,
-    tuple(Schedule),
+    PipelineSchedule.ONE_FORWARD_ONE_BACKWARD.value,
+    tuple(PipelineSchedule),
     "Says in which order a stage makes its passes.",
 )
 STEPS = whole("steps", 1, "Says how many training steps there are, one after the other.", high=100_000)
@@ -72,7 +72,7 @@ class Training:
     layout: ParallelLayout
     volumes: TrainingVolumes
     micro_batches: int = asked(whole("micro_batches", 4, "Says how many micro-batches a step has.", high=10_000))
-    schedule: Schedule | str = asked(SCHEDULE)
+    schedule: PipelineSchedule | str = asked(SCHEDULE)
     steps: int = asked(STEPS)
     buckets: int = asked(
         whole(
@@ -133,7 +133,7 @@ def generate_pipeline(
     size_bytes: int,
     forward_ns: int = 0,
     backward_ns: int = 0,
-    schedule: Schedule | str = Schedule.ONE_FORWARD_ONE_BACKWARD,
+    schedule: PipelineSchedule | str = PipelineSchedule.ONE_FORWARD_ONE_BACKWARD,
     steps: int = 1,
 ) -> Workload:
     """Pipeline parallelism alone: activations of `size_bytes` from stage to stage, their gradients back."""

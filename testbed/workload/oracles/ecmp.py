@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from testbed.workload.oracles.fabric_graph import FabricGraph
-from testbed.workload.oracles.max_min import Usage, fill, fluid_completion_times, usage_of
+from testbed.workload.oracles.max_min import LinkUsage, fill, fluid_completion_times, usage_of
 from testbed.workload.oracles.prediction import (
     Flow,
     Prediction,
@@ -53,7 +53,7 @@ def place_flows(graph: FabricGraph, flows: Sequence[Flow], choose: FlowChoice) -
 
 
 def placed_metrics(
-    graph: FabricGraph, flows: Sequence[Flow], usage: Usage, *, base_rtt_s: float = 0.0
+    graph: FabricGraph, flows: Sequence[Flow], usage: LinkUsage, *, base_rtt_s: float = 0.0
 ) -> dict[str, float | None]:
     """The metrics of flows whose use of links is fixed, by their names in the catalogue.
 

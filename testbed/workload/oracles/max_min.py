@@ -21,7 +21,7 @@ _EQUAL = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Usage:
+class LinkUsage:
     """Which flow uses which link, and how much of it for each unit of its own rate.
 
     Three arrays of one length: flow and link numbers and weights above 0. A flow on one path has weight 1 on each of
@@ -33,31 +33,31 @@ class Usage:
     weight: Floats
     flows: int
 
-    def of(self, chosen: npt.NDArray[np.bool_]) -> Usage:
+    def of(self, chosen: npt.NDArray[np.bool_]) -> LinkUsage:
         """Return the usage without the entries of flows that are not `chosen`; numbers stay."""
         keep = chosen[self.flow]
-        return Usage(self.flow[keep], self.link[keep], self.weight[keep], self.flows)
+        return LinkUsage(self.flow[keep], self.link[keep], self.weight[keep], self.flows)
 
     def loads(self, amounts: Floats, links: int) -> Floats:
         """Return what each link carries when each flow sends `amounts`."""
         return np.asarray(np.bincount(self.link, self.weight * amounts[self.flow], minlength=links), dtype=np.float64)
 
 
-def usage_of(routes: Sequence[Sequence[int]], weights: Sequence[Sequence[float]] | None = None) -> Usage:
+def usage_of(routes: Sequence[Sequence[int]], weights: Sequence[Sequence[float]] | None = None) -> LinkUsage:
     """`routes[f]` are the links of flow f, `weights[f]` what it uses of each (1 where not given)."""
     lengths = np.fromiter(map(len, routes), dtype=np.int64, count=len(routes))
     total = int(lengths.sum())
     flow = np.repeat(np.arange(len(routes), dtype=np.int64), lengths)
     link = np.fromiter((link for route in routes for link in route), dtype=np.int64, count=total)
     if weights is None:
-        return Usage(flow, link, np.ones(total), len(routes))
+        return LinkUsage(flow, link, np.ones(total), len(routes))
     if [len(each) for each in weights] != lengths.tolist():
         raise ValueError("weights are not of the shape of the routes")
     weight = np.fromiter((weight for each in weights for weight in each), dtype=np.float64, count=total)
     if not (np.isfinite(weight).all() and (weight >= 0).all()):
         raise ValueError("a weight is negative or not a number")
     used = weight > 0
-    return Usage(flow[used], link[used], weight[used], len(routes))
+    return LinkUsage(flow[used], link[used], weight[used], len(routes))
 
 
 def max_min_shares(
@@ -84,7 +84,7 @@ def max_min_shares(
     return fill(usage, capacity)
 
 
-def fill(usage: Usage, capacity: Floats) -> Floats:
+def fill(usage: LinkUsage, capacity: Floats) -> Floats:
     """Progressive filling; flows without entries get 0. `max_min_shares` without its checks."""
     rates = np.zeros(usage.flows)
     used, link = np.unique(usage.link, return_inverse=True)
@@ -134,7 +134,9 @@ def completion_times(sizes: Sequence[float] | Floats, rates: Callable[[npt.NDArr
     return ended
 
 
-def fluid_completion_times(sizes: Sequence[float] | Floats, usage: Usage, capacity: Sequence[float] | Floats) -> Floats:
+def fluid_completion_times(
+    sizes: Sequence[float] | Floats, usage: LinkUsage, capacity: Sequence[float] | Floats
+) -> Floats:
     """Return completion times under max-min shares of fixed routes; sizes in the unit of capacity times seconds."""
     limits = np.asarray(capacity, dtype=np.float64)
     return completion_times(sizes, lambda active: fill(usage.of(active), limits))

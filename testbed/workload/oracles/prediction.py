@@ -12,7 +12,7 @@ import numpy as np
 from testbed.workload.metrics.flows import aggregate_share, jain_flows, slowest_share, tail_fct_ratio
 from testbed.workload.metrics.links import effective_paths, jain_links, mmr_uplinks, mmr_worst_switch
 from testbed.workload.oracles.fabric_graph import FabricGraph
-from testbed.workload.oracles.max_min import Floats, Usage
+from testbed.workload.oracles.max_min import Floats, LinkUsage
 from testbed.workload.oracles.serialisation import UNFRAMED, pattern_ideal_s
 
 
@@ -100,7 +100,7 @@ def flow_metrics(
     return found
 
 
-def link_metrics(graph: FabricGraph, usage: Usage, amounts: Floats, tier: str) -> dict[str, float | None]:
+def link_metrics(graph: FabricGraph, usage: LinkUsage, amounts: Floats, tier: str) -> dict[str, float | None]:
     """Return how evenly the links of a tier are loaded when each flow sends `amounts`."""
     loads = usage.loads(amounts, len(graph.links))
     by_switch: defaultdict[str, list[float]] = defaultdict(list)

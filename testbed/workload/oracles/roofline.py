@@ -36,7 +36,7 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
         raise ValueError("rates must be above 0")
     away_s = latency_s if callable(latency_s) else lambda *_: latency_s
     ended: list[float] = []
-    load = LinkLoad(
+    load = NicLoad(
         rate_bps=rate_bps, scale_up_bps=scale_up_bps, in_switch_bps=in_switch_bps or scale_up_bps, wire_bytes=wire_bytes
     )
     computed: defaultdict[int, float] = defaultdict(float)
@@ -59,7 +59,7 @@ def workload_roofline_s(  # noqa: PLR0913  # what networks are like
     return max(chain_s, load.busiest_s, *computed.values())
 
 
-class LinkLoad:
+class NicLoad:
     """The load of transfers on the NIC of each rank and on its links into the scale-up domain, each way.
 
     Rates are in bit/s; `wire_bytes` adds headers to what goes over a NIC.

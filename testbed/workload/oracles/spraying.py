@@ -16,11 +16,11 @@ import numpy.typing as npt
 from testbed.workload.oracles.ecmp import placed_metrics
 from testbed.workload.oracles.fabric_graph import FabricGraph
 from testbed.workload.oracles.linear_program import splittable_max_min
-from testbed.workload.oracles.max_min import Floats, Usage, completion_times, fill, usage_of
+from testbed.workload.oracles.max_min import Floats, LinkUsage, completion_times, fill, usage_of
 from testbed.workload.oracles.prediction import Flow, Prediction, flow_metrics, has_sizes, predict, sizes_bits
 
 
-def spray_flows(graph: FabricGraph, flows: Sequence[Flow]) -> Usage:
+def spray_flows(graph: FabricGraph, flows: Sequence[Flow]) -> LinkUsage:
     """Each flow divided evenly over the equal-cost links of every node. Raises `NoPath`."""
     splits = [graph.split(flow.source, flow.destination) for flow in flows]
     return usage_of([list(split) for split in splits], [list(split.values()) for split in splits])
@@ -54,7 +54,7 @@ def predict_spraying(
     return predict("max-min shares of splittable flows (linear programme)", [metrics])
 
 
-def _adaptive(graph: FabricGraph, flows: Sequence[Flow], usage: Usage, active: npt.NDArray[np.bool_]) -> Floats:
+def _adaptive(graph: FabricGraph, flows: Sequence[Flow], usage: LinkUsage, active: npt.NDArray[np.bool_]) -> Floats:
     capacity = np.array(graph.capacities)
     sending = usage.of(active)
     oblivious = fill(sending, capacity)
@@ -72,7 +72,7 @@ def _adaptive(graph: FabricGraph, flows: Sequence[Flow], usage: Usage, active: n
     return rates
 
 
-def _relaxed(graph: FabricGraph, usage: Usage) -> tuple[Usage, Floats]:
+def _relaxed(graph: FabricGraph, usage: LinkUsage) -> tuple[LinkUsage, Floats]:
     """A fabric that can do more: the links of a tier out of a node are one link, and so are those into it.
 
     A flow uses such a link if it must, whatever path it takes. Rates that are max-min fair here and possible in the
@@ -94,4 +94,4 @@ def _relaxed(graph: FabricGraph, usage: Usage) -> tuple[Usage, Floats]:
     share = np.bincount(at, np.concatenate((usage.weight, usage.weight)))
     certain = pairs[share >= 1 - 1e-9]
     each = np.ones(len(certain))
-    return Usage(certain // len(capacity), certain % len(capacity), each, usage.flows), np.array(capacity)
+    return LinkUsage(certain // len(capacity), certain % len(capacity), each, usage.flows), np.array(capacity)

@@ -27,7 +27,7 @@ from testbed.run.measuring.reports import Ideals, put_together
 from testbed.run.measuring.requests import RequestsMeasured
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
-from testbed.workload.kinds.kind import Fabric
+from testbed.workload.kinds.kind import FabricView
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.registry import build_workload
 from testbed.workload.steps import Workload
@@ -41,7 +41,7 @@ IDEALS = Ideals(
 
 
 def build(ranks: int, seed: int = 1, **written: Any) -> Workload:
-    fabric = Fabric(ranks=ranks, rate_bps=10**9, bdp_bytes=10_000, rng=random.Random(seed))
+    fabric = FabricView(ranks=ranks, rate_bps=10**9, bdp_bytes=10_000, rng=random.Random(seed))
     defaults = {"requests_per_s": 300, "span": Duration.parse("100ms"), "prefill": Duration.parse("2ms")}
     return build_workload(
         "inference-requests", defaults | {"tpot": Duration.parse("1ms"), "output_tokens": 5} | written, fabric

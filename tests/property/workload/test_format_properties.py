@@ -9,25 +9,25 @@ from hypothesis import strategies as st
 
 from testbed.base.errors import SpecError
 from testbed.workload.formats import (
-    Format,
+    FileFormat,
     ImportOptions,
     combine_traces,
     decode_hpcc_flows,
     decode_trace,
     decode_workload,
 )
-from testbed.workload.formats.chakra import Trace
+from testbed.workload.formats.chakra import ChakraTrace
 from testbed.workload.formats.conventions import recognise
 from testbed.workload.formats.simai import POLICIES
 from testbed.workload.formats.source import MAX_PROBLEMS
 
 ROW = "layer -1 5 ALLTOALL 64 5 ALLREDUCE 64 5 REDUCESCATTER 64 7"
 GOLDEN = Path(__file__).parents[2] / "golden" / "workload" / "formats"
-SEEDS: dict[Format, list[str]] = {
-    Format.HTSIM: [path.read_text() for path in sorted(GOLDEN.glob("*.cm"))],
-    Format.HPCC: [path.read_text() for path in sorted(GOLDEN.glob("flow*.txt"))],
-    Format.ALLTOALLV: [path.read_text() for path in sorted(GOLDEN.glob("alltoallv*.txt"))],
-    Format.SIMAI: [
+SEEDS: dict[FileFormat, list[str]] = {
+    FileFormat.HTSIM: [path.read_text() for path in sorted(GOLDEN.glob("*.cm"))],
+    FileFormat.HPCC: [path.read_text() for path in sorted(GOLDEN.glob("flow*.txt"))],
+    FileFormat.ALLTOALLV: [path.read_text() for path in sorted(GOLDEN.glob("alltoallv*.txt"))],
+    FileFormat.SIMAI: [
         *(path.read_text() for path in sorted(GOLDEN.glob("*.simai"))),
         *(f"{policy}\n2\n{ROW}\n{ROW}\n" for policy in POLICIES),
         f"HYBRID_CUSTOMIZED\n2\n{ROW} DATA\n{ROW} HYBRID_DATA_MODEL\n",
@@ -53,7 +53,7 @@ def check(error: SpecError) -> None:
 
 @given(st.sampled_from(list(SEEDS)), st.data())
 @FUZZ
-def test_no_text_does_more_than_raise_the_error(format_name: Format, data: st.DataObject) -> None:
+def test_no_text_does_more_than_raise_the_error(format_name: FileFormat, data: st.DataObject) -> None:
     options = ImportOptions(ranks=data.draw(st.sampled_from([None, 1, 2, 4, 12])), ranks_per_domain=2)
     words = data.draw(st.sampled_from(SEEDS[format_name])).replace("\n", " \n ").split(" ")
     for _ in range(data.draw(st.integers(1, 4))):
@@ -80,7 +80,7 @@ def test_no_trace_does_more_than_raise_the_error(edits: list[tuple[int, int, byt
     for file, offset, new in edits:
         place = offset % max(1, len(files[file]))
         files[file][place : place + len(new)] = new
-    traces: list[Trace] = []
+    traces: list[ChakraTrace] = []
     for file in sorted({file for file, _, _ in edits}):
         try:
             traces.append(decode_trace(bytes(files[file]), file=f"t.{file}.et"))
@@ -97,7 +97,7 @@ def test_no_trace_does_more_than_raise_the_error(edits: list[tuple[int, int, byt
 @FUZZ
 def test_no_beginning_does_more_than_have_a_format_or_none(words: list[str], data: bytes) -> None:
     try:
-        assert recognise(" ".join(words).encode() + data, file="f") in Format
+        assert recognise(" ".join(words).encode() + data, file="f") in FileFormat
     except SpecError as error:
         check(error)
 

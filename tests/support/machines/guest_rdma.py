@@ -26,8 +26,8 @@ from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.model import End
 from testbed.lab.core.plan.operations import CreateRdma
 from testbed.run.programs.perftest import (
-    PerftestError,
     PerftestReport,
+    PerftestReportError,
     PerftestTest,
     complaint,
     parse_report,
@@ -133,7 +133,7 @@ def _run(lab: RunningLab, pair: Pair, devices: Mapping[End, str], document: Path
     try:
         written = document.read_text(errors="replace") if document.exists() else ""
         return parse_report(pair.job.test, output, written, errors, gigabits=not pair.job.test.is_latency)
-    except PerftestError as error:
+    except PerftestReportError as error:
         raise PerftestFailed(f"{pair.client}: {error}", node=pair.client.node) from error
 
 

@@ -11,8 +11,7 @@ from testbed.base.errors import ScenarioError
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.run.placed.placement import place_ranks
-from testbed.run.schema.model import Ranks, Transport
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.model import Ranks, Transport, TransportKind
 from testbed.run.transports import nvme_tcp
 from testbed.run.transports.registry import transport_on
 from testbed.workload.builder import StepBuilder

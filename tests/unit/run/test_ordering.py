@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import run_rows
 
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
-from testbed.record.samples import Channel, FlowEnd, RunEvent
+from testbed.record.samples import Channel, RunEvent
 from testbed.run.measuring.measured import Measured
 from testbed.run.measuring.observation import Observation
 from testbed.run.placed.lab import PlannedLab
@@ -46,12 +47,7 @@ def asked(transport: Transport) -> Scenario:
 
 
 def channel(number: int, **counters: int) -> Channel:
-    ends = [FlowEnd(node=f"h{number}", interface=name, address="") for name in ("rail1", "rail2")]
-    return Channel(
-        source_rank=0, destination_rank=1, source=ends[0], destination=ends[1], rail=1, source_port=None,
-        destination_port=None, sent_bytes=0, received_bytes=0, seconds=0.0, busy_s=0.0, ideal_bps=1.0,
-        goodput_bps=0.0, retransmits=0, packets=0, counters=counters,
-    )  # fmt: skip
+    return run_rows.channel(f"h{number}:rail1", f"h{number}:rail2", counters=counters)
 
 
 def judged(lab: PlannedLab, transport: Transport, *, lost: int = 0, **counters: int) -> bool:

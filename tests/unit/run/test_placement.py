@@ -16,8 +16,7 @@ from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.placement import RankPlacement, place_ranks
 from testbed.run.placed.traffic import RunTraffic, make_traffic
-from testbed.run.schema.model import RankOrder, Ranks, Scenario, TopologyRef, Transport, Workload
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.model import RankOrder, Ranks, Scenario, TopologyRef, Transport, TransportKind, Workload
 
 LAB, PLAN = small_lab(segments=2, hosts=2, rails=2, spines=2)
 

@@ -1,4 +1,4 @@
-"""Oracles of open loops: how evenly these very flows load the links, whenever they begin."""
+"""Oracles of open loops: how evenly these very flows load the links, whenever they begin; and ideals of the ways."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_rows import channel
 
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology
-from testbed.record.samples import Channel, FlowEnd
+from testbed.run.ideals.point_ideals import PointIdeals, _way_class
 from testbed.run.ideals.predictions import SEEDS, Carried, predict_point
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.lab import PlannedLab
-from testbed.run.placed.placement import RankPlacement
+from testbed.run.placed.placement import RankPlacement, flow_end
+from testbed.run.placed.traffic import RunTraffic, make_traffic
+from testbed.run.schema.file import load_scenario, load_scenario_topology
 from testbed.run.schema.model import Scenario, TopologyRef, Transport, TransportKind
 from testbed.run.schema.model import Workload as Asked
+from testbed.run.sweep.points import plan_points
 from testbed.workload.flow_sizes import FLOW_SIZES
 from testbed.workload.frontend import Mice, generate_mice
 from testbed.workload.oracles.serialisation import tcp_framing
@@ -54,17 +58,8 @@ def carried(lab: PlannedLab, workload: Workload, *, run: bool = True, seed: int 
     plan = plan_channels(workload, nics, seed=seed)
     channels = []
     for one in plan.channels:
-        ends = [
-            FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
-            for nic in (nics[one.source], nics[one.destination])
-        ]
-        channels.append(
-            Channel(
-                source_rank=one.source, destination_rank=one.destination, source=ends[0], destination=ends[1], rail=1,
-                source_port=one.source_port, destination_port=one.destination_port, sent_bytes=0, received_bytes=0,
-                seconds=0.0, busy_s=0.0, ideal_bps=1.0, goodput_bps=0.0, retransmits=0, packets=0,
-            )
-        )  # fmt: skip
+        ports = {"source_port": one.source_port, "destination_port": one.destination_port}
+        channels.append(channel(flow_end(nics[one.source]), flow_end(nics[one.destination]), **ports))
     channel_of = {number: channels[index] for number, index in plan.of_step.items()}
     return Carried(workload=workload, placement=placement, channels=channels, channel_of=channel_of)
 
@@ -142,3 +137,34 @@ def test_several_flows_of_a_pair_are_told_apart(lab: PlannedLab) -> None:
 
 def test_sprayed_open_loops_have_no_oracle(lab: PlannedLab) -> None:
     assert predicted(lab, carried(lab, mice(1)), scenario=asked(TransportKind.UET, "reps")) == {}
+
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+
+
+def of_scenario(name: str, point: int) -> tuple[PointIdeals, RunTraffic]:
+    chosen = plan_points(load_scenario(SCENARIOS / f"{name}.yml"))[point]
+    model = load_scenario_topology(chosen.topology)
+    lab = PlannedLab(model=model, plan=plan_lab(model, k=10_000))
+    seen = lab.of_network(*chosen.scenario.workload.ranks.networks_in(model))
+    traffic = make_traffic(chosen.scenario, seen, seed=1)
+    return PointIdeals.of(chosen.scenario, seen, [traffic]), traffic
+
+
+def test_a_ring_has_the_latency_of_each_of_its_hops() -> None:
+    """Of eight ranks under two leaves two hops cross the spines: of a chain of 14 steps at most four."""
+    ideals, traffic = of_scenario("roce-allreduce", 0)
+    nics = traffic.placement.nics
+    near_s, far_s = ideals.way_s(nics[0], nics[1]), ideals.way_s(nics[3], nics[4])
+    assert near_s < far_s < ideals.base_rtt_s / 2, "the sender's own port is no part of it"
+    sizes = {step.size_bytes for step in traffic.workload.transfers}
+    sending_s = 8 * ideals.framing.wire_bytes(max(sizes)) / nics[0].nic_bps
+    found = ideals.roofline_s(traffic)
+    assert found == pytest.approx(14 * sending_s + 10 * near_s + 4 * far_s, rel=1e-3)
+
+
+def test_ways_over_links_of_other_delays_are_not_the_same() -> None:
+    _, traffic = of_scenario("roce-allreduce", 0)
+    first, second, *_ = traffic.placement.nics
+    slow = replace(second, delay_ns=second.delay_ns + 1000)
+    assert len({_way_class(first, second), _way_class(first, slow), _way_class(slow, first)}) == 3

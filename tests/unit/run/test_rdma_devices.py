@@ -7,33 +7,14 @@ from dataclasses import replace
 
 import pytest
 from fake_lab import FakeLab, small_lab
+from run_rows import channel
 
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.operations import CreateRdma
-from testbed.record.samples import Channel, FlowEnd, Transfers
+from testbed.record.samples import Transfers
 from testbed.run.measuring.measured import Measured
 from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.transports.registry import transport_on
-
-
-def channel(source: str, destination: str) -> Channel:
-    return Channel(
-        source_rank=0,
-        destination_rank=1,
-        source=FlowEnd(node=source, interface="rail1", address=""),
-        destination=FlowEnd(node=destination, interface="rail1", address=""),
-        rail=1,
-        source_port=20000,
-        destination_port=18515,
-        sent_bytes=1,
-        received_bytes=1,
-        seconds=1.0,
-        busy_s=1.0,
-        ideal_bps=1.0,
-        goodput_bps=8.0,
-        retransmits=0,
-        packets=1,
-    )
 
 
 def test_counters_of_a_device_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +37,9 @@ def test_counters_of_a_device_are_told_once(monkeypatch: pytest.MonkeyPatch) -> 
     after = Measured(
         transfers=Transfers(),
         channels=[
-            channel("p1-s1-h1", "p1-s1-h2"),
-            channel("p1-s1-h1", "p1-s2-h1"),
-            channel("p1-s1-h2", "p1-s1-h1"),
+            channel("p1-s1-h1", "p1-s1-h2", source_port=20000, packets=1),
+            channel("p1-s1-h1", "p1-s2-h1", source_port=20001, packets=1),
+            channel("p1-s1-h2", "p1-s1-h1", source_port=20002, packets=1),
         ],
         counters={"latest_timer_us": 7.0},
     )

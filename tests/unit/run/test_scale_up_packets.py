@@ -29,8 +29,7 @@ from testbed.run.measuring.scale_up_loads import carried_samples, scale_up_loads
 from testbed.run.placed.channels import plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.run.placed.scale_up import carried_domains, inside_domains
-from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.trust.ports import check_domains
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.datatype import DataType

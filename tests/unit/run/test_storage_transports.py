@@ -176,3 +176,22 @@ def test_a_command_of_nvme_may_take_as_long_as_those_in_front_of_it(lab: Any) ->
         found.append(settings.io_timeout_ms)
     assert found[0] == 10_000 and found[2] == 700
     assert found[1] == pytest.approx(4 * 1000 * 8 * 2 * (1 << 30) / ranks[2].nic_bps, rel=0.001)
+
+
+def channels(design: str, *, multipath: bool, rails: tuple[int, ...] = ()) -> list[tuple[int, int]]:
+    """Who writes to whom where the first rank writes to the last one, by ranks."""
+    text = f"name: x\nfabric: {{design: {design}, hosts: 2, gpus: 2, targets: {{flash: {{}}}}}}\n"
+    model = load_topology_text(text, file="x.yml")
+    where: Any = SimpleNamespace(name="x", model=model, plan=plan_lab(model, k=1000))
+    nics = place_ranks(model, where.plan, Ranks(targets=("*",), rails=rails), seed=1).nics
+    subject = transport_on(where, Transport(kind=TransportKind.NVME_TCP, options={"multipath": multipath}))
+    workload = generate_checkpoint(Checkpoint(size_bytes=1000, storage=1, writers=(0,)), ranks=len(nics))
+    planned = subject.plan_channels(workload, nics, seed=1)
+    return [(channel.source, channel.destination) for channel in planned.channels]
+
+
+def test_paths_to_other_nics_of_a_target_need_rails_that_reach_each_other() -> None:
+    assert channels("rail-optimized", multipath=True) == channels("rail-only", multipath=False) == [(0, 5)]
+    assert channels("rail-only", multipath=True, rails=(2,)) == [(0, 2)]
+    with pytest.raises(ScenarioError, match="flash has NICs on several rails of x, which do not reach each other"):
+        channels("rail-only", multipath=True)

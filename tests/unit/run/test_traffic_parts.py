@@ -18,8 +18,7 @@ from testbed.run.placed.placed_workload import PlacedWorkload, compile_programs
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.placed.traffic_parts import TrafficPart, split_traffic
 from testbed.run.schema.file import load_scenario, load_scenario_text, load_scenario_topology
-from testbed.run.schema.model import Transport
-from testbed.run.schema.transports import TransportKind
+from testbed.run.schema.model import Transport, TransportKind
 from testbed.run.transports.registry import transport_on
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.operation import CollectiveOperation

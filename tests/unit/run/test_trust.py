@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from run_rows import channel, transfers
 from waiting import until
 
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.record.record import RunResult
-from testbed.record.samples import Channel, FlowEnd, Transfers
 from testbed.run.faults.links import link_change
 from testbed.run.faults.registry import lab_fault
 from testbed.run.faults.timeline import plan_acts
@@ -137,19 +138,11 @@ def test_ports_have_the_mtu_of_their_number_in_the_lab_whatever_network_is_seen(
 
 
 def run_with(metrics: dict[str, float | None], *, sizes: Sequence[int] = (), goodput_bps: float = 1e6) -> RunResult:
-    end = FlowEnd(node="h1", interface="rail1", address="")
-    channel = Channel(
-        source_rank=0, destination_rank=1, source=end, destination=end, rail=1, source_port=None, destination_port=None,
-        sent_bytes=sum(sizes), received_bytes=sum(sizes), seconds=1.0, busy_s=1.0, ideal_bps=8e6,
-        goodput_bps=goodput_bps, retransmits=0, packets=None,
-    )  # fmt: skip
-    count = len(sizes)
-    transfers = Transfers(
-        number=list(range(count)), source=[0] * count, destination=[1] * count, size_bytes=list(sizes),
-        channel=[0] * count, start_s=[0.0] * count, end_s=[1.0] * count, ideal_s=[1.0] * count,
-    )  # fmt: skip
+    moved = sum(sizes)
+    one = channel("h1", "h1", sent_bytes=moved, received_bytes=moved, ideal_bps=8e6, goodput_bps=goodput_bps)
+    rows = replace(transfers(*[(0.0, 1.0)] * len(sizes)), size_bytes=list(sizes), channel=[0] * len(sizes))
     return RunResult(
-        index=1, seed=1, started="", elapsed_s=1.0, metrics=metrics, checks=[], transfers=transfers, channels=[channel]
+        index=1, seed=1, started="", elapsed_s=1.0, metrics=metrics, checks=[], transfers=rows, channels=[one]
     )
 
 

@@ -12,7 +12,7 @@ from local_waits import check_local
 
 from testbed.base.errors import SpecError, WorkloadError
 from testbed.base.units import ByteCount, Duration
-from testbed.workload.kinds.kind import Fabric
+from testbed.workload.kinds.kind import FabricView
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS, build_workload, workload_kind
 from testbed.workload.steps import Compute, Workload
@@ -26,7 +26,7 @@ ALL = [pytest.param(kind, id=kind) for kind in KINDS]
 
 def build(kind: str, parameters: Mapping[str, Any] | None = None, *, ranks: int = 8, **more: Any) -> Workload:
     options: dict[str, Any] = {"ranks_per_domain": 2, "leaf_of": lambda rank: rank % 2} | more
-    fabric = Fabric(ranks=ranks, rate_bps=RATE_BPS, bdp_bytes=BDP, rng=random.Random(1), **options)
+    fabric = FabricView(ranks=ranks, rate_bps=RATE_BPS, bdp_bytes=BDP, rng=random.Random(1), **options)
     return build_workload(kind, REQUIRED.get(kind, {}) | dict(parameters or {}), fabric)
 
 

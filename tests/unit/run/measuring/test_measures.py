@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import run_rows
+from run_rows import transfers
 
-from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, FlowEnd, PortLoad, RunEvent, Transfers
+from testbed.record.samples import Channel, ChannelSamples, CollectiveResult, PortLoad, RunEvent, Transfers
 from testbed.run.machine.cpu import CpuUse
 from testbed.run.measuring.flow_rates import common_span, first_done_after, goodput_curve, rates_together
 from testbed.run.measuring.measured import Measured
@@ -14,46 +17,18 @@ from testbed.run.measuring.measures import RunData, compute_metrics
 from testbed.run.measuring.observation import Observation
 
 
-def end(node: str) -> FlowEnd:
-    return FlowEnd(node=node, interface="rail1", address="10.0.0.1")
-
-
-def channel(index: int, samples: list[tuple[float, int]], **changes: object) -> Channel:
+def channel(index: int, samples: list[tuple[float, int]], **changes: Any) -> Channel:
     last_s, last = samples[-1]
-    values: dict[str, object] = {
-        "source_rank": index,
-        "destination_rank": index + 1,
-        "source": end(f"a{index}"),
-        "destination": end(f"b{index}"),
-        "rail": 1,
-        "source_port": 1,
-        "destination_port": 2,
-        "sent_bytes": last,
-        "received_bytes": last,
-        "seconds": last_s,
-        "busy_s": last_s,
-        "ideal_bps": 8e6,
-        "goodput_bps": 8 * last / last_s,
-        "retransmits": 0,
-        "packets": 100,
-        "samples": ChannelSamples(at_s=[at for at, _ in samples], acked_bytes=[acked for _, acked in samples]),
-    }
-    return Channel(**(values | changes))  # type: ignore[arg-type]
+    table = ChannelSamples(at_s=[at for at, _ in samples], acked_bytes=[acked for _, acked in samples])
+    values = {"source": f"a{index}", "destination": f"b{index}", "samples": table, "packets": 100}
+    rates = {"ideal_bps": 8e6, "goodput_bps": 8 * last / last_s}
+    return run_rows.channel(source_rank=index, **(values | rates | changes))
 
 
 FAST = channel(0, [(0.5, 500_000), (1.0, 1_000_000)])
 SLOW = channel(1, [(1.0, 500_000), (1.5, 1_000_000)])
 """Half as fast until the other one has ended."""
-BOTH = Transfers(
-    number=[0, 1],
-    source=[0, 1],
-    destination=[1, 2],
-    size_bytes=[1_000_000, 1_000_000],
-    channel=[0, 1],
-    start_s=[0.0, 0.0],
-    end_s=[1.0, 1.5],
-    ideal_s=[1.0, 1.0],
-)
+BOTH = transfers((0.0, 1.0), (0.0, 1.5))
 
 
 def data(**changes: object) -> RunData:
@@ -64,18 +39,8 @@ def data(**changes: object) -> RunData:
 
 
 def until(*end_s: float) -> Transfers:
-    """A transfer on each channel from the beginning until then, 1 MB/s."""
-    count = len(end_s)
-    return Transfers(
-        number=list(range(count)),
-        source=list(range(count)),
-        destination=list(range(1, count + 1)),
-        size_bytes=[int(1e6 * at_s) for at_s in end_s],
-        channel=list(range(count)),
-        start_s=[0.0] * count,
-        end_s=list(end_s),
-        ideal_s=list(end_s),
-    )
+    """A transfer on each channel from the beginning until then."""
+    return transfers(*((0.0, at_s) for at_s in end_s))
 
 
 def test_rates_are_those_while_all_send() -> None:
@@ -90,16 +55,7 @@ def test_what_was_sent_is_acknowledged_a_round_trip_later() -> None:
 
 
 def test_flows_that_never_met_have_their_own_rates() -> None:
-    apart = Transfers(
-        number=[0, 1],
-        source=[0, 1],
-        destination=[1, 2],
-        size_bytes=[1_000_000, 1_000_000],
-        channel=[0, 1],
-        start_s=[0.0, 1.0],
-        end_s=[1.0, 2.5],
-        ideal_s=[1.0, 1.0],
-    )
+    apart = transfers((0.0, 1.0), (1.0, 2.5))
     assert common_span([FAST, SLOW], apart) is None
     assert rates_together([FAST, SLOW], apart) == [FAST.goodput_bps, SLOW.goodput_bps]
 
@@ -130,16 +86,7 @@ def test_metrics_of_a_pattern() -> None:
 
 
 def test_a_run_cut_short_says_nothing_about_its_length() -> None:
-    cut = Transfers(
-        number=[0, 1],
-        source=[0, 1],
-        destination=[1, 2],
-        size_bytes=[1_000_000, 1_000_000],
-        channel=[0, 1],
-        start_s=[0.0, 0.0],
-        end_s=[1.0, None],
-        ideal_s=[1.0, 1.0],
-    )
+    cut = transfers((0.0, 1.0), (0.0, None))
     found = compute_metrics(data(transfers=cut, pattern_ideal_s=1.0, roofline_s=1.0))
     assert "jct" not in found and "tail_fct_ratio" not in found
     assert found["fct_slowdown_p50"] == 1.0
@@ -232,10 +179,10 @@ def test_the_curve_of_all_channels() -> None:
 
 
 def test_a_victim_has_both_its_nics_for_itself_beside_an_incast() -> None:
-    incast = [channel(index, [(1.0, 250_000)], destination=end("b9")) for index in (0, 1)]
+    incast = [channel(index, [(1.0, 250_000)], destination="b9") for index in (0, 1)]
     victim = channel(2, [(1.0, 500_000)])
     assert compute_metrics(data(channels=[*incast, victim], transfers=until(1.0, 1.0, 1.0)))["victim_share"] == 0.5
-    beside = channel(3, [(1.0, 250_000)], source=end("a2"))
+    beside = channel(3, [(1.0, 250_000)], source="a2")
     found = compute_metrics(data(channels=[*incast, victim, beside], transfers=until(1.0, 1.0, 1.0, 1.0)))
     assert "victim_share" not in found, "its sender has another flow"
     assert "victim_share" not in compute_metrics(data()), "nobody shares a receiver"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pytest
 from memory_maps import maps_in_memory, queue_index
+from run_rows import channel
 
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.plan.lab import plan_lab
@@ -16,7 +17,7 @@ from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.port_table import tabulate_ports
 from testbed.lab.observe.sampler import Samples
 from testbed.lab.observe.telemetry import take_snapshot
-from testbed.record.samples import Channel, FlowEnd, NetworkLoad
+from testbed.record.samples import NetworkLoad
 from testbed.run.measuring.network_loads import network_loads
 from testbed.run.measuring.observation import Observation
 from testbed.run.placed.lab import LiveLab
@@ -39,13 +40,6 @@ ELAPSED_S = 2.0
 def lab() -> LiveLab:
     model = load_topology_text(TEXT, file="views.yml")
     return cast(LiveLab, SimpleNamespace(name="views", model=model, plan=plan_lab(model, k=1000)))
-
-
-def channel(source: tuple[str, str], destination: tuple[str, str], received: int) -> Channel:
-    values: dict[str, Any] = dict.fromkeys(("source_rank", "destination_rank", "source_port", "destination_port"), 1)
-    values |= dict.fromkeys(("rail", "seconds", "busy_s", "ideal_bps", "goodput_bps", "retransmits", "packets"), 1)
-    ends = [FlowEnd(node=node, interface=port, address="") for node, port in (source, destination)]
-    return Channel(source=ends[0], destination=ends[1], sent_bytes=received + 9, received_bytes=received, **values)
 
 
 def observed(lab: LiveLab) -> Observation:
@@ -95,9 +89,9 @@ def observed(lab: LiveLab) -> Observation:
 @pytest.fixture(scope="module")
 def loads(lab: LiveLab) -> dict[str, NetworkLoad]:
     channels = [
-        channel(("p1-s1-h1", "st1"), ("flash", "st1"), 24_000_000),
-        channel(("p1-s1-h1", "fe1"), ("p1-s1-h2", "fe1"), 40),
-        channel(("p1-s1-h1", "users1"), ("p1-s1-h2", "users1"), 50),
+        channel("p1-s1-h1:st1", "flash:st1", received_bytes=24_000_000),
+        channel("p1-s1-h1:fe1", "p1-s1-h2:fe1", sent_bytes=49, received_bytes=40),
+        channel("p1-s1-h1:users1", "p1-s1-h2:users1", received_bytes=50),
     ]
     return {load.name: load for load in network_loads(lab, observed(lab), channels)}
 

@@ -26,8 +26,7 @@ from chakra_files import (
 )
 
 from testbed.base.errors import SpecError
-from testbed.workload.builder import Frontier, StepBuilder
-from testbed.workload.formats import CollectiveRequest, combine_traces, decode_trace, parse_comm_groups
+from testbed.workload.formats import combine_traces, decode_trace, parse_comm_groups
 from testbed.workload.formats.protobuf import WireError, decode_fields, decode_varint, signed, zigzag
 from testbed.workload.steps import Compute, Transfer, Workload
 
@@ -41,17 +40,6 @@ def codes(*files: bytes, **options: object) -> list[str]:
     with pytest.raises(SpecError) as refused:
         combine(*files, **options)
     return [problem.code for problem in refused.value.problems]
-
-
-class Recorder:
-    """An expander that keeps what it is asked for."""
-
-    def __init__(self) -> None:
-        self.requests: list[CollectiveRequest] = []
-
-    def __call__(self, builder: StepBuilder, request: CollectiveRequest) -> Frontier:
-        self.requests.append(request)
-        return {rank: (builder.compute(rank, 1, after=request.after[rank]),) for rank in request.ranks}
 
 
 def test_the_golden_traces_are_those_written_here() -> None:
@@ -148,28 +136,24 @@ def test_a_receive_ends_with_its_message_and_what_it_waits_for() -> None:
 
 
 def test_collectives_are_asked_for_once_with_the_size_of_nccl_tests() -> None:
-    asked = Recorder()
     files = [
         trace(
             node(1, COLL, name="gather", comm_type=ALL_GATHER, comm_size=100, pg_name="tp"),
             node(2, COLL, name="spread", after=(1,), comm_type=BROADCAST, comm_size=60, comm_src=1),
-            node(3, COLL, name="moe", after=(2,), comm_type=ALL_TO_ALL, comm_size=50, pg_name="tp"),
+            node(3, COLL, name="moe", after=(2,), comm_type=ALL_TO_ALL, comm_size=48, pg_name="tp"),
         )
     ] * 2
-    combine(*files, expand=asked)
-    assert [(one.kind, one.size_bytes, one.root, one.ranks) for one in asked.requests] == [
+    asked = combine(*files).collectives
+    assert [(one.kind, one.size_bytes, one.root, one.ranks) for one in asked] == [
         ("all_gather", 200, None, (0, 1)),
         ("broadcast", 60, 1, (0, 1)),
-        ("all_to_all", 50, None, (0, 1)),
+        ("all_to_all", 48, None, (0, 1)),
     ]
-    assert asked.requests[1].after == {0: (0,), 1: (1,)}
 
 
 def test_groups_can_be_given() -> None:
-    asked = Recorder()
     files = [trace(node(1, COLL, comm_type=ALL_REDUCE, comm_size=8, pg_name="g"))] * 4
-    combine(*files, expand=asked, groups={"g": (3, 1, 0, 2)})
-    assert asked.requests[0].ranks == (3, 1, 0, 2)
+    assert combine(*files, groups={"g": (3, 1, 0, 2)}).collectives[0].ranks == (3, 1, 0, 2)
     assert codes(*files, groups={"g": (0, 1)}) == ["wrong-rank"]
     assert codes(*files, groups={"g": (0, 1, 2, 3, 9)}) == ["wrong-rank"]
     assert parse_comm_groups('{"g": [3, 1]}', file="g.json") == {"g": (3, 1)}

@@ -9,7 +9,7 @@ from chakra_files import ALL_REDUCE, COLL, COMP, RECV, SEND, node, trace
 from local_waits import check_local
 
 from testbed.base.errors import SpecError, WorkloadError
-from testbed.workload.formats import Format, ImportOptions, decode_workload, load_workload, on_ranks
+from testbed.workload.formats import FileFormat, ImportOptions, decode_workload, load_workload, on_ranks
 from testbed.workload.formats.conventions import first_number, recognise
 from testbed.workload.formats.simai import POLICIES
 from testbed.workload.steps import Workload
@@ -76,7 +76,9 @@ def test_flows_between_ranks_from_1(text: str, tmp_path: Path) -> None:
 def test_ranks_that_the_lab_lacks_have_a_place(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(SpecError, match=words):
-        load_workload(tmp_path / "file", Format.HTSIM if "->" in text else Format.HPCC, options=ImportOptions(ranks=4))
+        load_workload(
+            tmp_path / "file", FileFormat.HTSIM if "->" in text else FileFormat.HPCC, options=ImportOptions(ranks=4)
+        )
 
 
 def test_a_small_matrix_leaves_ranks_idle_and_a_large_trace_is_refused(tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_the_groups_of_every_policy(
     weights: list[tuple[int, ...]],
 ) -> None:
     options = ImportOptions(ranks=4, ranks_per_domain=2)
-    one = decode_workload(f"{policy}\n2\n{ROW}{ROW}", Format.SIMAI, file="w", name="w", options=options)
+    one = decode_workload(f"{policy}\n2\n{ROW}{ROW}", FileFormat.SIMAI, file="w", name="w", options=options)
     by_size: dict[int, list[tuple[int, ...]]] = {64: [], 128: [], 256: []}
     for _, ranks, size in collectives(one):
         by_size[size].append(ranks)
@@ -219,7 +221,7 @@ def test_the_groups_of_every_policy(
 def test_dlrm_exchanges_the_embeddings_of_layer_0() -> None:
     table = "table -1 5 ALLTOALL 64 5 ALLTOALL 128 5 NONE 0 0\n"
     text = f"HYBRID_DLRM DLRM_LAST_BOTTOM_LAYER: 1\n3\n{table}{ROW}{ROW}"
-    one = decode_workload(text, Format.SIMAI, file="w", name="w", options=ImportOptions(ranks=2))
+    one = decode_workload(text, FileFormat.SIMAI, file="w", name="w", options=ImportOptions(ranks=2))
     kinds = [(kind, size) for kind, _, size in collectives(one)]
     assert kinds == [("all_to_all", 64), ("all_reduce", 256), ("all_to_all", 128), ("all_reduce", 256)]
     behind = next(step for step in one.steps if step.label == "pass0.forward.2.layer")
@@ -229,11 +231,11 @@ def test_dlrm_exchanges_the_embeddings_of_layer_0() -> None:
 def test_a_customized_file_has_a_policy_in_every_row() -> None:
     row = ROW.rstrip()
     text = f"HYBRID_CUSTOMIZED\n2\n{row} DATA\n{row} MODEL\n"
-    one = decode_workload(text, Format.SIMAI, file="w", name="w", options=ImportOptions(ranks=2))
+    one = decode_workload(text, FileFormat.SIMAI, file="w", name="w", options=ImportOptions(ranks=2))
     assert [size for *_, size in collectives(one)] == [64, 128, 256]
     with pytest.raises(SpecError, match=r"w:3:59: unknown-policy"):
         decode_workload(
-            f"HYBRID_CUSTOMIZED\n1\n{row} ODD\n", Format.SIMAI, file="w", name="w", options=ImportOptions(ranks=2)
+            f"HYBRID_CUSTOMIZED\n1\n{row} ODD\n", FileFormat.SIMAI, file="w", name="w", options=ImportOptions(ranks=2)
         )
 
 
@@ -243,17 +245,17 @@ def test_a_customized_file_has_a_policy_in_every_row() -> None:
 @pytest.mark.parametrize(
     ("text", "known"),
     [
-        *((f"{policy}\n1\n", Format.SIMAI) for policy in POLICIES),
-        (f"SOME_POLICY\n1\n{ROW}", Format.SIMAI),
-        ("# a comment\n\n2\n0 1 3 40000 2.0\n", Format.HPCC),
-        ("2\n0 1 3 100 40000 2.0\n", Format.HPCC),
-        ("0\n", Format.HPCC),
-        ("0->1 start 0 size 5\n", Format.HTSIM),
-        ("# htsim\nConnections 1\n", Format.HTSIM),
-        ("0 1e6\n1e6 0\n", Format.ALLTOALLV),
+        *((f"{policy}\n1\n", FileFormat.SIMAI) for policy in POLICIES),
+        (f"SOME_POLICY\n1\n{ROW}", FileFormat.SIMAI),
+        ("# a comment\n\n2\n0 1 3 40000 2.0\n", FileFormat.HPCC),
+        ("2\n0 1 3 100 40000 2.0\n", FileFormat.HPCC),
+        ("0\n", FileFormat.HPCC),
+        ("0->1 start 0 size 5\n", FileFormat.HTSIM),
+        ("# htsim\nConnections 1\n", FileFormat.HTSIM),
+        ("0 1e6\n1e6 0\n", FileFormat.ALLTOALLV),
     ],
 )
-def test_content_tells_the_format(text: str, known: Format) -> None:
+def test_content_tells_the_format(text: str, known: FileFormat) -> None:
     assert recognise(text.encode(), file="copy.data") is known
 
 

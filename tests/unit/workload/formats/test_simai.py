@@ -10,7 +10,7 @@ from local_waits import check_local
 
 from testbed.base.errors import SpecError
 from testbed.workload.formats import (
-    Format,
+    FileFormat,
     decode_simai_workload,
     decode_workload,
     load_workload,
@@ -103,10 +103,10 @@ def test_faults(text: str, code: str) -> None:
 
 @pytest.mark.parametrize(
     ("file", "known"),
-    [("triggers.cm", Format.HTSIM), ("flow.txt", Format.HPCC), ("alltoallv.txt", Format.ALLTOALLV),
-     ("moe.simai", Format.SIMAI), ("backwards.cm", Format.HTSIM)],
+    [("triggers.cm", FileFormat.HTSIM), ("flow.txt", FileFormat.HPCC), ("alltoallv.txt", FileFormat.ALLTOALLV),
+     ("moe.simai", FileFormat.SIMAI), ("backwards.cm", FileFormat.HTSIM)],
 )  # fmt: skip
-def test_formats_are_told_by_content(file: str, known: Format, tmp_path: Path) -> None:
+def test_formats_are_told_by_content(file: str, known: FileFormat, tmp_path: Path) -> None:
     copy = tmp_path / "copy.data"
     copy.write_bytes((GOLDEN / file).read_bytes())
     expected = decode_workload(copy.read_text(), known, file="copy", name="copy")

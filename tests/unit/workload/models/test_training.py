@@ -12,7 +12,14 @@ from local_waits import check_local
 from testbed.base.errors import WorkloadError
 from testbed.workload.models.language_models import MODELS, TrainingVolumes, language_model, training_volumes
 from testbed.workload.models.layout import ParallelLayout
-from testbed.workload.models.training import Pass, Schedule, Training, generate_pipeline, generate_training, schedule_of
+from testbed.workload.models.training import (
+    Pass,
+    PipelineSchedule,
+    Training,
+    generate_pipeline,
+    generate_training,
+    schedule_of,
+)
 from testbed.workload.steps import Compute, Transfer, Workload
 
 GPT3 = ParallelLayout(tensor=8, pipeline=8, data=16)
@@ -69,9 +76,9 @@ def test_schedules_of_the_papers() -> None:
     assert names(schedule_of("1f1b", stage=0, stages=4, micro_batches=2)) == "F0 F1 B0 B1"
 
 
-@given(stages=st.integers(1, 6), micro_batches=st.integers(1, 8), schedule=st.sampled_from(list(Schedule)))
+@given(stages=st.integers(1, 6), micro_batches=st.integers(1, 8), schedule=st.sampled_from(list(PipelineSchedule)))
 @settings(max_examples=50, deadline=None)
-def test_the_bubble_is_that_of_the_formula(stages: int, micro_batches: int, schedule: Schedule) -> None:
+def test_the_bubble_is_that_of_the_formula(stages: int, micro_batches: int, schedule: PipelineSchedule) -> None:
     """(m + p - 1) (t_f + t_b) with transfers that take no time; Narayanan et al., section 2.2."""
     workload = generate_pipeline(
         stages=stages, micro_batches=micro_batches, size_bytes=64, forward_ns=10, backward_ns=20, schedule=schedule

@@ -15,7 +15,7 @@ import pytest
 from testbed.base.errors import WorkloadError
 from testbed.base.units import ByteCount, Duration
 from testbed.workload.draws import draw_gamma, draw_lognormal, draw_normal
-from testbed.workload.kinds.kind import Fabric
+from testbed.workload.kinds.kind import FabricView
 from testbed.workload.registry import build_workload
 from testbed.workload.requests.token_lengths import LENGTH_PRESETS
 from testbed.workload.steps import Workload
@@ -29,7 +29,7 @@ def cv(samples: Sequence[float]) -> float:
 
 
 def build(ranks: int = 4, seed: int = 1, **written: Any) -> Workload:
-    fabric = Fabric(ranks=ranks, rate_bps=10**9, bdp_bytes=10_000, rng=random.Random(seed))
+    fabric = FabricView(ranks=ranks, rate_bps=10**9, bdp_bytes=10_000, rng=random.Random(seed))
     return build_workload("inference-requests", written, fabric)
 
 

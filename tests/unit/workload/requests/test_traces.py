@@ -9,7 +9,7 @@ import pytest
 
 from testbed.base.errors import SpecError
 from testbed.run.schema.file import read_scenario
-from testbed.workload.kinds.kind import Fabric
+from testbed.workload.kinds.kind import FabricView
 from testbed.workload.registry import build_workload
 from testbed.workload.requests.traces import TracedRequest, decode_request_trace, load_request_trace
 
@@ -94,7 +94,7 @@ def test_what_is_no_file_and_no_text(tmp_path: Path) -> None:
 def test_a_workload_replays_it(tmp_path: Path) -> None:
     file = tmp_path / "azure.csv"
     file.write_text(AZURE)
-    fabric = Fabric(ranks=2, rate_bps=10**9, bdp_bytes=10_000, rng=random.Random(1))
+    fabric = FabricView(ranks=2, rate_bps=10**9, bdp_bytes=10_000, rng=random.Random(1))
     written = {"arrivals": "trace", "trace": str(file), "trace_speed": 2}
     workload = build_workload("inference-requests", written, fabric)
     assert [one.start_ns for one in workload.requests] == [0, 25_998_450, 49_082_000]

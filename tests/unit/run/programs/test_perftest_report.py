@@ -10,8 +10,8 @@ import pytest
 
 from testbed.run.programs.perftest import (
     MEBIBYTES,
-    PerftestError,
     PerftestReport,
+    PerftestReportError,
     PerftestTest,
     complaint,
     parse_latencies_us,
@@ -106,7 +106,7 @@ def test_a_list_that_is_cut_short_is_none() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [("39688.4", "inf"), ("39688.4", "-3"), ("39688.4", "0"), ("usec", "cycles")])
 def test_latencies_that_are_no_times_are_refused(old: str, new: str) -> None:
-    with pytest.raises(PerftestError, match=r"clock counts|not in usec"):
+    with pytest.raises(PerftestReportError, match=r"clock counts|not in usec"):
         parse_latencies_us(captured("ib_read_lat.out").replace(old, new))
 
 
@@ -163,7 +163,7 @@ def test_a_figure_that_was_not_measured_is_none() -> None:
 
 def test_no_clock_no_result() -> None:
     """The average is `inf`: perftest could not tell how fast the CPU counts. That is no measurement."""
-    with pytest.raises(PerftestError, match=r"ib_write_lat: Correlation coefficient r\^2: 0\.453106 < 0\.9"):
+    with pytest.raises(PerftestReportError, match=r"ib_write_lat: Correlation coefficient r\^2: 0\.453106 < 0\.9"):
         parse_report(
             PerftestTest.WRITE_LAT,
             captured("ib_write_lat-duration.out"),
@@ -178,18 +178,18 @@ def test_no_clock_no_result() -> None:
 @pytest.mark.parametrize("length", [0, 1, 100, 400, 500])
 def test_what_was_cut_short_is_no_result(length: int) -> None:
     text = captured("ib_send_bw.out")
-    with pytest.raises(PerftestError, match="it printed no result"):
+    with pytest.raises(PerftestReportError, match="it printed no result"):
         parse_report(PerftestTest.SEND_BW, text[:length], captured("ib_send_bw.json")[:length])
 
 
 def test_the_wrong_test_is_no_result() -> None:
-    with pytest.raises(PerftestError):
+    with pytest.raises(PerftestReportError):
         parse_report(PerftestTest.SEND_LAT, captured("ib_send_bw.out"), captured("ib_send_bw.json"))
 
 
 @pytest.mark.parametrize("text", ["{}", "[1, 2]", "null", "{" * 5000, '{"results": {"MsgSize": "x"}}', "\0\n: , :"])
 def test_any_text_is_read_without_a_crash(text: str) -> None:
-    with pytest.raises(PerftestError):
+    with pytest.raises(PerftestReportError):
         parse_report(PerftestTest.WRITE_BW, text, text)
 
 
