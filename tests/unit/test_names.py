@@ -30,7 +30,7 @@ SAME_WORD = {
         *("LinkDown", "PerftestError"),
     },
     "a drawing, a table or a report has its own words for its parts": {
-        *("Balance", "Cell", "Fate", "Format", "Layer", "Measured", "Source", "Phase"),
+        *("Format", "Layer", "Measured", "Phase"),
     },
     "a format of somebody else has such a word": {"Command", "Connection", "Trace", "Kind", "Group"},
     "two processes that never meet, each with such a part": {

@@ -43,11 +43,10 @@ def set_link(
 ) -> None:
     """Change what NODE:IF sends, or links of a scale-up domain: rate, delay, loss. `link reset` undoes it."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import LinkOptions, direction_sentence
-    from testbed.cli.nodes.plane_changes import plane_sentence
+    from testbed.cli.nodes.link_changes import direction_sentence, link_change, plane_sentence
     from testbed.lab.core.deploy.links.changes import LinkControl
 
-    change = LinkOptions(
+    change = link_change(
         rate=rate,
         lab_rate=lab_rate,
         delay=delay,
@@ -57,7 +56,7 @@ def set_link(
         burst=burst,
         corruption=corruption,
         silent=silent,
-    ).change()
+    )
     with LinkControl(open_lab(name)) as control:
         control.set(port, change, both=both)
         if control.is_of_planes(port):
@@ -74,8 +73,7 @@ def set_link(
 def show(port: str | None, name: str | None, format: options.Format) -> None:
     """Show declared and changed values of a link, or of all that were changed."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import ValueRow, direction_document, direction_rows
-    from testbed.cli.nodes.plane_changes import plane_document, plane_rows
+    from testbed.cli.nodes.link_changes import ValueRow, direction_document, direction_rows, plane_document, plane_rows
     from testbed.cli.output import emit
     from testbed.lab.core.deploy.links.changes import LinkControl
 
@@ -142,7 +140,7 @@ def up(port: str, name: str | None) -> None:
 
 def _set_up(name: str | None, port: str, *, up: bool) -> None:
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.plane_changes import plane_sentence
+    from testbed.cli.nodes.link_changes import plane_sentence
     from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 
     with LinkControl(open_lab(name)) as control:
