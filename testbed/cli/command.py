@@ -1,4 +1,4 @@
-"""What all commands have in common beyond click's own: how their help looks, and that an option is said once."""
+"""All commands have this in common, beyond click's own: how their help looks, and that an option is said once."""
 
 from __future__ import annotations
 

@@ -72,6 +72,11 @@ def warn(sentence: object) -> None:
     print(f"warning: {sentence}", file=sys.stderr)
 
 
+def duration(seconds: float) -> str:
+    """How long something takes, rounded to what is worth saying: "40 s", "12 min"."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
 def emit_json(document: Any) -> None:
     import json
 

@@ -1,8 +1,10 @@
-"""Which signals a command still obeys."""
+"""Which signals a command obeys: none after its outcome, and no Ctrl-C while a command in a node has our terminal."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def stand_by_the_outcome() -> None:
@@ -13,3 +15,13 @@ def stand_by_the_outcome() -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def terminal_handed_over() -> Iterator[None]:
+    """Leave Ctrl-C to the command in the node: we ignore it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

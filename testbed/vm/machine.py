@@ -1,6 +1,7 @@
 """The lab VM on the wall clock: starting it, finding it again, ending it.
 
-Its directory, `/run/testbed-vm/NAME`, has its keys, its console and `machine.json`. It runs without us. Its disk is
+Its directory, `/run/testbed-vm/NAME`, has its console, `machine.json`, and key pairs (of whoever starts it, and of the
+machine itself) that are made at each start and kept nowhere else. It runs without us. Its disk is
 the image's, and what it writes goes to a file that has no name: `down` forgets it, and so does a kill.
 """
 
@@ -17,15 +18,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from testbed.base.descriptors import wait_readable
 from testbed.base.files import write_atomically
 from testbed.lab.core.deploy.records.files import locked
-from testbed.vm import cache, qmp
+from testbed.vm import cache
 from testbed.vm.emulator import Emulator, environment
 from testbed.vm.errors import MachineError
 from testbed.vm.image.build import VmImage
-from testbed.vm.keys import keys_in, make_keys
 from testbed.vm.remote.ssh import Login, SshSession, wait_for_login
 
 DEFAULT_NAME = "vm"
@@ -35,6 +39,8 @@ END_TIMEOUT_S = 10.0
 DYING_S = 2.0
 """A process that was killed gives its memory back first, and is there until it has."""
 _RECORD, _CONSOLE, _COMPLAINTS, _SOCKET = "machine.json", "console.log", "qemu.log", "qmp.sock"
+CLIENT_KEY, HOST_KEY, AUTHORIZED = "client-key", "host-key", "authorized-keys"
+QMP_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,7 @@ class Machine:
         if not _runs(record):
             return self._ended(record)
         try:
-            answer = qmp.ask(self.directory / _SOCKET, "query-status")
+            answer = ask_qemu(self.directory / _SOCKET, "query-status")
         except (OSError, ValueError) as error:
             if _ends_within(record, DYING_S):
                 return self._ended(record)
@@ -240,7 +246,7 @@ class Machine:
         record = self.record
         if record is None:
             with contextlib.suppress(OSError, ValueError):  # whoever started it was killed before saying so
-                qmp.ask(self.directory / _SOCKET, "quit")
+                ask_qemu(self.directory / _SOCKET, "quit")
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             if not _runs(record):
@@ -324,3 +330,77 @@ def _ends_within(record: MachineRecord, seconds: float) -> bool:
         finally:
             os.close(descriptor)
     return not _runs(record)
+
+
+# --- keys ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """Files of a start's keys. `authorized` is the client's public key in the form of authorized_keys."""
+
+    client: Path
+    host: Path
+    authorized: Path
+
+
+def keys_in(directory: Path) -> Keys:
+    """The keys that `make_keys` put into a directory."""
+    return Keys(
+        client=directory / CLIENT_KEY,
+        host=directory / HOST_KEY,
+        authorized=directory / AUTHORIZED,
+    )
+
+
+def make_keys(directory: Path) -> Keys:
+    """Make both key pairs (Ed25519, RFC 8032) in files that nobody else may read."""
+    keys = keys_in(directory)
+    client = Ed25519PrivateKey.generate()
+    _write(keys.client, _private(client))
+    _write(keys.host, _private(Ed25519PrivateKey.generate()))
+    public = client.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    _write(keys.authorized, public + b" testbed\n")
+    return keys
+
+
+def _private(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
+        file.write(content)
+
+
+# --- QEMU ----------------------------------------------------------------------------------------------
+
+
+def ask_qemu(path: Path, command: str) -> Any:
+    """Return what the machine behind a socket of QEMU's machine protocol (QEMU, qmp-spec.rst) answers.
+
+    Raises `OSError` where nobody does, `ValueError` if it refuses.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(QMP_TIMEOUT_S)
+        connection.connect(str(path))
+        with connection.makefile("rw") as stream:
+            stream.readline()  # its greeting
+            for name in ("qmp_capabilities", command):
+                stream.write(json.dumps({"execute": name}) + "\n")
+                stream.flush()
+                answer = _answer(stream)
+            return answer
+
+
+def _answer(stream: Any) -> Any:
+    while line := stream.readline():
+        said = json.loads(line)
+        if "return" in said:
+            return said["return"]
+        if "error" in said:
+            raise ValueError(said["error"].get("desc", "refused"))
+    raise OSError("the machine ended")

@@ -13,7 +13,6 @@ import testbed
 PACKAGE = Path(testbed.__file__).parent
 RIDDLE = re.compile(r"(What|Of|Whether|Those|The same|This is what)\b")
 ALLOWED = {
-    "cli": 18,
     "endpoints": 134,
     "lab": 169,
     "protocols": 220,

@@ -1,4 +1,4 @@
-"""What `stats --scale-up` reads and shows: the links of scale-up domains, as the domains' switches count them."""
+"""The counters of `stats --scale-up`: the links of scale-up domains, as the domains' switches count them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import TestbedError
 from testbed.base.rows import short
 from testbed.cli.counters import view
-from testbed.cli.counters.sources import Frame, Source
+from testbed.cli.counters.sources import Frame, StatsSource
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance, balance_domains
 from testbed.lab.features.scale_up.counters.names import LINK_COUNTERS, TRAFFIC
@@ -43,7 +43,7 @@ _ERRORS = (
 )
 
 
-class PlaneSource(Source):
+class PlaneSource(StatsSource):
     """Reads the links that the patterns name: a host, or as in `testbed link`; without `every` those with traffic."""
 
     def __init__(self, lab: RunningLab, patterns: Sequence[str], *, every: bool) -> None:
@@ -152,18 +152,10 @@ class PlaneFrame(Frame):
         }
 
     def table(self, room: int | None) -> Table:
-        from rich.table import Table
         from rich.text import Text
 
         span = "since its switches started" if self._seconds is None else f"in {self._seconds:.1f} s"
-        table = Table(
-            title=f"{self._lab.name}, scale-up: {span}",
-            title_justify="left",
-            caption_justify="left",
-            header_style="bold",
-            box=None,
-            pad_edge=False,
-        )
+        table = view.new_table(f"{self._lab.name}, scale-up: {span}")
         table.add_column("link", no_wrap=True)
         table.add_column("vc", justify="right")
         for heading in ("from GPU", "bytes", "to GPU", "bytes", *(("rate",) if self._seconds else ())):
@@ -226,6 +218,6 @@ def _credits(channel: ChannelReading) -> dict[str, int]:
 
 
 def _errors(link: LinkReading) -> list[str]:
-    """What went wrong on a link, and what goes wrong on it on purpose."""
+    """Name the faults of a link, those that it has on purpose among them."""
     found = [f"{short(link.counters[name])} {words}" for name, words in _ERRORS if link.counters[name]]
     return [*found, *(["down"] if link.errors.down else []), *(["silent"] if link.errors.silent else [])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.linux.port_counters import PortCounters
@@ -52,7 +53,7 @@ class Frame(ABC):
     def footer(self) -> Text: ...
 
 
-class Source(ABC):
+class StatsSource(ABC):
     """Something that can be read again and again."""
 
     @abstractmethod
@@ -63,14 +64,14 @@ class Source(ABC):
     def reset_maxima(self) -> None: ...
 
 
-def open_source(lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> Source:
+def open_source(lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> StatsSource:
     """Choose the maps where the lab has them. A class, which only they know, raises `NoDataPath` elsewhere."""
     if lab.model.policies or class_name is not None:
         return QueueSource(lab, patterns, class_name=class_name, every=every)
     return KernelSource(lab, patterns)
 
 
-class QueueSource(Source):
+class QueueSource(StatsSource):
     """Reads the queues that the patterns and the class choose; without `every` only those that saw anything."""
 
     def __init__(self, lab: RunningLab, patterns: Sequence[str], *, class_name: str | None, every: bool) -> None:
@@ -99,7 +100,7 @@ class QueueSource(Source):
                     link_rows(self._table, counters, shown) if counters.seconds is not None else []
                 ),
                 "spray": view.spray_documents(spray_rows(self._table, counters, down=down)),
-                "buffers": view.buffer_documents(buffer_rows(self._table, now)),
+                "buffers": list(map(asdict, buffer_rows(self._table, now))),
             },
             reconciliation=result,
             dropped=dropped,
@@ -122,62 +123,52 @@ class QueueSource(Source):
             maps.close()
 
 
+@dataclass(frozen=True, kw_only=True)
 class QueueFrame(Frame):
-    def __init__(
-        self,
-        *,
-        lab: str,
-        k: float,
-        snapshot: Snapshot,
-        counters: Snapshot,
-        queues: list[QueueTelemetry],
-        others: Mapping[str, Any],
-        reconciliation: Reconciliation,
-        dropped: Dropped,
-        guards: list[DroppedRow],
-    ) -> None:
-        self.snapshot = snapshot
-        self.dropped = dropped
-        self._guards = guards
-        self._lab = lab
-        self._k = k
-        self._counters = counters
-        self._queues = queues
-        self._others = others
-        self._reconciliation = reconciliation
-        self.columns = view.QUEUE_COLUMNS
+    """The queues of a lab; `counters` are those of `snapshot` since the frame before."""
+
+    lab: str
+    k: float
+    snapshot: Snapshot
+    counters: Snapshot
+    queues: list[QueueTelemetry]
+    others: Mapping[str, Any]
+    reconciliation: Reconciliation
+    dropped: Dropped
+    guards: list[DroppedRow]
+    columns: Sequence[str] = view.QUEUE_COLUMNS
 
     def rows(self) -> list[dict[str, Any]]:
-        return [view.flat_queue(row, self._counters.time_ns, self._counters.seconds) for row in self._queues]
+        return [view.flat_queue(row, self.counters.time_ns, self.counters.seconds) for row in self.queues]
 
     def document(self) -> dict[str, Any]:
         return {
-            "lab": self._lab,
-            "k": self._k,
-            "time_ns": self._counters.time_ns,
-            "seconds": self._counters.seconds,
+            "lab": self.lab,
+            "k": self.k,
+            "time_ns": self.counters.time_ns,
+            "seconds": self.counters.seconds,
             "depth_limits_bytes": list(DEPTH_LIMITS_BYTES),
-            "queues": [view.queue_document(row, self._counters.seconds) for row in self._queues],
-            **self._others,
-            **_guards_json(self._guards),
-            "totals": view.totals_document(self._queues),
-            "reconciliation": view.reconciliation_document(self._reconciliation),
+            "queues": [view.queue_document(row, self.counters.seconds) for row in self.queues],
+            **self.others,
+            **_guards_json(self.guards),
+            "totals": view.totals_document(self.queues),
+            "reconciliation": view.reconciliation_document(self.reconciliation),
         }
 
     def table(self, room: int | None) -> Table:
-        span = "since the deploy" if self._counters.seconds is None else f"in {self._counters.seconds:.1f} s"
-        return view.queue_table(self._queues, self._counters.seconds, title=f"{self._lab}: {span}", room=room)
+        span = "since the deploy" if self.counters.seconds is None else f"in {self.counters.seconds:.1f} s"
+        return view.queue_table(self.queues, self.counters.seconds, title=f"{self.lab}: {span}", room=room)
 
     def footer(self) -> Text:
-        footer = view.queue_footer(self._queues, self._others, self._reconciliation)
-        return footer.append(f"\n{words}") if (words := dropped_sentence(self._guards)) else footer
+        footer = view.queue_footer(self.queues, self.others, self.reconciliation)
+        return footer.append(f"\n{words}") if (words := dropped_sentence(self.guards)) else footer
 
 
 def _guards_json(rows: Sequence[DroppedRow]) -> dict[str, Any]:
     return {"guards": list(map(row_json, rows))} if rows else {}
 
 
-class KernelSource(Source):
+class KernelSource(StatsSource):
     """Reads what the kernel counts, which is all that is known of plain ports."""
 
     def __init__(self, lab: RunningLab, patterns: Sequence[str]) -> None:
@@ -216,7 +207,7 @@ class KernelFrame(Frame):
         self._counters = {key: value.since(before.now[key]) if before else value for key, value in now.items()}
 
     def rows(self) -> list[dict[str, Any]]:
-        return [view.port_row(node, name, counters) for (node, name), counters in self._counters.items()]
+        return [{"node": node, "interface": port, **asdict(seen)} for (node, port), seen in self._counters.items()]
 
     def document(self) -> dict[str, Any]:
         return {
@@ -230,5 +221,7 @@ class KernelFrame(Frame):
         return view.port_table(self.rows(), self._seconds, title=f"{self._lab}: the kernel's counters", room=room)
 
     def footer(self) -> Text:
-        footer = view.note("this lab has no qos: section, so there are no queues, marks or pauses to show")
+        from rich.text import Text
+
+        footer = Text("this lab has no qos: section, so there are no queues, marks or pauses to show", style="dim")
         return footer.append(f"\n{words}") if (words := dropped_sentence(self._guards)) else footer

@@ -1,4 +1,4 @@
-"""The verb `stats`. What it prints is read in `stats_sources`, drawn in `stats_view` and refreshed in `stats_watch`."""
+"""The verb `stats`. Its counters are read in `sources`, drawn in `view` and refreshed in `watch`."""
 
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
@@ -31,18 +31,18 @@ def stats(
     format: options.Format,
 ) -> None:
     """Show what the queues saw since the deploy, or in a SPAN such as 2s: packets, drops, marks, pauses, depths."""
-    from testbed.cli.counters.watch import StatsOptions, print_stats
+    from testbed.cli.counters.watch import print_stats
     from testbed.cli.lab_choice import check_network, open_lab
 
-    options = StatsOptions(
-        arguments=patterns,
+    lab = open_lab(name)
+    check_network(lab.model, network)
+    print_stats(
+        lab if network is None else lab.of_network(network),
+        patterns,
+        format,
         class_name=traffic_class,
         every=all,
         scale_up=scale_up,
         watch=watch,
         reset=reset_max,
-        form=format,
     )
-    lab = open_lab(name)
-    check_network(lab.model, network)
-    print_stats(lab if network is None else lab.of_network(network), options)

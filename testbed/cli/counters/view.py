@@ -10,7 +10,6 @@ from testbed.base.linux.port_counters import PortCounters
 from testbed.base.rows import short
 from testbed.lab.core.model.telemetry import (
     Amount,
-    BufferTelemetry,
     DropCause,
     LinkTelemetry,
     QueueTelemetry,
@@ -55,10 +54,6 @@ QUEUE_COLUMNS = (
 PORT_COLUMNS = ("node", "interface", *(field.name for field in dataclasses.fields(PortCounters)))
 
 
-def _amount(amount: Amount) -> dict[str, int]:
-    return {"packets": amount.packets, "bytes": amount.bytes}
-
-
 def _place(row: QueueTelemetry) -> dict[str, Any]:
     values = (row.node, row.interface, row.class_name, row.priority, row.lossless)
     return dict(zip(_PLACE, values, strict=True))
@@ -72,8 +67,8 @@ def queue_document(row: QueueTelemetry, seconds: float | None) -> dict[str, Any]
     """Put a queue into JSON data; `seconds` is the span that was measured, None since the deploy."""
     document = _place(row)
     for name in _AMOUNTS:
-        document |= {f"{name}_{unit}": value for unit, value in _amount(getattr(row, name)).items()}
-    document["drops"] = {cause.value: _amount(amount) for cause, amount in row.drops.items()}
+        document |= {f"{name}_{unit}": value for unit, value in dataclasses.asdict(getattr(row, name)).items()}
+    document["drops"] = {cause.value: dataclasses.asdict(amount) for cause, amount in row.drops.items()}
     document |= {name: getattr(row, name) for name in _PLAIN}
     document["ce_share"] = row.ce_share
     document["depth_packets"] = list(row.depth)
@@ -110,10 +105,6 @@ def spray_documents(rows: Sequence[SprayTelemetry]) -> list[dict[str, Any]]:
     ]
 
 
-def buffer_documents(rows: Sequence[BufferTelemetry]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(row) for row in rows]
-
-
 def totals_document(rows: Sequence[QueueTelemetry]) -> dict[str, Any]:
     """Sum over the queues that are shown."""
     sent = sum((row.sent for row in rows), Amount())
@@ -121,7 +112,9 @@ def totals_document(rows: Sequence[QueueTelemetry]) -> dict[str, Any]:
         "queues": len(rows),
         "sent_packets": sent.packets,
         "sent_bytes": sent.bytes,
-        "drops": {cause.value: _amount(sum((row.drops[cause] for row in rows), Amount())) for cause in DropCause},
+        "drops": {
+            cause.value: dataclasses.asdict(sum((row.drops[cause] for row in rows), Amount())) for cause in DropCause
+        },
         "lossless_dropped_packets": sum(row.dropped.packets for row in rows if row.lossless),
         "ce_packets": sum(row.ce_packets for row in rows),
         "trimmed_packets": sum(row.trimmed.packets for row in rows),
@@ -149,11 +142,6 @@ def reconciliation_document(result: Reconciliation) -> dict[str, Any]:
             for item in result.switches
         ],
     }
-
-
-def port_row(node: str, name: str, counters: PortCounters) -> dict[str, Any]:
-    """Put a plain port into one row, which every format prints."""
-    return {"node": node, "interface": name, **dataclasses.asdict(counters)}
 
 
 _WORTH_A_WORD = 0.001
@@ -228,7 +216,7 @@ def queue_table(rows: Sequence[QueueTelemetry], seconds: float | None, *, title:
     shown = rows if room is None else _busiest(rows, room)
     lines = [_cells(row, seconds) for row in shown]
     wanted = [always or any(line[at][0] for line in lines) for at, (_, _, always) in enumerate(_COLUMNS)]
-    table = _new_table(title)
+    table = new_table(title)
     for (heading, side, _), keep in zip(_COLUMNS, wanted, strict=True):
         if keep:
             table.add_column(heading, justify="right" if side == "right" else "left", no_wrap=heading == "port")
@@ -249,7 +237,8 @@ def _busiest(rows: Sequence[QueueTelemetry], room: int) -> list[QueueTelemetry]:
     return [rows[at] for at in sorted(worth[:room])]
 
 
-def _new_table(title: str) -> Table:
+def new_table(title: str) -> Table:
+    """Make a table without lines, its title and caption at the left."""
     from rich.table import Table
 
     return Table(
@@ -306,7 +295,7 @@ def port_table(rows: Sequence[Mapping[str, Any]], seconds: float | None, *, titl
     """Make a table of the kernel's counters of plain ports."""
     from rich.text import Text
 
-    table = _new_table(title)
+    table = new_table(title)
     table.add_column("port", no_wrap=True)
     table.add_column("state")
     for heading in ("received packets", "bytes", "sent packets", "bytes", *(("rate",) if seconds else ()), "dropped"):
@@ -327,9 +316,3 @@ def port_table(rows: Sequence[Mapping[str, Any]], seconds: float | None, *, titl
     if room is not None and room < len(rows):
         table.caption = f"and {len(rows) - room} more: choose with NODE or NODE:IF"
     return table
-
-
-def note(words: str) -> Text:
-    from rich.text import Text
-
-    return Text(words, style="dim")

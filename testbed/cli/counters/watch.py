@@ -8,14 +8,13 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.base.descriptors import wait_readable
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import TIME, QuantityError
-from testbed.cli.counters.sources import Frame, Source, open_source
+from testbed.cli.counters.sources import Frame, StatsSource, open_source
 from testbed.cli.options import Format
 from testbed.cli.output import console, emit_json
 from testbed.lab.core.deploy.live import RunningLab
@@ -30,47 +29,44 @@ _SPAN = re.compile(r"^\d")
 """No node is called so: names start with a letter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatsOptions:
-    """What `stats` shows: ports by pattern and span of time, as `arguments` name both, and how.
+def print_stats(
+    lab: RunningLab,
+    arguments: Sequence[str],
+    form: Format,
+    *,
+    class_name: str | None,
+    every: bool,
+    scale_up: bool,
+    watch: bool,
+    reset: bool,
+) -> None:
+    """Print counters since the deploy, those of a span of time, or with `watch` those of one span after another.
 
-    `scale_up` shows links of scale-up domains instead of queues; `every` shows queues that saw nothing, too; `watch`
-    goes on after the first span; `reset` lets maxima start anew.
+    `arguments` name ports by patterns, and the span. `scale_up` shows links of scale-up domains instead of queues,
+    `every` queues that saw nothing, too; `reset` lets maxima start anew.
     """
-
-    arguments: Sequence[str] = ()
-    class_name: str | None = None
-    every: bool = False
-    scale_up: bool = False
-    watch: bool = False
-    reset: bool = False
-    form: Format = Format.TABLE
-
-
-def print_stats(lab: RunningLab, options: StatsOptions) -> None:
-    """Print counters since the deploy, those of a span of time, or with `watch` those of one span after another."""
-    patterns = [argument for argument in options.arguments if not _SPAN.match(argument)]
-    spans = [parse_span_s(argument) for argument in options.arguments if _SPAN.match(argument)]
+    patterns = [argument for argument in arguments if not _SPAN.match(argument)]
+    spans = [parse_span_s(argument) for argument in arguments if _SPAN.match(argument)]
     if len(spans) > 1:
         raise TestbedError("two spans of time are given", hint="for example `testbed stats --watch 2s`")
-    source: Source
-    if options.scale_up:
+    source: StatsSource
+    if scale_up:
         from testbed.cli.counters.plane_source import PlaneSource
 
-        source = PlaneSource(lab, patterns, every=options.every)
+        source = PlaneSource(lab, patterns, every=every)
     else:
-        source = open_source(lab, patterns, class_name=options.class_name, every=options.every)
-    if options.reset:
+        source = open_source(lab, patterns, class_name=class_name, every=every)
+    if reset:
         source.reset_maxima()
-    if options.watch:
-        _watch(lab, source, spans[0] if spans else DEFAULT_INTERVAL_S, options.form)
+    if watch:
+        _watch(lab, source, spans[0] if spans else DEFAULT_INTERVAL_S, form)
     elif spans:
         with Interrupt() as interrupt:
             before = source.read(None)
-            if not _interrupted(interrupt, spans[0]):
-                _print(source.read(before), options.form)
+            if not wait_readable(interrupt, spans[0]):
+                _print(source.read(before), form)
     else:
-        _print(source.read(None), options.form)
+        _print(source.read(None), form)
 
 
 def parse_span_s(text: str) -> float:
@@ -82,11 +78,6 @@ def parse_span_s(text: str) -> float:
     if seconds < SHORTEST_INTERVAL_S:
         raise TestbedError(f"{text} is too short a span", hint=f"{SHORTEST_INTERVAL_S:g} s or more")
     return seconds
-
-
-def _interrupted(interrupt: Interrupt, seconds: float) -> bool:
-    """Wait for so many seconds, and tell whether SIGINT or SIGTERM came meanwhile."""
-    return wait_readable(interrupt, seconds)
 
 
 def _print(frame: Frame, form: Format) -> None:
@@ -109,7 +100,7 @@ def _print_csv(frame: Frame, *, heading: bool) -> None:
     writer.writerows(rows)
 
 
-def _watch(lab: RunningLab, source: Source, interval_s: float, form: Format) -> None:
+def _watch(lab: RunningLab, source: StatsSource, interval_s: float, form: Format) -> None:
     """Show one frame after each interval until interrupted: in place on a terminal, one below the other elsewhere."""
     display = _Display(form)
     with Interrupt() as interrupt, display:
@@ -117,7 +108,7 @@ def _watch(lab: RunningLab, source: Source, interval_s: float, form: Format) -> 
         before = source.read(None)
         while True:
             due = max(due + interval_s, time.monotonic())
-            if _interrupted(interrupt, due - time.monotonic()):
+            if wait_readable(interrupt, due - time.monotonic()):
                 return
             _require_same_lab(lab)
             frame = source.read(before)

@@ -57,6 +57,6 @@ def graph(
 
 def _conditions(lab: "RunningLab") -> "dict[str, LinkCondition]":
     """How the links of a lab are now, those of scale-up domains among them."""
-    from testbed.cli.nodes.link_conditions import read_conditions, read_plane_conditions
+    from testbed.cli.nodes.link_changes import read_conditions, read_plane_conditions
 
     return read_conditions(lab) | read_plane_conditions(lab)

@@ -1,4 +1,4 @@
-"""The verb `inspect`. Its views are in `inspect_views`, `networks`, `qos` and `scale_up`."""
+"""The verb `inspect`. Its views are in `inspect_views` and `qos`."""
 
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
@@ -28,22 +28,19 @@ def inspect(
 ) -> None:
     """Show a deployed lab: nodes, links, routes, BGP sessions, guards, services; of a lab or a file (-t): scale,
     sizing, tenants, QoS, scale-up domains."""
-    from testbed.cli.labs.inspect_views import show_view
-    from testbed.cli.labs.node_filter import NodeFilter
+    from testbed.cli.labs.inspect_views import chosen_nodes, inspect_scale_up, show_view
 
-    nodes = NodeFilter.parse(node_filter)
+    nodes = chosen_nodes(node_filter)
     if all_networks:
         _inspect_networks(name, topology, format, alone=what == "nodes" and network is None and node_filter is None)
         return
     if what == "scale-up":
-        from testbed.cli.labs.scale_up import inspect_scale_up
-
         inspect_scale_up(name, topology, format)
         return
     if what == "qos":
         from testbed.cli.labs.qos import inspect_qos
 
-        inspect_qos(name, topology, network, nodes.accepts, format)
+        inspect_qos(name, topology, network, nodes, format)
         return
     show_view(what, name, topology, network, nodes, format)
 
@@ -52,7 +49,7 @@ def _inspect_networks(name: str | None, topology: str | None, form: options.Form
     """Show all networks. Raises `TestbedError` where something else is asked for, too."""
     from testbed.base.errors import TestbedError
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.labs.networks import show_networks
+    from testbed.cli.labs.inspect_views import show_networks
 
     if not alone:
         raise TestbedError(

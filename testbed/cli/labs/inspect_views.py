@@ -1,32 +1,52 @@
-"""The views of a deployed lab that `inspect` prints, but for its QoS."""
+"""The views of a lab that `inspect` prints, but for its QoS."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
-from testbed.base.errors import DriverError, TestbedError
-from testbed.base.rows import column, for_programs, if_known, row_json
-from testbed.base.units import Duration
+from testbed.base.errors import DriverError, LabNotFound, TestbedError
+from testbed.base.rows import column, for_programs, if_known, row_json, text_of
+from testbed.base.units import Duration, Rate
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
-from testbed.cli.labs.node_filter import NodeFilter
 from testbed.cli.labs.sizing import emit_sizing
-from testbed.cli.labs.transport_scale import ScaledRow, medium_rows, transport_rows
-from testbed.cli.nodes.link_conditions import read_conditions
+from testbed.cli.nodes.link_changes import read_conditions
 from testbed.cli.options import Format
-from testbed.cli.output import emit
+from testbed.cli.output import emit, emit_json
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.packet_costs import PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.model import BACKEND, NETNS, OUT_OF_BAND, Delay, DelayBy, LinkKind
+from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
+from testbed.lab.core.model import BACKEND, NETNS, OUT_OF_BAND, Delay, DelayBy, Lab, LinkKind
 from testbed.lab.core.plan.link_delays import mechanism_text
 from testbed.lab.features.management.services_apply import ServiceStatus, read_services
 from testbed.lab.features.mlag.view import MemberRow, member_rows
 from testbed.lab.features.overlay.view import TenantRow, VtepRow, tenant_rows, vtep_rows
 from testbed.lab.features.scale_up.plan.time_scale import plan_scale_up
+from testbed.lab.features.scale_up.view import (
+    ScaleUpRow,
+    scale_up_document,
+    scale_up_rows,
+    switch_document,
+    switch_row,
+)
 from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line
 from testbed.lab.observe.dropped import DroppedRow, dropped_rows, read_dropped
+from testbed.protocols.congestion.controller import FlowSettings
+from testbed.protocols.congestion.scaled_parameters import Dimension, scaled_parameters
+from testbed.protocols.roce.config import RoceConfig
+
+Nodes = Callable[[str], bool]
+"""Chooses nodes by their names."""
+_LAWS = {Dimension.TIME_NS: "x k", Dimension.RATE_BPS: "/ k", Dimension.SIZE_BYTES: "unchanged"}
+
+
+def chosen_nodes(text: str | None) -> Nodes:
+    """Read the comma-separated patterns of `--node-filter`, such as `leaf*,spine1`; None chooses every node."""
+    patterns = [pattern.strip() for pattern in (text or "*").split(",")]
+    return lambda node: any(fnmatchcase(node, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +85,7 @@ class LinkRow:
     changes: Sequence[str]
 
     def beside_declared(self) -> LinkRow:
-        """The same for people: each value with what is declared beside it, where that is another one."""
+        """Return the row for people: each value with what is declared beside it, where that is another one."""
         return replace(
             self,
             rate=_beside(self.rate, self.declared_rate),
@@ -103,16 +123,16 @@ class SessionRow:
 
 
 def show_view(
-    what: str, name: str | None, topology: str | None, network: str | None, nodes: NodeFilter, form: Format
+    what: str, name: str | None, topology: str | None, network: str | None, nodes: Nodes, form: Format
 ) -> None:
     """Print one view of a deployed lab, or of one network of it. Raises `TestbedError` for a view or a network that
     there is not."""
-    seen_views: Mapping[str, Callable[[RunningLab | DeclaredLab, NodeFilter, Format], None]] = {
+    seen_views: Mapping[str, Callable[[RunningLab | DeclaredLab, Nodes, Format], None]] = {
         "scale": _scale,
         "sizing": _sizing,
         "tenants": _tenants,
     }
-    live_views: Mapping[str, Callable[[RunningLab, NodeFilter, Format], None]] = {
+    live_views: Mapping[str, Callable[[RunningLab, Nodes, Format], None]] = {
         "nodes": _nodes,
         "links": _links,
         "routes": _routes,
@@ -146,35 +166,33 @@ def _emit(lab: RunningLab, rows: Sequence[Any], kind: type, form: Format, what: 
         print(f"  {none}")
 
 
-def _guards(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    """What each guard has dropped at each port, and each policy and border; in a table, only what is not zero."""
+def _guards(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    """Show the drops of each guard at each port, and of policies and borders; in a table, only what is not zero."""
     dropped = read_dropped(lab)
     rows = [
-        row
-        for row in dropped_rows(lab, dropped)
-        if nodes.accepts(row.switch) and (row.dropped or form is not Format.TABLE)
+        row for row in dropped_rows(lab, dropped) if nodes(row.switch) and (row.dropped or form is not Format.TABLE)
     ]
     none = "nothing was dropped" if dropped else "there are no guards here: `guards: on` of a network has them"
     _emit(lab, rows, DroppedRow, form, "guards", none=none)
 
 
-def _link_groups(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    rows = member_rows(lab, nodes.accepts)
+def _link_groups(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    rows = member_rows(lab, nodes)
     _emit(lab, rows, MemberRow, form, "link groups", none="no NIC of this lab is a link group")
 
 
-def _services(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    rows = [status for status in read_services(lab) if nodes.accepts(status.node)]
+def _services(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    rows = [status for status in read_services(lab) if nodes(status.node)]
     none = "this lab has no services: networks.NAME: {design: out-of-band, services: [ssh, dns]} has some"
     _emit(lab, rows, ServiceStatus, form, "services", none=none)
 
 
-def _tenants(lab: RunningLab | DeclaredLab, nodes: NodeFilter, form: Format) -> None:
-    _emit_overlay(lab, tenant_rows(lab.model, lab.plan, nodes.accepts), TenantRow, form, "tenants")
+def _tenants(lab: RunningLab | DeclaredLab, nodes: Nodes, form: Format) -> None:
+    _emit_overlay(lab, tenant_rows(lab.model, lab.plan, nodes), TenantRow, form, "tenants")
 
 
-def _vteps(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
-    _emit_overlay(lab, vtep_rows(lab.model, lab.plan, nodes.accepts), VtepRow, form, "VTEPs")
+def _vteps(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    _emit_overlay(lab, vtep_rows(lab.model, lab.plan, nodes), VtepRow, form, "VTEPs")
 
 
 def _emit_overlay(lab: RunningLab | DeclaredLab, rows: Sequence[Any], kind: type, form: Format, what: str) -> None:
@@ -182,10 +200,10 @@ def _emit_overlay(lab: RunningLab | DeclaredLab, rows: Sequence[Any], kind: type
     emit(rows, kind, form, title=f"{lab.name}: {what}", document=document)
 
 
-def _nodes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+def _nodes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     management = lab.plan.management if lab.model.design != OUT_OF_BAND else None
     managed = {} if management is None else management.addresses
-    rows = [_node_row(one, str(managed.get(one.name, ""))) for one in lab.status() if nodes.accepts(one.name)]
+    rows = [_node_row(one, str(managed.get(one.name, ""))) for one in lab.status() if nodes(one.name)]
     document = {lab.name: list(map(row_json, rows))}
     emit(rows, NodeRow, form, title=_title(lab), document=document, without=unshown_columns(rows))
 
@@ -218,12 +236,12 @@ def _title(lab: RunningLab) -> str:
     return f"{lab.name} ({lab.model.design or 'hand-written'}, {state}, k = {lab.record.k:g})"
 
 
-def _links(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+def _links(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     conditions = read_conditions(lab)
     ports = {(port.node, port.name): port for port in lab.plan.ports}
     rows = []
     for link in lab.model.links:
-        if not (nodes.accepts(link.a.node) or nodes.accepts(link.b.node)):
+        if not (nodes(link.a.node) or nodes(link.b.node)):
             continue
         port = ports[link.a.node, link.a.interface]
         now, declared_delay = conditions[str(link.a)], _delay_text(link.delay, port.delay_by)
@@ -267,11 +285,11 @@ def _delay_text(delay: Delay | None, by: DelayBy) -> str:
     return f"{delay.value}{varying} ({'ignored' if by is DelayBy.IGNORE else f'by {by.value}'})"
 
 
-def _routes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+def _routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
     rows = []
     for switch in lab.plan.speakers:
-        if not nodes.accepts(switch.node):
+        if not nodes(switch.node):
             continue
         planned = {route.prefix: route.next_hops for route in lab.plan.expected_routes.get(switch.node, ())}
         rows += [
@@ -288,12 +306,12 @@ def _routes(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     emit(rows, RouteRow, form, title=_title(lab))
 
 
-def _bgp(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
+def _bgp(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     from testbed.lab.core.deploy.watch.sessions import read_sessions
 
     rows: list[SessionRow] = []
     for switch in lab.plan.speakers:
-        if not nodes.accepts(switch.node):
+        if not nodes(switch.node):
             continue
         try:
             sessions = read_sessions(switch, lab.run_directory(switch.node))
@@ -318,7 +336,7 @@ def _bgp(lab: RunningLab, nodes: NodeFilter, form: Format) -> None:
     emit(rows, SessionRow, form, title=_title(lab))
 
 
-def _scale(lab: RunningLab | DeclaredLab, _: NodeFilter, form: Format) -> None:
+def _scale(lab: RunningLab | DeclaredLab, _: Nodes, form: Format) -> None:
     emit(list(_scaled(lab)), ScaledRow, form, title=f"{lab.name}: time scale k = {lab.plan.k:g}")
     _print_mechanism(lab, form)
 
@@ -364,5 +382,144 @@ def _print_mechanism(lab: RunningLab | DeclaredLab, form: Format) -> None:
         print(sentence)
 
 
-def _sizing(lab: RunningLab | DeclaredLab, _: NodeFilter, form: Format) -> None:
+def _sizing(lab: RunningLab | DeclaredLab, _: Nodes, form: Format) -> None:
     emit_sizing(lab.model, form)
+
+
+def show_networks(lab: RunningLab, form: Format) -> None:
+    """Print every network of a deployed lab in a line, and all of them in one. Raises `TestbedError` where its counters
+    cannot be read."""
+    from testbed.lab.observe.networks import (
+        TABLE,
+        NetworkRow,
+        network_rows,
+        planned_sessions,
+        read_live,
+        scale_up_line,
+        scale_up_summary,
+        total_row,
+    )
+
+    planned = {name: planned_sessions(lab, name) for name in lab.model.network_names}
+    rows = network_rows(lab.model, read_live(lab), planned)
+    total = total_row(lab.model, rows)
+    if form is Format.TABLE:
+        every = [*rows, total]
+        items = {item.name: item for item in fields(NetworkRow)}
+        columns = [name for name in TABLE if any(text_of(row, items[name]) for row in every)]
+        title = f"{lab.name}: {len(rows)} networks, k = {lab.record.k:g}"
+        emit(every, NetworkRow, form, title=title, columns=columns)
+        if line := scale_up_line(lab.model):
+            print(line)
+        return
+    document = {
+        "lab": lab.name,
+        "k": lab.record.k,
+        "networks": list(map(row_json, rows)),
+        "total": row_json(total),
+        "scale_up": scale_up_summary(lab.model),
+    }
+    emit(rows, NetworkRow, form, document=document)
+
+
+def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> None:
+    """Show the scale-up domains of a deployed lab or of a file. Raises `TestbedError` for a lab without GPUs."""
+    from testbed.lab.features.scale_up.apply import domain_states
+
+    lab, k, running = _lab_and_scale(name, topology)
+    document = scale_up_document(lab, k)
+    states = [] if running is None else domain_states(running)
+    document["switches"] = [switch_document(state) for state in states]
+    if not document["domains"]:
+        raise TestbedError(
+            f"{lab.name} has no GPUs that a domain could join", hint="GPUs come with NICs of the back end"
+        )
+    if form is Format.JSON:
+        emit_json(document)
+        return
+    at = "" if k is None else f", k = {k:g}"
+    rows = [*scale_up_rows(lab, k), *map(switch_row, states)]
+    emit(rows, ScaleUpRow, form, title=f"{lab.name}: scale-up{at}, all rates per direction")
+    if form is Format.TABLE and k is None:
+        print("  lab units: of a deployed lab, or of a file with a fixed time scale")
+
+
+def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float | None, RunningLab | None]:
+    """The lab, its time scale where that is known: of a deployed one, or where the file fixes it; and the deployed."""
+    if topology is None:
+        running = open_lab(name)
+        return running.model, running.record.k, running
+    lab = read_topology(topology, name)
+    try:
+        running = open_lab(lab.name)
+    except LabNotFound:
+        return lab, lab.scale.time, None
+    return running.model, running.record.k, running
+
+
+# --- both sides of what is scaled ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaledRow:
+    """A quantity of the fabric as it is written and as it is in the lab, and by which law."""
+
+    quantity: str
+    fabric: str
+    lab: str
+    law: str
+
+    @classmethod
+    def rate(cls, quantity: str, rate: Rate, k: float) -> ScaledRow:
+        return cls(quantity=quantity, fabric=str(rate), lab=str(rate.scaled(k)), law="/ k")
+
+    @classmethod
+    def time(cls, quantity: str, time: Duration, k: float) -> ScaledRow:
+        return cls(quantity=quantity, fabric=str(time), lab=str(time.scaled(k)), law="x k")
+
+    @classmethod
+    def unchanged(cls, quantity: str, value: str, law: str = "unchanged") -> ScaledRow:
+        return cls(quantity=quantity, fabric=value, lab=value, law=law)
+
+
+def transport_rows(lab: Lab, k: float) -> Iterator[ScaledRow]:
+    """Yield the rows of `inspect scale`: the base round trip of a fabric, and parameters of a flow from its fastest
+    NIC. A set is named as `transport.cc` and `transport.parameters` name it, a parameter as its `cc_` key does."""
+    hosts = {node.name for node in lab.hosts}
+    rates = [link.rate.bps for link in lab.links if link.a.node in hosts or link.b.node in hosts]
+    if not rates:
+        return
+    base_rtt = declared_base_rtt(lab) or model_base_rtt(lab)
+    settings = FlowSettings(
+        link_rate_bps=max(1, round(max(rates) / k)),
+        base_rtt_ns=base_rtt.scaled(k).ns,
+        time_scale=k,
+        mtu_bytes=RoceConfig().mtu,
+    )
+    yield ScaledRow.time("base round trip", base_rtt, k)
+    for one in scaled_parameters(settings):
+        yield ScaledRow(
+            quantity=f"roce, {one.controller} {one.parameters}: {one.name}",
+            fabric=_text(one.dimension, one.fabric),
+            lab=_text(one.dimension, one.lab),
+            law=_LAWS[one.dimension],
+        )
+
+
+def medium_rows(lab: Lab, k: float) -> Iterator[ScaledRow]:
+    """Yield the rows of the media that storage targets have, each kind once."""
+    media = [node.target.medium for node in lab.targets if node.target is not None]
+    for rate in sorted({medium.rate for medium in media if medium.rate is not None}, key=lambda rate: rate.bps):
+        yield ScaledRow.rate("rate of a medium", rate, k)
+    for latency in sorted({one.latency for one in media if one.latency is not None}, key=lambda time: time.ns):
+        yield ScaledRow.time("latency of a medium", latency, k)
+
+
+def _text(dimension: Dimension, value: float) -> str:
+    match dimension:
+        case Dimension.TIME_NS:
+            return str(Duration(round(value)))
+        case Dimension.RATE_BPS:
+            return str(Rate(max(1, round(value)))) if value else "0"
+        case Dimension.SIZE_BYTES:
+            return f"{value:.0f} B"

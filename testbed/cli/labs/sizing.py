@@ -26,7 +26,7 @@ def emit_sizing(lab: Lab, form: Format) -> None:
 
 
 def emit_sizings(labs: Sequence[Lab], form: Format) -> None:
-    """The same of files for programs: each row has its file, and JSON of several files is a list."""
+    """Print the sizing of files for programs: each row has its file, and JSON of several files is a list."""
     documents = sizing_documents(labs)
     every = [replace(row, file=lab.source) for lab in labs for row in describe_sizing(lab)[0]]
     emit(every, SizingRow, form, document=documents if len(labs) > 1 else documents[0])

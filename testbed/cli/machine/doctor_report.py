@@ -1,4 +1,4 @@
-"""What `doctor` prints of a probed machine: for people on 80 columns, or as rows and JSON."""
+"""The report of `doctor` on a probed machine: for people on 80 columns, or as rows and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testbed.lab.core.drivers.probing.doctor import MachineReport
 from testbed.lab.core.drivers.probing.status import Status
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
 WIDTH = 80
 """Columns of the report: it is read in small terminals and pasted into issues."""
@@ -82,59 +82,42 @@ def _print(report: MachineReport, costs: Sequence[PacketCost]) -> None:
     screen.width = min(screen.width, WIDTH) if os.isatty(1) else WIDTH
     verdict = "Labs can run on this machine." if report.can_deploy else "No lab can run on this machine yet."
     screen.print(verdict, style="bold green" if report.can_deploy else "bold red", highlight=False)
-    screen.print("\nWhat each feature uses here", style="bold")
-    table = _table()
-    for mechanism in report.mechanisms:
-        table.add_row(mechanism.feature, _status(mechanism.status), mechanism.uses)
-    screen.print(table)
+    mechanisms = [(item.feature, item.status, item.uses) for item in report.mechanisms]
+    _section(screen, "What each feature uses here", mechanisms)
     for group in ("machine", "kernel", "programs"):
-        screen.print(f"\n{group.capitalize()}", style="bold")
-        table = _table()
-        for feature in report.features:
-            if feature.group == group:
-                table.add_row(feature.name, _status(feature.status), feature.detail)
-        screen.print(table)
+        features = [(item.name, item.status, item.detail) for item in report.features if item.group == group]
+        _section(screen, group.capitalize(), features)
     if report.capabilities is not None:
-        screen.print("\nThis kernel has, and has not", style="bold")
-        table = _table()
+        rows = []
         for prefix, title in _GROUPS:
             answers = report.capabilities.group(prefix)
-            table.add_row(title, "with", " ".join(_word(name) for name, why in answers.items() if not why) or "none")
-            without = " ".join(_word(name) for name, why in answers.items() if why)
-            if without:
-                table.add_row("", "without", without)
-        screen.print(table)
+            rows.append((title, "with", " ".join(_word(name) for name, why in answers.items() if not why) or "none"))
+            if without := " ".join(_word(name) for name, why in answers.items() if why):
+                rows.append(("", "without", without))
+        _section(screen, "This kernel has, and has not", rows)
     if costs:
-        screen.print("\nCPU time of a data packet, as measured", style="bold")
-        table = _table()
-        for cost in costs:
-            table.add_row(cost.transport, f"{cost.us:.0f} us", "compiled" if cost.compiled else "interpreted")
-        screen.print(table)
-    remedies = [(item.name, item.remedy) for item in report.features if item.remedy and item.required]
+        built = {True: "compiled", False: "interpreted"}
+        measured = [(cost.transport, f"{cost.us:.0f} us", built[cost.compiled]) for cost in costs]
+        _section(screen, "CPU time of a data packet, as measured", measured)
+    needed = [item for item in report.features if item.remedy and item.required]
+    others = [item for item in report.features if item.remedy and not item.required and item.group != "kernel"]
+    remedies = [(item.name, item.remedy) for item in needed]
     remedies += [(item.feature, item.remedy) for item in report.mechanisms if item.remedy]
-    remedies += [
-        (item.name, item.remedy)
-        for item in report.features
-        if item.remedy and not item.required and item.group != "kernel"
-    ]
+    remedies += [(item.name, item.remedy) for item in others]
     if remedies:
-        screen.print("\nHow to get what is missing", style="bold")
-        table = _table()
-        for name, remedy in remedies:
-            table.add_row(name, remedy)
-        screen.print(table)
+        _section(screen, "How to get what is missing", remedies)
 
 
-def _table() -> Table:
+def _section(screen: Console, title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print a heading and a table below it; a `Status` has its colour."""
     from rich.table import Table
-
-    return Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0), highlight=False)
-
-
-def _status(status: Status) -> Any:
     from rich.text import Text
 
-    return Text(status.value, style=_STYLES[status])
+    screen.print(f"\n{title}", style="bold")
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0), highlight=False)
+    for row in rows:
+        table.add_row(*(Text(cell.value, style=_STYLES[cell]) if isinstance(cell, Status) else cell for cell in row))
+    screen.print(table)
 
 
 def _word(name: str) -> str:

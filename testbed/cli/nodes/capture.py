@@ -17,7 +17,7 @@ from testbed.cli.command import argument, command, option
 def capture(port: str, write: str | None, count: int | None, expression: tuple[str, ...], name: str | None) -> None:
     """Capture packets of an interface with tcpdump."""
     from testbed.cli.lab_choice import open_lab, split_port
-    from testbed.cli.nodes.terminal import terminal_handed_over
+    from testbed.cli.signals import terminal_handed_over
     from testbed.lab.features.scale_up.links import find_link, names_gpu_link
 
     lab = open_lab(name)

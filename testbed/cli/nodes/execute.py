@@ -16,7 +16,7 @@ def execute(node: str, command: tuple[str, ...], name: str | None) -> None:
     """Run a command in a node; its exit code is ours."""
     from testbed.base.linux.processes import clean_environment
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.terminal import terminal_handed_over
+    from testbed.cli.signals import terminal_handed_over
     from testbed.lab.features.management.services_apply import service_environment
 
     lab = open_lab(name)

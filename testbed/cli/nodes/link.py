@@ -43,12 +43,11 @@ def set_link(
 ) -> None:
     """Change what NODE:IF sends, or links of a scale-up domain: rate, delay, loss. `link reset` undoes it."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import LinkOptions, direction_sentence
-    from testbed.cli.nodes.plane_changes import plane_sentence
+    from testbed.cli.nodes.link_changes import direction_sentence, link_change, plane_sentence
     from testbed.lab.core.deploy.links.changes import LinkControl
     from testbed.lab.features.scale_up.planes import PlaneControl
 
-    change = LinkOptions(
+    change = link_change(
         rate=rate,
         lab_rate=lab_rate,
         delay=delay,
@@ -58,7 +57,7 @@ def set_link(
         burst=burst,
         corruption=corruption,
         silent=silent,
-    ).change()
+    )
     lab = open_lab(name)
     with LinkControl(lab) as control:
         control.set(port, change, both=both)
@@ -76,8 +75,7 @@ def set_link(
 def show(port: str | None, name: str | None, format: options.Format) -> None:
     """Show declared and changed values of a link, or of all that were changed."""
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.link_changes import ValueRow, direction_document, direction_rows
-    from testbed.cli.nodes.plane_changes import plane_document, plane_rows
+    from testbed.cli.nodes.link_changes import ValueRow, direction_document, direction_rows, plane_document, plane_rows
     from testbed.cli.output import emit
     from testbed.lab.core.deploy.links.changes import LinkControl
     from testbed.lab.features.scale_up.planes import PlaneControl
@@ -147,7 +145,7 @@ def up(port: str, name: str | None) -> None:
 
 def _set_up(name: str | None, port: str, *, up: bool) -> None:
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.plane_changes import plane_sentence
+    from testbed.cli.nodes.link_changes import plane_sentence
     from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
     from testbed.lab.features.scale_up.planes import PlaneControl
 

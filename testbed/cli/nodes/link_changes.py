@@ -1,59 +1,67 @@
-"""Changes of links as the verbs of `link` read them from their options, and as they show them."""
+"""Changes of links, those of scale-up domains among them: read from the options of `link`, and shown by its verbs, in
+tables and in pictures."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.units import SHARE, Duration, QuantityError, Rate, split_quantity
-from testbed.lab.core.deploy.links.changes import LinkChange, LinkDirection
-from testbed.lab.core.deploy.links.recorded import WireChange
-from testbed.lab.core.model import DelayBy
+from testbed.lab.core.deploy.links.changes import (
+    LinkChange,
+    LinkControl,
+    LinkDirection,
+    WireValues,
+    declared_values,
+)
+from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.model import DelayBy, Link
+from testbed.lab.core.model.link_condition import LinkCondition
+from testbed.lab.features.scale_up.planes import PlaneControl, PlaneLink
+from testbed.protocols.scale_up.domain.link import LinkErrors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkOptions:
-    """The options of `link set` as they were written; None for what was not. `lab_rate` says how `rate` is meant."""
+def link_change(
+    *,
+    rate: str | None = None,
+    lab_rate: bool = False,
+    delay: str | None = None,
+    jitter: str | None = None,
+    loss: str | None = None,
+    corruption: str | None = None,
+    **others: Any,
+) -> LinkChange:
+    """Work out the change that options of `link set` ask for, None for what was not written; `lab_rate` says how `rate`
+    is meant. Raises `TestbedError` (exit code 2) where they ask for none."""
+    chosen: dict[str, Any] = others
+    if lab_rate and rate is None:
+        raise wrong("--lab-rate says how --rate is meant", "for example --rate 5M --lab-rate")
+    if rate is not None:
+        chosen |= _chosen_rate(rate, lab_rate=lab_rate)
+    for name, text in (("delay", delay), ("jitter", jitter)):
+        if text is not None:
+            chosen[name] = _quantity(Duration, f"--{name}", text)
+    for name, text in (("loss", loss), ("corruption", corruption)):
+        if text is not None:
+            chosen[name] = parse_share(f"--{name}", text)
+    try:
+        return LinkChange(**chosen)
+    except ValueError as error:
+        raise wrong(str(error), "`testbed link set --help` lists what can be changed") from error
 
-    rate: str | None = None
-    lab_rate: bool = False
-    delay: str | None = None
-    jitter: str | None = None
-    loss: str | None = None
-    loss_every: int | None = None
-    burst: float | None = None
-    corruption: str | None = None
-    silent: bool | None = None
 
-    def change(self) -> LinkChange:
-        """Work out the change that the options ask for. Raises `TestbedError` (exit code 2) where they ask for none."""
-        chosen: dict[str, Any] = {"loss_every": self.loss_every, "burst": self.burst, "silent": self.silent}
-        if self.lab_rate and self.rate is None:
-            raise wrong("--lab-rate says how --rate is meant", "for example --rate 5M --lab-rate")
-        if self.rate is not None:
-            chosen |= self._chosen_rate(self.rate)
-        if self.delay is not None:
-            chosen["delay"] = _quantity(Duration, "--delay", self.delay)
-        if self.jitter is not None:
-            chosen["jitter"] = _quantity(Duration, "--jitter", self.jitter)
-        if self.loss is not None:
-            chosen["loss"] = parse_share("--loss", self.loss)
-        if self.corruption is not None:
-            chosen["corruption"] = parse_share("--corruption", self.corruption)
-        try:
-            return LinkChange(**chosen)
-        except ValueError as error:
-            raise wrong(str(error), "`testbed link set --help` lists what can be changed") from error
-
-    def _chosen_rate(self, rate: str) -> dict[str, Any]:
-        if split_quantity(rate)[1] not in SHARE.units:
-            return {"lab_rate" if self.lab_rate else "rate": _quantity(Rate, "--rate", rate)}
-        if self.lab_rate:
-            raise wrong(f"--rate {rate} is a share of the declared rate, in the lab as in the fabric")
-        return {"rate_share": parse_share("--rate", rate, most=math.inf)}
+def _chosen_rate(rate: str, *, lab_rate: bool) -> dict[str, Any]:
+    if split_quantity(rate)[1] not in SHARE.units:
+        return {"lab_rate" if lab_rate else "rate": _quantity(Rate, "--rate", rate)}
+    if lab_rate:
+        raise wrong(f"--rate {rate} is a share of the declared rate, in the lab as in the fabric")
+    return {"rate_share": parse_share("--rate", rate, most=math.inf)}
 
 
 def parse_share(option: str, text: str, *, most: float = 1) -> float:
@@ -97,7 +105,7 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRow:
-    """What can be changed of a link: as declared, as it was set, and as it is."""
+    """A property of a link that can be changed: as declared, as it was set, and as it is."""
 
     port: str
     to: str
@@ -164,3 +172,158 @@ def changed_words(change: WireChange) -> Sequence[str]:
     """Each value that a change sets, in words."""
     named = asdict(change).items()
     return [f"{_TITLES[name]} {_text(name, value)}" for name, value in named if value is not None]
+
+
+# --- links of scale-up domains -------------------------------------------------------------------------
+
+_AS_DECLARED = LinkErrors()
+
+
+def plane_rows(item: PlaneLink, *, everything: bool) -> Iterator[ValueRow]:
+    """A row for each thing that can be changed; without `everything` only for those that were."""
+    row = partial(ValueRow, port=item.link.name, to=f"{item.link.domain} plane {item.link.plane}")
+    if item.errors is None:
+        yield row(what="switch", declared="runs", actual="does not run")
+        return
+    for title, declared, now in _values(item):
+        if everything or now != declared:
+            yield row(what=title, declared=declared, set=now if now != declared else "", actual=now)
+
+
+def plane_document(item: PlaneLink) -> dict[str, Any]:
+    """Put a link into JSON data. Values of the lab, in both directions."""
+    errors = None if item.errors is None else asdict(item.errors)
+    return {
+        "port": item.link.name,
+        "domain": item.link.domain,
+        "plane": item.link.plane,
+        "host": item.link.host,
+        "gpu": item.link.local_gpu,
+        "interface": item.link.interface,
+        "declared_rate_bps": item.rate_bps,
+        "switch_runs": errors is not None,
+        "now": None if errors is None else errors | {"rate_bps": errors["rate_bps"] or item.rate_bps},
+    }
+
+
+def plane_sentence(place: str, links: Sequence[PlaneLink]) -> str:
+    """Tell a person what links do now that they are changed, in both directions."""
+    kinds = Counter(plane_words(item) or "as declared" for item in links)
+    what = "; ".join(words if len(kinds) == 1 else f"{count} of them {words}" for words, count in kinds.items())
+    count = "both directions" if len(links) == 1 else f"{len(links)} links, both directions"
+    return f"{place} ({count}): {what}"
+
+
+def plane_words(item: PlaneLink) -> str:
+    """How a link differs from what is declared; "": it does not."""
+    if item.errors is None:
+        return "no switch runs"
+    if item.errors.down:
+        return "down"
+    changed = [(title, now) for title, declared, now in _values(item) if now != declared]
+    return ", ".join(title if now == "yes" else f"{title} {now}" for title, now in changed)
+
+
+def _values(item: PlaneLink) -> list[tuple[str, str, str]]:
+    """The properties that can be changed: the title of each, as declared, and as it is."""
+    errors = item.errors or _AS_DECLARED
+    declared = str(Rate(item.rate_bps))
+    return [
+        ("rate in the lab", declared, str(Rate(errors.rate_bps)) if errors.rate_bps else declared),
+        ("loss", "0%", f"{100 * errors.loss:.6g}%"),
+        ("frames lost in a row", "1", f"{errors.burst or 1:.6g}"),
+        ("one lost in", "none", str(errors.every) if errors.every else "none"),
+        ("corruption", "0%", f"{100 * errors.corrupt:.6g}%"),
+        ("silent", "no", "yes" if errors.silent else "no"),
+        ("up", "yes", "no" if errors.down else "yes"),
+    ]
+
+
+# --- how the links of a running lab are now, for pictures and tables -------------------------------------
+
+_ROUNDING = 0.001
+"""The kernel keeps rates in whole bytes a second."""
+
+
+def read_conditions(lab: RunningLab) -> dict[str, LinkCondition]:
+    """The condition of every link by its lower end, "node:interface". Rates are those that the kernel has."""
+    states = lab.link_states()
+    changes = read_link_state(lab.state_directory).changes
+    with LinkControl(lab) as control:
+        return {
+            str(link.a): _condition(lab, control, link, changes, up=all(states.get(end, False) for end in _ends(link)))
+            for link in lab.model.links
+        }
+
+
+def _ends(link: Link) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (link.a.node, link.a.interface), (link.b.node, link.b.interface)
+
+
+def _condition(
+    lab: RunningLab, control: LinkControl, link: Link, changes: dict[str, WireChange], *, up: bool
+) -> LinkCondition:
+    declared_bps = lab.port(*_ends(link)[0]).rate_bps
+    words, rates, delays = [], [], []
+    for end, other in ((link.a, link.b), (link.b, link.a)):
+        change = changes.get(str(end), WireChange())
+        now = _now(control, str(end), declared_values(lab.port(end.node, end.interface)), change)
+        rates.append(now.rate_bps)
+        delays.append(now.delay_ns)
+        said = list(changed_words(replace(change, up=None)))
+        if now.rate_bps != (declared_bps if change.rate_bps is None else change.rate_bps):
+            said.insert(0, f"rate in the lab {Rate(now.rate_bps)}")
+        if said:
+            words.append(f"{end} -> {other}: {', '.join(said)}")
+    slowest, k = min(rates), 1.0 if lab.port(*_ends(link)[0]).out_of_band else lab.record.k
+    delayed = any(changes.get(str(end), WireChange()).delay_ns is not None for end in (link.a, link.b))
+    return LinkCondition(
+        up=up,
+        rate=link.rate if slowest == declared_bps else Rate(round(slowest * k)),
+        lab_rate=Rate(slowest),
+        declared_rate=link.rate,
+        declared_lab_rate=Rate(declared_bps),
+        delay=Duration(round(max(delays) / k)) if delayed else None,
+        changes=tuple(words),
+    )
+
+
+def _now(control: LinkControl, end: str, declared: WireValues, change: WireChange) -> WireValues:
+    """The values of a direction: as recorded, but for the rate that the kernel has."""
+    recorded = declared.changed(change)
+    actual = control.rate_bps(end)
+    if actual is None or abs(actual - recorded.rate_bps) <= max(8, recorded.rate_bps * _ROUNDING):
+        return recorded
+    return declared.changed(WireChange(rate_bps=actual).over(change))
+
+
+def read_plane_conditions(lab: RunningLab) -> dict[str, LinkCondition]:
+    """The condition of the links of scale-up domains that a picture has: all GPUs of a host to a plane, "host:plane1".
+
+    Those of a switch that does not run are down.
+    """
+    links: dict[str, list[PlaneLink]] = defaultdict(list)
+    for domain in lab.plan.scale_up_domains:
+        for item in PlaneControl(lab).show(f"{domain.name}:planes"):
+            links[f"{item.link.host}:plane{item.link.plane}"].append(item)
+    return {name: _plane_condition(lab, items) for name, items in links.items()}
+
+
+def _plane_condition(lab: RunningLab, items: list[PlaneLink]) -> LinkCondition:
+    declared = sum(item.rate_bps for item in items)
+    now = sum((item.errors.rate_bps if item.errors else 0) or item.rate_bps for item in items)
+    return LinkCondition(
+        up=not all(item.errors is None or item.errors.down for item in items),
+        rate=Rate(round(now * lab.record.k)),
+        lab_rate=Rate(now),
+        declared_rate=Rate(round(declared * lab.record.k)),
+        declared_lab_rate=Rate(declared),
+        changes=tuple(_of_gpus(items)),
+    )
+
+
+def _of_gpus(items: list[PlaneLink]) -> Iterator[str]:
+    for item in items:
+        words = plane_words(item)
+        if words:
+            yield f"{item.link.name}: {words}"

@@ -1,4 +1,4 @@
-"""What `decode` prints: the packets of our transports in a capture file, or in a capture that is still going on."""
+"""The output of `decode`: the packets of our transports in a capture file, or in a capture that is still going on."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Tally:
         return text
 
     def document(self) -> dict[str, object]:
-        """The same for JSON."""
+        """Return the counts for JSON."""
         return {
             "frames": self.frames,
             "packets": {name: dict(kinds.most_common()) for name, kinds in self.kinds.items()},

@@ -14,7 +14,7 @@ def shell(node: str, name: str | None) -> None:
     """Open a shell in a node."""
     from testbed.base.linux.processes import search_path
     from testbed.cli.lab_choice import open_lab
-    from testbed.cli.nodes.terminal import terminal_handed_over
+    from testbed.cli.signals import terminal_handed_over
     from testbed.lab.features.management.services_apply import service_environment
 
     lab = open_lab(name)

@@ -1,4 +1,4 @@
-"""What `run --dry-run` and `validate` print of a scenario: what it is going to be, without touching anything."""
+"""The preview of a scenario that `run --dry-run` and `validate` print, without touching anything."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.cli.options import Format
-from testbed.cli.output import console, emit
-from testbed.cli.scenarios.durations import duration
+from testbed.cli.output import console, duration, emit
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import ScaleResolution
 from testbed.run.schema.model import Scenario

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldRow:
-    """What became of a scenario, for programs: where its record is, and its verdict."""
+    """The outcome of a scenario, for programs: where its record is, and its verdict."""
 
     file: str
     directory: str

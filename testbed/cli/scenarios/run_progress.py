@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from testbed.cli.scenarios.durations import duration
+from testbed.cli.output import duration
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent
 from testbed.run.sweep.progress import Phase, Progress
 

@@ -1,6 +1,9 @@
 """Building the lab VM's image with mmdebstrap: a disk, a kernel and what starts it, in the cache.
 
-Needs root: the files of the image belong to its own root.
+Needs root: the files of the image belong to its own root. The disk is one ext4 file system, without a partition table,
+that is the same for the same files. mke2fs takes the times of last access and change from this machine's copies, and
+nothing but writing to the file system can set them otherwise; so they are set afterwards, in each inode. Source:
+mke2fs(8), debugfs(8).
 """
 
 from __future__ import annotations
@@ -23,8 +26,6 @@ from testbed.vm import cache
 from testbed.vm.archives import extract_own
 from testbed.vm.errors import ImageError
 from testbed.vm.image import checkout
-from testbed.vm.image.disk import TOOLS as DISK_TOOLS
-from testbed.vm.image.disk import make_disk
 from testbed.vm.image.recipe import HOOK, VmRecipe, version_numbers
 from testbed.vm.image.tool import run_tool
 
@@ -34,7 +35,11 @@ DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
 EPOCH = 1_767_225_600
 """The time at which all files of the image say that they were made: 1 January 2026."""
 SOURCES_ONLY = ("mininet",)
-TOOLS = ("mmdebstrap", *DISK_TOOLS)
+DISK_TOOLS = ("mke2fs", "debugfs")
+LABEL = "testbed"
+UUID = "7e57bed0-0000-4000-8000-000000000001"
+_ROOT_INODE, _FIRST_INODE = 2, 11
+"""The inodes between are the file system's own (ext4, Documentation/filesystems/ext4/special_inodes.rst)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,7 @@ def require_tools() -> None:
     """Raise `CapabilityError` where this machine cannot build images."""
     if os.geteuid() != 0:
         raise CapabilityError("building an image needs root", missing="root", hint="run the same with sudo")
-    missing = sorted({package_with(tool) for tool in TOOLS if shutil.which(tool) is None})
+    missing = sorted({package_with(tool) for tool in ("mmdebstrap", *DISK_TOOLS) if shutil.which(tool) is None})
     if not KEYRING.exists():
         missing.append("debian-archive-keyring")
     if missing:
@@ -157,3 +162,32 @@ def _fetch_wheels(recipe: VmRecipe, target: Path) -> list[str]:
         options += ["--platform", platform]
     run_tool([*pip, "download", *options, "--find-links", str(target), "--dest", str(target), *recipe.requirements], {})
     return sorted(path.name for path in target.iterdir())
+
+
+def make_disk(root: Path, disk: Path, *, size: str, epoch: int) -> None:
+    """Write a disk of `size` (as of mke2fs) with the files below `root`, all last changed at `epoch` or before (s)."""
+    times = {"E2FSPROGS_FAKE_TIME": str(epoch), "SOURCE_DATE_EPOCH": str(epoch)}
+    options = f"hash_seed={UUID},lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0"
+    run_tool(
+        [
+            *("mke2fs", "-q", "-t", "ext4", "-b", "4096", "-L", LABEL, "-U", UUID, "-E", options, "-m", "0"),
+            *("-d", str(root), str(disk), size),
+        ],
+        times,
+    )
+    commands = disk.with_name(f"{disk.name}.times")
+    used = used_inodes(run_tool(["dumpe2fs", str(disk)], {}))
+    commands.write_text("".join(f"sif <{inode}> {field} @{epoch}\n" for inode in used for field in ("ctime", "atime")))
+    run_tool(["debugfs", "-w", "-f", str(commands), str(disk)], times)
+    commands.unlink()
+
+
+def used_inodes(description: str) -> list[int]:
+    """The inodes of files, out of what dumpe2fs says of a file system: all but the free ones and its own."""
+    (count,) = re.findall(r"^Inode count: +(\d+)$", description, re.MULTILINE)
+    free: set[int] = set()
+    for ranges in re.findall(r"^  Free inodes: ([\d, -]+)$", description, re.MULTILINE):
+        for part in ranges.split(","):
+            first, _, last = part.strip().partition("-")
+            free.update(range(int(first), int(last or first) + 1))
+    return [_ROOT_INODE, *(inode for inode in range(_FIRST_INODE, int(count) + 1) if inode not in free)]

@@ -1,25 +1,30 @@
-"""Labs on another machine: `--on vm` and `--on ssh://user@host`."""
+"""Labs on another machine: `--on vm` and `--on ssh://user@host`.
+
+Words of a verb there have the names of its files as they are here. Lab directories (`testbed-<lab>/`) that it brought
+here go with their labs; such a copy says in a file of its own which machine it is from, so that nothing else of that
+name is ever removed.
+"""
 
 from __future__ import annotations
 
 import gzip
+import json
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from testbed.base.errors import TestbedError
 from testbed.base.version import __version__
-from testbed.lab.core.deploy.records.labdir import REMOVED_VARIABLE
+from testbed.lab.core.deploy.records.labdir import ORIGIN_FILE, REMOVED_VARIABLE, remove_paths
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.image import checkout
 from testbed.vm.image.checkout import GUEST_CHECKOUT
 from testbed.vm.machine import DEFAULT_NAME, Machine
 from testbed.vm.remote import workplace
-from testbed.vm.remote.lab_copies import mark_copies, remove_copies
-from testbed.vm.remote.local_names import Renamed
 from testbed.vm.remote.recorded_command import with_what_was_asked
 from testbed.vm.remote.ssh import Login, SshSession, writer
 
@@ -162,3 +167,65 @@ def _check_version(session: SshSession, target: RemoteTarget) -> None:
         ) from error
     if said != f"testbed {__version__}":
         print(f"warning: {session.login} has {said}, this is testbed {__version__}", file=sys.stderr)
+
+
+class Renamed:
+    """A sink of bytes that hands them to `write` with names of there replaced by those of here, as `names` has them.
+
+    A name that begins another one comes after it in `names`.
+    """
+
+    def __init__(self, names: Mapping[str, str], write: Callable[[bytes], object]) -> None:
+        self._names = {there.encode(): here.encode() for there, here in names.items()}
+        self._write = write
+        self._kept = b""
+
+    def __call__(self, content: bytes) -> None:
+        """The end of `content` is kept where it may be the beginning of a name."""
+        content = self._kept + content
+        end = len(content) - max((_begun(content, there) for there in self._names), default=0)
+        self._kept = content[end:]
+        self._hand_over(content[:end])
+
+    def flush(self) -> None:
+        """Hand over what was kept: nothing comes any more."""
+        self._hand_over(self._kept)
+        self._kept = b""
+
+    def _hand_over(self, content: bytes) -> None:
+        for there, here in self._names.items():
+            content = content.replace(there, here)
+        if content:
+            self._write(content)
+
+
+def _begun(content: bytes, name: bytes) -> int:
+    """Return how many bytes at the end of `content` are the first ones of `name`."""
+    return next((size for size in range(len(name) - 1, 0, -1) if content.endswith(name[:size])), 0)
+
+
+def mark_copies(written: Iterable[Path], origin: str) -> None:
+    """Note in the lab directories among the files that came back that they are from `origin`."""
+    for path in written:
+        if path.name == "topology-data.json" and path.parent.name.startswith("testbed-"):
+            (path.parent / ORIGIN_FILE).write_text(f"{origin}\n")
+
+
+def remove_copies(removed: str, work: PurePosixPath, origin: str) -> None:
+    """Remove what is here of the paths that labs of `origin` had there, which are in the lines of `removed`.
+
+    A verb there has a directory in `work` that stands for our root, and the one that deployed had one of another name.
+    Directories go once they are empty, and what a user put there stays.
+    """
+    by_directory: dict[Path, list[Path]] = {}
+    for line in removed.splitlines():
+        path = PurePosixPath(json.loads(line))
+        if path.is_relative_to(work) and ".." not in path.parts:
+            here = Path("/", *path.relative_to(work).parts[1:])
+            directory = next((above for above in (here, *here.parents) if above.name.startswith("testbed-")), None)
+            if directory is not None:
+                by_directory.setdefault(directory, []).append(here)
+    for directory, paths in by_directory.items():
+        with suppress(OSError):
+            if (directory / ORIGIN_FILE).read_text().rstrip("\n") == origin:
+                remove_paths([directory, *paths, directory / ORIGIN_FILE])

@@ -5,13 +5,23 @@ does not depend on this machine or on what else it does. For that to hold, nothi
 the host's choosing. It has no network, no keyboard, and no disk that could interrupt it: its system and its job are
 memory (NVDIMMs, which are read and written like any other). Its serial ports write to files. Seeds, addresses and
 the date are fixed, and QEMU's threads take turns. Source: QEMU, docs/devel/tcg-icount.rst; docs/nvdimm.txt.
+
+They take turns on one CPU, each until it waits, so that who comes first is never the host's choice: in virtual time
+QEMU has a race. Its main loop skips idle time: if the virtual CPU is halted, it adds what is left
+until the next timer to the clock. The CPU's thread says that it is halted before it has said how many instructions
+it executed until then, and it does not hold a lock meanwhile; a main loop that looks in between takes the clock of
+some hundred instructions ago, and the clock ends up ahead by them. Whether it looks depends on how the host schedules
+two threads. Under the real-time policy "first in, first out" of one CPU, a thread runs until it waits for the other.
+Source: QEMU 10.0, `rr_cpu_thread_fn`, `icount_start_warp_timer`, `icount_process_data`; sched(7).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -29,7 +39,6 @@ from testbed.vm.image.checkout import add
 from testbed.vm.machine import kernel_line
 from testbed.vm.remote import workplace
 from testbed.vm.virtual.job import BASE, FILES, JOB, OUTCOME
-from testbed.vm.virtual.one_cpu import taking_turns
 
 MEMORY_MIB = 3072
 JOB_DISK_BYTES = 512 << 20
@@ -39,6 +48,8 @@ RESULTS = f"{BASE}/{_RESULTS}"
 DATE = "2026-01-01T00:00:00"
 SEED = 1
 _POLL_S = 0.2
+PRIORITY = 1
+"""The lowest of the real-time priorities: above everything else, below everything that is in a hurry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,3 +230,48 @@ def _tail(files: Sequence[Path]) -> str:
         with contextlib.suppress(OSError):
             lines += file.read_text(errors="replace").splitlines()[-12:]
     return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """`prefix` begins the command line of who is to take turns; `lacks` is why that cannot be had, else ""."""
+
+    prefix: tuple[str, ...]
+    lacks: str = ""
+
+
+@contextlib.contextmanager
+def taking_turns() -> Iterator[Turns]:
+    """A CPU for one machine, as long as the context lasts; who comes when all are taken shares the first."""
+    policy = ("chrt", "--fifo", str(PRIORITY))
+    if lacks := "this machine has one CPU" if len(os.sched_getaffinity(0)) == 1 else _refused(policy):
+        yield Turns(prefix=(), lacks=lacks)
+        return
+    with _cpu() as number:
+        yield Turns(prefix=(*policy, "taskset", "--cpu-list", str(number)))
+
+
+def _refused(policy: tuple[str, ...]) -> str:
+    """Why this machine does not schedule so: containers and users without CAP_SYS_NICE may not."""
+    try:
+        done = subprocess.run([*policy, "true"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "chrt is not installed"
+    return "" if done.returncode == 0 else done.stderr.strip() or f"chrt ended with status {done.returncode}"
+
+
+@contextlib.contextmanager
+def _cpu() -> Iterator[int]:
+    """The last CPU of ours that no other machine has taken: the first ones have the interrupts."""
+    directory = cache.cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    numbers = sorted(os.sched_getaffinity(0))
+    for number in reversed(numbers):
+        with (directory / f"cpu-{number}.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield number
+            return
+    yield numbers[0]

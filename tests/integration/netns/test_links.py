@@ -15,9 +15,8 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.units import Duration, Rate
 from testbed.cli.labs.graph import graph as draw_graph
-from testbed.cli.labs.inspect_views import show_view
-from testbed.cli.labs.node_filter import NodeFilter
-from testbed.cli.nodes.link_conditions import read_conditions
+from testbed.cli.labs.inspect_views import chosen_nodes, show_view
+from testbed.cli.nodes.link_changes import read_conditions
 from testbed.cli.options import Format
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
@@ -164,12 +163,12 @@ def test_views_of_links_show_them_as_they_are(
     with LinkControl(lab) as control:
         control.set(NIC, LinkChange(rate_share=0.25))
         control.set(OTHER, LinkChange(up=False))
-    show_view("links", lab.name, None, None, NodeFilter.parse(None), Format.JSON)
+    show_view("links", lab.name, None, None, chosen_nodes(None), Format.JSON)
     rows = {row["a"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows[NIC]["rate"] == str(Rate(declared.bps // 4)) and rows[NIC]["declared_rate"] == str(declared)
     assert rows[NIC]["lab_rate"] != rows[NIC]["declared_lab_rate"] and rows[NIC]["changes"][0].startswith(f"{NIC} -> ")
     assert (rows[NIC]["state"], rows[OTHER]["state"], rows[OTHER]["changes"]) == ("up", "down", [])
-    show_view("links", lab.name, None, None, NodeFilter.parse(None), Format.TABLE)
+    show_view("links", lab.name, None, None, chosen_nodes(None), Format.TABLE)
     assert f"(declared {declared})" in " ".join(capsys.readouterr().out.split())
     draw_graph.main(["-n", lab.name, "--kind", "dot"], standalone_mode=False)
     drawn = [line for line in capsys.readouterr().out.splitlines() if " -- " in line]

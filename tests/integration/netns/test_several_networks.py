@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from forwarding import forwarded
 
-from testbed.cli.labs.networks import show_networks
+from testbed.cli.labs.inspect_views import show_networks
 from testbed.cli.options import Format
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab

@@ -18,7 +18,7 @@ from ssh_server import SshServer
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.records.labdir import ORIGIN_FILE
 from testbed.vm.errors import ConnectionLost
-from testbed.vm.keys import make_keys
+from testbed.vm.machine import make_keys
 from testbed.vm.remote import tethered_command as errand
 from testbed.vm.remote import workplace
 from testbed.vm.remote.recorded_command import VARIABLE, asked_command

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.vm.image.checkout import add
-from testbed.vm.keys import CLIENT_KEY, Keys
+from testbed.vm.machine import CLIENT_KEY, Keys
 from testbed.vm.virtual.job import FILES, OUTCOME
 
 SAID = b"words of the job\n"

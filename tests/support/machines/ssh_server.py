@@ -12,7 +12,7 @@ from typing import Self
 
 import paramiko
 
-from testbed.vm.keys import Keys, make_keys
+from testbed.vm.machine import Keys, make_keys
 from testbed.vm.remote.ssh import Login
 
 CHUNK = 4096

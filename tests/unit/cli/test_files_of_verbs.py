@@ -12,8 +12,7 @@ from click.testing import CliRunner
 
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.cli.app import app
-from testbed.cli.labs.inspect_views import show_view
-from testbed.cli.labs.node_filter import NodeFilter
+from testbed.cli.labs.inspect_views import chosen_nodes, show_view
 from testbed.cli.options import Format
 from testbed.cli.scenarios.run import RunCommand, run_all
 
@@ -73,13 +72,13 @@ def test_the_sizing_of_a_file_is_that_of_validate() -> None:
     validated = json.loads(output("validate", "-t", DEMO, "-f", "json"))
     assert sized == {key: value for key, value in validated.items() if key != "file"}
     with pytest.raises(TestbedError, match="has no network 'frontend'"):
-        show_view("sizing", None, DEMO, "frontend", NodeFilter.parse(None), Format.JSON)
+        show_view("sizing", None, DEMO, "frontend", chosen_nodes(None), Format.JSON)
 
 
 @pytest.mark.parametrize("what", ["nodes", "links", "routes", "bgp", "guards", "link-groups", "services", "vteps"])
 def test_views_of_what_runs_say_that_it_does_not(what: str) -> None:
     with pytest.raises(LabNotFound, match="no lab named demo is deployed"):
-        show_view(what, None, DEMO, None, NodeFilter.parse(None), Format.JSON)
+        show_view(what, None, DEMO, None, chosen_nodes(None), Format.JSON)
 
 
 @pytest.mark.process

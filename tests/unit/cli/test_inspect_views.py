@@ -11,9 +11,14 @@ from fake_lab import small_lab
 from testbed.base.errors import TestbedError
 from testbed.cli.labs.deploy import _bfd_text
 from testbed.cli.labs.inspect import inspect as show
-from testbed.cli.labs.inspect_views import NodeRow, show_view, unshown_columns
-from testbed.cli.labs.node_filter import NodeFilter
-from testbed.cli.labs.transport_scale import medium_rows, transport_rows
+from testbed.cli.labs.inspect_views import (
+    NodeRow,
+    chosen_nodes,
+    medium_rows,
+    show_view,
+    transport_rows,
+    unshown_columns,
+)
 from testbed.cli.options import Format
 from testbed.cli.output import emit
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
@@ -96,7 +101,7 @@ def test_a_network_without_sessions_has_no_words_about_bfd() -> None:
 
 def test_help_names_every_view() -> None:
     with pytest.raises(TestbedError) as refused:
-        show_view("nosuch", None, None, None, NodeFilter.parse(None), Format.TABLE)
+        show_view("nosuch", None, None, None, chosen_nodes(None), Format.TABLE)
     what = show.params[0].metavar
     assert refused.value.hint is not None and what is not None
     assert set(refused.value.hint.removeprefix("one of ").split(", ")) == set(what.strip("[]").split("|"))

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.base.errors import TestbedError
 from testbed.base.units import Duration, Rate
-from testbed.cli.nodes.link_changes import LinkOptions, parse_share
+from testbed.cli.nodes.link_changes import link_change, parse_share
 from testbed.lab.core.deploy.links.changes import LinkChange
 
 
@@ -29,7 +29,7 @@ from testbed.lab.core.deploy.links.changes import LinkChange
     ],
 )
 def test_options(options: dict[str, Any], change: LinkChange) -> None:
-    found = LinkOptions(**options).change()
+    found = link_change(**options)
     assert found == change or found.corruption == pytest.approx(0.001)
 
 
@@ -55,7 +55,7 @@ def test_options(options: dict[str, Any], change: LinkChange) -> None:
 )
 def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TestbedError) as raised:
-        LinkOptions(**options).change()
+        link_change(**options)
     assert words in raised.value.message
     assert raised.value.exit_code == 2
 

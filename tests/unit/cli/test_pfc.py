@@ -12,7 +12,7 @@ from testbed.base.datapath.abi import CLASSES
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import TestbedError
 from testbed.base.rows import row_json
-from testbed.cli.counters.pause_rows import pause_rows, storm_priority
+from testbed.cli.counters.pfc import pause_rows, storm_priority
 from testbed.daemons.kit.events import EventLog
 from testbed.daemons.portd.client import LabStatus
 from testbed.daemons.portd.histogram import Latency

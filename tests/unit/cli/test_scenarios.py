@@ -12,8 +12,8 @@ import pytest
 from testbed.base.errors import SpecError, TestbedError, WorkloadError
 from testbed.cli.labs.validate import validate
 from testbed.cli.options import Format
+from testbed.cli.output import duration
 from testbed.cli.scenarios.dry_run import foresee, print_dry_run
-from testbed.cli.scenarios.durations import duration
 from testbed.cli.scenarios.named_files import read_sweeps
 from testbed.cli.scenarios.run import RunCommand, run, run_all
 from testbed.cli.scenarios.run_progress import SweepSteps

@@ -1,7 +1,7 @@
 """Drawings of numbers as SVG that takes its colours and fonts from the page it stands in."""
 
 from testbed.record.report.chart.axis import Axis, linear_axis, log_axis, numbered_axis
-from testbed.record.report.chart.heat_map import Cell, draw_heat_map
+from testbed.record.report.chart.heat_map import Shade, draw_heat_map
 from testbed.record.report.chart.rows import Row, draw_rows
 from testbed.record.report.chart.sheet import draw_sheet, style_sheet
 from testbed.record.report.chart.svg import Drawing
@@ -9,9 +9,9 @@ from testbed.record.report.chart.xy import XYChart, label_room, thin
 
 __all__ = [
     "Axis",
-    "Cell",
     "Drawing",
     "Row",
+    "Shade",
     "XYChart",
     "draw_heat_map",
     "draw_rows",

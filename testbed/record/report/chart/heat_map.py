@@ -14,7 +14,7 @@ _CELL_HEIGHT, _WRITTEN_CELL = 30.0, 44.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Shade:
     """`share` (0 to 1) is its shade; `flagged` gets a frame."""
 
     share: float
@@ -24,7 +24,7 @@ class Cell:
 
 
 def draw_heat_map(
-    rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], Cell], *, described: str
+    rows: Sequence[str], columns: Sequence[str], cells: Mapping[tuple[str, str], Shade], *, described: str
 ) -> Drawing:
     """Values are written into the cells where there is room; elsewhere the pointer shows them."""
     rows, columns = rows[:MOST], columns[:MOST]
@@ -54,7 +54,7 @@ def draw_heat_map(
     return Drawing(svg=document(inside, width=width, height=height, described=described, natural=True))
 
 
-def _cell(found: Cell, x: float, y: float, width: float) -> str:
+def _cell(found: Shade, x: float, y: float, width: float) -> str:
     shade = min(1.0, max(0.0, found.share))
     parts = [
         hover(found.remark),

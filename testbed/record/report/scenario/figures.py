@@ -250,7 +250,7 @@ def tenant_figures(point: PointResult) -> TenantFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class PacketFate:
     """`names` are those of `Channel.counters`, of whatever transport; a channel's figure is their sum."""
 
     title: str
@@ -261,19 +261,19 @@ class Fate:
 
 
 FATES = (
-    Fate(title="Time-outs", names=("timeout",)),
-    Fate(title="Inferred lost", names=("inferred_loss",)),
-    Fate(title="Trimmed", names=("trimmed",)),
-    Fate(title="CE-marked", names=("ce_marked", "delivered_ce")),
-    Fate(title="Out of order", names=("out_of_order",)),
-    Fate(title="Duplicates", names=("duplicate", "duplicate_sacks")),
-    Fate(title="Gone back for", names=("rewound",)),
-    Fate(title="Refused", names=("refused", "out_of_window", "rod_out_of_order", "no_room_for_responses")),
+    PacketFate(title="Time-outs", names=("timeout",)),
+    PacketFate(title="Inferred lost", names=("inferred_loss",)),
+    PacketFate(title="Trimmed", names=("trimmed",)),
+    PacketFate(title="CE-marked", names=("ce_marked", "delivered_ce")),
+    PacketFate(title="Out of order", names=("out_of_order",)),
+    PacketFate(title="Duplicates", names=("duplicate", "duplicate_sacks")),
+    PacketFate(title="Gone back for", names=("rewound",)),
+    PacketFate(title="Refused", names=("refused", "out_of_window", "rod_out_of_order", "no_room_for_responses")),
 )
 """The graver first. Time-outs, losses, trimming and going back are why packets are sent again."""
 
 
-def fates_of(counted: Iterable[Mapping[str, float]]) -> Sequence[Fate]:
+def fates_of(counted: Iterable[Mapping[str, float]]) -> Sequence[PacketFate]:
     """Return those that befell any packet of these channels."""
     counted = list(counted)
     return [fate for fate in FATES if any(fate.of(counters) for counters in counted)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from testbed.record.record import Check, MetricSummary, Outcome, PointResult, Record, RunResult
 from testbed.record.report.chart import style_sheet
 from testbed.record.report.scenario.configuration import command_line, facts, machine, scale_rows
-from testbed.record.report.scenario.counters import Balance, reconcile
+from testbed.record.report.scenario.counters import BalanceLine, reconcile
 from testbed.record.report.scenario.figures import (
     MISSING,
     TenantFigures,
@@ -105,7 +105,7 @@ class PointView:
     plots: Sequence[Plot]
     cut: bool
     """Its pictures did not fit."""
-    balances: Sequence[Balance]
+    balances: Sequence[BalanceLine]
     networks: Sequence[NetworkLine]
     tenants: Sequence[Sequence[Cell]]
     scale_up: Sequence[Sequence[Cell]]

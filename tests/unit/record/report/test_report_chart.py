@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from testbed.record.report.chart import (
     Axis,
-    Cell,
     Row,
+    Shade,
     XYChart,
     draw_heat_map,
     draw_rows,
@@ -136,7 +136,7 @@ def test_any_text_is_text(label: str, remark: str) -> None:
     chart.mark(0.5, label, remark)
     chart.ideal(1.0, label)
     rows = draw_rows([Row(label=label, value=1.0, written=label, remark=remark)], chart.x, described=remark)
-    cells = {(label, label): Cell(share=2.0, written=label, remark=remark, flagged=True)}
+    cells = {(label, label): Shade(share=2.0, written=label, remark=remark, flagged=True)}
     shades = draw_heat_map([label], [label], cells, described=label)
     for drawing in (chart.draw(remark), rows, shades):
         root = ElementTree.fromstring(drawing.svg)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from testbed.record.record import Record
 from testbed.record.report import print_record, render_report
-from testbed.record.report.scenario.counters import Balance, reconcile
+from testbed.record.report.scenario.counters import BalanceLine, reconcile
 from testbed.record.report.scenario.figures import FATES, fates_of
 from testbed.record.report.scenario.tables import channels_csv, summary_json
 from testbed.record.store import load_record
@@ -35,7 +35,7 @@ def record_with(totals: dict[str, float]) -> Record:
     return dataclasses.replace(record, points=[dataclasses.replace(point, runs=[changed])])
 
 
-def balances(totals: dict[str, float]) -> dict[str, Balance]:
+def balances(totals: dict[str, float]) -> dict[str, BalanceLine]:
     run = record_with(totals).points[0].runs[0]
     return {line.what.partition(",")[0]: line for line in reconcile(run)}
 

@@ -28,7 +28,7 @@ def programs(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip("images are built by root")
     directory = tmp_path / "bin"
     directory.mkdir()
-    for tool in image.TOOLS:
+    for tool in ("mmdebstrap", *image.DISK_TOOLS):
         program(directory / tool, "exit 0")
     (tmp_path / "keyring").touch()
     monkeypatch.setattr(image, "KEYRING", tmp_path / "keyring")

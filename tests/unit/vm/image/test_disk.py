@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.vm.image.disk import TOOLS, make_disk, used_inodes
+from testbed.vm.image.build import DISK_TOOLS, make_disk, used_inodes
 
 DESCRIPTION = """\
 Filesystem volume name:   testbed
@@ -37,7 +37,7 @@ def test_a_full_one() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(any(shutil.which(tool) is None for tool in TOOLS), reason="apt-get install e2fsprogs")
+@pytest.mark.skipif(any(shutil.which(tool) is None for tool in DISK_TOOLS), reason="apt-get install e2fsprogs")
 def test_the_same_files_are_the_same_disk(tmp_path: Path) -> None:
     """Whenever, and in whatever order, they came to be where they are taken from."""
     epoch = 1_767_225_600

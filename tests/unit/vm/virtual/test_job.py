@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed.cli.machine.virtual_time import results_aside
+from testbed.cli.machine.elsewhere import results_aside
 from testbed.vm.errors import MachineError
 from testbed.vm.image.build import VmImage
 from testbed.vm.image.checkout import add
 from testbed.vm.remote import workplace
-from testbed.vm.remote.local_names import Renamed
+from testbed.vm.remote.target import Renamed
 from testbed.vm.virtual import machine as virtual
 from testbed.vm.virtual.job import BASE, FILES, JOB, OUTCOME
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.vm.virtual import one_cpu
-from testbed.vm.virtual.one_cpu import taking_turns
+from testbed.vm.virtual import machine
+from testbed.vm.virtual.machine import taking_turns
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def cpus(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
 
 
 def test_machines_have_a_cpu_each_from_the_last_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(one_cpu, "_refused", lambda policy: "")
+    monkeypatch.setattr(machine, "_refused", lambda policy: "")
     cpus(monkeypatch, 0, 2, 5)
     with taking_turns() as first, taking_turns() as second, taking_turns() as third, taking_turns() as fourth:
         assert [turns.prefix[-1] for turns in (first, second, third, fourth)] == ["5", "2", "0", "0"]

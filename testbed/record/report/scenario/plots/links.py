@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from testbed.record.record import Record, RunResult
-from testbed.record.report.chart import Cell, Row, XYChart, draw_heat_map, draw_rows, linear_axis
+from testbed.record.report.chart import Row, Shade, XYChart, draw_heat_map, draw_rows, linear_axis
 from testbed.record.report.scenario.figures import format_bytes, format_time
 from testbed.record.report.scenario.plots.plot import MAX_SERIES, Plot, curves, which_runs
 from testbed.record.samples import MarkingCurve, PortLoad
@@ -47,7 +47,7 @@ def _heat_map(links: Sequence[PortLoad], tier: str) -> Plot | None:
     by_peer = len({(link.node, _to(link)) for link in links}) == len(links)
     column = {_name(link): _to(link) if by_peer else link.interface for link in links}
     cells = {
-        (link.node, column[_name(link)]): Cell(
+        (link.node, column[_name(link)]): Shade(
             share=link.utilisation,
             written=f"{link.utilisation:.0%}",
             remark=_remark(link),
