@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from testbed.base.datapath import abi, layout
+from testbed.base.datapath import abi, maps
 from testbed.base.datapath.build import compile_c, source_texts
+from testbed.base.datapath.traffic_class import ClassPlan
 
 CONSTANTS = {
     "CLASSES": abi.CLASSES,
@@ -47,12 +49,16 @@ def programs(tmp_path: Path) -> Path:
 
 
 def test_the_structures_agree(programs: Path) -> None:
-    (programs / "check.c").write_text(assertions(layout.STRUCTS))
+    (programs / "check.c").write_text(assertions(maps.STRUCTS))
     compile_c([programs / "check.c"], programs / "check.o")
 
 
+def test_all_that_a_class_is_told_is_a_field_of_its_plan() -> None:
+    assert set(maps.STRUCTS["class_config"].names or ()) - {"flags"} <= {each.name for each in fields(ClassPlan)}
+
+
 def test_a_structure_that_differs_is_found(programs: Path) -> None:
-    moved = np.dtype([("added", "<u8"), *layout.STRUCTS["buffer"].descr])
-    (programs / "check.c").write_text(assertions({**layout.STRUCTS, "buffer": moved}))
+    moved = np.dtype([("added", "<u8"), *maps.STRUCTS["buffer"].descr])
+    (programs / "check.c").write_text(assertions({**maps.STRUCTS, "buffer": moved}))
     with pytest.raises(Exception, match="does not compile"):
         compile_c([programs / "check.c"], programs / "check.o")

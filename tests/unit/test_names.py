@@ -20,7 +20,7 @@ SAME_WORD = {
     "a packet format has such parts in each protocol": {"Frame", "Layout", "Prefix", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},
     "the simulator has what the kernel has, with the same laws": {
-        *("Arrivals", "Line", "LinkSettings", "SharedBuffer", "Site"),
+        *("Line", "LinkSettings"),
     },
     "the schema of a file, a program or a record has what the thing itself has": {
         *("Backend", "Channel", "InferenceRequests", "Link", "Outcome", "Program", "ScaleUp"),

@@ -1,7 +1,7 @@
 """The numbers that the programs and everything around them agree on: the twin of the constants in
 `programs/layout.h` and `programs/rules.h`.
 
-Apart from the structures (`layout`), so that who sends a netlink message needs no numpy.
+Apart from the structures (`maps`), so that who sends a netlink message needs no numpy.
 """
 
 from __future__ import annotations

@@ -11,8 +11,7 @@ import time
 import weakref
 from typing import Any
 
-from testbed.base.datapath.maps import LabMaps
-from testbed.base.datapath.ringbuf import RingMemory
+from testbed.base.datapath.maps import LabMaps, RingMemory
 from testbed.daemons.kit import realtime
 from testbed.daemons.kit.events import EventLog
 from testbed.daemons.portd import native

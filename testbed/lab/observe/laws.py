@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.base.datapath.layout import INGRESS, PAUSE, QUEUE
-from testbed.base.datapath.maps import LabMaps
+from testbed.base.datapath.maps import INGRESS, PAUSE, QUEUE, LabMaps
 from testbed.lab.observe.port_table import PortTable
 from testbed.lab.observe.telemetry import columns, words
 

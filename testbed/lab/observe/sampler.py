@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.base.datapath.layout import MAPS
-from testbed.base.datapath.maps import LabMaps
+from testbed.base.datapath.maps import MAPS, LabMaps
 from testbed.base.errors import TestbedError
 from testbed.lab.observe.port_table import PortTable
 from testbed.lab.observe.telemetry import columns, words

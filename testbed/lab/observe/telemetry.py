@@ -49,7 +49,7 @@ class Snapshot:
     """The counters of all ports at `time_ns` (CLOCK_MONOTONIC), or their growth over the `seconds` before it.
 
     `queues`, `ingress` and `pauses` have the shape (ports + 1, CLASSES) and the fields of
-    `testbed.base.datapath.layout`; paused times include the pause that lasts. `seconds` is None for counters since the
+    `testbed.base.datapath.maps`; paused times include the pause that lasts. `seconds` is None for counters since the
     deploy.
     """
 

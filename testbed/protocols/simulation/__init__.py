@@ -15,7 +15,7 @@ from testbed.protocols.simulation.network import FabricNetwork
 from testbed.protocols.simulation.nic import Endpoint, NicHost
 from testbed.protocols.simulation.port import ClassQueue, OutputPort
 from testbed.protocols.simulation.settings import FabricPortSettings, PacketKind, SwitchSettings
-from testbed.protocols.simulation.switch import FabricSwitch, InputPort, SharedBuffer
+from testbed.protocols.simulation.switch import FabricSwitch, InputPort, SwitchMemory
 
 __all__ = [
     "ALL_PRIORITIES",
@@ -40,7 +40,7 @@ __all__ = [
     "NicHost",
     "OutputPort",
     "PacketKind",
-    "SharedBuffer",
     "SimulationError",
+    "SwitchMemory",
     "SwitchSettings",
 ]

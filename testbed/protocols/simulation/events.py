@@ -31,8 +31,6 @@ SPANS: Final = 1024
 class Actor:
     """Something that acts when its time comes: a node of the network, a port, a timer."""
 
-    __slots__ = ()
-
     def act(self, now: i64, frame: Frame | None) -> None:
         """Do what was scheduled for `now`; a frame that was scheduled with it has arrived."""
         raise NotImplementedError
@@ -40,8 +38,6 @@ class Actor:
 
 class Call(Actor):
     """A call of any function with its argument, or with the frame that has arrived: for what happens now and then."""
-
-    __slots__ = ("_argument", "_handler")
 
     def __init__(self, handler: Handler, argument: Any = None) -> None:
         self._handler = handler
@@ -53,8 +49,6 @@ class Call(Actor):
 
 class Event:
     """Who acts, with which frame; and which event follows at the same ns."""
-
-    __slots__ = ("actor", "frame", "next")
 
     def __init__(self, actor: Actor, frame: Frame | None) -> None:
         self.actor = actor
@@ -72,22 +66,6 @@ class Ended(Enum):
 
 class Events:
     """The events that are scheduled, and the time of the one in hand."""
-
-    __slots__ = (
-        "_coming",
-        "_far",
-        "_keys",
-        "_place",
-        "_sequence",
-        "_span",
-        "_span_key",
-        "_spare",
-        "_tail",
-        "_wheel",
-        "acted",
-        "handled",
-        "now",
-    )
 
     def __init__(self) -> None:
         self.now: i64 = 0

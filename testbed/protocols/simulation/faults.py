@@ -8,7 +8,6 @@ from random import Random
 from typing import Final
 
 from testbed.protocols.datagram import Priority
-from testbed.protocols.simulation.errors import ConfigurationError
 from testbed.protocols.simulation.frame import Frame
 
 ALL_PRIORITIES: Final = frozenset(Priority)
@@ -35,20 +34,9 @@ class Impairments:
     priorities: frozenset[Priority] = ALL_PRIORITIES
     """Frames of other priorities pass untouched and are not counted by `loss_every`."""
 
-    def __post_init__(self) -> None:
-        for name in ("loss", "duplicate", "corrupt", "reorder"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigurationError(f"{name} is a probability, not {getattr(self, name)}")
-        if self.loss_every < 0 or self.corrupt_bits < 1:
-            raise ConfigurationError("loss_every must not be negative, and corrupt_bits at least 1")
-        if self.reorder and self.reorder_delay_ns < 1:
-            raise ConfigurationError("reorder needs a reorder_delay_ns")
-
 
 class Impairer:
     """The impairments of one line, with its own random numbers and its counts."""
-
-    __slots__ = ("_passed", "_random", "_settings", "corrupted", "duplicated", "lost", "lost_bytes", "reordered")
 
     def __init__(self, settings: Impairments, random: Random) -> None:
         self._settings = settings

@@ -19,31 +19,8 @@ Short frames are not padded to the 64 bytes of Ethernet; that concerns UDP paylo
 """
 
 
-def flow_of(source: i64, destination: i64, entropy: i64) -> i64:
-    """Return what switches hash: the numbers of the hosts and the entropy, which must fit into 24, 24 and 16 bits."""
-    return source << 40 | destination << 16 | entropy
-
-
 class Frame:
     """One datagram from its sender's NIC to its receiver; changed in place as switches mark and trim it."""
-
-    __slots__ = (
-        "account",
-        "ce",
-        "curve_bin",
-        "data",
-        "destination",
-        "entropy",
-        "flow",
-        "kind",
-        "last_hop",
-        "length",
-        "next",
-        "priority",
-        "source",
-        "trimmed",
-        "wire_bytes",
-    )
 
     def __init__(self, source: i64, destination: i64, entropy: i64, priority: i64, data: bytes) -> None:
         self.source: i64 = source
@@ -57,7 +34,8 @@ class Frame:
         self.length: i64 = len(data)
         """UDP payload bytes that were sent."""
         self.wire_bytes: i64 = len(data) + WIRE_OVERHEAD_BYTES
-        self.flow: i64 = flow_of(source, destination, entropy)
+        self.flow: i64 = source << 40 | destination << 16 | entropy
+        """The numbers that switches hash, of 24, 24 and 16 bits."""
         self.ce = False
         self.trimmed = False
         self.last_hop = False

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from testbed.protocols.simulation.errors import ConfigurationError
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.faults import Impairer, Impairments
 from testbed.protocols.simulation.frame import Frame
@@ -28,30 +27,9 @@ class LinkSettings:
     jitter_ns: int = 0
     """Each frame takes up to so much longer, at random, and stays behind those before it."""
 
-    def __post_init__(self) -> None:
-        if self.rate_bps < 1 or self.delay_ns < 0 or self.jitter_ns < 0:
-            raise ConfigurationError("a link needs a rate above 0, and a delay and jitter of at least 0")
-
 
 class Line:
     """A link from one node to the next, named `from->to`. Whoever sends waits for the serialisation itself."""
-
-    __slots__ = (
-        "_events",
-        "_jitter_ns",
-        "_latest",
-        "_random",
-        "_sink",
-        "blackholed",
-        "bytes",
-        "delay_ns",
-        "frames",
-        "impairer",
-        "impairers",
-        "name",
-        "rate_bps",
-        "up",
-    )
 
     def __init__(self, name: str, settings: LinkSettings, events: Events, sink: Actor, random: Random) -> None:
         self.name = name

@@ -15,7 +15,7 @@ from testbed.protocols.simulation.link import Line, LinkSettings
 from testbed.protocols.simulation.nic import Endpoint, NicHost
 from testbed.protocols.simulation.port import OutputPort
 from testbed.protocols.simulation.settings import FabricPortSettings, SwitchSettings
-from testbed.protocols.simulation.switch import Arrivals, FabricSwitch, InputPort
+from testbed.protocols.simulation.switch import FabricSwitch, InputPort, PortArrivals
 
 UET_PORT: Final = 4793
 """The UDP port of UET (UE Specification 1.0, section 3.5.3), which switches hash where nothing else is said."""
@@ -122,7 +122,7 @@ class FabricNetwork:
     def _input(self, name: str, target: str, settings: FabricPortSettings) -> Actor:
         nic = self.nics.get(target)
         if nic is not None:
-            nic.arrivals = Arrivals(settings)
+            nic.arrivals = PortArrivals(settings)
             self._nic_behind[name] = nic
             return nic
         if target not in self.fabric_switches:

@@ -15,7 +15,7 @@ from testbed.protocols.simulation.errors import ContractError, Livelock
 from testbed.protocols.simulation.events import Actor, Events
 from testbed.protocols.simulation.frame import Frame
 from testbed.protocols.simulation.port import OutputPort
-from testbed.protocols.simulation.switch import Arrivals
+from testbed.protocols.simulation.switch import PortArrivals
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -49,8 +49,6 @@ class Endpoint(Protocol):
 class NicTimer(Actor):
     """The event at which the timer of a NIC's endpoint is due."""
 
-    __slots__ = ("_nic",)
-
     def __init__(self, nic: NicHost) -> None:
         self._nic = nic
 
@@ -60,8 +58,6 @@ class NicTimer(Actor):
 
 class NicWaking(Actor):
     """The event at which an endpoint that was given something is asked what it wants."""
-
-    __slots__ = ("_nic",)
 
     def __init__(self, nic: NicHost) -> None:
         self._nic = nic
@@ -80,33 +76,6 @@ class NicHost(Actor):
     `completions` are those of its endpoint: as long as there are any, `on_completions` is called after it acted.
     """
 
-    __slots__ = (
-        "_armed",
-        "_events",
-        "_numbers",
-        "_timer",
-        "_timers_at",
-        "_timers_now",
-        "_waking",
-        "_woken",
-        "address",
-        "addresses",
-        "alive",
-        "arrivals",
-        "completions",
-        "delivered",
-        "delivered_bytes",
-        "endpoint",
-        "last_active",
-        "number",
-        "on_completions",
-        "overhead_bytes",
-        "port",
-        "refused",
-        "sent",
-        "unroutable",
-    )
-
     def __init__(
         self,
         number: int,
@@ -124,7 +93,7 @@ class NicHost(Actor):
         self.alive = True
         self.port: OutputPort | None = None
         """Its way out; set as the network is built."""
-        self.arrivals: Arrivals | None = None
+        self.arrivals: PortArrivals | None = None
         self.completions: deque[Any] = deque()
         self.on_completions: Callable[[], None] = ignore_endings
         self.sent: i64 = 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
     from testbed.protocols.simulation.nic import NicHost
-    from testbed.protocols.simulation.switch import HeldAccount, InputPort, SharedBuffer
+    from testbed.protocols.simulation.switch import HeldAccount, InputPort, SwitchMemory
 
 CONTROL: Final = 2
 NOTIFICATION: Final = 3
@@ -35,50 +35,6 @@ DROP_HEADROOM: Final = 3
 
 class ClassQueue:
     """The queue of a class at a port, and what was counted of it. Amounts are packets and bytes on the wire."""
-
-    __slots__ = (
-        "_first",
-        "_last",
-        "alpha",
-        "bytes",
-        "ce_packets",
-        "deficit",
-        "drop_non_ect",
-        "drops_bytes",
-        "drops_packets",
-        "ecn",
-        "ect_packets",
-        "enqueued_bytes",
-        "enqueued_packets",
-        "forwarded_bytes",
-        "forwarded_packets",
-        "in_bytes",
-        "in_packets",
-        "kmax_bytes",
-        "kmin_bytes",
-        "limit_bytes",
-        "lossless",
-        "mark_at_dequeue",
-        "marked_by_bin",
-        "max_bytes",
-        "out_bytes",
-        "out_packets",
-        "packets_by_bin",
-        "paused",
-        "paused_ns",
-        "paused_since",
-        "pauses",
-        "pmax",
-        "priority",
-        "quantum_bytes",
-        "reserved_bytes",
-        "strict",
-        "trimmed_bytes",
-        "trimmed_packets",
-        "trims",
-        "wred_bytes",
-        "wred_packets",
-    )
 
     def __init__(self, settings: ClassPlan, port: FabricPortSettings) -> None:
         self.priority: i64 = settings.priority
@@ -151,35 +107,13 @@ class ClassQueue:
 class OutputPort(Actor):
     """The port in front of a line. A NIC's has a `host`, which is asked for more as the line becomes free."""
 
-    __slots__ = (
-        "_bins_to_kmax",
-        "_by_kind",
-        "_events",
-        "_last_bin",
-        "_random",
-        "_strict",
-        "_turn",
-        "_weighted",
-        "buffer",
-        "draining",
-        "free",
-        "host",
-        "last_hop",
-        "line",
-        "name",
-        "overhead_bytes",
-        "queues",
-        "trim_bytes",
-        "waiting",
-    )
-
     def __init__(
         self,
         line: Line,
         settings: FabricPortSettings,
         events: Events,
         random: Random,
-        buffer: SharedBuffer | None,
+        buffer: SwitchMemory | None,
         *,
         overhead_bytes: int = WIRE_OVERHEAD_BYTES,
         last_hop: bool = False,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from testbed.base.datapath.abi import CLASSES, BalancingMode
+from testbed.base.datapath.abi import BalancingMode
 from testbed.base.datapath.traffic_class import ClassPlan
-from testbed.protocols.simulation.errors import ConfigurationError
 
 
 class PacketKind(IntEnum):
@@ -32,19 +31,6 @@ class FabricPortSettings:
     priority_of: tuple[int, int, int, int, int]
     trimming: bool = False
     trim_bytes: int = 36
-
-    def __post_init__(self) -> None:
-        for item in self.classes:
-            if not 0 <= item.priority < CLASSES:
-                raise ConfigurationError(f"a priority is from 0 to {CLASSES - 1}, not {item.priority}")
-            if not item.strict and item.quantum_bytes < 1:
-                raise ConfigurationError(f"class {item.priority} would never have its turn: its quantum is 0")
-        known = [item.priority for item in self.classes]
-        if len(set(known)) != len(known):
-            raise ConfigurationError("two classes of a port have the same priority")
-        for priority in self.priority_of:
-            if priority not in known:
-                raise ConfigurationError(f"packets are to go to priority {priority}, which no class of the port has")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

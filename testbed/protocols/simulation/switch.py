@@ -51,10 +51,8 @@ def flow_hash(source: bytes, destination: bytes, source_port: int, destination_p
     return mix((flow + (int.from_bytes(both, order) << 8 | UDP) + seed) & WORD)
 
 
-class SharedBuffer:
+class SwitchMemory:
     """The packet memory of a switch."""
-
-    __slots__ = ("max_bytes", "size_bytes", "used_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes: i64 = size_bytes
@@ -64,23 +62,6 @@ class SharedBuffer:
 
 class HeldAccount:
     """The packets of one priority that a switch holds of an input port, and the pauses that it asks for."""
-
-    __slots__ = (
-        "_delay_ns",
-        "_events",
-        "_pause_handler",
-        "_resume_handler",
-        "_upstream",
-        "bytes",
-        "hold_bytes",
-        "max_bytes",
-        "priority",
-        "xoff",
-        "xoff_bytes",
-        "xoff_sent",
-        "xon_bytes",
-        "xon_sent",
-    )
 
     def __init__(self, settings: ClassPlan, events: Events) -> None:
         self.priority: i64 = settings.priority
@@ -134,18 +115,14 @@ class HeldAccount:
 class ArrivalCount:
     """Packets of one priority that came in at a port."""
 
-    __slots__ = ("bytes", "ce_packets", "packets")
-
     def __init__(self) -> None:
         self.packets: i64 = 0
         self.bytes: i64 = 0
         self.ce_packets: i64 = 0
 
 
-class Arrivals:
+class PortArrivals:
     """Counts the packets that came in at a port, by priority."""
-
-    __slots__ = ("_of_kind", "by_priority")
 
     def __init__(self, settings: FabricPortSettings) -> None:
         self.by_priority = {item.priority: ArrivalCount() for item in settings.classes}
@@ -162,21 +139,6 @@ class Arrivals:
 class FabricSwitch:
     """Forwards by destination. `hash_seed` is that of its hash; `addresses` are those of all hosts by their number."""
 
-    __slots__ = (
-        "_addresses",
-        "_destination_port",
-        "_flowlets",
-        "_gap_ns",
-        "_hashes",
-        "_random",
-        "balancing",
-        "buffer",
-        "name",
-        "routes",
-        "seed",
-        "spray_seed",
-    )
-
     def __init__(
         self, name: str, settings: SwitchSettings, addresses: list[bytes], destination_port: int, random: Random
     ) -> None:
@@ -184,7 +146,7 @@ class FabricSwitch:
         self.balancing: i64 = BALANCING_CODES[settings.balancing.name]
         self.seed = settings.seed
         self.spray_seed: i64 = settings.seed & HALF
-        self.buffer = SharedBuffer(settings.buffer_bytes)
+        self.buffer = SwitchMemory(settings.buffer_bytes)
         self.routes: list[tuple[OutputPort, ...]] = [() for _ in addresses]
         """By the number of the destination host."""
         self._gap_ns = settings.gap_ns
@@ -226,13 +188,11 @@ class FabricSwitch:
 class InputPort(Actor):
     """Where packets come into a switch: counts them and hands them to an output port."""
 
-    __slots__ = ("_sprayed", "_switch", "accounts", "arrivals", "name")
-
     def __init__(self, name: str, switch: FabricSwitch, settings: FabricPortSettings, events: Events) -> None:
         self.name = name
         self._switch = switch
         self._sprayed: i64 = 0
-        self.arrivals = Arrivals(settings)
+        self.arrivals = PortArrivals(settings)
         own = {item.priority: item for item in settings.classes}
         lossy = [ClassPlan(priority=priority) for priority in range(CLASSES)]
         self.accounts = [HeldAccount(own.get(item.priority, item), events) for item in lossy]

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.base.datapath.layout import MAPS
-from testbed.base.datapath.maps import LabMaps
+from testbed.base.datapath.maps import MAPS, LabMaps
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps
 from testbed.lab.core.plan.operations import InstallPort

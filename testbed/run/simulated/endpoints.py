@@ -12,7 +12,7 @@ from testbed.endpoints.worker.domain import Domains
 from testbed.endpoints.worker.program import Program, Step
 from testbed.endpoints.worker.traffic import Traffic
 from testbed.endpoints.worker.worker import Event, ProgramRun
-from testbed.run.simulated.site import Site
+from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import simulated_transport
 
 ASKED_EVERY: Final = 4_096
@@ -64,7 +64,11 @@ class SimulatedProgram(ProgramRun):
     """One host's program under the simulated clock. `on_end` is called once, when it is done or has failed."""
 
     def __init__(
-        self, program: Program, site: Site, on_end: Callable[[SimulatedProgram], None], domains: Domains | None = None
+        self,
+        program: Program,
+        site: RunSite,
+        on_end: Callable[[SimulatedProgram], None],
+        domains: Domains | None = None,
     ) -> None:
         super().__init__(program, NoLoop(), self._hear, clock_ns=site.now, domains=domains)
         self.failure = ""

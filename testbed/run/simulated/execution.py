@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 from testbed.base.errors import ScenarioError, TestbedError
 from testbed.endpoints.sockets import Marking
@@ -30,7 +31,7 @@ from testbed.run.simulated.counters import QueueSampler, count_fabric, count_por
 from testbed.run.simulated.endpoints import ProgramsWatch, SimulatedProgram
 from testbed.run.simulated.fabric import TIME_SCALE, Hosts, SimulatedFabric, build_fabric
 from testbed.run.simulated.faults import do_faults
-from testbed.run.simulated.site import Site
+from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import simulated_transport
 from testbed.run.transports.lab_transport import LabTransport
 
@@ -103,7 +104,7 @@ class _Execution:
             domains=scale_up_domains(lab.model, TIME_SCALE),
         )
         self._checked = choose_checked(traffic.workload, DATA_LIMIT_BYTES)
-        self._site = Site(traffic.seed)
+        self._site = RunSite(traffic.seed)
         self._programs: dict[str, SimulatedProgram] = {}
         self._watch = ProgramsWatch(0, self._look)
         self._told_at = time.monotonic()
@@ -241,7 +242,9 @@ class _Execution:
         observation.growth = after.since(before)
         observation.samples = None if sampler is None else sampler.samples()
         observation.marking = marking_curves(qos, observation.table, read_marks(none), read_marks(maps))
-        run.balance = reconcile(maps, observation.table, clock_ns=_StandingClock(), rest=lambda seconds: None)
+        # Counters change no more: after one look, all patience is over.
+        clock_ns = count(PATIENCE_NS, PATIENCE_NS).__next__
+        run.balance = reconcile(maps, observation.table, clock_ns=clock_ns, rest=lambda seconds: None)
 
 
 @contextmanager
@@ -257,14 +260,3 @@ def without_collector() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-class _StandingClock:
-    """Time for whoever reads counters that no longer change: after one look, all patience is over."""
-
-    def __init__(self) -> None:
-        self._now = 0
-
-    def __call__(self) -> int:
-        self._now += PATIENCE_NS
-        return self._now

@@ -18,7 +18,7 @@ from testbed.protocols.simulation import (
     FabricNetwork,
     FabricPortSettings,
     NicHost,
-    SharedBuffer,
+    SwitchMemory,
     SwitchSettings,
 )
 from testbed.protocols.simulation.faults import Impairments
@@ -49,7 +49,7 @@ class SimulatedFabric:
     """The network, and the buffer of each switch by its node's name. Lines are named after the port that sends."""
 
     network: FabricNetwork
-    buffers: dict[str, SharedBuffer] = field(default_factory=dict)
+    buffers: dict[str, SwitchMemory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

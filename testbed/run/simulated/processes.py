@@ -58,26 +58,18 @@ def run_jobs(
         for job in jobs:
             if interrupt.requested:
                 return
-            outcome = points(job.point).run(job.run, _Watch(job, interrupt, on_share))
+
+            def watch(share: float, job: Job = job) -> bool:
+                on_share(job, share)
+                return interrupt.requested
+
+            outcome = points(job.point).run(job.run, watch)
             yield job, outcome
             if not outcome.goes_on:
                 return
         return
     with _children() as children:
         yield from _spread(list(jobs), points, interrupt, children, processes, on_share)
-
-
-class _Watch:
-    """Tells a run's progress, and ends it where an interrupt was asked for."""
-
-    def __init__(self, job: Job, interrupt: Interrupt, on_share: OnShare) -> None:
-        self._job = job
-        self._interrupt = interrupt
-        self._on_share = on_share
-
-    def __call__(self, share: float) -> bool:
-        self._on_share(self._job, share)
-        return self._interrupt.requested
 
 
 Children = dict[Connection, tuple[Job, BaseProcess]]

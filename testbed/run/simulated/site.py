@@ -1,4 +1,4 @@
-"""The site that all hosts of a simulated run share, and the hosting of their endpoints: a network and its clock."""
+"""The site that all hosts of a simulated run share, which hosts their endpoints: a network and its clock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from testbed.protocols.simulation import Endpoint
 
 
-class Site:
-    """The network, once it is built, the endpoints that it is built between, and memory that carries nothing."""
+class RunSite:
+    """The network, once it is built, the endpoints that it is built between, and memory that carries nothing.
+
+    It is what endpoints stand on: `endpoints.worker.datagrams.hosting.Hosting` says what its methods do.
+    """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -36,31 +39,18 @@ class Site:
             self._room = memoryview(bytearray(size))
         return self._room[:size]
 
-
-class SimulatedHosting:
-    """The hosting of one program's endpoints; `endpoints.worker.datagrams.hosting.Hosting` says what the methods do."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-
-    def now(self) -> int:
-        return self.site.now()
-
-    def memory(self, size: int) -> memoryview:
-        return self.site.memory(size)
-
     def touch(self, endpoint: Endpoint) -> None:
-        network = self.site.network
+        network = self.network
         if network is not None:
             network.nics[endpoint.address].wake()
 
     def received_bytes(self, address: str) -> int:
-        network = self.site.network
+        network = self.network
         return 0 if network is None else network.nics[address].delivered_bytes
 
     def counters(self, address: str) -> Mapping[str, int]:
         """Return the datagrams that the NIC sent and got."""
-        network = self.site.network
+        network = self.network
         if network is None:
             return {}
         host = network.nics[address]

@@ -19,7 +19,7 @@ from testbed.endpoints.worker.traffic import Listener, Traffic
 from testbed.protocols.simulation.nic import NicHost
 from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.simulated import transports
-from testbed.run.simulated.site import Site
+from testbed.run.simulated.site import RunSite
 from testbed.run.transports.lab_transport import LabTransport
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ def emulated_settings(transport: LabTransport, placement: PlacedWorkload) -> Cal
 class SimulatedTransport:
     """The parts of a transport that the simulator needs."""
 
-    make_traffic: Callable[[Program, Site, CollectiveBuffers | None, Listener], Traffic]
-    """Puts the endpoints of a program into `Site.endpoints`. Raises `TrafficError` where it cannot be carried."""
+    make_traffic: Callable[[Program, RunSite, CollectiveBuffers | None, Listener], Traffic]
+    """Puts the endpoints of a program into `RunSite.endpoints`. Raises `TrafficError` where it cannot be carried."""
     host: type[NicHost]
     """The class of NICs that the network makes of endpoints."""
     port: int

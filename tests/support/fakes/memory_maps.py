@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.base.datapath.layout import MAPS
-from testbed.base.datapath.maps import LabMaps
-from testbed.base.datapath.ringbuf import RingMemory
+from testbed.base.datapath.maps import MAPS, LabMaps, RingMemory
 
 _HEADER_BYTES = 8
 """The size of the header of a record of the ring (kernel Documentation/bpf/ringbuf.rst)."""

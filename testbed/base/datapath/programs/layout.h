@@ -1,6 +1,6 @@
 /* The maps that the eBPF programs, the pause agent and the telemetry share.
  *
- * testbed/base/datapath/layout.py makes the types of numpy of these structures and those of rules.h; a test compiles both
+ * testbed/base/datapath/maps.py makes the types of numpy of these structures and those of rules.h; a test compiles both
  * against each other.
  * A port's number is its place in the lab (from 1); 0 means "no port". Index of a queue: port * 8 + priority.
  */

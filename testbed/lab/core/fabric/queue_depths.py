@@ -6,11 +6,11 @@ every queue needs) and the plan (with both). Rates times delays do not change wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from testbed.base.units import Duration
-from testbed.lab.core.model import QosProfile, TrafficClass
+from testbed.base.units import Duration, Rate
+from testbed.lab.core.model import DelayBy, Lab, QosPolicy, QosProfile, TrafficClass
 
 ETHERNET_HEADER_BYTES = 14
 RESERVED_FRAMES = 2
@@ -54,6 +54,38 @@ class PortShape:
     @property
     def bdp(self) -> int:
         return bdp_bytes(self.line_rate_bps, self.base_rtt)
+
+
+def shapes_of_ports(
+    lab: Lab,
+    policy: QosPolicy,
+    base_rtt: Callable[[QosProfile], Duration],
+    flight_bytes: Callable[[Rate, Duration], int],
+) -> list[PortShape]:
+    """Return the shape of each port, in the order of the links. Equal shapes are one object, known by its identity.
+
+    `flight_bytes` is that of a link's rate and one-way delay, both real.
+    """
+    known: dict[tuple[int, int, int, int], PortShape] = {}
+    equal: dict[PortShape, PortShape] = {}
+    found = []
+    for link in lab.links:
+        delay = Duration(0) if link.delay is None or link.delay.by is DelayBy.IGNORE else link.delay.value
+        for end in (link.a, link.b):
+            index = policy.index_of(end.node, end.interface)
+            key = (index, link.rate.bps, link.mtu_bytes, delay.ns)
+            if key not in known:
+                profile = policy.profiles[index]
+                shape = PortShape(
+                    profile=profile,
+                    line_rate_bps=link.rate.bps,
+                    mtu_bytes=link.mtu_bytes,
+                    flight_bytes=flight_bytes(link.rate, delay),
+                    base_rtt=base_rtt(profile),
+                )
+                known[key] = equal.setdefault(shape, shape)
+            found.append(known[key])
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,5 +123,9 @@ class QosPolicy:
     of_port: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, node: str, interface: str = "") -> QosProfile:
-        index = self.of_port.get(f"{node}:{interface}", self.of_node.get(node, 0)) if interface else None
-        return self.profiles[self.of_node.get(node, 0) if index is None else index]
+        return self.profiles[self.index_of(node, interface)]
+
+    def index_of(self, node: str, interface: str) -> int:
+        """Return the index of a port's profile."""
+        of_node = self.of_node.get(node, 0)
+        return self.of_port.get(f"{node}:{interface}", of_node) if self.of_port else of_node

@@ -14,7 +14,7 @@ from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.simulation.nic import NicHost
-from testbed.run.simulated.site import SimulatedHosting, Site
+from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import SimulatedTransport
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 class RnicHost(NicHost):
     """A NIC whose endpoint is an RNIC, for the same reason as `FepHost`."""
-
-    __slots__ = ()
 
     def _next_timer(self) -> int | None:
         rnic = self.endpoint
@@ -47,7 +45,7 @@ class RnicHost(NicHost):
         return rnic.urgent
 
 
-def make_traffic(program: Program, site: Site, buffers: CollectiveBuffers | None, listener: Listener) -> Traffic:
+def make_traffic(program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener) -> Traffic:
     """Return the traffic of one host's program."""
     settings = program.transport
     assert isinstance(settings, RoceSettings)
@@ -56,7 +54,7 @@ def make_traffic(program: Program, site: Site, buffers: CollectiveBuffers | None
         rnic = site.endpoints[address] = Rnic(address, config, site.random(address), 0)
         return rnic
 
-    return RoceTraffic(program, settings, SimulatedHosting(site), open_rnic, buffers, listener)
+    return RoceTraffic(program, settings, site, open_rnic, buffers, listener)
 
 
 def marking_of(settings: Settings) -> Marking:

@@ -17,7 +17,7 @@ from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.fep import Fep
 from testbed.protocols.uet.packets.codes import UDP_PORT
 from testbed.run.placed.placed_workload import PlacedWorkload
-from testbed.run.simulated.site import SimulatedHosting, Site
+from testbed.run.simulated.site import RunSite
 from testbed.run.simulated.transport_registry import SimulatedTransport
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.uet import Uet
@@ -31,8 +31,6 @@ JOB_ID = 1
 
 class FepHost(NicHost):
     """A NIC whose endpoint is a FEP: what compiled code knows, it calls three times as fast as what might be any."""
-
-    __slots__ = ()
 
     def _next_timer(self) -> int | None:
         fep = self.endpoint
@@ -55,7 +53,7 @@ class FepHost(NicHost):
         return fep.urgent
 
 
-def make_traffic(program: Program, site: Site, buffers: CollectiveBuffers | None, listener: Listener) -> Traffic:
+def make_traffic(program: Program, site: RunSite, buffers: CollectiveBuffers | None, listener: Listener) -> Traffic:
     """Return the traffic of one host's program."""
     settings = program.transport
     assert isinstance(settings, UetSettings)
@@ -64,7 +62,7 @@ def make_traffic(program: Program, site: Site, buffers: CollectiveBuffers | None
         fep = site.endpoints[address] = Fep(address, config, site.random(address), 0, security=security)
         return fep
 
-    return UetTraffic(program, settings, SimulatedHosting(site), open_fep, buffers, listener)
+    return UetTraffic(program, settings, site, open_fep, buffers, listener)
 
 
 def settings_of(transport: LabTransport, placement: PlacedWorkload) -> Callable[[str], Settings]:

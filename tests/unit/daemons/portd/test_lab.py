@@ -10,7 +10,7 @@ from memory_maps import maps_in_memory, ring_in_memory
 from pfc_frames import MAX_QUANTA
 
 from testbed.base.datapath.abi import CLASSES, EventKind
-from testbed.base.datapath.layout import EVENT, PAUSE
+from testbed.base.datapath.maps import EVENT, PAUSE
 from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
 from testbed.daemons.portd.lab import AttachedLab
 

@@ -8,7 +8,7 @@ from fake_ports import BULK, CONTROL, RDMA, FakePorts, fake_plan
 from memory_maps import queue_index
 
 from testbed.base.datapath.abi import CLASSES
-from testbed.base.datapath.layout import INGRESS, PAUSE, QUEUE
+from testbed.base.datapath.maps import INGRESS, PAUSE, QUEUE
 from testbed.lab.core.model.telemetry import Amount, DropCause, QueueTelemetry
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.observe.port_table import NothingSelected

@@ -12,7 +12,6 @@ from testbed.base.datapath.markers import MarkAt
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.simulation import (
     Call,
-    ConfigurationError,
     Events,
     FabricPortSettings,
     FabricSwitch,
@@ -22,7 +21,7 @@ from testbed.protocols.simulation import (
     LinkSettings,
     OutputPort,
     PacketKind,
-    SharedBuffer,
+    SwitchMemory,
     SwitchSettings,
 )
 from testbed.protocols.simulation.port import DROP_BUFFER, DROP_HEADROOM, DROP_TAIL
@@ -53,7 +52,7 @@ class Bench:
         self.events = Events()
         self.left: list[tuple[int, Frame]] = []
         line = Line("port", LinkSettings(rate_bps=GBPS, delay_ns=0), self.events, Call(self.arrive), Random(seed))
-        self.buffer = SharedBuffer(buffer_bytes)
+        self.buffer = SwitchMemory(buffer_bytes)
         self.port = OutputPort(line, settings, self.events, Random(seed), self.buffer, overhead_bytes=OVERHEAD)
         switch = FabricSwitch("switch", SwitchSettings(), [b"\0" * 4] * 2, 1, Random(seed))
         self.source = InputPort("source", switch, settings, self.events)
@@ -212,20 +211,6 @@ def test_an_input_port_asks_for_a_pause_above_xoff_and_for_its_end_at_xon() -> N
     assert (account.xon_sent, account.bytes, account.max_bytes) == (1, 0, 4 * WIRE)
     # above XOFF at once; at XON when the fourth of the five begins to be sent
     assert upstream.port.paused_ns(DATA, 10**9) == 3 * WIRE * NS_PER_BYTE
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (lambda: replace(PLAIN, classes=(*CLASSES, ClassPlan(priority=8))), "from 0 to 7"),
-        (lambda: with_data(quantum_bytes=0), "never have its turn"),
-        (lambda: replace(PLAIN, classes=(*CLASSES, CLASSES[0])), "the same priority"),
-        (lambda: replace(PLAIN, priority_of=(DATA, DATA, 7, 7, 7)), "no class of the port has"),
-    ],
-)
-def test_settings_that_make_no_port(settings: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        settings()
 
 
 def test_a_port_knows_the_queues_that_it_has() -> None:

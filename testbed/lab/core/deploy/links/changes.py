@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from testbed.base.datapath.abi import PROBABILITY_ONE
 from testbed.base.errors import TestbedError
 from testbed.base.linux import rtnetlink, syscalls
 from testbed.base.linux.counters import read_counters
@@ -36,8 +37,6 @@ from testbed.lab.core.plan.operations import AddRoute, DelayPort
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
 
-PROBABILITY_ONE = 0xFFFF_FFFF
-"""As in `testbed.base.datapath.layout`, which takes numpy along."""
 LARGEST_DELAY_NS = 60_000_000_000
 LARGEST_BURST = 1_000_000
 """Mean frames that are lost one after the other, as in scenarios."""

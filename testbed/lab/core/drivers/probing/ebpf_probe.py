@@ -107,7 +107,7 @@ def probe_port_programs() -> str:
     """
     from testbed.base.datapath import build, load, pins
     from testbed.base.datapath.abi import CLASSES
-    from testbed.base.datapath.layout import MAPS
+    from testbed.base.datapath.maps import MAPS
 
     sizes = {name: 2 * CLASSES if name in ("queues", "ingress", "pauses") else 2 for name in MAPS}
 

@@ -26,15 +26,14 @@ from testbed.lab.core.fabric.queue_depths import (
     lossless_share,
     needed_bytes,
     pause_depths,
+    shapes_of_ports,
 )
 from testbed.lab.core.model import (
     BACKEND,
     BalancingMode,
-    DelayBy,
     Depth,
     HashEngine,
     Lab,
-    Link,
     LinkKind,
     NodeKind,
     NonEct,
@@ -68,17 +67,12 @@ WATCHDOG_DRAINS = 8
 """The watchdog waits at least so many times what one sender's queue takes to drain: so many may share a port."""
 
 
-def plan_qos(lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> QosPlan:
-    """The QoS of a lab that has `qos`, at time scale `k`.
+class QosPlanner:
+    """Plans the QoS of a lab that has `qos`, at time scale `k`, and knows the profile of each port.
 
     `reaction_ns` is the lab time from crossing XOFF until the sender's gate is closed. Raises `PlanError` where a
     switch's buffer cannot hold what its queues reserve.
     """
-    return QosPlanner(lab, k, reaction_ns).plan
-
-
-class QosPlanner:
-    """Makes the decisions of `plan_qos`, and knows the profile of each port."""
 
     def __init__(self, lab: Lab, k: float, reaction_ns: int = DEFAULT_REACTION_NS) -> None:
         if lab.qos is None:
@@ -95,9 +89,10 @@ class QosPlanner:
         self._reaction_ns = reaction_ns
         self._profiles: dict[PortProfile, int] = {}
         self._switches = {node.name for node in lab.nodes if node.kind is NodeKind.SWITCH}
-        self._shapes: list[PortShape] = []
+        self._shapes = shapes_of_ports(
+            lab, lab.qos, lambda profile: profile.base_rtt or self._modelled_rtt, self._flight_bytes
+        )
         """One for each port, in the order of the links."""
-        self._collect_shapes()
         self._profile_of_port: list[int] = [0] * len(self._shapes)
         self._buffer_of_node: dict[str, int] = {}
         self.plan = self._plan()
@@ -106,35 +101,9 @@ class QosPlanner:
     def _modelled_rtt(self) -> Duration:
         return model_base_rtt(self._lab)
 
-    # ------------------------------------------------------------------ shapes
-
-    def _collect_shapes(self) -> None:
-        policy = self._policy
-        known: dict[tuple[int, int, int, int], PortShape] = {}
-        equal: dict[PortShape, PortShape] = {}  # so that equal shapes are one object, known by its identity
-        for link in self._lab.links:
-            rate_bps, delay_ns = link.rate.bps, _delay_ns(link)
-            for end in (link.a, link.b):
-                index = policy.of_node.get(end.node, 0)
-                if policy.of_port:
-                    index = policy.of_port.get(str(end), index)
-                key = (index, rate_bps, link.mtu_bytes, delay_ns)
-                shape = known.get(key)
-                if shape is None:
-                    shape = self._shape(link, policy.profiles[index], delay_ns)
-                    shape = known[key] = equal.setdefault(shape, shape)
-                self._shapes.append(shape)
-
-    def _shape(self, link: Link, profile: QosProfile, delay_ns: int) -> PortShape:
-        lab_rate_bps = link.rate.scaled(self._k).bps
-        flight_ns = 2 * Duration(delay_ns).scaled(self._k).ns + self._reaction_ns
-        return PortShape(
-            profile=profile,
-            line_rate_bps=link.rate.bps,
-            mtu_bytes=link.mtu_bytes,
-            flight_bytes=-(-lab_rate_bps * flight_ns // (8 * 10**9)),
-            base_rtt=profile.base_rtt or self._modelled_rtt,
-        )
+    def _flight_bytes(self, rate: Rate, delay: Duration) -> int:
+        flight_ns = 2 * delay.scaled(self._k).ns + self._reaction_ns
+        return -(-rate.scaled(self._k).bps * flight_ns // (8 * 10**9))
 
     # ------------------------------------------------------------------ profiles
 
@@ -341,10 +310,6 @@ def _patient(buffer: BufferPlan, least_ns: int) -> BufferPlan:
     if not buffer.watchdog_detect_ns or buffer.watchdog_detect_ns >= least_ns:
         return buffer
     return replace(buffer, watchdog_detect_ns=least_ns)
-
-
-def _delay_ns(link: Link) -> int:
-    return 0 if link.delay is None or link.delay.by is DelayBy.IGNORE else link.delay.value.ns
 
 
 # ---------------------------------------------------------------------- of a switch

@@ -8,7 +8,7 @@ entries of `qos.nodes` that match a node, the later wins, and a full name over a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -19,8 +19,8 @@ from testbed.base.units import ByteCount, Duration
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric import model_base_rtt
-from testbed.lab.core.fabric.queue_depths import PortShape, bdp_bytes, needed_bytes
-from testbed.lab.core.model import DelayBy, Lab, Link, Node, NodeKind, QosPolicy, QosProfile, TrafficClass
+from testbed.lab.core.fabric.queue_depths import bdp_bytes, needed_bytes, shapes_of_ports
+from testbed.lab.core.model import Lab, Node, NodeKind, QosPolicy, QosProfile, TrafficClass
 from testbed.lab.core.schema.qos.draft import Draft
 from testbed.lab.core.schema.qos.spec import HOST_TIER, QosSettings, QosSpec
 
@@ -183,7 +183,7 @@ class QosResolver:
         """Curves and pauses given in both bytes and BDP, at the rates of the ports that have them."""
         rates: set[tuple[int, int]] = set()
         for link in self.lab.links:
-            rates |= {(self._index(policy, node, interface), link.rate.bps) for node, interface in _ends(link)}
+            rates |= {(policy.index_of(end.node, end.interface), link.rate.bps) for end in (link.a, link.b)}
         for index, rate_bps in sorted(rates):
             profile, draft = policy.profiles[index], self._drafts[index]
             before = len(draft.problems)
@@ -201,34 +201,20 @@ class QosResolver:
 
     def _check_buffers(self, policy: QosPolicy) -> None:
         """Check that every switch's buffer holds the least that its queues need, whatever the time scale."""
-        switches = {node.name for node in self.lab.nodes if node.kind is NodeKind.SWITCH}
-        shapes: dict[tuple[int, int, int, int], PortShape] = {}
-        ports: dict[str, Counter[tuple[int, int, int, int]]] = defaultdict(Counter)
-        for link in self.lab.links:
-            delay_ns = 0 if link.delay is None or link.delay.by is DelayBy.IGNORE else link.delay.value.ns
-            for node, interface in _ends(link):
-                if node not in switches:
-                    continue
-                key = (self._index(policy, node, interface), link.rate.bps, link.mtu_bytes, delay_ns)
-                ports[node][key] += 1
-                if key not in shapes:
-                    profile = policy.profiles[key[0]]
-                    shapes[key] = PortShape(
-                        profile=profile,
-                        line_rate_bps=link.rate.bps,
-                        mtu_bytes=link.mtu_bytes,
-                        flight_bytes=link.rate.bps * 2 * delay_ns // (8 * 10**9),
-                        base_rtt=self._base_rtt(profile),
-                    )
+        shapes = shapes_of_ports(
+            self.lab, policy, self._base_rtt, lambda rate, delay: rate.bps * 2 * delay.ns // (8 * 10**9)
+        )
+        by_id = {id(shape): shape for shape in shapes}
+        ports: dict[str, Counter[int]] = defaultdict(Counter)
+        ends = [end for link in self.lab.links for end in (link.a, link.b)]
+        for end, shape in zip(ends, shapes, strict=True):
+            ports[end.node][id(shape)] += 1
         worst: dict[Path, tuple[int, str]] = {}
-        needs: dict[frozenset[tuple[tuple[int, int, int, int], int]], int] = {}
-        for node, mine in ports.items():
-            alike = frozenset(mine.items())
+        needs: dict[frozenset[tuple[int, int]], int] = {}
+        for node in (node.name for node in self.lab.nodes if node.kind is NodeKind.SWITCH and node.name in ports):
+            alike = frozenset(ports[node].items())
             if alike not in needs:
-                counts: Counter[PortShape] = Counter()
-                for key, count in mine.items():
-                    counts[shapes[key]] += count
-                needs[alike] = needed_bytes(counts)
+                needs[alike] = needed_bytes({by_id[key]: count for key, count in alike})
             index = policy.of_node.get(node, 0)
             if needs[alike] > policy.profiles[index].buffer.shared_bytes:
                 path = self._drafts[index].where_buffer()
@@ -246,10 +232,6 @@ class QosResolver:
                     " headroom for a lossless one; enlarge buffer.shared",
                 )
             )
-
-    def _index(self, policy: QosPolicy, node: str, interface: str) -> int:
-        of_node = policy.of_node.get(node, 0)
-        return policy.of_port.get(f"{node}:{interface}", of_node) if policy.of_port else of_node
 
     def _base_rtt(self, profile: QosProfile) -> Duration:
         if profile.base_rtt is not None:
@@ -272,10 +254,6 @@ class QosResolver:
 def _layer(path: Path, settings: QosSettings) -> list[Layer]:
     """A layer, unless nothing is written in it."""
     return [(path, settings)] if settings.model_fields_set else []
-
-
-def _ends(link: Link) -> Iterable[tuple[str, str]]:
-    return ((link.a.node, link.a.interface), (link.b.node, link.b.interface))
 
 
 def _kind_of(tier: str) -> NodeKind:

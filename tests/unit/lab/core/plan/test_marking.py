@@ -77,7 +77,11 @@ def test_the_program_leaves_the_mark_to_a_qdisc_alone_and_nics_have_neither(by: 
     fill_maps(maps, plan.qos, installs)
     for index, profile in enumerate(plan.qos.profiles):
         (rdma,) = (item for item in profile.classes if item.name == "rdma")
-        flags = int(maps.profiles["classes"]["flags"][index][rdma.priority])
+        told = maps.profiles["classes"][index]
+        flags = int(told["flags"][rdma.priority])
+        curve = (100_000, 400_000, round(0.2 * PROBABILITY_ONE)) if profile.switch else (0, 0, PROBABILITY_ONE)
+        assert tuple(told[rdma.priority][["kmin_bytes", "kmax_bytes", "pmax"]]) == curve
+        assert int(told["alpha"][0]) == (256 if profile.switch else 0)
         assert bool(flags & ClassFlag.ECN) is profile.switch
         assert bool(flags & ClassFlag.MARK_BY_KERNEL) is (profile.switch and by is not MarkBy.EBPF)
 

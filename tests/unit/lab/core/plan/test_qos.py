@@ -31,8 +31,8 @@ from testbed.lab.core.model import (
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import CreateVeth, InstallPort, SetSysctl, ShapePort
-from testbed.lab.core.plan.qos.planner import WATCHDOG_DRAINS, class_of_dscp, plan_qos, quantum_bytes
-from testbed.lab.core.plan.qos.qos_plan import PortProfile
+from testbed.lab.core.plan.qos.planner import WATCHDOG_DRAINS, QosPlanner, class_of_dscp, quantum_bytes
+from testbed.lab.core.plan.qos.qos_plan import PortProfile, QosPlan
 
 FRAME = 4514
 BASE_RTT = Duration(12_000)
@@ -52,6 +52,10 @@ def fabric(profile: QosProfile = PROFILE, *, delay_ns: int = 0, **params: int) -
     uplink = UplinkParams(delay=Delay(value=Duration(delay_ns))) if delay_ns else UplinkParams()
     lab = generate_fabric(FabricParams(design="rail-optimized", uplink=uplink, **sizes), name="pod")
     return replace(lab, qos=QosPolicy(profiles=(profile,)))
+
+
+def plan_qos(lab: Lab, k: float, reaction_ns: int = 2_000_000) -> QosPlan:
+    return QosPlanner(lab, k, reaction_ns).plan
 
 
 def with_rdma(**changes: object) -> QosProfile:
