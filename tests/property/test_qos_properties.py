@@ -235,9 +235,3 @@ def test_a_smaller_reaction_never_needs_more(lab: Lab, k: float) -> None:
 @given(labs())
 def test_a_lab_with_qos_survives_the_state_directory(lab: Lab) -> None:
     assert decode_lab(json.loads(json.dumps(encode_lab(lab)))) == lab
-
-
-@CHECKED
-@given(labs(), SCALES)
-def test_planning_twice_is_planning_once(lab: Lab, k: float) -> None:
-    assert planned(lab, k) == planned(lab, k)

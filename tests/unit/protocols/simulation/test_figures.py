@@ -132,9 +132,3 @@ def test_recycled_entropies_avoid_a_slow_uplink(report: Report) -> None:
     report(f"one uplink at 50 %: oblivious {oblivious:.3f}, REPS {once:.3f}, values used four times {four:.3f}")
     assert oblivious / once >= 1.05
     assert oblivious / four >= 1.3
-
-
-def test_a_run_repeats_itself() -> None:
-    first, second = (permutation("reps", 7) for _ in range(2))
-    assert first.finished_ns == second.finished_ns
-    assert totals(first.network) == totals(second.network)

@@ -178,11 +178,12 @@ def test_an_automatic_xoff_stays_above_a_written_xon() -> None:
     assert (item.xoff_bytes, item.xon_bytes) == (2 * BDP + 2 * FRAME, 2 * BDP)
 
 
-@pytest.mark.parametrize("xoff", [1, 100, 4514, 9028, 40_000])
-def test_an_automatic_xon_is_below_xoff_and_above_nothing(xoff: int) -> None:
-    item = rdma(switch_profile(fabric(with_rdma(pfc=PfcThresholds(xoff=Depth(xoff))))))
-    assert 0 <= item.xon_bytes < xoff
-    assert item.xon_bytes > 0 or xoff == 1
+@pytest.mark.parametrize("xoff", [bdp(1e-7), *map(Depth, (1, 100, 4514, 9028, 40_000))], ids=str)
+def test_an_automatic_xon_is_below_xoff_and_above_nothing(xoff: Depth) -> None:
+    """An XOFF that rounds to no bytes would never let the sender go on: its XON could not lie below."""
+    item = rdma(switch_profile(fabric(with_rdma(pfc=PfcThresholds(xoff=xoff)))))
+    assert 0 <= item.xon_bytes < item.xoff_bytes == max(1, xoff.bytes_at(BDP))
+    assert item.xon_bytes > 0 or item.xoff_bytes == 1
 
 
 # ---------------------------------------------------------------------- scheduling
