@@ -196,9 +196,10 @@ class FabricSpec(SpecModel):
         """Return what the generator is given."""
         counts = ("pods", "segments", "hosts", "gpus", "spines", "super_spines", "super_spine_groups", "switch_radix")
         rdma = None if self.nic.rdma is None else Rdma(self.nic.rdma)
+        nic = {key: value for key, value in self.nic if key != "multihoming"}  # there is one way of joining ports
         return FabricParams(
             design=design,
-            nic=NicParams(**dict(self.nic) | {"rdma": rdma}),
+            nic=NicParams(**nic | {"rdma": rdma}),
             rails=RailParams(**dict(self.rails)),
             uplink=self.uplink.params(),
             core_uplink=self.core_uplink.params(),

@@ -15,9 +15,6 @@ from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.fabric.paths import PathCount, summarise_paths
 from testbed.lab.core.model import BACKEND, Lab, Link, LinkKind, NodeKind, Role
 
-_TIER = {None: 0, Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
-"""Height in the Clos; a host stands at 0."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSizing:
@@ -146,7 +143,7 @@ def _role_sizing(lab: Lab, roles: dict[str, Role]) -> tuple[RoleSizing, ...]:
     up_bps = dict.fromkeys(roles, 0)
     for link in lab.links:
         a, b, bps = link.a.node, link.b.node, link.rate.bps
-        height_a, height_b = (_TIER[role] for role in _roles_at(link, roles))
+        height_a, height_b = (0 if role is None else role.tier for role in _roles_at(link, roles))
         if height_a:
             ports[a] += 1
             if height_b < height_a:

@@ -46,6 +46,15 @@ def _shortened(message: str, value: str) -> str:
     return message if len(value) <= 100 else f"{quote(value)} is too long for node:interface"
 
 
+SPECIAL_PREFIXES = {
+    "'this network' (RFC 1122)": IPv4Network("0.0.0.0/8"),
+    "loopback addresses (RFC 1122)": IPv4Network("127.0.0.0/8"),
+    "link-local addresses (RFC 3927)": IPv4Network("169.254.0.0/16"),
+    "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
+}
+"""Prefixes that no link has, by what they are for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prefix(Checked):
     """An IPv4 prefix of at most `longest` bits. `too_long` says why no longer one will do."""
