@@ -84,13 +84,14 @@ def measure_sizing(lab: Lab) -> Sizing:
         nics, gpus = len(on_rails), len(on_rails) * lab.gpus_per_nic
     else:
         nics = gpus = sum((link.a.node not in roles) + (link.b.node not in roles) for link in lab.links)
+    targets = {node.name for node in lab.targets}
     graph = LabGraph(lab)
     return Sizing(
         hosts=len(lab.hosts),
         gpus=gpus,
         nics=nics,
         switches=len(roles),
-        targets=len({link.a.node for link in lab.links if link.kind is not LinkKind.TENANT} & _targets(lab)),
+        targets=len({link.a.node for link in lab.links if link.kind is not LinkKind.TENANT} & targets),
         links=len(lab.links),
         host_links=sum(number for ends, number in tiers.items() if None in ends),
         rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))] + tiers[frozenset((Role.LEAF, Role.SPINE))],
@@ -99,10 +100,6 @@ def measure_sizing(lab: Lab) -> Sizing:
         bisection=measure_bisection(lab, graph),
         paths=summarise_paths(lab, graph),
     )
-
-
-def _targets(lab: Lab) -> set[str]:
-    return {node.name for node in lab.targets}
 
 
 def _roles_at(link: Link, roles: Mapping[str, Role]) -> tuple[Role | None, Role | None]:
