@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import networkx
+from equal_paths import equal_cost_paths
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from testbed.lab.core.fabric import (
     RailParams,
     UplinkParams,
     check_params,
-    equal_cost_paths,
     generate_fabric,
     measure_sizing,
 )

@@ -368,8 +368,32 @@ class AutoOrFactor(Checked):
         return {"anyOf": [{"const": "auto"}, _TIME_SCALE.json_schema()]}
 
 
+class OrShort(ABC):
+    """Base of annotations of a section that may be written shorter: a mapping for `model`, or something else."""
+
+    model: type[SpecModel]
+
+    @abstractmethod
+    def read(self, value: object) -> object:
+        """Return what a value that is no mapping means: a mapping, or what is kept. Raises a refusal."""
+
+    @abstractmethod
+    def short_schema(self) -> list[JsonSchemaValue]:
+        """Return what editors are told of values that are no mappings."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
+            meant = value if isinstance(value, dict) else self.read(value)
+            return read_mapping(meant) if isinstance(meant, dict) else meant
+
+        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [*self.short_schema(), handler(schema)]}
+
+
 @dataclass(frozen=True, slots=True)
-class AutoOff:
+class AutoOff(OrShort):
     """A mapping for `model`, which has `keys`, or one of the words "auto" and "off".
 
     `on_hint` is for those who write `on`.
@@ -379,20 +403,15 @@ class AutoOff:
     keys: str
     on_hint: str
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
-            if isinstance(value, dict):
-                return read_mapping(value)
-            value = written_switch(value, ("off",))
-            if value in ("auto", "off"):
-                return value
-            hint = self.on_hint if switch_word(value) else None
-            raise refusal("unknown-value", f"must be auto, off or a mapping with {self.keys}, not {quote(value)}", hint)
+    def read(self, value: object) -> object:
+        value = written_switch(value, ("off",))
+        if value in ("auto", "off"):
+            return value
+        hint = self.on_hint if switch_word(value) else None
+        raise refusal("unknown-value", f"must be auto, off or a mapping with {self.keys}, not {quote(value)}", hint)
 
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"const": "auto"}, switch_schema(False), handler(schema)]}
+    def short_schema(self) -> list[JsonSchemaValue]:
+        return [{"const": "auto"}, switch_schema(False)]
 
 
 @dataclass(frozen=True, slots=True)

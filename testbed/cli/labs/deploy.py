@@ -106,7 +106,7 @@ def _print_outcome(
     """Say what is deployed now, at which time scale, and by which mechanisms."""
     from testbed.cli.output import console, emit_json
     from testbed.lab.core.plan.link_delays import mechanism_text
-    from testbed.lab.features.mlag.plan.mechanism import lag_text
+    from testbed.lab.features.mlag.plan.planner import lag_text
     from testbed.lab.features.overlay.plan.devices import vrf_text
 
     lab, plan = outcome.lab.model, outcome.lab.plan

@@ -21,6 +21,7 @@ from testbed.base.yaml.paths import Path, format_path
 from testbed.lab.assembly.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
 from testbed.lab.core.model.containers import CONTAINER_KEYS, Container
+from testbed.lab.core.schema.endpoints import SPECIAL_PREFIXES
 from testbed.lab.core.schema.fabric import DEFAULT_MTU
 from testbed.lab.core.schema.foreign import ENDS
 from testbed.lab.core.schema.links import UsedPorts, find_wrong_ends
@@ -32,10 +33,7 @@ _RESERVED = {
     "the lab's rails": IPv4Network("10.0.0.0/8"),
     "the lab's loopbacks": IPv4Network("172.16.0.0/12"),
     "the lab's automatic routed links": IPv4Network("100.64.0.0/10"),
-    "'this network' (RFC 1122)": IPv4Network("0.0.0.0/8"),
-    "loopback addresses (RFC 1122)": IPv4Network("127.0.0.0/8"),
-    "link-local addresses (RFC 3927)": IPv4Network("169.254.0.0/16"),
-    "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
+    **SPECIAL_PREFIXES,
 }
 _REALISATION = frozenset({"runtime", *CONTAINER_KEYS, "env", "rdma"})
 """The keys of a node that the fabric generates: how it is realised, not what it is."""

@@ -44,6 +44,7 @@ from testbed.lab.core.fabric.networks import (
 )
 from testbed.lab.core.fabric.sizing import check_sizing
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, LagBy, LinkKind, NodeKind
+from testbed.lab.core.schema.endpoints import SPECIAL_PREFIXES
 from testbed.lab.core.schema.qos.layers import QosResolver
 from testbed.lab.features.guards.schema import guards_of
 from testbed.lab.features.management.fabric import server_name
@@ -55,10 +56,7 @@ _OVERLAPPING = {
     "the back end's rails": IPv4Network("10.0.0.0/8"),
     "the lab's loopbacks": IPv4Network("172.16.0.0/12"),
     "routed links": IPv4Network("100.64.0.0/10"),
-    "'this network' (RFC 1122)": IPv4Network("0.0.0.0/8"),
-    "loopback addresses (RFC 1122)": IPv4Network("127.0.0.0/8"),
-    "link-local addresses (RFC 3927)": IPv4Network("169.254.0.0/16"),
-    "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
+    **SPECIAL_PREFIXES,
 }
 
 

@@ -58,13 +58,14 @@ from testbed.lab.core.plan.rails import Rails
 from testbed.lab.core.plan.routes import PlannedSession, Speaker, expect_routes
 from testbed.lab.core.plan.stable import stable_hash
 from testbed.lab.core.plan.sysctls import (
+    FABRIC_WITH_IPV6,
+    HOMED,
+    OPEN_HOMED,
     failover_sysctls,
-    homed_sysctls,
     host_sysctls,
-    open_homed,
-    open_ipv6,
-    outside_sysctls,
+    settings,
     switch_sysctls,
+    tcp_sysctls,
 )
 from testbed.lab.features.guards.plan import guard_switches
 from testbed.lab.features.management.plan.planner import ManagementPlanner
@@ -101,8 +102,6 @@ class LabPlanner:
         self.k = k
         self.auto_delay = auto_delay
         self.nodes: dict[str, Node] = {node.name: node for node in lab.nodes}
-        if len(self.nodes) != len(lab.nodes):
-            raise PlanError("two nodes have the same name", field="topology.nodes", code="duplicate-node")
         self.by_kind: dict[LinkKind, list[Link]] = {kind: [] for kind in LinkKind}
         for link in lab.links:
             self.by_kind[link.kind].append(link)
@@ -140,18 +139,12 @@ class LabPlanner:
 
     # ------------------------------------------------------------------ tables
 
-    def _node(self, end: End) -> Node:
-        node = self.nodes.get(end.node)
-        if node is None:
-            raise PlanError(f"a link names {end}, but there is no node {end.node}", field="links", code="unknown-node")
-        return node
-
     def _indexes(self) -> dict[str, dict[str, int]]:
         """Interface indexes by node and name, bridges included."""
         names: dict[str, list[str]] = {name: [] for name in self.nodes}
         ends = [end for link in self.lab.links for end in (link.a, link.b)]
         for end in (*ends, *self.link_groups.aggregates):
-            names[self._node(end).name].append(end.interface)
+            names[end.node].append(end.interface)
         indexes = {node: interface_indexes(ports, node) for node, ports in names.items()}
         for switch, bridge in self.management.bridges.items():
             names[switch].append(bridge)
@@ -359,9 +352,7 @@ class LabPlanner:
         for link in view.links:
             if link.kind is not LinkKind.FABRIC:
                 continue
-            a, b = self._node(link.a), self._node(link.b)
-            if a.kind is not NodeKind.SWITCH or b.kind is not NodeKind.SWITCH:
-                raise PlanError(f"{link.a} to {link.b} is a fabric link, but not between switches", code="link")
+            a, b = self.nodes[link.a.node], self.nodes[link.b.node]
             if not ibgp:
                 refuse_same_as(link, a, b, self.asns)
             for end, node, other, remote in ((link.a, a, link.b, b), (link.b, b, link.a, a)):
@@ -419,16 +410,16 @@ class LabPlanner:
             if node.kind in (NodeKind.HOST, NodeKind.STORAGE):
                 operations += host_sysctls(node.name)
                 if node.name in self.homing.nics:
-                    operations += homed_sysctls(node.name)
-                    opening += open_homed(node.name)
+                    operations += settings(node.name, HOMED)
+                    opening += settings(node.name, OPEN_HOMED)
             elif node.kind in (NodeKind.SWITCH, NodeKind.ROUTER):
                 view = self.views[node.network]
                 isolated = view.isolated_rails and rails_on.get(node.name, 0) > 1
                 balancing = None if view.qos is None else view.qos.of(node.name).load_balancing
                 operations += switch_sysctls(node.name, forward=not isolated, balancing=balancing)
-                opening.append(open_ipv6(node.name))
+                opening += settings(node.name, FABRIC_WITH_IPV6)
             if node.kind is NodeKind.ROUTER:
-                operations += outside_sysctls(node.name)
+                operations += tcp_sysctls(node.name)
             operations += self.management.node_sysctls(node)
         bridges = self.rails.bridges(self.macs)
         operations += [*domain_sysctls(self.domains), *bridges, *self.management.before_links(self.macs)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from ipaddress import IPv4Network
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.paths import quote
 from testbed.lab.assembly.network_spec import Networks
 from testbed.lab.core.fabric import DESIGNS, FabricParams, NicParams, RailParams
-from testbed.lab.core.model import NodeKind, Rdma, Role
+from testbed.lab.core.model import NodeKind, Role
 from testbed.lab.core.schema import foreign
 from testbed.lab.core.schema.endpoints import Prefix
 from testbed.lab.core.schema.fabric import (
@@ -194,18 +195,17 @@ class FabricSpec(SpecModel):
 
     def params(self, design: str) -> FabricParams:
         """Return what the generator is given."""
-        counts = ("pods", "segments", "hosts", "gpus", "spines", "super_spines", "super_spine_groups", "switch_radix")
-        rdma = None if self.nic.rdma is None else Rdma(self.nic.rdma)
-        return FabricParams(
-            design=design,
-            nic=NicParams(**dict(self.nic) | {"rdma": rdma}),
-            rails=RailParams(**dict(self.rails)),
-            uplink=self.uplink.params(),
-            core_uplink=self.core_uplink.params(),
-            routing=self.routing.routing(),
-            mtu=DEFAULT_MTU if self.mtu is None else self.mtu,
-            **{key: getattr(self, key) for key in counts},
-        )
+        given = {item.name: getattr(self, item.name) for item in fields(FabricParams) if item.name != "design"}
+        nic = {key: value for key, value in self.nic if key != "multihoming"}  # there is one way of joining ports
+        decided = {
+            "nic": NicParams(**nic),
+            "rails": RailParams(**dict(self.rails)),
+            "uplink": self.uplink.params(),
+            "core_uplink": self.core_uplink.params(),
+            "routing": self.routing.routing(),
+            "mtu": DEFAULT_MTU if self.mtu is None else self.mtu,
+        }
+        return FabricParams(design=design, **given | decided)
 
 
 class ScaleSpec(SpecModel):

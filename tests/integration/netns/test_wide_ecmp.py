@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from equal_paths import equal_cost_paths
 
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
-from testbed.lab.core.fabric import equal_cost_paths
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.lab.core.fabric.params import UplinkParams
 from testbed.lab.core.model import End, Routing

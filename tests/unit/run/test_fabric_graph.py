@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from equal_paths import equal_cost_paths
 from fake_lab import small_lab
 
 from testbed.base.errors import ScenarioError
-from testbed.lab.core.fabric import equal_cost_paths
 from testbed.lab.core.model import End, Lab, LinkKind, NodeKind
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan

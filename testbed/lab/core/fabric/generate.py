@@ -8,11 +8,12 @@ the same Clos (RFC 7938 section 3), so there is one generator.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from testbed.base.names import host_name, rail_switch_name, spine_name, super_spine_name
 from testbed.lab.core.fabric.bfd import resolve_routing
 from testbed.lab.core.fabric.params import FabricParams
-from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_port, plane_letter, super_spine_position
+from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_links, plane_letter, super_spine_position
 from testbed.lab.core.fabric.shape import Shape, resolve_shape
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Place, RailSubnet, Rdma, Role
 
@@ -114,43 +115,23 @@ def _access_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
 
 def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
     """Yield the links from every rail switch to every spine of its pod."""
-    count = shape.uplink_count
     planes = len(shape.planes)
+    link = partial(Link, rate=shape.uplink_rate, mtu_bytes=mtu_bytes, delay=shape.uplink_delay, loss=shape.uplink_loss)
     for pod, segment in _segments(shape):
         spines = [spine_name(pod, spine) for spine in range(1, shape.spines + 1)]
         for index, plane in _switch_places(shape):
             switch = rail_switch_name(pod, segment, index, plane_letter(plane))
             within = (index - 1) * planes + max(plane, 1) - 1
             position = (segment - 1) * shape.rail_switches * planes + within
-            for above, spine in enumerate(spines):
-                for number in range(count):
-                    yield Link(
-                        a=End(node=switch, interface=f"uplink{parallel_port(above, count, number)}"),
-                        b=End(node=spine, interface=f"down{parallel_port(position, count, number)}"),
-                        kind=LinkKind.FABRIC,
-                        rate=shape.uplink_rate,
-                        mtu_bytes=mtu_bytes,
-                        delay=shape.uplink_delay,
-                        loss=shape.uplink_loss,
-                    )
+            yield from parallel_links(switch, position, spines, shape.uplink_count, link)
 
 
 def _core_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
     """Yield the links from every spine to every super-spine of its group."""
-    count = shape.core_count
+    link = partial(Link, rate=shape.core_rate, mtu_bytes=mtu_bytes, delay=shape.core_delay, loss=shape.core_loss)
     for pod in range(1, shape.pods + 1):
         for spine in range(1, shape.spines + 1):
             group, within = (spine - 1) % shape.groups, (spine - 1) // shape.groups
+            above = [super_spine_name(index) for index in range(group + 1, shape.super_spines + 1, shape.groups)]
             position = super_spine_position(pod, within)
-            name = spine_name(pod, spine)
-            for above, index in enumerate(range(group + 1, shape.super_spines + 1, shape.groups)):
-                for number in range(count):
-                    yield Link(
-                        a=End(node=name, interface=f"uplink{parallel_port(above, count, number)}"),
-                        b=End(node=super_spine_name(index), interface=f"down{parallel_port(position, count, number)}"),
-                        kind=LinkKind.FABRIC,
-                        rate=shape.core_rate,
-                        mtu_bytes=mtu_bytes,
-                        delay=shape.core_delay,
-                        loss=shape.core_loss,
-                    )
+            yield from parallel_links(spine_name(pod, spine), position, above, shape.core_count, link)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Network
 from itertools import pairwise
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from testbed.base.names import MAX_INTERFACE_NAME
 from testbed.base.units import Rate
 from testbed.lab.core.fabric.bfd import resolve_routing
 from testbed.lab.core.fabric.params import UplinkParams
-from testbed.lab.core.fabric.ports import parallel_port
+from testbed.lab.core.fabric.ports import parallel_links
 from testbed.lab.core.model import (
     NO_GUARDS,
     End,
@@ -283,16 +284,7 @@ def _peer_links(params: NetworkParams, leaves: Sequence[str]) -> Iterator[Link]:
 
 def _uplinks(params: NetworkParams, leaves: Sequence[str], spines: Sequence[str]) -> Iterator[Link]:
     uplink = params.uplink
-    count = uplink.count or 1
-    for below, leaf in enumerate(leaves):
-        for above, spine in enumerate(spines):
-            for number in range(count):
-                yield Link(
-                    a=End(node=leaf, interface=f"uplink{parallel_port(above, count, number)}"),
-                    b=End(node=spine, interface=f"down{parallel_port(below, count, number)}"),
-                    kind=LinkKind.FABRIC,
-                    rate=uplink.rate or params.rate,
-                    mtu_bytes=params.mtu,
-                    delay=uplink.delay,
-                    network=params.name,
-                )
+    rate, mtu_bytes = uplink.rate or params.rate, params.mtu
+    link = partial(Link, rate=rate, mtu_bytes=mtu_bytes, delay=uplink.delay, network=params.name)
+    for position, leaf in enumerate(leaves):
+        yield from parallel_links(leaf, position, spines, uplink.count or 1, link)

@@ -20,8 +20,6 @@ class NicParams:
     rate: Rate | None = None
     count: int | None = None
     """NICs per host where `per` is "host"; default 1 (figure 13-1 has 2)."""
-    multihoming: str | None = None
-    """Dual-port NICs: "subnets" (default) | "mlag" | "evpn" (refused until built)."""
     rdma: Rdma | None = None
 
 

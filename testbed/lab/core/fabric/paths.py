@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from testbed.lab.core.fabric.forwarding.next_hops import installed
 from testbed.lab.core.fabric.graph import Graph, LabGraph
-from testbed.lab.core.model import BACKEND, End, Lab, Link, LinkKind, Place
+from testbed.lab.core.model import BACKEND, Lab, Link, LinkKind, Place
 
 
 class Relation(StrEnum):
@@ -36,30 +36,6 @@ class PathCount:
     relation: Relation
     fewest: int
     most: int
-
-
-def equal_cost_paths(lab: Lab, a: End, b: End) -> int:
-    """The number of shortest paths between the host interfaces `a` and `b`; 0 where no path exists.
-
-    Raises `ValueError` where an end is not a host's interface, or both are the same.
-    """
-    if a == b:
-        raise ValueError(f"{a} cannot have a path to itself")
-    hosts = {node.name for node in lab.hosts}
-    far: dict[End, End] = {}
-    for link in lab.links:
-        if link.a in (a, b):
-            far[link.a] = link.b
-        if link.b in (a, b):
-            far[link.b] = link.a
-    for end in (a, b):
-        if end.node not in hosts or end not in far:
-            raise ValueError(f"{end} is not an interface of a host")
-    if far[a] == b:
-        return 1
-    if far[a].node in hosts or far[b].node in hosts:
-        return 0
-    return count_paths(LabGraph(lab).switches, far[b].node, lab.routing.ecmp).get(far[a].node, 0)
 
 
 def count_paths(switches: Graph[Link], destination: str, ecmp: int) -> dict[str, int]:

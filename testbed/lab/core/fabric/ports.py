@@ -5,8 +5,10 @@ Adding a host, segment, pod, spine or super-spine appends numbers; it never shif
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+
+from testbed.lab.core.model import End, Link, LinkKind
 
 PORTS_PER_POD_BLOCK = 32
 """A super-spine reserves a block of ports for every spine position: one for each possible pod (at most 31)."""
@@ -50,9 +52,20 @@ def access_port(host: int, slot: int, slots: int, port_map: str | None) -> str:
     return f"down{(host - 1) * slots + slot + 1}"
 
 
-def parallel_port(position: int, count: int, number: int) -> int:
-    """Port number of parallel link `number` (0-based) of `count` to the neighbour at `position` (0-based)."""
-    return position * count + number + 1
+def parallel_links(
+    below: str, position: int, above: Sequence[str], count: int, link: Callable[..., Link]
+) -> Iterator[Link]:
+    """Yield `count` links from a switch to each of those of the tier above, made by `link` of their ends.
+
+    `position` (0-based) is that of the switch among the neighbours of each; ports side by side lead to one neighbour.
+    """
+    for number, switch in enumerate(above):
+        for nth in range(1, count + 1):
+            yield link(
+                a=End(node=below, interface=f"uplink{number * count + nth}"),
+                b=End(node=switch, interface=f"down{position * count + nth}"),
+                kind=LinkKind.FABRIC,
+            )
 
 
 def super_spine_position(pod: int, spine_position: int) -> int:

@@ -11,7 +11,6 @@ from testbed.base.errors import FabricError
 from testbed.base.names import nearest
 from testbed.base.units import Rate
 from testbed.lab.core.fabric.designs import DESIGNS, RAILS_PER_SWITCH, Design, Value
-from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.fabric.ports import PORT_MAPS
 from testbed.lab.core.model import Delay
@@ -24,6 +23,14 @@ PREFIX_LENGTHS = {1: 24, 2: 25, 4: 27, 8: 28}
 
 SHORTEST_PREFIX, LONGEST_PREFIX = 16, 30
 
+_KEYS: dict[str, tuple[str, ...]] = {
+    "": ("pods", "segments", "hosts", "gpus", "spines", "super_spines", "super_spine_groups", "switch_radix"),
+    "nic": ("per", "ports", "rate", "count"),
+    "rails": ("per_switch", "port_map", "prefix_length"),
+    "uplink": ("rate", "count"),
+    "core_uplink": ("rate", "count"),
+}
+"""The keys that a design may fix, by the section of `fabric:` that they are in."""
 # Inclusive ranges. Those of places come from the address plan.
 _RANGES: dict[str, tuple[int, int]] = {
     "pods": (1, 31),
@@ -38,18 +45,6 @@ _RANGES: dict[str, tuple[int, int]] = {
     "core_uplink.count": (1, 64),
     "switch_radix": (1, 4096),
     "rails.prefix_length": (SHORTEST_PREFIX, LONGEST_PREFIX),
-    "routing.ecmp": (1, MAX_ECMP),
-    "mtu": (1280, 9216),
-    "routing.bfd.interval": (10, 60_000),
-    "routing.bfd.multiplier": (2, 255),
-}
-_UNITS = {"mtu": " bytes", "routing.bfd.interval": " ms"}
-_CHOICES: dict[str, tuple[Value, ...]] = {
-    "nic.per": ("gpu", "host"),
-    "nic.ports": (1, 2, 4),
-    "nic.multihoming": ("subnets", "mlag", "evpn"),
-    "rails.per_switch": RAILS_PER_SWITCH,
-    "rails.port_map": tuple(PORT_MAPS),
 }
 _MAX_RAIL_SWITCHES = 32
 _MAX_RAIL_SWITCHES_PER_PLANE = 8
@@ -150,7 +145,7 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
         faults.add("design", f"there is no design {params.design!r}", code="unknown-design", hint=hint)
         return None, tuple(faults)
     written = _written(params)
-    _check_values(written, params, faults)
+    _check_ranges(written, faults)
     _check_design(design, written, faults)
     values = _filled(design, written)
     _check_together(design, written, values, faults)
@@ -167,53 +162,23 @@ def _resolve(params: FabricParams) -> tuple[Shape | None, tuple[FabricError, ...
 
 
 def _written(params: FabricParams) -> dict[str, Value]:
-    """Return what the file says, by dotted key."""
-    nic, rails, uplink, core = params.nic, params.rails, params.uplink, params.core_uplink
-    every: dict[str, Value | None] = {
-        "pods": params.pods,
-        "segments": params.segments,
-        "hosts": params.hosts,
-        "gpus": params.gpus,
-        "nic.per": nic.per,
-        "nic.ports": nic.ports,
-        "nic.rate": nic.rate,
-        "nic.count": nic.count,
-        "nic.multihoming": nic.multihoming,
-        "rails.per_switch": rails.per_switch,
-        "rails.port_map": rails.port_map,
-        "rails.prefix_length": rails.prefix_length,
-        "spines": params.spines,
-        "super_spines": params.super_spines,
-        "super_spine_groups": params.super_spine_groups,
-        "uplink.rate": uplink.rate,
-        "uplink.count": uplink.count,
-        "core_uplink.rate": core.rate,
-        "core_uplink.count": core.count,
-        "switch_radix": params.switch_radix,
-    }
-    return {key: value for key, value in every.items() if value is not None}
+    """Return what the file says, by dotted key: of everything that a design may fix, and a file leave to it."""
+    found: dict[str, Value] = {}
+    for section, names in _KEYS.items():
+        values = getattr(params, section) if section else params
+        for name in names:
+            if (value := getattr(values, name)) is not None:
+                found[f"{section}.{name}" if section else name] = value
+    return found
 
 
-def _check_values(written: dict[str, Value], params: FabricParams, faults: _Faults) -> None:
-    """Each value on its own."""
-    every: dict[str, Value] = {**written, "routing.ecmp": params.routing.ecmp}
-    every["mtu"] = params.mtu
-    if (bfd := params.routing.bfd) is not None:
-        every["routing.bfd.interval"] = bfd.interval.ns // 1_000_000
-        every["routing.bfd.multiplier"] = bfd.multiplier
-    for key, value in every.items():
-        if key in _CHOICES and value not in _CHOICES[key]:
-            known = ", ".join(str(choice) for choice in _CHOICES[key])
-            guess = nearest(value, [str(choice) for choice in _CHOICES[key]]) if isinstance(value, str) else None
-            meant = f"did you mean {guess}?" if guess else None
-            faults.add(key, f"{key} cannot be {value} (one of {known})", code="choice", hint=meant)
-        elif key in _RANGES and isinstance(value, int):
+def _check_ranges(written: dict[str, Value], faults: _Faults) -> None:
+    """Each number on its own; that words and rates are right is up to whoever reads them."""
+    for key, value in written.items():
+        if key in _RANGES and isinstance(value, int):
             low, high = _RANGES[key]
             if not low <= value <= high:
-                unit = _UNITS.get(key, "")
-                faults.add(key, f"{key} is {value}{unit}; it goes from {low} to {high}", code="range")
-        elif isinstance(value, Rate) and not value:
-            faults.add(key, f"{key} cannot be zero", code="range")
+                faults.add(key, f"{key} is {value}; it goes from {low} to {high}", code="range")
 
 
 def _check_design(design: Design, written: dict[str, Value], faults: _Faults) -> None:
@@ -248,7 +213,6 @@ def _filled(design: Design, written: dict[str, Value]) -> dict[str, Value]:
         "nic.ports": 1,
         "nic.rate": Rate.parse("400G"),
         "nic.count": 1,
-        "nic.multihoming": "subnets",
         "rails.per_switch": 1,
         "spines": 4,
         "super_spine_groups": 1,
@@ -300,14 +264,6 @@ def _check_together(design: Design, written: dict[str, Value], values: dict[str,
 def _check_nics(written: dict[str, Value], values: dict[str, Value], faults: _Faults) -> None:
     if faults.on("nic.per", "nic.count", "gpus"):
         return
-    if values["nic.multihoming"] in ("mlag", "evpn") and not faults.on("nic.multihoming"):
-        name = {"mlag": "MLAG", "evpn": "EVPN ESI multihoming"}[str(values["nic.multihoming"])]
-        faults.add(
-            "nic.multihoming",
-            f"{name} of dual-port NICs is not built yet; each port has a subnet of its own",
-            code="unsupported",
-            hint="nic.multihoming: subnets",
-        )
     if values["nic.per"] == "gpu":
         if "nic.count" in written:
             message = "nic.count counts the NICs of a host and goes with nic.per: host; here every GPU has its own NIC"

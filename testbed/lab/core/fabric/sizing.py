@@ -15,9 +15,6 @@ from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.fabric.paths import PathCount, summarise_paths
 from testbed.lab.core.model import BACKEND, Lab, Link, LinkKind, NodeKind, Role
 
-_TIER = {None: 0, Role.RAIL: 1, Role.LEAF: 1, Role.SPINE: 2, Role.SUPER_SPINE: 3}
-"""Height in the Clos; a host stands at 0."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSizing:
@@ -87,13 +84,14 @@ def measure_sizing(lab: Lab) -> Sizing:
         nics, gpus = len(on_rails), len(on_rails) * lab.gpus_per_nic
     else:
         nics = gpus = sum((link.a.node not in roles) + (link.b.node not in roles) for link in lab.links)
+    targets = {node.name for node in lab.targets}
     graph = LabGraph(lab)
     return Sizing(
         hosts=len(lab.hosts),
         gpus=gpus,
         nics=nics,
         switches=len(roles),
-        targets=len({link.a.node for link in lab.links if link.kind is not LinkKind.TENANT} & _targets(lab)),
+        targets=len({link.a.node for link in lab.links if link.kind is not LinkKind.TENANT} & targets),
         links=len(lab.links),
         host_links=sum(number for ends, number in tiers.items() if None in ends),
         rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))] + tiers[frozenset((Role.LEAF, Role.SPINE))],
@@ -102,10 +100,6 @@ def measure_sizing(lab: Lab) -> Sizing:
         bisection=measure_bisection(lab, graph),
         paths=summarise_paths(lab, graph),
     )
-
-
-def _targets(lab: Lab) -> set[str]:
-    return {node.name for node in lab.targets}
 
 
 def _roles_at(link: Link, roles: Mapping[str, Role]) -> tuple[Role | None, Role | None]:
@@ -146,7 +140,7 @@ def _role_sizing(lab: Lab, roles: dict[str, Role]) -> tuple[RoleSizing, ...]:
     up_bps = dict.fromkeys(roles, 0)
     for link in lab.links:
         a, b, bps = link.a.node, link.b.node, link.rate.bps
-        height_a, height_b = (_TIER[role] for role in _roles_at(link, roles))
+        height_a, height_b = (0 if role is None else role.tier for role in _roles_at(link, roles))
         if height_a:
             ports[a] += 1
             if height_b < height_a:

@@ -44,13 +44,6 @@ WRITTEN_OFFSET = RAIL_OFFSET + MAX_RAIL_BLOCK + 1
 MAX_POD = 1023
 
 
-def block_start(slot: int) -> int:
-    """The first AS number of a slot."""
-    if not 0 <= slot < SLOTS:
-        raise ValueError(f"a slot is 0..{SLOTS - 1}: {slot}")
-    return PRIVATE_FIRST + slot * BLOCK_SIZE
-
-
 def pod_of(node: Node) -> int:
     """The pod a switch belongs to: by its place, else by its label `pod`, else 1."""
     if node.place is not None:
@@ -67,7 +60,7 @@ def pod_of(node: Node) -> int:
 
 def as_numbers(switches: Sequence[Node], *, protocol: Protocol, slot: int) -> dict[str, int]:
     """The AS number of every switch. An explicit `asn` of a node wins."""
-    start = block_start(slot)
+    start = PRIVATE_FIRST + slot * BLOCK_SIZE
     explicit = {node.name: node.asn for node in switches if node.asn is not None}
     if protocol is Protocol.IBGP:
         named = sorted(set(explicit.values()))
@@ -89,10 +82,7 @@ def as_numbers(switches: Sequence[Node], *, protocol: Protocol, slot: int) -> di
             case Role.SUPER_SPINE:
                 numbers[node.name] = start
             case Role.SPINE:
-                pod = pod_of(node)
-                if pod > MAX_POD:
-                    raise PlanError(f"{node.name}: at most {MAX_POD} pods", field="fabric.pods", code="asn")
-                numbers[node.name] = start + pod
+                numbers[node.name] = start + pod_of(node)
             case _:
                 if node.place is None:
                     written.append(node.name)
@@ -111,7 +101,7 @@ def network_as_numbers(network: Network, switches: Sequence[Node], *, slot: int)
 
     Raises `PlanError` where its leaves and pods want the same numbers.
     """
-    start = block_start(slot) + NETWORK_OFFSET + NETWORK_BLOCK * (network.number - 1)
+    start = PRIVATE_FIRST + slot * BLOCK_SIZE + NETWORK_OFFSET + NETWORK_BLOCK * (network.number - 1)
     explicit = {node.name: node.asn for node in switches if node.asn is not None}
     if network.routing.protocol is Protocol.IBGP:
         asn = next(iter(explicit.values()), start)

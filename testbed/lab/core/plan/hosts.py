@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 
 from testbed.lab.core.model import BACKEND, Lab, Network
@@ -53,51 +54,20 @@ def host_routes(
     for number, nic in enumerate(nics, 1):
         if nic.address is None or nic.gateway is None:
             continue
-        table = FIRST_TABLE + number
-        source = nic.address.ip
-        subnet = AddRoute(
-            node=nic.node,
-            destination=nic.address.network,
-            gateway=None,
-            ifindex=nic.ifindex,
-            table=table,
-            source=source,
+        table, source = FIRST_TABLE + number, nic.address.ip
+        route = partial(AddRoute, node=nic.node, ifindex=nic.ifindex, source=source)
+        routes += (
+            route(destination=nic.address.network, gateway=None, table=table),
+            route(destination=_EVERYWHERE, gateway=nic.gateway, table=table),
         )
-        default = AddRoute(
-            node=nic.node,
-            destination=_EVERYWHERE,
-            gateway=nic.gateway,
-            ifindex=nic.ifindex,
-            table=table,
-            source=source,
-        )
-        routes += (subnet, default)
         prefix = None if nic.tenant else prefixes.get(nic.network)
         if prefix is not None:
-            routes.append(
-                AddRoute(
-                    node=nic.node,
-                    destination=prefix,
-                    gateway=nic.gateway,
-                    ifindex=nic.ifindex,
-                    table=MAIN_TABLE,
-                    source=source,
-                    metric=ports[nic.network],
-                )
-            )
+            metric = ports[nic.network]
+            routes.append(route(destination=prefix, gateway=nic.gateway, table=MAIN_TABLE, metric=metric))
             ports[nic.network] += 1
         if not main and nic is first:
             main = True
-            routes.append(
-                AddRoute(
-                    node=nic.node,
-                    destination=_EVERYWHERE,
-                    gateway=nic.gateway,
-                    ifindex=nic.ifindex,
-                    table=MAIN_TABLE,
-                    source=source,
-                )
-            )
+            routes.append(route(destination=_EVERYWHERE, gateway=nic.gateway, table=MAIN_TABLE))
         rules.append(AddRule(node=nic.node, source=source, table=table, priority=FIRST_PRIORITY + number))
     routes6, rules6 = _ipv6_routes(nics, isolated=isolated)
     return routes + routes6, rules + rules6

@@ -26,11 +26,6 @@ SCALE_UP_START = 1 << 16
 """Indexes of the wires of scale-up domains: for 1,024 GPUs of 64 planes they stay below 2^18."""
 
 
-def bridge_name(rail: int) -> str:
-    """The bridge of a rail on a switch."""
-    return f"br-rail{rail}"
-
-
 def interface_indexes(names: Iterable[str], node: str) -> dict[str, int]:
     """The index of every port of a node, from the name alone (`uplink3` is 1027 in every switch).
 

@@ -239,12 +239,6 @@ class WirePaths:
             wrapped_bps=tuple(self._ports[key].rate_bps for key in between),
         )
 
-    def path_delay_ns(self, a: str, b: str) -> int:
-        """Return what a transport of ours at NIC `b` holds datagrams from NIC `a` for: the endpoints' part of the
-        delay.
-        """
-        return self.path(a, b).endpoint_ns
-
 
 def mechanism_text(ports: Iterable[PortPlan]) -> str:
     """Which mechanism acts in a lab, as a sentence; "" for a lab without delays."""

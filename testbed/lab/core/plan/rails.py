@@ -18,7 +18,7 @@ from testbed.lab.core.plan.addressing import (
     rail_aggregate,
     rail_network,
 )
-from testbed.lab.core.plan.interfaces import FIRST_BRIDGE, MAX_SLOTS, bridge_name
+from testbed.lab.core.plan.interfaces import FIRST_BRIDGE, MAX_SLOTS
 from testbed.lab.core.plan.operations import AddAddress, CreateBridge
 
 
@@ -41,7 +41,7 @@ class Rail:
     @property
     def name(self) -> str:
         """The name of its bridge."""
-        return bridge_name(self.subnet.rail)
+        return f"br-rail{self.subnet.rail}"
 
     @property
     def gateway_interface(self) -> IPv4Interface:

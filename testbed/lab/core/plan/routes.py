@@ -146,12 +146,8 @@ def expect_routes(
     )
 
 
-def _own(speaker: Speaker) -> tuple[IPv4Network, ...]:
-    return (*speaker.announces, *speaker.own_aggregates, *speaker.shares)
-
-
 def _prefix_order(speakers: Sequence[Speaker]) -> Mapping[IPv4Network, int]:
-    prefixes = {prefix for speaker in speakers for prefix in _own(speaker)}
+    prefixes = {prefix for one in speakers for prefix in (*one.announces, *one.own_aggregates, *one.shares)}
     ordered = sorted(prefixes, key=lambda prefix: (int(prefix.network_address), prefix.prefixlen))
     return {prefix: i for i, prefix in enumerate(ordered)}
 

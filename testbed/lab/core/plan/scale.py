@@ -10,11 +10,12 @@ A transport in user space costs more than the hops, and by the packet: `PacketDe
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil, floor, log10
+from math import floor, log10
 
 from testbed.base.units import Rate
+from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.model import Lab, LinkKind, NodeKind
 
 USABLE_SHARE = 0.5
@@ -163,24 +164,17 @@ def judge_packet_scale(lab: Lab, machine: MachineProfile, demand: PacketDemand, 
     fitting = _fitting_packets(lab, machine, demand)
     fits = load <= machine.usable_share * (1 + 1e-9) and burst <= machine.burst_share * (1 + 1e-9)
     hops = _demand(lab)[2]
+    each = "" if demand.endpoint_s is None else f", {demand.endpoint_s * 1e6:.0f} us each,"
+    most = demand.kernel_packets_per_s / k
+    of_kernel = f" and up to {most:,.0f} packets/s of the kernel" if most else ""
     reason = (
-        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space{_of_cost(demand)}"
-        f"{_of_kernel(demand, k)} over {hops} switch"
+        f"{demand.packets_per_s / k:,.0f} packets/s of a transport in user space{each}{of_kernel} over {hops} switch"
         f" {'hop' if hops == 1 else 'hops'} use {load:.0%} of {machine.cores} cores, and {burst:.0%} while"
         f" {demand.senders} {'sender begins' if demand.senders == 1 else 'senders begin'}"
     )
     if not fits:
         reason += f"; k = {fitting:g} would stay within {machine.usable_share:.0%} and {machine.burst_share:.0%}"
     return ScaleChoice(k=k, reason=reason, load=load, fits=fits, fitting_k=fitting)
-
-
-def _of_cost(demand: PacketDemand) -> str:
-    return "" if demand.endpoint_s is None else f", {demand.endpoint_s * 1e6:.0f} us each,"
-
-
-def _of_kernel(demand: PacketDemand, k: float) -> str:
-    most = demand.kernel_packets_per_s / k
-    return f" and up to {most:,.0f} packets/s of the kernel" if most else ""
 
 
 def largest_k(lab: Lab, machine: MachineProfile) -> float:
@@ -222,35 +216,33 @@ def _fitting(lab: Lab, machine: MachineProfile) -> float:
 
 def round_up_125(value: float) -> float:
     """The next number of 1, 2, 5, 10, 20, 50, ... that is not below `value`; at least 1."""
-    if value <= 1:
-        return 1.0
-    decade = 10.0 ** (ceil(log10(value)) - 1)
-    return next(step * decade for step in (1, 2, 5, 10) if step * decade >= value * (1 - 1e-9))
+    return _round(value, (1, 2, 5), up=True)
 
 
 def round_up_digit(value: float) -> float:
     """The next number of one significant digit that is not below `value`; at least 1."""
-    if value <= 1:
-        return 1.0
-    decade = 10.0 ** floor(log10(value))
-    return ceil(value / decade * (1 - 1e-9)) * decade
+    return _round(value, range(1, 10), up=True)
 
 
 def round_down_digit(value: float) -> float:
     """The last number of one significant digit that is not above `value`; at least 1."""
-    if value <= 1:
-        return 1.0
-    decade = 10.0 ** floor(log10(value))
-    return floor(value / decade * (1 + 1e-9)) * decade
+    return _round(value, range(1, 10), up=False)
 
 
 def round_down_125(value: float) -> float:
     """The last number of 1, 2, 5, 10, 20, 50, ... that is not above `value`; at least 1."""
-    up = round_up_125(value)
-    if up <= value * (1 + 1e-9) or up == 1:
-        return up
+    return _round(value, (1, 2, 5), up=False)
+
+
+def _round(value: float, steps: Iterable[int], *, up: bool) -> float:
+    """The nearest number of a series of `steps` in each decade; that it is within a billionth of one is near enough."""
+    if value <= 1:
+        return 1.0
     decade = 10.0 ** floor(log10(value))
-    return next(step * decade for step in (5, 2, 1) if step * decade <= value * (1 + 1e-9))
+    series = [step * decade for step in (*steps, 10)]
+    if up:
+        return next(number for number in series if number >= value * (1 - 1e-9))
+    return next(number for number in reversed(series) if number <= value * (1 + 1e-9))
 
 
 def _demand(lab: Lab) -> tuple[int, int, int, int]:
@@ -276,26 +268,16 @@ def _demand(lab: Lab) -> tuple[int, int, int, int]:
 
 def _longest_path(lab: Lab, edges: set[str]) -> int:
     """The most switches on a shortest path between two of the switches that have NICs; 1 for NICs back to back."""
-    neighbors: dict[str, set[str]] = defaultdict(set)
-    for link in lab.links:
-        if link.kind is LinkKind.FABRIC:
-            neighbors[link.a.node].add(link.b.node)
-            neighbors[link.b.node].add(link.a.node)
+    graph = LabGraph(lab).switches
     longest = 1
     seen_from: set[frozenset[str]] = set()
     for start in sorted(edges):
         # Switches with the same neighbours (rails of a segment) are equally far from everything else.
-        alike = frozenset(neighbors[start])
+        alike = frozenset(graph.neighbours[start])
         if alike and alike in seen_from:
             continue
         seen_from.add(alike)
-        seen = {start}
-        frontier = {start}
-        hops = 1
-        while frontier:
-            if not frontier.isdisjoint(edges):
+        for hops, wave in enumerate(graph.waves(start), 2):
+            if not edges.isdisjoint(wave):
                 longest = max(longest, hops)
-            frontier = {other for node in frontier for other in neighbors[node]} - seen
-            seen |= frontier
-            hops += 1
     return longest

@@ -8,7 +8,7 @@ because a namespace of IPv4 starts with the settings of the machine, whatever th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from testbed.lab.core.model import BACKEND, HashEngine, LoadBalancing
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
@@ -16,16 +16,11 @@ from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import SetSysctl
 from testbed.lab.core.plan.stable import seed_of_run, stable_hash
 
-_TCP_CC = "net/ipv4/tcp_congestion_control"
-_TCP = (
-    # A connection begins without what an earlier one to the same host has learnt (ssthresh, RTT): runs are alike.
-    ("net/ipv4/tcp_no_metrics_save", "1", False),
-    # Not the machine's own, which a namespace begins with. The second stays where the kernel lacks the third; a machine
-    # may let namespaces have neither (tcp_allowed_congestion_control).
-    (_TCP_CC, FALLBACK_TCP_CC, True),
-    (_TCP_CC, DEFAULT_TCP_CC, True),
-)
-"""The settings of nodes that open connections that are measured, with whether one may be lacking."""
+_TCP = (("net/ipv4/tcp_no_metrics_save", "1"),)
+"""A connection begins without what an earlier one to the same host has learnt (ssthresh, RTT): runs are alike."""
+_TCP_CC = tuple(("net/ipv4/tcp_congestion_control", name) for name in (FALLBACK_TCP_CC, DEFAULT_TCP_CC))
+"""Not the machine's own, which a namespace begins with. The first stays where the kernel lacks the second; a machine
+may let namespaces have neither (tcp_allowed_congestion_control)."""
 
 _HOST = (
     # The kernel uses max(all, interface) for each of these (ip-sysctl.rst).
@@ -49,7 +44,7 @@ _SWITCH = (
     ("net/ipv4/icmp_ratelimit", "0"),  # traceroute and path MTU checks see every hop
 )
 
-_HOMED = (
+HOMED = (
     ("net/ipv6/conf/default/accept_dad", "0"),
     ("net/ipv6/conf/default/dad_transmits", "0"),
     ("net/ipv6/conf/default/accept_ra", "0"),  # a leaf's advertisements are for FRR: no default route comes of them
@@ -70,10 +65,11 @@ _SERVER = (("net/ipv4/ip_forward", "0"), ("net/ipv4/conf/all/accept_source_route
 _BRIDGE = (("net/ipv4/ip_forward", "0"), ("net/ipv6/conf/all/disable_ipv6", "1"))
 """The settings of the switch of the out-of-band network, which has no address."""
 
-_MANAGED = (("net/ipv4/conf/all/accept_source_route", "0"),)  # a packet's options must not lead it on past the guard
-"""The settings of a node that has a management port beside its other ports."""
+MANAGED = (("net/ipv4/conf/all/accept_source_route", "0"),)  # a packet's options must not lead it on past the guard
+"""The settings of a host that has a management port beside its other ports."""
 
-_MANAGED_SWITCH = (
+MANAGED_SWITCH = (
+    *MANAGED,
     ("net/ipv4/conf/all/arp_ignore", "1"),  # as on a host: no port answers for the address of another
     ("net/ipv4/conf/all/arp_announce", "2"),
 )
@@ -93,58 +89,37 @@ _EBPF_HASH = (
 HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
 """The seed of the kernel's own hash in a namespace. Linux 6.11 or newer."""
 
-ACCESS_WITHOUT_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "1")
+ACCESS_WITHOUT_IPV6 = (("net/ipv6/conf/default/disable_ipv6", "1"),)
 """In force while bridges and access ports are created: thousands of them would run DAD and MLD."""
-FABRIC_WITH_IPV6 = ("net/ipv6/conf/default/disable_ipv6", "0")
+FABRIC_WITH_IPV6 = (("net/ipv6/conf/default/disable_ipv6", "0"),)
 """In force while fabric ports are created: unnumbered BGP needs their link-local addresses."""
+OPEN_HOMED = (*FABRIC_WITH_IPV6, ("net/ipv4/conf/default/ignore_routes_with_linkdown", "1"))
+"""In force while the ports are created that a host speaks BGP on: they have IPv6, and routes over one whose link is
+down do not count."""
+
+
+def settings(node: str, pairs: Iterable[tuple[str, str]], *, optional: bool = False) -> tuple[SetSysctl, ...]:
+    """Return such settings of a node; those that are optional may be lacking in its kernel."""
+    return tuple(SetSysctl(node=node, key=key, value=value, optional=optional) for key, value in pairs)
 
 
 def host_sysctls(node: str) -> tuple[SetSysctl, ...]:
-    return (*(SetSysctl(node=node, key=key, value=value) for key, value in _HOST), *_tcp_sysctls(node))
+    return settings(node, _HOST) + tcp_sysctls(node)
 
 
-def _tcp_sysctls(node: str) -> tuple[SetSysctl, ...]:
-    return tuple(SetSysctl(node=node, key=key, value=value, optional=optional) for key, value, optional in _TCP)
-
-
-def outside_sysctls(node: str) -> tuple[SetSysctl, ...]:
-    """Return what a router outside, from which users' connections come, has beside the settings of a switch."""
-    return _tcp_sysctls(node)
-
-
-def homed_sysctls(node: str) -> tuple[SetSysctl, ...]:
-    """Return what a host has besides where it speaks BGP."""
-    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in _HOMED)
-
-
-def open_homed(node: str) -> tuple[SetSysctl, ...]:
-    """Return the settings in force while the ports are created that a host speaks BGP on: they have IPv6, and routes
-    over one whose link is down do not count."""
-    return (open_ipv6(node), SetSysctl(node=node, key="net/ipv4/conf/default/ignore_routes_with_linkdown", value="1"))
+def tcp_sysctls(node: str) -> tuple[SetSysctl, ...]:
+    """Return the settings of a node that opens connections which are measured."""
+    return settings(node, _TCP) + settings(node, _TCP_CC, optional=True)
 
 
 def server_sysctls(node: str) -> tuple[SetSysctl, ...]:
     """Return the settings of the server of the out-of-band network."""
-    return (*(SetSysctl(node=node, key=key, value=value) for key, value in _SERVER), *host_sysctls(node))
+    return settings(node, _SERVER) + host_sysctls(node)
 
 
 def bridge_sysctls(node: str) -> tuple[SetSysctl, ...]:
     """Return the settings of the switch of the out-of-band network."""
-    return (
-        *(SetSysctl(node=node, key=key, value=value) for key, value in _BRIDGE),
-        *(SetSysctl(node=node, key=key, value="0", optional=True) for key in (_BRIDGED_IPV4, _BRIDGED_IPV6)),
-    )
-
-
-def managed_sysctls(node: str, *, switch: bool) -> tuple[SetSysctl, ...]:
-    """Return what a host or a switch has besides where it has a management port."""
-    settings = (*_MANAGED, *_MANAGED_SWITCH) if switch else _MANAGED
-    return tuple(SetSysctl(node=node, key=key, value=value) for key, value in settings)
-
-
-def management_port_sysctls(node: str, port: str) -> tuple[SetSysctl, ...]:
-    """Return the settings of a management port, once it is there: what comes in by it is not forwarded."""
-    return (SetSysctl(node=node, key=f"net/ipv4/conf/{port}/forwarding", value="0"),)
+    return settings(node, _BRIDGE) + settings(node, ((_BRIDGED_IPV4, "0"), (_BRIDGED_IPV6, "0")), optional=True)
 
 
 def hash_seed(node: str, *, polarised: bool = False, run: int | None = None) -> int:
@@ -177,29 +152,19 @@ def failover_sysctls(nics: Sequence[PortPlan]) -> list[SetSysctl]:
 
 def switch_sysctls(node: str, *, forward: bool, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:
     """`forward` False: a switch whose rails are isolated from each other. `balancing` None: a port without QoS."""
-    key, value = ACCESS_WITHOUT_IPV6
     if balancing is not None and balancing.hash is HashEngine.EBPF:
-        hashing = tuple(SetSysctl(node=node, key=name, value=setting) for name, setting in _EBPF_HASH)
+        hashing = settings(node, _EBPF_HASH)
     else:
         seed = hash_seed(node) if balancing is None else planned_seed(node, balancing)
-        hashing = (
-            *(SetSysctl(node=node, key=name, value=setting) for name, setting in _KERNEL_HASH),
-            SetSysctl(node=node, key=HASH_SEED, value=str(seed), optional=True),
-        )
+        hashing = settings(node, _KERNEL_HASH) + settings(node, ((HASH_SEED, str(seed)),), optional=True)
     return (
         # First: changing ip_forward resets other IPv4 settings to the defaults of a router or a host (ip-sysctl.rst).
         SetSysctl(node=node, key="net/ipv4/ip_forward", value="1" if forward else "0"),
-        *(SetSysctl(node=node, key=key, value=value) for key, value in _SWITCH),
-        SetSysctl(node=node, key=_BRIDGED_IPV4, value="1", optional=True),
-        SetSysctl(node=node, key=_BRIDGED_IPV6, value="0", optional=True),
+        *settings(node, _SWITCH),
+        *settings(node, ((_BRIDGED_IPV4, "1"), (_BRIDGED_IPV6, "0")), optional=True),
         *hashing,
-        SetSysctl(node=node, key=key, value=value),
+        *settings(node, ACCESS_WITHOUT_IPV6),
     )
-
-
-def open_ipv6(node: str) -> SetSysctl:
-    key, value = FABRIC_WITH_IPV6
-    return SetSysctl(node=node, key=key, value=value)
 
 
 def dual_stack_sysctls(node: str, interface: str, *, router: bool) -> tuple[SetSysctl, ...]:
@@ -209,30 +174,22 @@ def dual_stack_sysctls(node: str, interface: str, *, router: bool) -> tuple[SetS
     advertisements. A `router` forwards, and an advertisement makes a neighbour (RFC 9131), as gratuitous ARP does: the
     answer to another leaf, which has the same addresses, comes to the one that the NIC is on.
     """
-    settings = {
-        "accept_dad": "0",
-        "dad_transmits": "0",
-        "accept_ra": "0",
-        "keep_addr_on_down": "1",
-        "forwarding": "1" if router else "0",
-        "disable_ipv6": "0",  # last: it gives itself its link-local address at once
-    }
     place = f"net/ipv6/conf/{interface}"
-    accepts = SetSysctl(node=node, key=f"{place}/accept_untracked_na", value="1", optional=True)  # Linux 5.19 or newer
-    return (
-        *((accepts,) if router else ()),
-        *(SetSysctl(node=node, key=f"{place}/{key}", value=value) for key, value in settings.items()),
+    values = (
+        ("accept_dad", "0"),
+        ("dad_transmits", "0"),
+        ("accept_ra", "0"),
+        ("keep_addr_on_down", "1"),
+        ("forwarding", "1" if router else "0"),
+        ("disable_ipv6", "0"),  # last: it gives itself its link-local address at once
     )
-
-
-def loopback_ipv6(node: str) -> SetSysctl:
-    """Return what lets a node send to its own addresses of IPv6."""
-    return SetSysctl(node=node, key="net/ipv6/conf/lo/disable_ipv6", value="0")
+    accepts = ((f"{place}/accept_untracked_na", "1"),) if router else ()  # Linux 5.19 or newer
+    return settings(node, accepts, optional=True) + settings(node, [(f"{place}/{key}", value) for key, value in values])
 
 
 def vrf_sysctls(node: str, *, balancing: LoadBalancing | None = None) -> tuple[SetSysctl, ...]:
     """Return the settings of a VRF: a switch's, and gratuitous ARP makes a neighbour, so that EVPN hears of it."""
     return (
         *switch_sysctls(node, forward=True, balancing=balancing),
-        SetSysctl(node=node, key="net/ipv4/conf/default/arp_accept", value="1"),
+        *settings(node, (("net/ipv4/conf/default/arp_accept", "1"),)),
     )

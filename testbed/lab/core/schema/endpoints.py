@@ -35,15 +35,21 @@ class Endpoint(Checked):
                 rule(name)
             except ValueError as error:
                 hint = renaming_hint(fitting_name(name, longest), rule)
-                raise refusal("bad-name", _shortened(str(error), value), hint) from error
+                message = str(error) if len(value) <= 100 else f"{quote(value)} is too long for node:interface"
+                raise refusal("bad-name", message, hint) from error
         return End(node=node, interface=interface)
 
     def json_schema(self) -> JsonSchemaValue:
         return {"type": "string", "pattern": r"^[a-z][a-z0-9-]{0,47}:(?!lo$)[a-z][a-z0-9_.-]{0,14}$"}
 
 
-def _shortened(message: str, value: str) -> str:
-    return message if len(value) <= 100 else f"{quote(value)} is too long for node:interface"
+SPECIAL_PREFIXES = {
+    "'this network' (RFC 1122)": IPv4Network("0.0.0.0/8"),
+    "loopback addresses (RFC 1122)": IPv4Network("127.0.0.0/8"),
+    "link-local addresses (RFC 3927)": IPv4Network("169.254.0.0/16"),
+    "multicast and reserved addresses (RFC 5771, RFC 1112)": IPv4Network("224.0.0.0/3"),
+}
+"""Prefixes that no link has, by what they are for."""
 
 
 @dataclass(frozen=True, slots=True)

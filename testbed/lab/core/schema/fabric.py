@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.units import BYTES, Duration
 from testbed.base.validation.fields import (
@@ -19,6 +18,7 @@ from testbed.base.validation.fields import (
     AutoOff,
     DurationField,
     OneOf,
+    OrShort,
     Quantity,
     RateField,
     Share,
@@ -73,20 +73,16 @@ class BfdSpec(SpecModel):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _OrDuration:
+class _OrDuration(OrShort):
     """A mapping, or just a duration for its `value`."""
 
-    def __get_pydantic_core_schema__(self, source: type[DelaySpec], handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
-            if isinstance(value, dict):
-                return read_mapping(value)
-            return DelaySpec.model_construct(value=parse_quantity(value, Duration, MAX_DURATION))
+    model = DelaySpec
 
-        return core_schema.no_info_wrap_validator_function(read, handler(source))
+    def read(self, value: object) -> object:
+        return DelaySpec.model_construct(value=parse_quantity(value, Duration, MAX_DURATION))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [Quantity(Duration, MAX_DURATION).json_schema(), handler(schema)]}
+    def short_schema(self) -> list[JsonSchemaValue]:
+        return [Quantity(Duration, MAX_DURATION).json_schema()]
 
 
 DelayField = Annotated[DelaySpec, _OrDuration()]
@@ -151,7 +147,7 @@ class UplinkSpec(SpecModel):
 
     def params(self) -> UplinkParams:
         delay = None if self.delay is None else self.delay.delay()
-        return UplinkParams(rate=self.rate, count=self.count, delay=delay, loss=self.loss)
+        return UplinkParams(**dict(self) | {"delay": delay})
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,16 +73,8 @@ def place_plan_error(
     return SpecError([document.problem(error.code, error.field, error.message, hint=error.hint)])
 
 
-def parse_scalar(text: str) -> object:
-    """The value of `--set KEY=VALUE`: YAML, so a number, text, a list in brackets or a mapping in braces.
-
-    Raises `SpecError`.
-    """
-    return parse_value(text, OVERRIDE_FILE).data
-
-
 def parse_assignment(text: str) -> tuple[str, object]:
-    """`KEY=VALUE` as a dotted key and a YAML value. Raises `SpecError`."""
+    """Take `KEY=VALUE` apart: a dotted key, and YAML for its value, such as [1, 2] or {a: b}. Raises `SpecError`."""
     key, sign, value = text.partition("=")
     try:
         if not sign:
@@ -93,7 +85,7 @@ def parse_assignment(text: str) -> tuple[str, object]:
             code="bad-override", file=OVERRIDE_FILE, message=str(error), hint="for example fabric.hosts=4"
         )
         raise SpecError([problem]) from error
-    return key.strip(), parse_scalar(value)
+    return key.strip(), parse_value(value, OVERRIDE_FILE).data
 
 
 def find_topology(directory: Path) -> Path:

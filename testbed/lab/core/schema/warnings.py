@@ -14,7 +14,7 @@ from testbed.base.validation.engine import in_file_order
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.fabric.bisection import Bisection, measure_bisection
-from testbed.lab.core.fabric.forwarding.links import LinkLoad, narrow_links, shared_by_planes
+from testbed.lab.core.fabric.forwarding.links import LargestPacket, narrow_links, shared_by_planes
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP, UnevenHops, find_faults
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.fabric.sizing import seen_for_sizing
@@ -47,7 +47,7 @@ class _Network:
         if faults.uneven:
             worst = min(faults.uneven.values(), key=lambda hops: hops.evenly_bps / hops.all_bps)
             yield self._uneven(worst, len(faults.uneven) - 1, bisection)
-        places: dict[Path, list[LinkLoad]] = {}
+        places: dict[Path, list[LargestPacket]] = {}
         for item in narrow_links(self._lab, self._graph):
             places.setdefault(self._place(item.link, "mtu"), []).append(item)
         for place, (item, *others) in places.items():

@@ -149,15 +149,6 @@ class HealthSpec(SpecModel):
     )
     start_period: Written[DurationField] = Field(default=None, description="Says how early failures do not count.")
 
-    def health_check(self) -> HealthCheck:
-        return HealthCheck(
-            test=self.test,
-            interval=self.interval,
-            timeout=self.timeout,
-            retries=self.retries,
-            start_period=self.start_period,
-        )
-
 
 class ContainerSettings(SpecModel):
     """The keys by which a node, a group, a kind or the defaults say how nodes are realised."""
@@ -228,7 +219,7 @@ def resolve_container(
         cpus=_innermost(layers, "cpu"),
         memory_bytes=_innermost(layers, "memory"),
         capabilities=tuple(sorted({item for _, layer in layers for item in layer.capabilities})),
-        health_check=None if health is None else health.health_check(),
+        health_check=None if health is None else HealthCheck(**dict(health)),
     )
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.units import PACKETS_A_SECOND
-from testbed.base.validation.fields import TrueOrFalse, Whole, Written, switch_schema, switch_word
+from testbed.base.validation.fields import OrShort, TrueOrFalse, Whole, Written, switch_schema, switch_word
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.model import NO_GUARDS, Guard, Guards
@@ -50,23 +48,19 @@ class GuardsSpec(SpecModel):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _OnOff:
+class _OnOff(OrShort):
     """A mapping, or "on" or "off", also as a truth value."""
 
-    def __get_pydantic_core_schema__(self, source: type[GuardsSpec], handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
-            if isinstance(value, dict):
-                return read_mapping(value)
-            said = switch_word(value)
-            if said is None:
-                raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}")
-            return GuardsSpec() if said else GuardsSpec(**dict.fromkeys(Guard, False))
+    model = GuardsSpec
 
-        return core_schema.no_info_wrap_validator_function(read, handler(source))
+    def read(self, value: object) -> object:
+        said = switch_word(value)
+        if said is None:
+            raise refusal("unknown-value", f"must be on, off or a mapping of guards, not {quote(value)}")
+        return GuardsSpec() if said else GuardsSpec(**dict.fromkeys(Guard, False))
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [switch_schema(True, False), handler(schema)]}
+    def short_schema(self) -> list[JsonSchemaValue]:
+        return [switch_schema(True, False)]
 
 
 GuardsField = Annotated[GuardsSpec, _OnOff()]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
+from pydantic import Field, create_model
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import PydanticCustomError
 
 from testbed.base.errors import Problem
 from testbed.base.names import nearest
 from testbed.base.units import Duration
-from testbed.base.validation.fields import Quantity, Section, Written
+from testbed.base.validation.fields import OrShort, Quantity, Section, Written
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
@@ -71,23 +70,20 @@ else:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+class _Named(OrShort):
     """A mapping, or a list of names, which are looked at when the network is made (`service_problems`)."""
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
-            if not isinstance(value, list):
-                return read_mapping(value)
-            if not all(isinstance(name, str) for name in value):
-                raise refusal("wrong-type", "must be a list of services or a mapping of them", "services: [ssh, dns]")
-            return read_mapping({name: {} for name in value if name in SERVICES})
+    model = ServicesSpec
 
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(ServicesSpec))
+    def read(self, value: object) -> object:
+        if not isinstance(value, list):
+            raise PydanticCustomError("model_type", "must be a mapping")
+        if not all(isinstance(name, str) for name in value):
+            raise refusal("wrong-type", "must be a list of services or a mapping of them", "services: [ssh, dns]")
+        return {name: {} for name in value if name in SERVICES}
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        names = {"type": "array", "items": {"enum": list(SERVICES)}, "uniqueItems": True}
-        return {"anyOf": [names, handler(schema)]}
+    def short_schema(self) -> list[JsonSchemaValue]:
+        return [{"type": "array", "items": {"enum": list(SERVICES)}, "uniqueItems": True}]
 
 
 ServicesField = Annotated[ServicesSpec | None, _Named()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any
@@ -317,26 +317,9 @@ def _buffer_errors(spec: ScaleUpSpec) -> Iterator[FabricError]:
 
 def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
     """Return the values that the file gives, by the names of the model."""
+    same = {item.name for item in fields(ScaleUp)} & spec.model_fields_set - {"preset", "shares", "credits"}
     retry = {None: LinkRetry(), "auto": LinkRetry(), "off": None}
-    found = {
-        "domain": None if spec.domain is None else DomainSpan(spec.domain),
-        "rate": spec.rate,
-        "switch_ports": spec.switch_ports,
-        "rtt": spec.rtt,
-        "flow_control": None if spec.flow_control is None else ScaleUpFlowControl(spec.flow_control),
-        "vcs": spec.vcs,
-        "coarse": spec.coarse,
-        "by": None if spec.by is None else ScaleUpBy(spec.by),
-        "voq": spec.voq,
-        "spray": None if spec.spray is None else PlaneSpray(spec.spray),
-        "headers": None if spec.headers is None else ScaleUpHeaders(spec.headers),
-        "buffer": spec.buffer,
-        "xoff": spec.xoff,
-        "xon": spec.xon,
-    }
-    told = {name: value for name, value in found.items() if value is not None}
-    return {
-        **told,
+    return {name: getattr(spec, name) for name in same} | {
         "credits": spec.credits.credits(),
         "retry": spec.llr.retry() if isinstance(spec.llr, LlrSpec) else retry[spec.llr],
     }

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.base.errors import Position, SpecError
 from testbed.base.yaml.document import Document
-from testbed.base.yaml.reader import MAX_BYTES, MAX_DEPTH, MAX_VALUES, decode, load_document, parse_value, read_document
+from testbed.base.yaml.reader import MAX_BYTES, MAX_DEPTH, MAX_VALUES, load_document, parse_value, read_document
 
 TEXT = """\
 # comment
@@ -98,16 +98,6 @@ def test_yaml_1_2_directive_and_document_end_are_taken() -> None:
     assert load("%YAML 1.2\n---\na: 1\n...\n").data == {"a": 1}
 
 
-def test_duplicate_keys_have_both_positions() -> None:
-    with pytest.raises(SpecError) as caught:
-        load("a: 1\nb: {c: 1, 'c': [2]}\na: {d: 3}\n")
-    first, second = caught.value.problems
-    assert (first.path, first.position) == ("b.c", at(2, 11))
-    assert "first at line 2, column 5" in first.message
-    assert (second.path, second.position) == ("a", at(3, 1))
-    assert "first at line 1, column 1" in second.message
-
-
 def test_problems_of_the_reader_come_together() -> None:
     assert [code for code, _ in refused("a: !x 1\na: 2\nb: 010\nc: &q 1\n1: 2\n")] == [
         "tag",
@@ -116,11 +106,6 @@ def test_problems_of_the_reader_come_together() -> None:
         "anchor",
         "bad-key",
     ]
-
-
-def test_aliases_are_told_once_and_never_expanded() -> None:
-    bomb = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
-    assert refused(bomb) == [("anchor", at(1, 5)), ("alias", at(2, 10))]
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
@@ -149,13 +134,6 @@ def test_unprintable_characters_have_a_position(text: str) -> None:
     assert code == "control-character"
     assert position is not None
     assert position.line == 2
-
-
-def test_bytes_that_are_not_utf_8_have_a_position() -> None:
-    with pytest.raises(SpecError) as caught:
-        decode(b"a: 1\nb: \xc3\xa4\xff", "f.yml")
-    (problem,) = caught.value.problems
-    assert (problem.code, problem.position) == ("not-utf-8", at(2, 5))
 
 
 def test_a_big_file_cut_within_a_character_is_too_big(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.feature import LinksBeside, features
 from testbed.lab.core.model import DelayBy
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.lab.core.plan.link_delays import WirePaths, delay_operation
+from testbed.lab.core.plan.link_delays import delay_operation
 from testbed.lab.core.plan.operations import AddRoute, DelayPort
 
 if TYPE_CHECKING:
@@ -565,12 +565,3 @@ def ports_now(lab: RunningLab) -> tuple[PortPlan, ...]:
         return lab.plan.ports
     with LinkControl(lab) as control:
         return tuple(control.port_now(port, changes.get(f"{port.node}:{port.name}")) for port in lab.plan.ports)
-
-
-def path_delay_ns(lab: RunningLab, a: str, b: str) -> int:
-    """Return what a transport of ours at NIC `b` holds datagrams from NIC `a` for, in lab time.
-
-    It is 0 where the kernel delays the links. Changes made by `link set` count, so ask again after one.
-    Raises `PlanError` where no path leads from one to the other.
-    """
-    return WirePaths(ports_now(lab), lab.hosts).path_delay_ns(a, b)

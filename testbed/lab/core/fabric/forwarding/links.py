@@ -11,7 +11,7 @@ from testbed.lab.core.model.overlay import VXLAN_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkLoad:
+class LargestPacket:
     """The largest packets that NICs send over a link between two switches, or to a host, and one that sends them."""
 
     link: Link
@@ -19,21 +19,21 @@ class LinkLoad:
     sent_bytes: int
 
 
-def largest_packets(lab: Lab, graph: LabGraph) -> Iterator[LinkLoad]:
+def largest_packets(lab: Lab, graph: LabGraph) -> Iterator[LargestPacket]:
     """Return the largest packet that NICs may send over each link: one of their MTU, of tenants within VXLAN.
 
     Links to NICs of tenants, which have an MTU of their own, are left out.
     """
     of_tenants = {id(link) for link in lab.tenant_links}
     for switches in _islands(graph):
-        plain: dict[int, LinkLoad] = {}
-        inside: list[LinkLoad] = []
+        plain: dict[int, LargestPacket] = {}
+        inside: list[LargestPacket] = []
         for switch in switches:
             for end, link in graph.nics.get(switch, ()):
                 if link.kind is LinkKind.TENANT or id(link) in of_tenants:
-                    inside.append(LinkLoad(link=link, sender=end, sent_bytes=link.mtu_bytes + VXLAN_BYTES))
+                    inside.append(LargestPacket(link=link, sender=end, sent_bytes=link.mtu_bytes + VXLAN_BYTES))
                 else:
-                    plain[id(link)] = LinkLoad(link=link, sender=end, sent_bytes=link.mtu_bytes)
+                    plain[id(link)] = LargestPacket(link=link, sender=end, sent_bytes=link.mtu_bytes)
         between = {
             id(link): link
             for switch in switches
@@ -49,7 +49,7 @@ def largest_packets(lab: Lab, graph: LabGraph) -> Iterator[LinkLoad]:
                 yield from (replace(most, link=link) for link in links)
 
 
-def narrow_links(lab: Lab, graph: LabGraph) -> list[LinkLoad]:
+def narrow_links(lab: Lab, graph: LabGraph) -> list[LargestPacket]:
     """The links whose MTU is smaller than what NICs may send over them: those packets are lost."""
     return [load for load in largest_packets(lab, graph) if load.sent_bytes > load.link.mtu_bytes]
 

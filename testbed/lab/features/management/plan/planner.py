@@ -30,7 +30,7 @@ from testbed.lab.core.plan.operations import (
     SetSysctl,
     SetUp,
 )
-from testbed.lab.core.plan.sysctls import bridge_sysctls, managed_sysctls, management_port_sysctls, server_sysctls
+from testbed.lab.core.plan.sysctls import MANAGED, MANAGED_SWITCH, bridge_sysctls, server_sysctls, settings
 
 BRIDGE = "br-mgmt"
 PORT_GUARDS = Guards(kinds=(Guard.SOURCE, Guard.MAC, Guard.ARP, Guard.SERVERS, Guard.VLAN))
@@ -122,7 +122,7 @@ class ManagementPlanner:
                 return server_sysctls(node.name)
         if self.plan is None or node.name not in self.plan.addresses:
             return ()
-        return managed_sysctls(node.name, switch=node.kind is NodeKind.SWITCH)
+        return settings(node.name, MANAGED_SWITCH if node.kind is NodeKind.SWITCH else MANAGED)
 
     def before_links(self, macs: Mapping[tuple[str, str], str]) -> list[Operation]:
         """Make the bridge."""
@@ -140,7 +140,9 @@ class ManagementPlanner:
     def port_sysctls(self) -> list[SetSysctl]:
         """The settings of management ports, once they are there."""
         links = (*self._links, *self._in_band)
-        return [item for link in links for item in management_port_sysctls(link.a.node, link.a.interface)]
+        return [
+            SetSysctl(node=link.a.node, key=f"net/ipv4/conf/{link.a.interface}/forwarding", value="0") for link in links
+        ]
 
     def guards(self, indexes: Mapping[str, Mapping[str, int]], macs: Mapping[tuple[str, str], str]) -> list[Operation]:
         """Keep nodes from each other, and management from data; all links are there, and down. `macs` are of ports."""

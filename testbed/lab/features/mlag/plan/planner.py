@@ -46,7 +46,6 @@ from testbed.lab.core.plan.operations import (
 from testbed.lab.core.plan.overlay_plan import OverlayPlan
 from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS
 from testbed.lab.core.plan.tenancy import ROUTER, Tenancy
-from testbed.lab.features.mlag.plan.mechanism import bonded_networks
 from testbed.lab.features.mlag.plan.trunks import (
     Trunk,
     make_trunks,
@@ -399,3 +398,20 @@ def _pair(
     }
     gateway = IPv4Interface((net.first, net.length))
     return _Pair(leaves=leaves, peer=peer, subnet=net.network(), gateway=gateway, hosts=hosts, addresses=addresses)
+
+
+def bonded_networks(lab: Lab, auto: LagBy) -> frozenset[str]:
+    """The networks whose link groups are bonds. `auto` is what they are where it is left to the machine."""
+    chosen = {network.name: auto if network.lag_by is LagBy.AUTO else network.lag_by for network in lab.networks}
+    return frozenset(name for name, by in chosen.items() if by is LagBy.BOND)
+
+
+def lag_text(groups: LinkGroupPlan | None) -> str:
+    """Return by which mechanism hosts have link groups, as a sentence; "" for none."""
+    sentences = {
+        frozenset(): "",
+        frozenset({True}): "link groups of hosts by bond (the kernel's, which speaks LACP)",
+        frozenset({False}): "link groups of hosts by ebpf (with a process that speaks LACP)",
+        frozenset({True, False}): "link groups of hosts by bond in some networks and by ebpf in others",
+    }
+    return sentences[frozenset(host.is_bond for host in groups.hosts) if groups is not None else frozenset()]

@@ -18,7 +18,7 @@ from testbed.lab.core.plan.lab_plan import ExpectedRoute, Neighbor, SwitchPlan
 from testbed.lab.core.plan.operations import AddAddress, Operation, SetSysctl
 from testbed.lab.core.plan.overlay_operations import SetBorder
 from testbed.lab.core.plan.overlay_plan import ExternalPeer
-from testbed.lab.core.plan.sysctls import open_ipv6
+from testbed.lab.core.plan.sysctls import FABRIC_WITH_IPV6, settings
 from testbed.lab.features.overlay.plan.devices import FIRST_VRF, interface_sysctls
 
 _RANGES = {
@@ -112,7 +112,8 @@ class ExternalPlanner:
 
     def opening(self) -> list[SetSysctl]:
         """IPv6 for the ports that those VRFs of borders get from now on that are namespaces."""
-        return [open_ipv6(vrf) for _, external in self.tenants if (vrf := self.vrf_of(external.port))]
+        vrfs = [vrf for _, external in self.tenants if (vrf := self.vrf_of(external.port))]
+        return [item for vrf in vrfs for item in settings(vrf, FABRIC_WITH_IPV6)]
 
     def borders(self) -> list[Operation]:
         """Return the filters of what VRFs take from the routers, put in force before their ports are up."""

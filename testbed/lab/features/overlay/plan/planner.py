@@ -34,7 +34,7 @@ from testbed.lab.core.plan.operations import (
 from testbed.lab.core.plan.overlay_operations import CreateVrf, CreateVxlan
 from testbed.lab.core.plan.overlay_plan import EvpnPlan, HeardNic, OverlayPlan, VniPlan, VrfPlan
 from testbed.lab.core.plan.stable import probe_numbers
-from testbed.lab.core.plan.sysctls import dual_stack_sysctls, loopback_ipv6, vrf_sysctls
+from testbed.lab.core.plan.sysctls import dual_stack_sysctls, vrf_sysctls
 from testbed.lab.core.plan.tenancy import ROUTER
 from testbed.lab.features.overlay.plan.devices import (
     FIRST_TABLE,
@@ -398,7 +398,10 @@ class OverlayPlanner:
             if vni.gateway6 is not None or (vrf.ipv6 and vni is vrf.l3)
         ]
         return [
-            *(loopback_ipv6(node) for node in dict.fromkeys(node for node, _, _ in nics)),
+            *(  # a node sends to its own addresses, too
+                SetSysctl(node=node, key="net/ipv6/conf/lo/disable_ipv6", value="0")
+                for node in dict.fromkeys(node for node, _, _ in nics)
+            ),
             *(
                 setting
                 for node, interface, router in (*nics, *bridges)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.names import check_tenant_name
 from testbed.base.units import BYTES
@@ -17,6 +15,7 @@ from testbed.base.validation.fields import (
     Name,
     NodeName,
     OneOf,
+    OrShort,
     RateField,
     Section,
     TrueOrFalse,
@@ -137,27 +136,23 @@ class OverlaySpec(SpecModel):
     evpn: Section[EvpnSpec] = Field(description="Has VXLAN with BGP EVPN; tenants: says who is in it.")
 
 
-@dataclass(frozen=True, slots=True)
-class _OrWord:
+class _OrWord(OrShort):
     """A mapping, or one of the words `none` (result None) and `evpn`."""
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> object:
-            if isinstance(value, dict):
-                return read_mapping(value)
-            if value == "none" or switch_word(value) is False:
-                return None
-            if value == "evpn":
-                return OverlaySpec(evpn=EvpnSpec())
-            if value == "vxlan":
-                raise refusal("not-built", "VXLAN without EVPN is not built", "write evpn, or remove the key")
-            hint = "write evpn" if switch_word(value) else None
-            raise refusal("unknown-value", f"must be none, evpn or {{evpn: {{...}}}}, not {quote(value)}", hint)
+    model = OverlaySpec
 
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(OverlaySpec))
+    def read(self, value: object) -> object:
+        if value == "none" or switch_word(value) is False:
+            return None
+        if value == "evpn":
+            return OverlaySpec(evpn=EvpnSpec())
+        if value == "vxlan":
+            raise refusal("not-built", "VXLAN without EVPN is not built", "write evpn, or remove the key")
+        hint = "write evpn" if switch_word(value) else None
+        raise refusal("unknown-value", f"must be none, evpn or {{evpn: {{...}}}}, not {quote(value)}", hint)
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"enum": ["none", "evpn"]}, switch_schema(False), handler(schema)]}
+    def short_schema(self) -> list[JsonSchemaValue]:
+        return [{"enum": ["none", "evpn"]}, switch_schema(False)]
 
 
 OverlayField = Annotated[OverlaySpec | None, _OrWord()]

@@ -32,7 +32,7 @@ from testbed.lab.core.fabric import QOS_PRESETS, generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import NO_GUARDS, Delay, DelayBy, Guards, QosPolicy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.link_delays import delay_operation
+from testbed.lab.core.plan.link_delays import WirePaths, delay_operation
 from testbed.lab.core.schema.load import load_topology_text
 
 NIC = "p1-s1-h1:rail1"
@@ -209,14 +209,18 @@ def test_units_of_the_fabric_and_of_the_lab(lab: FakeLab) -> None:
 def test_delay_by_endpoints_changes_what_transports_are_told(lab: FakeLab) -> None:
     a, b = "p1-s1-h1:rail1", "p1-s1-h2:rail2"
     running = cast(RunningLab, lab)
-    assert links.path_delay_ns(running, a, b) == 1_000_000
+
+    def delay_ns(a: str, b: str) -> int:
+        return WirePaths(links.ports_now(running), lab.hosts).path(a, b).endpoint_ns
+
+    assert delay_ns(a, b) == 1_000_000
     with control_of(lab) as control:
         for uplink in ("uplink1", "uplink2"):
             control.set(f"p1-s1-rail1:{uplink}", LinkChange(delay=Duration.parse("2us")))
         control.set(NIC, LinkChange(delay=Duration.parse("1us")))
     assert read_link_state(lab.state_directory).changes[NIC] == WireChange(delay_ns=1_000_000)
-    assert links.path_delay_ns(running, a, b) == 1_000_000 + 2_000_000 + 500_000
-    assert links.path_delay_ns(running, b, a) == 1_000_000, "the way back is as declared"
+    assert delay_ns(a, b) == 1_000_000 + 2_000_000 + 500_000
+    assert delay_ns(b, a) == 1_000_000, "the way back is as declared"
     assert {port.delay_by for port in links.ports_now(running) if port.delay_ns} == {DelayBy.ENDPOINT}
 
 

@@ -18,7 +18,7 @@ from testbed.lab.core.fabric import (
     generate_fabric,
     resolve_routing,
 )
-from testbed.lab.core.model import Bfd, Delay, Lab, LinkKind, Place, Role, Routing
+from testbed.lab.core.model import Bfd, Delay, Lab, LinkKind, Role, Routing
 
 
 def build(design: str, **written: object) -> Lab:
@@ -70,47 +70,6 @@ def test_a_design_without_parameters_is_its_figure(design: str) -> None:
     for link in lab.links:
         check_interface_name(link.a.interface)
         check_interface_name(link.b.interface)
-
-
-def test_the_1024_gpu_fabric() -> None:
-    lab = build("rail-optimized", pods=2, hosts=64, gpus=8, spines=8, super_spines=8)
-    assert (len(lab.nodes), len(lab.switches), len(lab.links)) == (168, 40, 1280)
-
-
-def test_names_places_and_order() -> None:
-    lab = build("rail-optimized", pods=2, hosts=1, gpus=2, spines=1, super_spines=1)
-    assert [node.name for node in lab.nodes] == [
-        *["p1-s1-rail1", "p1-s1-rail2", "p1-s1-h1", "p1-spine1"],
-        *["p2-s1-rail1", "p2-s1-rail2", "p2-s1-h1", "p2-spine1"],
-        "ss1",
-    ]
-    assert lab.node("p2-s1-rail2").place == Place(pod=2, segment=1, index=2)
-    assert lab.node("p2-s1-h1").place == Place(pod=2, segment=1, index=1)
-    assert lab.node("p2-spine1").place == Place(pod=2, index=1)
-    assert lab.node("ss1").place == Place(index=1)
-    assert [f"{link.a} {link.b}" for link in lab.links] == [
-        "p1-s1-h1:rail1 p1-s1-rail1:down1",
-        "p1-s1-h1:rail2 p1-s1-rail2:down1",
-        "p2-s1-h1:rail1 p2-s1-rail1:down1",
-        "p2-s1-h1:rail2 p2-s1-rail2:down1",
-        "p1-s1-rail1:uplink1 p1-spine1:down1",
-        "p1-s1-rail2:uplink1 p1-spine1:down2",
-        "p2-s1-rail1:uplink1 p2-spine1:down1",
-        "p2-s1-rail2:uplink1 p2-spine1:down2",
-        "p1-spine1:uplink1 ss1:down1",
-        "p2-spine1:uplink1 ss1:down2",
-    ]
-
-
-def test_planes_are_switches_of_their_own() -> None:
-    lab = build("dual-switch", hosts=1, gpus=4)
-    assert [node.name for node in lab.switches] == ["p1-s1-rail1a", "p1-s1-rail1b"]
-    assert lab.node("p1-s1-rail1b").place == Place(pod=1, segment=1, index=1, plane=2)
-    assert [f"{link.a} {link.b} {link.rail}" for link in lab.links[:3]] == [
-        "p1-s1-h1:rail1a p1-s1-rail1a:down1 1",
-        "p1-s1-h1:rail1b p1-s1-rail1b:down1 1",
-        "p1-s1-h1:rail2a p1-s1-rail1a:down2 2",
-    ]
 
 
 def test_four_port_nics_make_four_planes() -> None:

@@ -43,21 +43,6 @@ def switches(plan: LabPlan) -> dict[str, SwitchPlan]:
     return {entry.node: entry for entry in plan.switches}
 
 
-def test_single_rail_switches_have_the_addresses_of_figure_13_12() -> None:
-    plan = plan_lab(generate_fabric(FabricParams(design="rail-optimized", hosts=2, gpus=2), name="x"), k=1000)
-    found = ports(plan)
-    assert found["p1-s1-h1:rail1"].address == IPv4Interface("10.0.1.2/24")
-    assert str(found["p1-s1-h1:rail1"].gateway) == "10.0.1.1"
-    assert found["p1-s1-h2:rail2"].address == IPv4Interface("10.0.2.3/24")
-
-
-def test_multi_rail_switches_cut_their_aggregate() -> None:
-    plan = plan_lab(generate_fabric(FabricParams(design="multi-rail-switch"), name="x"), k=1000)
-    rail_switch = switches(plan)["p1-s1-rail1"]
-    assert rail_switch.aggregates == (IPv4Network("10.0.1.0/24"),)
-    assert rail_switch.networks[:3] == tuple(IPv4Network(f"10.0.1.{i}/28") for i in (0, 16, 32))
-
-
 def test_dual_rail_switches_have_the_subnets_of_figure_13_11() -> None:
     plan = plan_lab(generate_fabric(FabricParams(design="dual-rail-switch", hosts=2), name="x"), k=1000)
     assert switches(plan)["p1-s1-rail1"].networks[:2] == (IPv4Network("10.0.1.0/25"), IPv4Network("10.0.1.128/25"))
@@ -216,18 +201,6 @@ def test_two_neighbours_of_one_as_are_refused() -> None:
     with pytest.raises(PlanError, match="no eBGP session"):
         plan_lab(Lab(name="x", nodes=nodes, links=(link,)), k=1)
     assert plan_lab(Lab(name="x", nodes=nodes, links=(link,), routing=Routing(protocol=Protocol.IBGP)), k=1)
-
-
-def test_ibgp_reflectors_have_a_cluster_for_each_tier_and_pod() -> None:
-    params = FabricParams(
-        design="rail-optimized", pods=2, gpus=2, hosts=1, spines=2, routing=Routing(protocol=Protocol.IBGP)
-    )
-    found = switches(plan_lab(generate_fabric(params, name="x"), k=1000))
-    assert found["p1-spine1"].cluster_id == found["p1-spine2"].cluster_id
-    assert len({found[name].cluster_id for name in ("p1-spine1", "p2-spine1", "ss1")}) == 3
-    assert found["p1-s1-rail1"].cluster_id is None
-    assert found["p1-spine1"].reflector_client_interfaces == ("down1", "down2")
-    assert len(found["ss1"].reflector_client_interfaces) == 4
 
 
 # ---------------------------------------------------------------------- interfaces

@@ -12,7 +12,7 @@ from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import AddAddress, CreateVeth, VethEnd
 from testbed.lab.core.schema.load import load_topology_text
-from testbed.lab.features.mlag.plan.mechanism import lag_text
+from testbed.lab.features.mlag.plan.planner import lag_text
 
 TEXT = """
 name: pairs

@@ -128,12 +128,12 @@ def test_delay_of_a_path_counts_its_links_once_each() -> None:
     far = paths.path("p1-s1-h1:rail1", "p1-s2-h2:rail2")
     assert (far.switches, far.endpoint_ns, far.kernel_ns) == (3, 1_000_000, 0)
     assert len(far.rates_bps) == 4
-    assert paths.path_delay_ns("p1-s1-h1:rail1", "p1-s2-h2:rail2") == 1_000_000
+    assert paths.path("p1-s1-h1:rail1", "p1-s2-h2:rail2").endpoint_ns == 1_000_000
 
 
 def test_transports_hold_nothing_where_the_kernel_does() -> None:
     paths = paths_of(lab_with(delay_of("500ns")), DelayBy.KERNEL)
-    assert paths.path_delay_ns("p1-s1-h1:rail1", "p1-s2-h1:rail1") == 0
+    assert paths.path("p1-s1-h1:rail1", "p1-s2-h1:rail1").endpoint_ns == 0
     assert paths.path("p1-s1-h1:rail1", "p1-s2-h1:rail1").kernel_ns == 1_000_000
 
 

@@ -61,7 +61,7 @@ def test_every_key_reaches_the_generator() -> None:
         segments=3,
         hosts=4,
         gpus=8,
-        nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, multihoming="subnets", rdma=Rdma.RXE),
+        nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, rdma=Rdma.RXE),
         rails=RailParams(per_switch=1, port_map="figure-13-6", prefix_length=25),
         spines=5,
         super_spines=6,
