@@ -31,7 +31,7 @@ from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:
@@ -384,13 +384,6 @@ class RunningLab:
         """Every planned BGP session, with its BFD peer's state."""
         for switch in self.plan.speakers:
             yield from read_sessions(switch, self.run_directory(switch.node))
-
-    def switch_plan(self, node: str) -> SwitchPlan:
-        """The routing of a switch, or of a host that speaks BGP. Raises `NoSuchNode`."""
-        for speaker in self.plan.speakers:
-            if speaker.node == node:
-                return speaker
-        raise NoSuchNode(f"{node} is no switch of {self.name}")
 
     @cached_property
     def daemons(self) -> Mapping[str, tuple[str, ...]]:
