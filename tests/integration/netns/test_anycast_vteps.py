@@ -20,8 +20,7 @@ from outages import FLOWS, Running, running
 from shared_lab import SharedLab
 from waiting import until
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.base.names import namespace_name
 from testbed.lab.checks.isolation.arena import Arena, Fate
@@ -234,11 +233,8 @@ def test_a_leaf_dies_and_returns(lab: Any) -> None:
 
 @contextmanager
 def _packet_socket(lab: Any, node: str, interface: str) -> Iterator[socket.socket]:
-    def opened() -> socket.socket:
-        enter_namespace(namespace_name(lab.name, node))
-        return socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(EXPERIMENTAL))
-
-    with syscalls.in_thread(opened) as item:
+    kinds = (socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(EXPERIMENTAL))
+    with in_namespace(namespace_name(lab.name, node), lambda: socket.socket(*kinds)) as item:
         item.bind((interface, EXPERIMENTAL))
         yield item
 

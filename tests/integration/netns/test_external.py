@@ -12,8 +12,8 @@ import pytest
 from filters import commit, remove_table
 from waiting import until
 
-from testbed.base.linux import syscalls, vty
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux import vty
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.names import namespace_name
 from testbed.lab.checks.isolation.arena import Arena, Fate
 from testbed.lab.checks.isolation.attacks import ATTACKS
@@ -126,17 +126,12 @@ def test_bgp_that_is_not_signed_is_dropped_in_a_vrf(lab: RunningLab) -> None:
     password = bgp_password(lab.plan, lab.state.lab_directory(lab.name))
     signing = [f"neighbor {group} password {password}" for group in ("fabric", "strangers")]
     router = lab.run_directory(ROUTER)
-    with closing(syscalls.in_thread(lambda: _unsigned_count(lab, f"{BORDER}-red"))) as unsigned:
+    with closing(in_namespace(namespace_name(lab.name, f"{BORDER}-red"), UnsignedCount)) as unsigned:
         before = unsigned.read()
         vty.configure(router, "bgpd", ["router bgp 64999", *(f"no {line}" for line in signing)])
         until(lambda: unsigned.read() > before and not _is_established(lab), "the leaf drops what the router says")
         vty.configure(router, "bgpd", ["router bgp 64999", *signing])
     until(lambda: _is_established(lab) and not any(read_missing(lab.plan).values()), "the session is back")
-
-
-def _unsigned_count(lab: RunningLab, node: str) -> UnsignedCount:
-    enter_namespace(namespace_name(lab.name, node))
-    return UnsignedCount()
 
 
 def _is_established(lab: RunningLab) -> bool:

@@ -7,20 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.nftables import NFPROTO_NETDEV, SUBSYSTEM, NetfilterSocket, message, text
 from testbed.base.names import namespace_name
 
 
 def in_node(lab: Any, node: str, work: Callable[[], Any]) -> Any:
     """Do `work` in a thread in the network namespace of a node or a VRF."""
-
-    def entered() -> Any:
-        enter_namespace(namespace_name(lab.name, node))
-        return work()
-
-    return syscalls.in_thread(entered)
+    return in_namespace(namespace_name(lab.name, node), work)
 
 
 def commit(lab: Any, node: str, batch: Sequence[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -134,6 +135,15 @@ class NetnsKernel:
 
     def namespace(self, node: str) -> Namespace:
         return self._open()[node]
+
+    def open_socket(self, node: str, kind: socket.SocketKind) -> socket.socket:
+        """Open an IPv4 socket that belongs to a node's namespace, whether or not it has a name yet."""
+
+        def make() -> socket.socket:
+            syscalls.setns(self.namespace(node).fd, syscalls.CLONE_NEWNET)
+            return socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC)
+
+        return syscalls.in_thread(make)
 
     def _set_sysctls(self, operations: Sequence[SetSysctl]) -> None:
         opened = self._open()
