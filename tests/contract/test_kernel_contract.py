@@ -1,4 +1,4 @@
-"""What every `NodeKernel` does, tested alike on the fake and on network namespaces of this machine."""
+"""What every kernel of nodes does, tested alike on the fake and on network namespaces of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from observed import ObservedNode, observe
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, identities_of
 from testbed.base.names import namespace_name
-from testbed.lab.core.drivers.nodes.kernel import NodeKernel
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
@@ -44,6 +43,7 @@ from testbed.lab.core.plan.overlay_operations import CreateVrf
 from testbed.lab.core.schema.load import load_topology_text
 
 _numbers = itertools.count(1)
+NodeKernel = FakeKernel | NetnsKernel
 NODES = [CreateNode(node="a", cpu_slot=0), CreateNode(node="b", cpu_slot=1)]
 VETH = CreateVeth(
     a=VethEnd(node="a", name="rail1", ifindex=1001, mac="02:00:00:00:00:01"),

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from testbed.base.errors import DriverError
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 
 _T = TypeVar("_T")
 
@@ -23,12 +22,7 @@ def converse(namespace: str, talk: Callable[[Any], _T], what: str = "netlink") -
 
     The socket must not leave `talk`. What the kernel refuses raises `DriverError`, whose operation is `what`.
     """
-
-    def enter() -> _T:
-        enter_namespace(namespace)
-        return converse_here(talk, what)
-
-    return syscalls.in_thread(enter)
+    return in_namespace(namespace, lambda: converse_here(talk, what))
 
 
 def converse_here(talk: Callable[[Any], _T], what: str = "netlink") -> _T:

@@ -11,15 +11,18 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.linux import syscalls
 from testbed.base.linux.offload import generic_socket
 from testbed.base.linux.rtnetlink import RouteSocket
+
+_T = TypeVar("_T")
 
 NETNS_DIRECTORY = Path("/run/netns")
 OWN_NAMESPACE = "/proc/thread-self/ns/net"
@@ -130,6 +133,16 @@ def adopt_namespaces(pids: Mapping[str, int], cpu_masks: Mapping[str, int]) -> d
         return found
 
     return syscalls.in_thread(enter)
+
+
+def in_namespace(name: str, work: Callable[[], _T]) -> _T:
+    """Do `work` in the published namespace `name`, in a thread that ends with it, and return its result."""
+
+    def entered() -> _T:
+        enter_namespace(name)
+        return work()
+
+    return syscalls.in_thread(entered)
 
 
 def enter_namespace(name: str) -> None:

@@ -28,7 +28,7 @@ from testbed.base.linux.rtnetlink import (
 NETLINK_NETFILTER = 12
 SUBSYSTEM = 10 << 8
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
-NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 9, 12, 18, 19
+NEWTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 3, 6, 9, 12, 18, 19
 NFPROTO_IPV4, NFPROTO_NETDEV, NFPROTO_BRIDGE = 2, 5, 7
 COUNTER, LIMIT = 1, 4
 """Kinds of objects."""
@@ -214,11 +214,6 @@ class Table:
     def excess(self, name: str, pps: int, burst: int) -> None:
         """A limit that ends the rule of a packet until there are more than `pps` a second."""
         self._add(NEWOBJ, text(2, name) + _u32(3, LIMIT) + _nest(4, _limit(pps, burst, over=True)))
-
-
-def remove_table(name: str, family: int = NFPROTO_NETDEV) -> bytes:
-    """The message that removes a table, with all that is in it."""
-    return message(SUBSYSTEM | DELTABLE, 0, struct.pack("!BBH", family, 0, 0) + text(1, name))
 
 
 class NetfilterSocket(RouteSocket):

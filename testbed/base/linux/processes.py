@@ -20,7 +20,7 @@ from typing import Any
 from testbed.base.errors import DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace, identities_of
+from testbed.base.linux.namespaces import identities_of, in_namespace
 
 KILL_TIMEOUT_S = 60.0
 REAPING_TIMEOUT_S = 10.0
@@ -50,12 +50,11 @@ def spawn(namespace: str, argv: Sequence[str], *, own_sysfs: bool = False, **opt
     """
 
     def start() -> subprocess.Popen[bytes]:
-        enter_namespace(namespace)
         if own_sysfs:
             mount_own_sysfs(namespace)
         return subprocess.Popen(list(argv), **options)
 
-    return syscalls.in_thread(start)
+    return in_namespace(namespace, start)
 
 
 def launch(

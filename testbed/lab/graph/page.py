@@ -163,16 +163,6 @@ def _bisection(sizing: Sizing) -> str:
     return f"{Rate(bisection.bandwidth_bps)} between {bisection.between}, {share}"
 
 
-class _Table:
-    """Strings that occur many times, kept once; links refer to them by number."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
-
-
 def _data(
     lab: Lab,
     whole: Lab,
@@ -188,15 +178,21 @@ def _data(
     numbers = {node.name: position for position, node in enumerate(lab.nodes)}
     trays = {host.name: tray.number for tray in layout.trays for host in tray.group.hosts}
     named = {node.name: ROUTER_NAME for node in lab.nodes if node.kind is NodeKind.ROUTER} | special_names(whole)
-    interfaces, properties = _Table(), _Table()
+    interfaces: dict[str, int] = {}
+    properties: dict[str, int] = {}
+
+    def number(text: str, among: dict[str, int]) -> int:
+        """The number of a string that occurs many times, and is kept once."""
+        return among.setdefault(text, len(among))
+
     links = [
         [
             numbers[link.a.node],
-            interfaces.number(link.a.interface),
+            number(link.a.interface, interfaces),
             numbers[link.b.node],
-            interfaces.number(link.b.interface),
+            number(link.b.interface, interfaces),
             link.rail if not layers or link.network == BACKEND else 0,
-            properties.number(_properties(link, conditions.get(str(link.a)))),
+            number(_properties(link, conditions.get(str(link.a))), properties),
             (conditions[str(link.a)].rate if str(link.a) in conditions else link.rate).bps // 1_000_000,
             *((numbered[link.network],) if layers else ()),
         ]
@@ -219,8 +215,8 @@ def _data(
     return {
         "nodes": nodes,
         "links": links,
-        "interfaces": list(interfaces.numbers),
-        "properties": list(properties.numbers),
+        "interfaces": list(interfaces),
+        "properties": list(properties),
         "tiers": [
             LEAF_NAME if tier is Tier.RAIL and network_alone(lab) else TIER_NAMES[tier] for tier in sorted(TIER_NAMES)
         ],

@@ -10,13 +10,8 @@ from testbed.base.errors import TestbedError
 from testbed.base.linux.port_counters import PortCounters
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.features.guards.apply import GuardCounter
-from testbed.lab.features.guards.watch import guard_counters
-from testbed.lab.features.management.apply import ApartCounter
-from testbed.lab.features.management.watch import read_kept_apart
-from testbed.lab.features.overlay.policies_nft import DeniedCounter
-from testbed.lab.features.overlay.watch_tenants import denied_counters
 from testbed.lab.features.scale_up.counters.reading import DomainReading, read_domains
+from testbed.lab.observe.dropped import Dropped, read_dropped
 from testbed.lab.observe.port_table import PortTable, tabulate_ports
 from testbed.lab.observe.telemetry import Snapshot, take_snapshot
 
@@ -33,11 +28,7 @@ class LabReading:
     table: PortTable | None = None
     snapshot: Snapshot | None = None
     ports: Mapping[tuple[str, str], PortCounters] | None = None
-    guards: Mapping[str, Sequence[GuardCounter]] = field(default_factory=dict)
-    denied: Mapping[tuple[str, str], Sequence[DeniedCounter]] = field(default_factory=dict)
-    """By switch and tenant, of each switch that has any."""
-    apart: Mapping[tuple[str, str], Sequence[ApartCounter]] = field(default_factory=dict)
-    """The packets that were dropped between management ports and the others of their nodes, by management port."""
+    dropped: Dropped = field(default_factory=dict)
     networks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The network of each port, and by node and "" that of what a switch has beside ports."""
     rates: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -107,9 +98,7 @@ class LabReader:
             lab=lab.name,
             k=lab.record.k,
             ports={place: counted for place, counted in counters.items() if place in known.plain},
-            guards=guard_counters(lab),
-            denied=denied_counters(lab),
-            apart=read_kept_apart(lab),
+            dropped=read_dropped(lab),
             networks=known.networks,
             rates=known.plain,
             domains=read_domains(lab),

@@ -35,9 +35,9 @@ class Law(ABC):
         self._buffers = words(maps.buffers)
         self.places = self._find()
 
-    @abstractmethod
     def _find(self) -> Places:
-        """The places that saw anything."""
+        """Find the places that saw anything: queues, if the law has no others."""
+        return np.flatnonzero(self._queues.any(axis=1))
 
     @abstractmethod
     def read(self, places: Places) -> Words:
@@ -47,14 +47,8 @@ class Law(ABC):
     def difference(self, values: Words) -> Differences:
         """Return the difference of rows that `read` gave: (packets, bytes)."""
 
-    @abstractmethod
     def place(self, index: int) -> str:
         """A place for people."""
-
-    def _busy_queues(self) -> Places:
-        return np.flatnonzero(self._queues.any(axis=1))
-
-    def _queue(self, index: int) -> str:
         port, priority = divmod(index, CLASSES)
         return f"{self._table.place(port)} {self._table.class_name(port, priority)}"
 
@@ -70,18 +64,12 @@ class Admission(Law):
     places_are = "queues"
     _columns = columns(QUEUE, *_pairs("in", "enqueued", "tail", "buffer", "wred", "headroom"))
 
-    def _find(self) -> Places:
-        return self._busy_queues()
-
     def read(self, places: Places) -> Words:
         return np.asarray(self._queues[places[:, None], self._columns])
 
     def difference(self, values: Words) -> Differences:
         amounts = values.astype(np.int64).reshape(len(values), -1, 2)
         return np.asarray(amounts[:, 0] - amounts[:, 1:].sum(axis=1))
-
-    def place(self, index: int) -> str:
-        return self._queue(index)
 
 
 class Storage(Law):
@@ -94,9 +82,6 @@ class Storage(Law):
     places_are = "queues"
     _columns = columns(QUEUE, *_pairs("enqueued", "out", "purged"), "bytes")
 
-    def _find(self) -> Places:
-        return self._busy_queues()
-
     def read(self, places: Places) -> Words:
         return np.asarray(self._queues[places[:, None], self._columns])
 
@@ -106,9 +91,6 @@ class Storage(Law):
         left = amounts[:, 0:2] - amounts[:, 2:4] - amounts[:, 4:6]
         packets = np.where((left[:, 0] < 0) | ((left[:, 0] == 0) != (waiting == 0)), left[:, 0], 0)
         return np.stack([packets, left[:, 1] - waiting], axis=1)
-
-    def place(self, index: int) -> str:
-        return self._queue(index)
 
 
 class Link(Law):

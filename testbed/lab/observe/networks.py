@@ -18,7 +18,6 @@ from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.features.management.services_apply import read_services
 from testbed.lab.features.scale_up.sizing import measure_scale_up
 from testbed.lab.features.scale_up.view import domains_text
-from testbed.lab.observe.dropped import read_dropped
 from testbed.lab.observe.lab_reader import LabReader, LabReading
 from testbed.lab.observe.telemetry import signed
 
@@ -134,7 +133,7 @@ def read_live(lab: RunningLab) -> LiveNetworks:
         raise TestbedError(reading.problem)
     sent, dropped, waiting = _counted(reading, lab.plain_queues())
     guarded: dict[Port, int] = {}
-    for (node, port, _), (packets, _) in read_dropped(lab).items():
+    for (node, port, _), (packets, _) in reading.dropped.items():
         guarded[node, port] = guarded.get((node, port), 0) + packets
     return LiveNetworks(
         sessions={name: _sessions_up(lab, name) for name in lab.model.network_names},

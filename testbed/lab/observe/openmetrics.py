@@ -130,7 +130,7 @@ class LabCollector(Collector):
         yield _rates(readings)
         yield from _ports_and_buffers(with_maps)
         yield from _kernel_ports(readings)
-        if any(reading.guards or reading.denied or reading.apart for reading in readings):
+        if any(reading.dropped for reading in readings):
             yield from _guards(readings)
         yield from domain_families({reading.lab: reading.domains for reading in readings})
 
@@ -233,22 +233,10 @@ def _guards(readings: Sequence[LabReading]) -> Iterator[Metric]:
     packets = CounterMetricFamily("testbed_guard_dropped_packets", "Packets a guard dropped.", labels=labels)
     size = CounterMetricFamily("testbed_guard_dropped_bytes", "Bytes a guard dropped.", labels=labels, unit="bytes")
     for reading in readings:
-        for node, counters in reading.guards.items():
-            for counter in counters:
-                place = _port(reading.lab, reading.networks, node, counter.interface)
-                values = (*place, counter.guard.value)
-                packets.add_metric(values, counter.packets)
-                size.add_metric(values, counter.bytes)
-        for (node, tenant), denied in reading.denied.items():
-            for one in denied:
-                values = (*_port(reading.lab, reading.networks, node, one.port(tenant)), one.by.value)
-                packets.add_metric(values, one.packets)
-                size.add_metric(values, one.bytes)
-        for (node, interface), sides in reading.apart.items():
-            for side in sides:
-                values = (*_port(reading.lab, reading.networks, node, interface), side.side.value)
-                packets.add_metric(values, side.packets)
-                size.add_metric(values, side.bytes)
+        for (node, interface, guard), (dropped_packets, dropped_bytes) in reading.dropped.items():
+            values = (*_port(reading.lab, reading.networks, node, interface), guard)
+            packets.add_metric(values, dropped_packets)
+            size.add_metric(values, dropped_bytes)
     yield from (packets, size)
 
 

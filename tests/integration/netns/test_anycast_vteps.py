@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filters import commit, remove_table
 from outages import FLOWS, Running, running
 from shared_lab import SharedLab
 from waiting import until
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
-from testbed.base.linux.nftables import NetfilterSocket, remove_table
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.rtnetlink import mac_bytes
 from testbed.base.names import namespace_name
 from testbed.lab.checks.isolation.arena import Arena, Fate
@@ -234,11 +233,8 @@ def test_a_leaf_dies_and_returns(lab: Any) -> None:
 
 @contextmanager
 def _packet_socket(lab: Any, node: str, interface: str) -> Iterator[socket.socket]:
-    def opened() -> socket.socket:
-        enter_namespace(namespace_name(lab.name, node))
-        return socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(EXPERIMENTAL))
-
-    with syscalls.in_thread(opened) as item:
+    kinds = (socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.htons(EXPERIMENTAL))
+    with in_namespace(namespace_name(lab.name, node), lambda: socket.socket(*kinds)) as item:
         item.bind((interface, EXPERIMENTAL))
         yield item
 
@@ -272,25 +268,16 @@ def _guards_of(lab: Any) -> list[GuardSwitch]:
     return [item for item in lab.plan.operations if isinstance(item, GuardSwitch)]
 
 
-def _commit(lab: Any, item: GuardSwitch, batch: list[bytes]) -> None:
-    def work() -> None:
-        enter_namespace(namespace_name(lab.name, item.vrf or item.node))
-        with closing(NetfilterSocket()) as filters:
-            filters.commit(batch, "guards")
-
-    syscalls.in_thread(work)
-
-
 @contextmanager
 def _without_guards(lab: Any, leaves: set[str]) -> Iterator[None]:
     taken = [item for item in _guards_of(lab) if item.node in leaves]
     for item in taken:
-        _commit(lab, item, [remove_table(guards.TABLE)])
+        remove_table(lab, item.vrf or item.node, guards.TABLE)
     try:
         yield
     finally:
         for item in taken:
-            _commit(lab, item, guards.guard_messages(item))
+            commit(lab, item.vrf or item.node, guards.guard_messages(item))
 
 
 def _dropped(lab: Any) -> Counter[tuple[str, str]]:
@@ -366,7 +353,7 @@ def test_a_host_cannot_write_the_tag_of_a_tenant_and_the_peer_link_stops_it_too(
         until(lambda: _active(lab, WEB[0]) == ["fe2"], "what comes over the peer link is for this host")
         assert _hop(lab, vlans, 0) == 0
         for item in _guards_of(lab):
-            _commit(lab, item, [remove_table(guards.TABLE)])
+            remove_table(lab, item.vrf or item.node, guards.TABLE)
         assert _hop(lab, vlans, 0) == 0
         for node, port in ((PRIMARY, "peer2"), (SECONDARY, "peer1")):
             assert lab.run(node, ["tc", "filter", "del", "dev", port, "egress"]).returncode == 0

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
+from filters import commit, remove_table
 from waiting import until
 
-from testbed.base.linux import syscalls, vty
-from testbed.base.linux.namespaces import enter_namespace
-from testbed.base.linux.nftables import NetfilterSocket, remove_table
+from testbed.base.linux import vty
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.names import namespace_name
 from testbed.lab.checks.isolation.arena import Arena, Fate
 from testbed.lab.checks.isolation.attacks import ATTACKS
@@ -127,17 +126,12 @@ def test_bgp_that_is_not_signed_is_dropped_in_a_vrf(lab: RunningLab) -> None:
     password = bgp_password(lab.plan, lab.state.lab_directory(lab.name))
     signing = [f"neighbor {group} password {password}" for group in ("fabric", "strangers")]
     router = lab.run_directory(ROUTER)
-    with closing(syscalls.in_thread(lambda: _unsigned_count(lab, f"{BORDER}-red"))) as unsigned:
+    with closing(in_namespace(namespace_name(lab.name, f"{BORDER}-red"), UnsignedCount)) as unsigned:
         before = unsigned.read()
         vty.configure(router, "bgpd", ["router bgp 64999", *(f"no {line}" for line in signing)])
         until(lambda: unsigned.read() > before and not _is_established(lab), "the leaf drops what the router says")
         vty.configure(router, "bgpd", ["router bgp 64999", *signing])
     until(lambda: _is_established(lab) and not any(read_missing(lab.plan).values()), "the session is back")
-
-
-def _unsigned_count(lab: RunningLab, node: str) -> UnsignedCount:
-    enter_namespace(namespace_name(lab.name, node))
-    return UnsignedCount()
 
 
 def _is_established(lab: RunningLab) -> bool:
@@ -204,23 +198,17 @@ def test_it_sends_from_its_prefixes_to_its_tenant_alone(lab: RunningLab) -> None
     _ip(lab, ROUTER, "addr", "add", "10.201.0.9/32", "dev", "lo")
     _ip(lab, ROUTER, "route", "add", "10.203.0.0/24", "via", "169.254.0.1", "dev", "uplink1", "onlink")
     border = next(item for item in lab.plan.operations if isinstance(item, SetBorder))
-
-    def commit(batch: Sequence[bytes]) -> None:
-        enter_namespace(namespace_name(lab.name, border.node))
-        with closing(NetfilterSocket()) as filters:
-            filters.commit(batch, "border")
-
     before = read_dropped(lab)
     assert _arrivals(lab, "p1-s1-h5", DB, source="10.201.0.9") == 0
     assert _arrivals(lab, "p1-s1-h1", HUB, source=OUTSIDE) == 0
     denied = [row for row in dropped_rows(lab, read_dropped(lab), before) if row.guard == "border"]
     port, host = f"ext{_l3vni(lab)}", f"{ROUTER}:uplink1"
     assert denied == [DroppedRow(switch=BORDER, port=port, host=host, guard="border", dropped=6, bytes=6 * 84)]
-    syscalls.in_thread(lambda: commit([remove_table(BORDER_TABLE)]))
+    remove_table(lab, border.node, BORDER_TABLE)
     try:
         assert _arrivals(lab, "p1-s1-h5", DB, source="10.201.0.9") > 0
     finally:
-        syscalls.in_thread(lambda: commit(border_messages(border)))
+        commit(lab, border.node, border_messages(border))
     assert _arrivals(lab, "p1-s1-h5", DB, source="10.201.0.9") == 0
     assert _arrivals(lab, "p1-s1-h5", DB, source=OUTSIDE) > 0
 

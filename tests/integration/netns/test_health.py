@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from shared_lab import speaker
 from waiting import until
 
 from testbed.base.errors import ConvergenceError, DriverError
@@ -182,7 +183,7 @@ def test_bfd_notices_a_peer_that_falls_silent(sandbox: Any) -> None:
     """The link stays up, the peer's bfdd stops answering: BFD tears the session down, and BGP alone would not."""
     lab = sandbox.deploy(sandbox.model(bfd="auto")).lab
     spine = next(status for status in lab.status() if status.name == "p1-spine1")
-    rail = lab.switch_plan("p1-s1-rail1")  # the silent one would not answer
+    rail = speaker(lab, "p1-s1-rail1")  # the silent one would not answer
 
     def sessions() -> dict[str, BgpSession]:
         return {item.interface: item for item in read_sessions(rail, lab.run_directory(rail.node))}
@@ -203,7 +204,7 @@ def _missing_without(lab: RunningLab, node: str, interface: str) -> set[str]:
     """The lines about routes that a time-out should print when one rail switch's uplink is down."""
     spine, port = lab.port(node, interface).peer.split(":")
     lost = {(node, interface), (spine, port)}
-    own = set(lab.switch_plan(node).networks)
+    own = set(speaker(lab, node).networks)
     expected = set()
     for switch, routes in lab.plan.expected_routes.items():
         for route in routes:

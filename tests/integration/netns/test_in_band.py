@@ -5,14 +5,12 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
-from contextlib import closing
 from typing import Any
 
 import pytest
+from filters import commit, remove_table
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
-from testbed.base.linux.nftables import NFPROTO_IPV4, NetfilterSocket, remove_table
+from testbed.base.linux.nftables import NFPROTO_IPV4
 from testbed.lab.checks.isolation.check import check_isolation
 from testbed.lab.checks.isolation.management import Way, management_shots, shoot
 from testbed.lab.core.deploy.watch.check import check_lab
@@ -37,15 +35,6 @@ SERVER, HOST, SWITCHES, TARGET = "mgmt1", "p1-s1-h3", ("p1-s1-rail1", "p1-spine1
 @pytest.fixture(scope="module")
 def lab(shared_sandbox: Any) -> Any:
     return shared_sandbox.deploy(load_topology_text(TEXT.format(name=shared_sandbox.name()), file="in-band.yml")).lab
-
-
-def commit(lab: Any, node: str, batch: list[bytes]) -> None:
-    def put() -> None:
-        enter_namespace(lab.namespace(node))
-        with closing(NetfilterSocket()) as filters:
-            filters.commit(batch, "management")
-
-    syscalls.in_thread(put)
 
 
 def arrived(lab: Any) -> Counter[Way]:
@@ -95,7 +84,7 @@ def test_data_does_not_reach_it_and_would_without_its_guard(lab: Any) -> None:
     assert arrived(lab) == {Way.MANAGED: every[Way.MANAGED]}
     guards = [item for item in lab.plan.operations if isinstance(item, GuardManagement)]
     for guard in guards:
-        commit(lab, guard.node, [remove_table(TABLE, NFPROTO_IPV4)])
+        remove_table(lab, guard.node, TABLE, NFPROTO_IPV4)
     try:
         found = arrived(lab)
         assert found[Way.TO_NODES] > 0, "Linux takes a packet to any of its addresses from any port"

@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from filters import commit, in_node, remove_table
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
-from testbed.base.linux.nftables import NetfilterSocket, remove_table
-from testbed.base.names import namespace_name
+from testbed.base.linux.nftables import NetfilterSocket
 from testbed.lab.checks.isolation.attacks import ATTACKS
 from testbed.lab.checks.isolation.check import AttackResult, IsolationReport, check_isolation
 from testbed.lab.checks.isolation.reachability import Matrix, Protocol, intended_matrix, reached, service_matrices
@@ -304,12 +303,9 @@ def test_tenants_reach_of_each_other_what_they_may_ask_for_and_it_is_the_policy_
         item for item in lab.plan.operations if isinstance(item, SetPolicy) and item.node == "p1-s1-rail2-hub"
     )
 
-    def commit(batch: list[bytes]) -> list[DeniedCounter]:
-        enter_namespace(namespace_name(lab.name, policy.node))
+    def denied() -> list[DeniedCounter]:
         with closing(NetfilterSocket()) as filters:
-            denied = read_denied(filters)
-            filters.commit(batch, "policy")
-            return denied
+            return read_denied(filters)
 
     shown = json.loads(sandbox.cli("inspect", "guards", "-n", lab.name, "--format", "json").stdout)
     assert {"p1-s1-rail2 hub:to50003 tenant blue"} == {
@@ -320,10 +316,13 @@ def test_tenants_reach_of_each_other_what_they_may_ask_for_and_it_is_the_policy_
         and row["dropped"]
         and row["switch"] == "p1-s1-rail2"
     }
-    denied = syscalls.in_thread(lambda: commit([remove_table(TABLE)]))
-    assert {item.interface: item.packets > 0 for item in denied} == {"to50002": False, "to50003": True}
+    assert {item.interface: item.packets > 0 for item in in_node(lab, policy.node, denied)} == {
+        "to50002": False,
+        "to50003": True,
+    }
+    remove_table(lab, policy.node, TABLE)
     for udp in both:
         leaked = [udp.pairs[index] for index in reached(lab.name, udp) - udp.intended]
         assert ("10.12.0.2/24", "hub") in {(str(a.address), b.tenant) for a, b in leaked}
-    syscalls.in_thread(lambda: commit(policy_messages(policy)))
+    commit(lab, policy.node, policy_messages(policy))
     assert all(reached(lab.name, udp) == udp.intended for udp in both)

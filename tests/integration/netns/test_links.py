@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from waiting import until
 
 from testbed.base.errors import CapabilityError
-from testbed.base.linux import rtnetlink, syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux import rtnetlink
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.units import Duration, Rate
 from testbed.cli.labs.graph import graph as draw_graph
@@ -222,15 +223,8 @@ def through_ifb(lab: RunningLab, port_key: str, *, undo: bool = False) -> DelayP
     if not undo:
         batch = [item for item in wire.delay_port(operation) if not is_netem(item)]
 
-    def send() -> None:
-        enter_namespace(lab.namespace(port.node))
-        route = RouteSocket()
-        try:
-            route.expect(batch, ["wire"] * len(batch))
-        finally:
-            route.close()
-
-    syscalls.in_thread(send)
+    with closing(in_namespace(lab.namespace(port.node), RouteSocket)) as route:
+        route.expect(batch, ["wire"] * len(batch))
     if lab.model.qos is not None:
         maps = lab.maps(writable=True)
         maps.ports["delay_ifindex"][number] = 0 if undo else operation.ifb_ifindex

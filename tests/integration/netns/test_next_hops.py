@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import enter_namespace, in_namespace
 from testbed.base.linux.neighbours import forget_neighbour, read_neighbours
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
@@ -65,7 +65,6 @@ def known(lab: RunningLab, hops: Sequence[NextHop]) -> list[bool]:
 
 def udp_socket(lab: RunningLab, nic: PortPlan) -> socket.socket:
     def make() -> socket.socket:
-        enter_namespace(namespace_name(lab.name, nic.node))
         assert nic.address is not None
         item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         item.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
@@ -73,7 +72,7 @@ def udp_socket(lab: RunningLab, nic: PortPlan) -> socket.socket:
         item.settimeout(0.5)
         return item
 
-    return syscalls.in_thread(make)
+    return in_namespace(namespace_name(lab.name, nic.node), make)
 
 
 def overtaken(sender: socket.socket, receiver: socket.socket) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from outages import FLOWS, PORT, running, udp_socket
+from shared_lab import speaker
 from waiting import until
 
 from testbed.base.linux import vty
@@ -95,7 +96,7 @@ def test_a_leaf_that_loses_power_costs_less_than_a_second(lab: Any) -> None:
 
 
 def _configure(lab: Any, node: str, *commands: str) -> None:
-    number = lab.switch_plan(node).asn
+    number = speaker(lab, node).asn
     section = (f"router bgp {number}", "address-family ipv4 unicast")
     vty.configure(lab.run_directory(node), "bgpd", [*section, *commands])
 
@@ -133,7 +134,7 @@ def test_a_host_cannot_take_the_address_of_another(lab: Any) -> None:
         vty.configure(
             lab.run_directory("p1-s1-h1"),
             "bgpd",
-            [f"router bgp {lab.switch_plan('p1-s1-h1').asn}", "no bgp network import-check"],
+            [f"router bgp {speaker(lab, 'p1-s1-h1').asn}", "no bgp network import-check"],
         )
         _configure(lab, "p1-s1-h1", *attack)
         for leaf in leaves:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tshark_output import run_tshark
 
 from testbed.api import Lab
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.units import Duration
 from testbed.cli.counters.plane_source import PlaneSource
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl, LinkRefused
@@ -66,12 +66,8 @@ def control(lab: RunningLab) -> Iterator[LinkControl]:
 @contextmanager
 def gpus(lab: RunningLab) -> Iterator[tuple[Endpoints, list[Endpoint]]]:
     with Endpoints(scale_up_domain.build()) as endpoints:
-
-        def add(number: int) -> Endpoint:
-            enter_namespace(lab.namespace(HOST))
-            return endpoints.add(gpu_settings(lab.plan, HOST, number))
-
-        yield endpoints, [syscalls.in_thread(lambda n=n: add(n)) for n in range(1, GPUS + 1)]  # type: ignore[misc]
+        settings = [gpu_settings(lab.plan, HOST, number) for number in range(1, GPUS + 1)]
+        yield endpoints, [in_namespace(lab.namespace(HOST), partial(endpoints.add, one)) for one in settings]
 
 
 def copy(lab: RunningLab, size: int = SIZE) -> float:

@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 from domain_lab import DomainLab, domain_lab, host_gpus
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.endpoints.gpus.gpus import GpuMemory, ScaleUp
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain.endpoint import READ
@@ -38,11 +37,7 @@ def play(lab: DomainLab, story: Story) -> None:
         async with ScaleUp(host_gpus(lab, time_scale=1000, rtt_ns=800)) as scale_up:
             await story(scale_up, await scale_up.open(1), await scale_up.open(2))
 
-    def run() -> None:
-        enter_namespace(lab.gpu_namespace)
-        asyncio.run(asyncio.wait_for(program(), 30))
-
-    syscalls.in_thread(run)
+    in_namespace(lab.gpu_namespace, lambda: asyncio.run(asyncio.wait_for(program(), 30)))
 
 
 def test_every_operation(lab: DomainLab) -> None:
@@ -191,8 +186,4 @@ def test_leaving_ends_what_is_under_way(lab: DomainLab) -> None:
         for error in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(error, OperationCancelled)
 
-    def run() -> None:
-        enter_namespace(lab.gpu_namespace)
-        asyncio.run(asyncio.wait_for(program(), 30))
-
-    syscalls.in_thread(run)
+    in_namespace(lab.gpu_namespace, lambda: asyncio.run(asyncio.wait_for(program(), 30)))

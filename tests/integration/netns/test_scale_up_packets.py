@@ -8,15 +8,15 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from waiting import until
 
 from testbed.base.descriptors import wait_readable
-from testbed.base.linux import syscalls
 from testbed.base.linux.counters import read_counters
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.lab.core.deploy.lifecycle import LabExists
 from testbed.lab.core.deploy.live import RunningLab
@@ -54,23 +54,14 @@ def with_packets(model: Lab, preset: str = "h100", **changes: Any) -> Lab:
 def gpus(lab: RunningLab, *places: tuple[str, int]) -> Iterator[tuple[Endpoints, list[Endpoint]]]:
     """Endpoints of GPUs of hosts, each with its sockets in the namespace of its host."""
     with Endpoints(scale_up_domain.build()) as endpoints:
-
-        def add(host: str, number: int) -> Endpoint:
-            enter_namespace(lab.namespace(host))
-            return endpoints.add(gpu_settings(lab.plan, host, number))
-
-        yield endpoints, [syscalls.in_thread(lambda at=at: add(*at)) for at in places]  # type: ignore[misc]
+        settings = [(host, gpu_settings(lab.plan, host, number)) for host, number in places]
+        yield endpoints, [in_namespace(lab.namespace(host), partial(endpoints.add, one)) for host, one in settings]
 
 
 def up_interfaces(lab: RunningLab, host: str) -> set[str]:
     """The interfaces of a host that are up and have carrier."""
-
-    def read() -> set[str]:
-        enter_namespace(lab.namespace(host))
-        with closing(RouteSocket()) as socket:
-            return {name for name, counters in read_counters(socket).items() if counters.up}
-
-    return syscalls.in_thread(read)
+    with closing(in_namespace(lab.namespace(host), RouteSocket)) as socket:
+        return {name for name, counters in read_counters(socket).items() if counters.up}
 
 
 def copies(lab: RunningLab, *places: tuple[str, int]) -> None:

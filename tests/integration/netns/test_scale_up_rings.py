@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from domain_lab import DomainLab, domain_lab, mac
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.protocols.scale_up.domain.endpoint import Endpoint, Endpoints
 from testbed.protocols.scale_up.domain.link import LinkSettings
 from testbed.protocols.scale_up.frames import ETHERTYPE
@@ -27,11 +26,7 @@ LINK = LinkSettings(rate_bps=400_000_000, capacity=(128, 128))
 
 
 def open_apart(lab: DomainLab, endpoints: Endpoints, number: int) -> Endpoint:
-    def add() -> Endpoint:
-        enter_namespace(lab.gpu_namespace)
-        return endpoints.add(lab.settings(number))
-
-    return syscalls.in_thread(add)
+    return in_namespace(lab.gpu_namespace, lambda: endpoints.add(lab.settings(number)))
 
 
 def test_an_end_that_comes_late_loses_nothing(tmp_path: Path) -> None:
@@ -67,13 +62,12 @@ def test_a_frame_that_is_too_long_is_counted(tmp_path: Path) -> None:
         window.authorise(0)
 
         def send() -> None:
-            enter_namespace(lab.gpu_namespace)
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as item:
                 item.bind(("g0p0", 0))
                 header = mac(0, 0, switch=True) + mac(0, 0, switch=False) + ETHERTYPE.to_bytes(2, "big")
                 item.send(header + b"\x70" + bytes(LINK.frame_bytes))
 
-        syscalls.in_thread(send)
+        in_namespace(lab.gpu_namespace, send)
         lab.endpoints.wait(source, source.write(window.reference(), bytes(4096)))
         ports = lab.switch.status()["ports"]
     assert [port["malformed"] for port in ports] == [1, 0, 0, 0]

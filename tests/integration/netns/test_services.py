@@ -19,11 +19,10 @@ from urllib.parse import quote
 
 import pytest
 from dhcp_client import HOST_NAME, NTP, lease
+from filters import in_node
 from waiting import until
 
 from testbed.base.errors import DriverError
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.processes import processes_in
 from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
 from testbed.lab.core.deploy.power import NoPower, is_on, power_off, power_on
@@ -83,14 +82,6 @@ def places(lab: Any) -> list[Place]:
     return service_places(lab.model, lab.plan, lab.state)
 
 
-def inside(lab: Any, node: str, work: Any) -> Any:
-    def run() -> Any:
-        enter_namespace(lab.namespace(node))
-        return work()
-
-    return syscalls.in_thread(run)
-
-
 def address(lab: Any, node: str) -> IPv4Address:
     return IPv4Address(lab.plan.management.addresses[node].ip)
 
@@ -141,18 +132,18 @@ def test_who_does_not_have_the_key_does_not_come_in(lab: Any, tmp_path: Path) ->
 def test_a_node_resolves_the_others(lab: Any) -> None:
     server = address(lab, SERVER)
     for node in (SERVER, HOST, SWITCH):
-        assert inside(lab, HOST, partial(resolve, server, f"{node}.{lab.name}")) == address(lab, node)
-    assert inside(lab, HOST, partial(resolve, server, f"nobody.{lab.name}")) is None
+        assert in_node(lab, HOST, partial(resolve, server, f"{node}.{lab.name}")) == address(lab, node)
+    assert in_node(lab, HOST, partial(resolve, server, f"nobody.{lab.name}")) is None
 
 
 def test_a_port_is_leased_its_own_address(lab: Any) -> None:
     mac = next(port.mac for port in lab.plan.ports if (port.node, port.name) == (HOST, "mgmt0"))
-    options = inside(lab, HOST, partial(lease, "mgmt0", mac))
+    options = in_node(lab, HOST, partial(lease, "mgmt0", mac))
     assert options[0] == address(lab, HOST).packed
     assert options[NTP] == address(lab, SERVER).packed
     assert options[HOST_NAME] == HOST.encode()
     with pytest.raises(TimeoutError):
-        inside(lab, HOST, partial(lease, "mgmt0", "02:99:99:99:99:99", timeout_s=0.5))
+        in_node(lab, HOST, partial(lease, "mgmt0", "02:99:99:99:99:99", timeout_s=0.5))
 
 
 def test_the_collector_has_a_file_of_each_node(lab: Any, places: list[Place]) -> None:
@@ -171,7 +162,7 @@ def test_the_collector_has_a_file_of_each_node(lab: Any, places: list[Place]) ->
         with socket.create_connection((str(address(lab, SERVER)), 514)) as stream:
             stream.sendall(forged)
 
-    inside(lab, HOST, forge)
+    in_node(lab, HOST, forge)
     until(lambda: lines(HOST, "forged: by another host"), "a message is filed under who sent it")
     assert not lines(SWITCH, "forged")
 
@@ -180,7 +171,7 @@ def test_prometheus_has_the_counters_of_the_lab(lab: Any) -> None:
     server = address(lab, SERVER)
 
     def up() -> list[Any]:
-        said = inside(lab, HOST, partial(get_json, server, 9090, "/api/v1/query?query=testbed_lab_up"))
+        said = in_node(lab, HOST, partial(get_json, server, 9090, "/api/v1/query?query=testbed_lab_up"))
         return [item["metric"]["lab"] for item in said["data"]["result"]] if said else []
 
     assert until(up, "the exporter is asked") == [lab.name]
@@ -190,10 +181,10 @@ def test_prometheus_has_the_counters_of_the_lab(lab: Any) -> None:
                 expression = target["expr"].replace("$lab", lab.name).replace("$__rate_interval", "5s")
                 expression = expression.replace("$network", ".*")
                 query = f"/api/v1/query?query={quote(expression)}"
-                said = inside(lab, HOST, partial(get_json, server, 9090, query))
+                said = in_node(lab, HOST, partial(get_json, server, 9090, query))
                 assert said is not None and said["status"] == "success", expression
     with pytest.raises(ConnectionRefusedError):  # the exporter is the server's own
-        inside(lab, HOST, partial(socket.create_connection, (str(server), 9464), 1.0))
+        in_node(lab, HOST, partial(socket.create_connection, (str(server), 9464), 1.0))
 
 
 def test_neighbours_are_those_of_the_plan(lab: Any, places: list[Place]) -> None:
@@ -228,7 +219,7 @@ def test_redfish_switches_the_power_of_a_node(lab: Any, places: list[Place]) -> 
                 data = answer.read()
                 return answer.status, json.loads(data) if data else None
 
-        return inside(lab, SERVER, run)
+        return in_node(lab, SERVER, run)
 
     assert ask("GET", system, login="admin:admin")[0] == 401
     assert ask("GET", system)[1]["Name"] == HOST
@@ -325,7 +316,7 @@ def test_a_dead_service_is_told_and_started_again(lab: Any) -> None:
             taken.bind((dns.address, 53))
             return taken
 
-        with inside(lab, SERVER, bound), pytest.raises(DriverError, match=r"udp/53 of .* is taken"):
+        with in_node(lab, SERVER, bound), pytest.raises(DriverError, match=r"udp/53 of .* is taken"):
             restart_services(lab, "dns")
         assert restart_services(lab, "dns") == [SERVER]
         started = next(event for event in events if event.kind == "service-started")

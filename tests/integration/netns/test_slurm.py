@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filters import in_node
 from waiting import until
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.processes import clean_environment
 from testbed.lab.core.deploy.power import power_off, power_on
 from testbed.lab.core.deploy.watch.events import EventStream
@@ -96,14 +95,6 @@ class Jobs:
         until(lambda: self.state(job) in ended, f"job {job} ends", timeout_s=60)
 
 
-def inside(lab: Any, node: str, work: Any) -> Any:
-    def run() -> Any:
-        enter_namespace(lab.namespace(node))
-        return work()
-
-    return syscalls.in_thread(run)
-
-
 def moved(lab: Any, interface: str) -> dict[str, int]:
     """The bytes that a port of each host has sent and received."""
     counters = lab.counters()
@@ -161,7 +152,7 @@ def test_hosts_reach_each_other_at_the_ports_of_slurm_alone(lab: Any) -> None:
                     return False
                 return True
 
-        return bool(inside(lab, source, connect))
+        return bool(in_node(lab, source, connect))
 
     assert reaches(H1, H2, 6818) and reaches(H2, H1, 60420), "slurmd, and a port at which srun waits"
     assert not reaches(H1, H2, 22), "sshd is there, and not for its neighbour"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shared_lab import SharedLab
+from shared_lab import SharedLab, speaker
 from waiting import until
 
 from testbed.base.linux.processes import kill_processes, processes_in
@@ -163,7 +163,7 @@ def test_subnets_are_routed_over_the_l3vni(lab: RunningLab) -> None:
     vni = _vni(lab, "red")
     routes = {route["dst"]: route for route in _ip("-n", _vrf(lab, LEAF, "red"), "route")}
     assert routes["10.1.1.0/24"]["dev"] == routes[DB_RED]["dev"] == f"br{vni}"
-    assert routes[DB_RED]["gateway"] == str(lab.switch_plan(FAR_LEAF).loopback.ip)
+    assert routes[DB_RED]["gateway"] == str(speaker(lab, FAR_LEAF).loopback.ip)
     with _on_the_fabric(lab, LEAF) as packets:
         assert _pings(lab, "p1-s1-h1", DB_RED)
     assert len([line for line in packets if f"vni {vni}" in line]) >= 6, packets
@@ -172,7 +172,7 @@ def test_subnets_are_routed_over_the_l3vni(lab: RunningLab) -> None:
 
 def test_ipv6_is_bridged_and_routed_beside_ipv4(lab: RunningLab) -> None:
     """Type-2 routes with two labels and type-5 routes, whose next hops are the VTEPs of IPv4."""
-    vni, vtep = _vni(lab, "red"), lab.switch_plan(FAR_LEAF).loopback.ip
+    vni, vtep = _vni(lab, "red"), speaker(lab, FAR_LEAF).loopback.ip
     routes = {route["dst"]: route for route in _ip("-6", "-n", _vrf(lab, LEAF, "red"), "route")}
     for prefix in ("fd00:1:0:1::/64", DB6_RED, WEB6_FAR):
         assert (routes[prefix]["dev"], routes[prefix]["gateway"]) == (f"br{vni}", f"::ffff:{vtep}")
@@ -273,7 +273,7 @@ def _joined(red: str, blue: str) -> Iterator[None]:
 
 
 def test_tenants_do_not_reach_the_underlay_nor_the_other_way_round(lab: RunningLab) -> None:
-    assert not _pings(lab, "p1-s1-h1", str(lab.switch_plan(FAR_LEAF).loopback.ip), source=WEB)
+    assert not _pings(lab, "p1-s1-h1", str(speaker(lab, FAR_LEAF).loopback.ip), source=WEB)
     assert not _pings(lab, LEAF, WEB)
 
 

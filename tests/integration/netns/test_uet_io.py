@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.offload import ethtool_family, features_off, generic_socket
 from testbed.endpoints.loop import Loop
 from testbed.endpoints.pacing import Pacer
@@ -48,12 +47,7 @@ class Link(NamedTuple):
 
     def inside(self, name: str, function: Callable[[], _T]) -> _T:
         """What `function` returns inside namespace `name`; sockets that it opens stay there."""
-
-        def enter() -> _T:
-            enter_namespace(name)
-            return function()
-
-        return syscalls.in_thread(enter)
+        return in_namespace(name, function)
 
     def group(self, cleanup: ExitStack, address: str, config: SocketConfig | None = None) -> SocketGroup:
         name = self.a if address in (V4[0], V6[0], SECOND[0]) else self.b

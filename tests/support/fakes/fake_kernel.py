@@ -1,6 +1,6 @@
 """A kernel in memory that takes the same operations as the real one and refuses the same ones.
 
-It passes the contract tests of `NodeKernel` next to the real driver, so what is tested against it holds.
+It passes the contract tests of kernels next to the real driver, so what is tested against it holds.
 Namespaces that somebody else made are given to the `FakeMachine`, which labs of a test share.
 """
 
@@ -18,7 +18,7 @@ from observed import ObservedInterface, ObservedNode
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.drivers.nodes.kernel import Removal
+from testbed.lab.core.drivers.nodes.netns import Removal
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
     AddAddress,

@@ -12,8 +12,7 @@ from typing import Any
 
 from waiting import until
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.names import namespace_name
 
 PORT = 7000
@@ -25,12 +24,8 @@ FLOWS = 16
 def udp_socket(lab: Any, node: str, address: str, port: int = 0) -> socket.socket:
     """A UDP socket of a node, of the version of IP that its address is of."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-
-    def made() -> socket.socket:
-        enter_namespace(namespace_name(lab.name, node))
-        return socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-
-    opened = syscalls.in_thread(made)
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    opened = in_namespace(namespace_name(lab.name, node), lambda: socket.socket(family, kind))
     opened.bind((address, port))
     return opened
 

@@ -19,8 +19,7 @@ from typing import TypeVar
 from testbed.base.datapath import pins
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.datapath.traffic_class import ClassPlan
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
+from testbed.base.linux.namespaces import NETNS_DIRECTORY, in_namespace
 from testbed.base.names import namespace_name
 from testbed.daemons.portd.attachment import LabAttachment, PortAttachment
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
@@ -203,12 +202,7 @@ class PauseLab:
 
     def inside(self, node: str, function: Callable[[], _T]) -> _T:
         """The result of `function` in the node's namespace."""
-
-        def run() -> _T:
-            enter_namespace(namespace_name(self.name, node))
-            return function()
-
-        return syscalls.in_thread(run)
+        return in_namespace(namespace_name(self.name, node), function)
 
     def udp(self, node: str, priority: int) -> socket.socket:
         """A socket in `node` whose packets have that priority; never blocks."""

@@ -8,8 +8,14 @@ from typing import Any
 
 from testbed.base.errors import TestbedError
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.plan.lab_plan import SwitchPlan
 
 PATIENCE_S = 10.0
+
+
+def speaker(lab: RunningLab, node: str) -> SwitchPlan:
+    """Return the routing of a switch, or of a host that speaks BGP."""
+    return next(item for item in lab.plan.speakers if item.node == node)
 
 
 class SharedLab:

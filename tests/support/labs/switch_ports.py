@@ -19,8 +19,7 @@ from typing import Any, TypeVar
 
 from waiting import WAIT_S, until
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.port_table import tabulate_ports
@@ -160,12 +159,7 @@ class PortLab:
 
     def inside(self, node: str, function: Callable[[], _T]) -> _T:
         """The result of `function` in the node's network namespace."""
-
-        def run() -> _T:
-            enter_namespace(self.running.namespace(node))
-            return function()
-
-        return syscalls.in_thread(run)
+        return in_namespace(self.running.namespace(node), function)
 
     # --- packets ----------------------------------------------------------------------------------------
 

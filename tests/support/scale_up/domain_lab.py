@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.daemons.switchd.client import DomainSwitch
 from testbed.daemons.switchd.description import SwitchDescription, SwitchPort
 from testbed.protocols.scale_up.domain import build as scale_up_domain
@@ -70,12 +69,7 @@ class DomainLab:
     def gpu(self, number: int, **settings: Any) -> Endpoint:
         """Open a GPU's end; `settings` are those of the method of this name."""
         gpu = self.settings(number, **settings)
-
-        def add() -> Endpoint:
-            enter_namespace(self.gpu_namespace)
-            return self.endpoints.add(gpu)
-
-        return syscalls.in_thread(add)
+        return in_namespace(self.gpu_namespace, lambda: self.endpoints.add(gpu))
 
     def start_switch(self) -> int:
         return self.switch.start(self.switch_namespace, self.description)

@@ -19,7 +19,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address
 
 from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import enter_namespace, in_namespace
 from testbed.base.linux.neighbours import (
     NUD_REACHABLE,
     forget_neighbour,
@@ -200,12 +200,12 @@ class Arena:
     def _send(self, attack: Attack, number: int, site: Site) -> _Attempt:
         token = self._key + struct.pack("!BH", number, site.number)
         if isinstance(attack, SwitchAttack):
-            connection = syscalls.in_thread(lambda: self._connect(attack, site))
+            connection = in_namespace(namespace_name(self._lab, site.nic.node), lambda: self._connect(attack, site))
             return _Attempt(site, token, 1, connection)
         return _Attempt(site, token, sum(self._raw.send(place, attack.frames(site, token)) for place in site.senders))
 
-    def _connect(self, attack: SwitchAttack, site: Site) -> socket.socket:
-        enter_namespace(namespace_name(self._lab, site.nic.node))
+    @staticmethod
+    def _connect(attack: SwitchAttack, site: Site) -> socket.socket:
         kind = socket.SOCK_DGRAM if attack.udp else socket.SOCK_STREAM
         target = attack.target(site)
         own = site.nic.address if target.version == 4 else site.nic.address6

@@ -29,12 +29,6 @@ def gratuitous_arp(target: bytes, source: bytes, address: IPv4Address, token: by
     return ethernet(target, source, _ARP, body + token)
 
 
-def arp_request(source: bytes, own: IPv4Address, asked: IPv4Address) -> bytes:
-    """A question to everybody who has the address `asked` (RFC 826)."""
-    body = struct.pack("!HHBBH", 1, _IPV4, 6, 4, _REQUEST) + source + own.packed + bytes(6) + asked.packed
-    return ethernet(BROADCAST, source, _ARP, body)
-
-
 def udp(
     target: bytes, source: bytes, addresses: tuple[IPv4Address, IPv4Address], ports: tuple[int, int], payload: bytes
 ) -> bytes:

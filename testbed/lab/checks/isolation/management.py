@@ -11,20 +11,18 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from ipaddress import IPv4Address
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import mac_bytes
-from testbed.base.names import namespace_name
 from testbed.lab.checks.isolation.frames import BROADCAST, udp
-from testbed.lab.checks.isolation.sites import find_bridges
+from testbed.lab.checks.isolation.sites import find_bridges, next_host, some_of
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import FAILURES_KEPT, CheckResult, CheckStatus
+from testbed.lab.core.drivers.nodes.inside import open_inside
 from testbed.lab.core.drivers.nodes.raw_ports import Place, RawPorts
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
@@ -138,13 +136,13 @@ def _from_data(plan: LabPlan, server: PortPlan, ports: Mapping[str, PortPlan]) -
     for nic in nics:
         port = ends[nic.peer]
         segments.setdefault((port.place, masters.get((port.place, port.ifindex), port.ifindex)), []).append(nic)
-    for nic in _some(nics):
+    for nic in some_of(nics, MOST_PORTS):
         port = ends[nic.peer]
         master = masters.get((port.place, port.ifindex), 0)
         switch_mac = mac_bytes(bridges.get((port.place, master), port.mac))
         yield _shot(Way.TO_SERVER, nic, switch_mac, _address(server), server.node)
         segment = segments[port.place, master or port.ifindex]
-        near, far = _next(nic, segment), _next(nic, nics)
+        near, far = next_host(nic, segment), next_host(nic, nics)
         if port.node in ports:
             yield _shot(Way.TO_NODES, nic, switch_mac, _address(ports[port.node]), port.node)
             if nic.gateway in gateways and nic.gateway is not None and not nic.tenant:
@@ -179,7 +177,7 @@ def _to_data(plan: LabPlan, server: PortPlan, ports: Mapping[str, PortPlan]) -> 
 def _between(server: PortPlan, ports: Sequence[PortPlan]) -> Iterator[Shot]:
     """From each node to the next: to its MAC, to everybody, and by the server."""
     for port in ports:
-        other = _next(port, ports)
+        other = next_host(port, ports)
         if other is not None:
             for mac in (mac_bytes(other.mac), BROADCAST, mac_bytes(server.mac)):
                 yield _shot(Way.BETWEEN, port, mac, _address(other), other.node)
@@ -188,7 +186,7 @@ def _between(server: PortPlan, ports: Sequence[PortPlan]) -> Iterator[Shot]:
 def _posing(server: PortPlan, ports: Sequence[PortPlan]) -> Iterator[Shot]:
     """From each node to the server, with the address of the next one, and with a MAC that is nobody's."""
     for port in ports:
-        other = _next(port, ports)
+        other = next_host(port, ports)
         to_server = (Way.POSING, port, mac_bytes(server.mac), _address(server), server.node)
         if other is not None:
             yield _shot(*to_server, source=_address(other))
@@ -214,17 +212,6 @@ def _address(port: PortPlan) -> IPv4Address:
     return port.address.ip
 
 
-def _next(port: PortPlan, among: Sequence[PortPlan]) -> PortPlan | None:
-    """The port of another node that follows this one, going round."""
-    start = next((index for index, item in enumerate(among) if item is port), 0)
-    turned = (among[(start + step) % len(among)] for step in range(len(among)))
-    return next((item for item in turned if item.node != port.node), None)
-
-
-def _some(nics: Sequence[PortPlan]) -> Sequence[PortPlan]:
-    return nics if len(nics) <= MOST_PORTS else [nics[n * len(nics) // MOST_PORTS] for n in range(MOST_PORTS)]
-
-
 # ------------------------------------------------------------------ sending it
 
 
@@ -232,7 +219,8 @@ def shoot(lab: str, shots: Sequence[Shot]) -> set[int]:
     """Send everything, and tell by index what arrived. Raises `DriverError`, `OSError`."""
     make_room(len({shot.origin for shot in shots}) + len({shot.observer for shot in shots}))
     key = os.urandom(_KEY_BYTES)
-    observers = _observers(lab, {shot.observer for shot in shots})
+    places = {shot.observer: shot.seen_at for shot in sorted(shots, key=lambda shot: shot.observer)}
+    observers = open_inside(lab, places, lambda observer: _observer(observer[1]))
     arrived: set[int] = set()
     with ExitStack() as stack:
         for item in observers.values():
@@ -260,21 +248,7 @@ def shoot(lab: str, shots: Sequence[Shot]) -> set[int]:
     return arrived
 
 
-def _observers(lab: str, wanted: Iterable[tuple[str, IPv4Address]]) -> dict[tuple[str, IPv4Address], socket.socket]:
-    """A socket on each of these addresses, made inside its node. Raises `OSError`; then none stays open."""
-    made: dict[tuple[str, IPv4Address], socket.socket] = {}
-
-    def make_all() -> None:
-        for node, address in sorted(wanted):
-            enter_namespace(namespace_name(lab, node))
-            kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-            item = made[node, address] = socket.socket(socket.AF_INET, kind)
-            item.bind((str(address), 0))
-
-    try:
-        syscalls.in_thread(make_all)
-    except BaseException:
-        for item in made.values():
-            item.close()
-        raise
-    return made
+def _observer(address: IPv4Address) -> socket.socket:
+    item = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    item.bind((str(address), 0))
+    return item

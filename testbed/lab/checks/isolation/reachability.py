@@ -25,6 +25,7 @@ from testbed.base.names import namespace_name
 from testbed.lab.checks.isolation.frames import checksum
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import should_reach
+from testbed.lab.core.drivers.nodes.inside import open_inside
 from testbed.lab.core.drivers.nodes.udp_prober import make_room
 from testbed.lab.core.model import Service, ServiceProtocol
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -332,20 +333,9 @@ def _poll(descriptors: Iterable[int], events: int = select.EPOLLIN) -> select.ep
 def _in_nodes(
     lab: str, nics: Iterable[PortPlan], make: Callable[[PortPlan], socket.socket]
 ) -> Mapping[tuple[str, str], socket.socket]:
-    """A socket for each NIC, made inside its node. Raises `OSError`; then none stays open."""
-    made: dict[tuple[str, str], socket.socket] = {}
-
-    def make_all() -> None:
-        for nic in nics:
-            enter_namespace(namespace_name(lab, nic.node))
-            made[nic.node, nic.name] = make(nic)
-
-    try:
-        syscalls.in_thread(make_all)
-    except BaseException:
-        _close(made.values())
-        raise
-    return made
+    """A socket for each NIC, made inside its node."""
+    by_place = {(nic.node, nic.name): nic for nic in nics}
+    return open_inside(lab, {place: place[0] for place in by_place}, lambda place: make(by_place[place]))
 
 
 def _socket(kind: int, ipv6: bool, protocol: int = 0) -> socket.socket:

@@ -160,15 +160,15 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
         by_subnet.setdefault((nic.tenant, nic.address.network), []).append(nic)
     found: list[Site] = []
     isolated = network == "backend" and lab.isolated_rails
-    for nic in _some(nics):
+    for nic in some_of(nics, MOST_SITES):
         assert nic.address is not None
         assert nic.gateway is not None
         port = ends(nic)[0]
         segment = by_subnet[nic.tenant, nic.address.network]
         master = masters.get((port.place, port.ifindex), 0)
         here = [item for item in segment if ends(item)[0].place == port.place]
-        near = _next(nic, here) if master else None
-        victim = near or (_next(nic, segment) if master and nic.tenant else None)
+        near = next_host(nic, here) if master else None
+        victim = near or (next_host(nic, segment) if master and nic.tenant else None)
         mine = [item for item in nics if item.tenant == nic.tenant and item not in segment]
         elsewhere = [] if isolated and not nic.tenant else mine
         taken = {item.address.ip for item in segment if item.address is not None} | {nic.gateway}
@@ -182,7 +182,7 @@ def find_sites(lab: Lab, plan: LabPlan, network: str) -> list[Site]:
                 ports=ends(nic),
                 victim=victim,
                 stretched=near is None and victim is not None,
-                far=_next(nic, elsewhere) or victim,
+                far=next_host(nic, elsewhere) or victim,
                 bridge=master,
                 gateway=nic.gateway,
                 gateway_mac=mac_bytes(bridges.get((port.place, master), port.mac)),
@@ -237,12 +237,13 @@ def find_bridges(plan: LabPlan) -> tuple[dict[tuple[str, int], int], dict[tuple[
     return masters, macs
 
 
-def _next(nic: PortPlan, among: Sequence[PortPlan]) -> PortPlan | None:
-    """The NIC of another host that follows this one, going round."""
+def next_host(nic: PortPlan, among: Sequence[PortPlan]) -> PortPlan | None:
+    """Return the port of another node that follows this one, going round."""
     start = next((index for index, item in enumerate(among) if item is nic), 0)
     turned = (among[(start + step) % len(among)] for step in range(len(among)))
     return next((item for item in turned if item.node != nic.node), None)
 
 
-def _some(nics: Sequence[PortPlan]) -> Sequence[PortPlan]:
-    return nics if len(nics) <= MOST_SITES else [nics[n * len(nics) // MOST_SITES] for n in range(MOST_SITES)]
+def some_of(ports: Sequence[PortPlan], most: int) -> Sequence[PortPlan]:
+    """Return an even choice of ports where there are more than `most`."""
+    return ports if len(ports) <= most else [ports[n * len(ports) // most] for n in range(most)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.datapath.pins import lab_directory
 from testbed.base.errors import TestbedError
-from testbed.base.linux import namespaces, processes, syscalls
+from testbed.base.linux import namespaces, processes
 from testbed.base.linux.counters import read_counters, read_queues
 from testbed.base.linux.iproute import converse
-from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
+from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
 from testbed.base.linux.routes import KernelRoute, RouteKey, bgp_routes, main_routes
 from testbed.base.linux.rtnetlink import RouteSocket
@@ -28,10 +27,11 @@ from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable,
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.runtime import LiveNodes, not_started
 from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
+from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:
@@ -311,43 +311,30 @@ class RunningLab:
 
     def counters(self, only: str | None = None) -> Mapping[tuple[str, str], PortCounters]:
         """The kernel's counters of every planned port, or of those of the node `only`, by (node, interface)."""
-
-        def read() -> dict[tuple[str, str], PortCounters]:
-            found: dict[tuple[str, str], PortCounters] = {}
-            for place, ports in self._ports_by_place.items():
-                if only not in (None, place, *(port.node for port in ports.values())):
-                    continue
-                enter_namespace(namespace_name(self.name, place))
-                socket = RouteSocket()
-                try:
-                    for name, counters in read_counters(socket).items():
-                        if name in ports:
-                            found[ports[name].node, name] = counters
-                finally:
-                    socket.close()
-            return found
-
-        return syscalls.in_thread(read)
+        places = self._ports_by_place
+        wanted = [
+            place for place, ports in places.items() if only in (None, place, *(port.node for port in ports.values()))
+        ]
+        return {
+            (places[place][name].node, name): counters
+            for place, counted in ask_inside(
+                self.name, wanted, RouteSocket, lambda _, item: read_counters(item)
+            ).items()
+            for name, counters in counted.items()
+            if name in places[place]
+        }
 
     def plain_queues(self) -> Mapping[tuple[str, str], PlainQueue]:
         """The queue of every planned port without QoS, by (node, interface). Those of the others are in `maps`."""
         queued = {(item.node, item.name) for item in self.plan.installs}
         plain = [port for port in self.plan.ports if (port.node, port.name) not in queued]
-
-        def read() -> dict[tuple[str, str], PlainQueue]:
-            found: dict[tuple[str, str], PlainQueue] = {}
-            for place in dict.fromkeys(port.place for port in plain):
-                enter_namespace(namespace_name(self.name, place))
-                with closing(RouteSocket()) as socket:
-                    queues = read_queues(socket)
-                found |= {
-                    (port.node, port.name): queues[port.ifindex]
-                    for port in self._ports_by_place[place].values()
-                    if port.ifindex in queues and (port.node, port.name) not in queued
-                }
-            return found
-
-        return syscalls.in_thread(read) if plain else {}
+        places = dict.fromkeys(port.place for port in plain)
+        queues = ask_inside(self.name, places, RouteSocket, lambda _, item: read_queues(item))
+        return {
+            (port.node, port.name): queues[port.place][port.ifindex]
+            for port in plain
+            if port.ifindex in queues[port.place]
+        }
 
     def link_states(self, only: str | None = None) -> Mapping[tuple[str, str], bool]:
         """Tell whether each planned port, or each of the node `only`, is up and has carrier, by (node, interface)."""
@@ -372,25 +359,12 @@ class RunningLab:
     def bgp_routes(self, node: str) -> dict[RouteKey, tuple[int, ...]]:
         """The routes that BGP installed in a node, as outgoing interface indexes."""
         self.node(node)
-
-        def ask() -> dict[RouteKey, tuple[int, ...]]:
-            enter_namespace(namespace_name(self.name, node))
-            with closing(RouteSocket()) as socket:
-                return bgp_routes(socket)
-
-        return syscalls.in_thread(ask)
+        return ask_inside(self.name, [node], RouteSocket, lambda _, item: bgp_routes(item))[node]
 
     def sessions(self) -> Iterator[BgpSession]:
         """Every planned BGP session, with its BFD peer's state."""
         for switch in self.plan.speakers:
             yield from read_sessions(switch, self.run_directory(switch.node))
-
-    def switch_plan(self, node: str) -> SwitchPlan:
-        """The routing of a switch, or of a host that speaks BGP. Raises `NoSuchNode`."""
-        for speaker in self.plan.speakers:
-            if speaker.node == node:
-                return speaker
-        raise NoSuchNode(f"{node} is no switch of {self.name}")
 
     @cached_property
     def daemons(self) -> Mapping[str, tuple[str, ...]]:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from docker.models.containers import Container as DockerContainer
 
 DEFAULT_ENGINE = "unix:///var/run/docker.sock"
-OLDEST_API = "1.40"
-"""Docker 19.03."""
 TIMEOUT_S = 120.0
 AT_ONCE = 4
 """Containers started side by side: more only wait for each other in the engine."""

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.nftables import NetfilterSocket
-from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.plan.operations import GuardSwitch
 from testbed.lab.features.guards.apply import GuardCounter, read_guards
 
 
 def guard_counters(lab: RunningLab) -> Mapping[str, list[GuardCounter]]:
     """Drops of the guards of each switch since the deploy; switches without guards are left out."""
-    guarded = {(item.node, item.vrf): None for item in lab.plan.operations if isinstance(item, GuardSwitch)}
-
-    def read() -> dict[str, list[GuardCounter]]:
-        found: dict[str, list[GuardCounter]] = {}
-        for node, vrf in guarded:  # tenants whose VRFs are devices have their ports in one namespace
-            enter_namespace(namespace_name(lab.name, vrf or node))
-            with closing(NetfilterSocket()) as socket:
-                found.setdefault(node, []).extend(read_guards(socket))
-        return found
-
-    return syscalls.in_thread(read)
+    # tenants whose VRFs are devices have their ports in one namespace
+    guarded = {item.vrf or item.node: item.node for item in lab.plan.operations if isinstance(item, GuardSwitch)}
+    found: dict[str, list[GuardCounter]] = {}
+    for place, counters in ask_inside(lab.name, guarded, NetfilterSocket, lambda _, item: read_guards(item)).items():
+        found.setdefault(guarded[place], []).extend(counters)
+    return found

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.nftables import NetfilterSocket
-from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.features.management.apply import ApartCounter, read_apart
 
@@ -29,17 +27,9 @@ def management_ports(plan: LabPlan) -> Sequence[PortPlan]:
 
 def read_kept_apart(lab: RunningLab) -> Mapping[tuple[str, str], Sequence[ApartCounter]]:
     """Read what was dropped between each management port and the others of its node, where the lab is seen with it."""
-    ports = management_ports(lab.plan)
-
-    def read() -> dict[tuple[str, str], Sequence[ApartCounter]]:
-        found: dict[tuple[str, str], Sequence[ApartCounter]] = {}
-        for port in ports:
-            enter_namespace(namespace_name(lab.name, port.node))
-            with closing(NetfilterSocket()) as socket:
-                found[port.node, port.name] = read_apart(socket)
-        return found
-
-    return syscalls.in_thread(read) if ports else {}
+    names = {port.node: port.name for port in management_ports(lab.plan)}
+    found = ask_inside(lab.name, names, NetfilterSocket, lambda _, item: read_apart(item))
+    return {(node, names[node]): counters for node, counters in found.items()}
 
 
 def probe_management(plan: LabPlan, size_bytes: int = SMALL_BYTES) -> tuple[int, list[str]]:

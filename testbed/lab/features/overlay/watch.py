@@ -27,6 +27,7 @@ from testbed.base.names import namespace_name
 from testbed.daemons.keeper.entries import EntryKind, ExpectedEntry
 from testbed.daemons.keeper.tables import VrfMonitor, VrfTables, read_tables
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent
+from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.drivers.nodes.udp_prober import send_echo_request
 from testbed.lab.core.plan.hosts import MAIN_TABLE
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
@@ -203,25 +204,19 @@ def ask_for_gateways(lab: str, nics: Sequence[HeardNic]) -> None:
     for nic in nics:
         by_node.setdefault(nic.node, []).append(nic)
 
-    def ask() -> None:
-        for node, here in by_node.items():
-            enter_namespace(namespace_name(lab, node))
-            socket = RouteSocket()
-            try:
-                # one that it knows already would not be asked for
-                _forget(socket, [forget_neighbour(nic.ifindex, nic.gateway) for nic in here], node)
-                asking = [nic for nic in here if nic.gateway.version == 4]
-                batch = [use_neighbour(nic.ifindex, nic.gateway) for nic in asking]
-                if batch:
-                    socket.expect(batch, [f"{node}:{nic.name} asks for {nic.gateway}" for nic in asking])
-            finally:
-                socket.close()
-            for nic in here:
-                if nic.gateway.version == 6:
-                    send_echo_request(str(nic.address), str(nic.gateway))
+    def ask(node: str, socket: RouteSocket) -> None:
+        here = by_node[node]
+        # one that it knows already would not be asked for
+        _forget(socket, [forget_neighbour(nic.ifindex, nic.gateway) for nic in here], node)
+        asking = [nic for nic in here if nic.gateway.version == 4]
+        batch = [use_neighbour(nic.ifindex, nic.gateway) for nic in asking]
+        if batch:
+            socket.expect(batch, [f"{node}:{nic.name} asks for {nic.gateway}" for nic in asking])
+        for nic in here:
+            if nic.gateway.version == 6:
+                send_echo_request(str(nic.address), str(nic.gateway))
 
-    if by_node:
-        syscalls.in_thread(ask)
+    ask_inside(lab, by_node, RouteSocket, ask)
 
 
 def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> None:
@@ -230,25 +225,18 @@ def probe_neighbours(lab: str, heard: Mapping[str, Sequence[ExpectedEntry]]) -> 
     zebra announces a NIC when it is told of it as a neighbour, and takes up none that were there before it.
     """
 
-    def probe() -> None:
-        for node, entries in heard.items():
-            enter_namespace(namespace_name(lab, node))
-            socket = RouteSocket()
-            try:
-                there = read_tables(socket, ipv6=any(entry.ipv6 for entry in entries))
-                known = [entry for entry in entries if there.has(entry)]
-                batch = [
-                    set_neighbour(entry.ifindex, entry.address, entry.mac, state=NUD_PROBE)
-                    for entry in known
-                    if entry.address is not None
-                ]
-                if batch:
-                    socket.expect(batch, [f"{node} asks for {entry.of}" for entry in known])
-            finally:
-                socket.close()
+    def probe(place: str, socket: RouteSocket) -> None:
+        there = read_tables(socket, ipv6=any(entry.ipv6 for entry in heard[place]))
+        known = [entry for entry in heard[place] if there.has(entry)]
+        batch = [
+            set_neighbour(entry.ifindex, entry.address, entry.mac, state=NUD_PROBE)
+            for entry in known
+            if entry.address is not None
+        ]
+        if batch:
+            socket.expect(batch, [f"{place} asks for {entry.of}" for entry in known])
 
-    if any(heard.values()):
-        syscalls.in_thread(probe)
+    ask_inside(lab, [place for place, entries in heard.items() if entries], RouteSocket, probe)
 
 
 def announce_again(plan: LabPlan, switch: SwitchPlan, directory: Path, *, timeout_s: float = 10.0) -> None:
@@ -279,19 +267,16 @@ def read_missing(plan: LabPlan) -> dict[str, list[ExpectedEntry]]:
     if overlay is None:
         return {}
 
-    def read() -> dict[str, list[ExpectedEntry]]:
-        found: dict[str, list[ExpectedEntry]] = {}
-        for place, vrfs in _by_place(overlay.vrfs).items():
-            enter_namespace(namespace_name(plan.lab, place))
-            socket = RouteSocket()
-            try:
-                tables = read_tables(socket, ipv6=any(vrf.ipv6 for vrf in vrfs))
-            finally:
-                socket.close()
-            found |= {vrf.node: missing_entries(overlay.expected[vrf.node], tables, vrf.table) for vrf in vrfs}
-        return found
+    places = _by_place(overlay.vrfs)
 
-    return syscalls.in_thread(read)
+    def read(place: str, socket: RouteSocket) -> VrfTables:
+        return read_tables(socket, ipv6=any(vrf.ipv6 for vrf in places[place]))
+
+    return {
+        vrf.node: missing_entries(overlay.expected[vrf.node], tables, vrf.table)
+        for place, tables in ask_inside(plan.lab, places, RouteSocket, read).items()
+        for vrf in places[place]
+    }
 
 
 def count_missing(plan: LabPlan) -> dict[str, int]:
@@ -357,13 +342,5 @@ class _Asked:
 
 def _host_routes(lab: str, switch: str) -> set[IPv4Address]:
     """The addresses that a switch's underlay has a route of their own to."""
-
-    def read() -> set[IPv4Address]:
-        enter_namespace(namespace_name(lab, switch))
-        socket = RouteSocket()
-        try:
-            return {IPv4Address(address) for address, length in bgp_routes(socket) if length == 32}
-        finally:
-            socket.close()
-
-    return syscalls.in_thread(read)
+    routes = ask_inside(lab, [switch], RouteSocket, lambda _, item: bgp_routes(item))[switch]
+    return {IPv4Address(address) for address, length in routes if length == 32}

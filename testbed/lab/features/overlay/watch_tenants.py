@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.nftables import NetfilterSocket
-from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.model import Service
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
@@ -52,16 +50,15 @@ def denied_counters(lab: RunningLab) -> Mapping[tuple[str, str], list[DeniedCoun
         if isinstance(item, SetPolicy | SetBorder) and (item.node, item.tenant) in switches
     ]
 
-    def read() -> dict[tuple[str, str], list[DeniedCounter]]:
-        found: dict[tuple[str, str], list[DeniedCounter]] = {}
-        for item in filters:
-            enter_namespace(namespace_name(lab.name, item.node))
-            with closing(NetfilterSocket()) as socket:
-                denied = read_denied(socket, item.tenant if item.shared else "")
-            found[switches[item.node, item.tenant], item.tenant] = denied
-        return found
+    def read(place: str, socket: NetfilterSocket) -> dict[tuple[str, str], list[DeniedCounter]]:
+        return {
+            (switches[place, item.tenant], item.tenant): read_denied(socket, item.tenant if item.shared else "")
+            for item in filters
+            if item.node == place
+        }
 
-    return syscalls.in_thread(read)
+    found = ask_inside(lab.name, dict.fromkeys(item.node for item in filters), NetfilterSocket, read)
+    return {key: denied for here in found.values() for key, denied in here.items()}
 
 
 def probe_tenants(plan: LabPlan) -> tuple[int, list[str]]:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import TestbedError
-from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.rtnetlink import RouteSocket, set_link_state
 from testbed.base.names import namespace_name
 from testbed.daemons.switchd.description import SwitchDescription, SwitchPort
@@ -231,13 +230,12 @@ def set_gpu_wires(lab: RunningLab, host: str, *, up: bool) -> None:
         return
 
     def change() -> None:
-        enter_namespace(lab.namespace(host))
         with closing(RouteSocket()) as socket:
             word = "up" if up else "down"
             whats = [f"link {word} {host}:{wire.interface}" for wire in wires]
             socket.expect([set_link_state(wire.ifindex, up) for wire in wires], whats)
 
-    syscalls.in_thread(change)
+    in_namespace(lab.namespace(host), change)
 
 
 def start_domain_switches(plan: LabPlan, run: Path, only: Collection[str] = ()) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import enter_namespace, in_namespace
 from testbed.base.names import namespace_name
 from testbed.daemons.switchd.errors import SwitchError, SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
@@ -103,12 +103,9 @@ def _in_use(lab: RunningLab, domain: DomainPlan) -> bool:
 
 
 def _open(lab: RunningLab, endpoints: Endpoints, host: str, local_gpu: int) -> Endpoint:
-    def add() -> Endpoint:
-        enter_namespace(namespace_name(lab.name, host))
-        settings = gpu_settings(lab.plan, host, local_gpu, lab.processes_directory)
-        return endpoints.add(replace(settings, spray=Spray.EQUAL))  # all planes have their share, whatever the lab's do
-
-    return syscalls.in_thread(add)
+    settings = gpu_settings(lab.plan, host, local_gpu, lab.processes_directory)
+    settings = replace(settings, spray=Spray.EQUAL)  # all planes have their share, whatever the lab's do
+    return in_namespace(lab.namespace(host), lambda: endpoints.add(settings))
 
 
 class _Domain:

@@ -154,12 +154,6 @@ def test_management_is_guarded_by_a_table_of_family_ip_before_routing() -> None:
     assert sum(prefix.network_address.packed in body for _, body in bodies) == 3 + 2
 
 
-def test_a_table_is_removed_by_its_family() -> None:
-    for family in (nft.NFPROTO_NETDEV, nft.NFPROTO_IPV4):
-        ((kind, _, _, body),) = messages(nft.remove_table("x", family))
-        assert (kind & 0xFF, body[0]) == (nft.DELTABLE, family)
-
-
 def test_a_community_is_filtered_by_a_table_of_family_bridge_where_frames_are_forwarded() -> None:
     batch = community_messages(
         FormCommunity(node="sw", nodes=(3, 4, 5), hosts=(4, 5), tcp=(range(22, 23), range(0xEC00, 0xEE00)))

@@ -18,11 +18,7 @@ from prometheus_client.registry import CollectorRegistry
 from testbed.base.errors import TestbedError
 from testbed.base.linux.port_counters import PortCounters
 from testbed.cli.counters.metrics_server import CannotListen, is_loopback, open_server, parse_address
-from testbed.lab.core.model import Guard
 from testbed.lab.core.model.telemetry import DropCause
-from testbed.lab.features.guards.apply import GuardCounter
-from testbed.lab.features.management.apply import ApartCounter, Side
-from testbed.lab.features.overlay.policies_nft import DeniedBy, DeniedCounter
 from testbed.lab.observe.lab_reader import LabReading
 from testbed.lab.observe.openmetrics import CONTENT_TYPE, LabCollector, encode_text, render_metrics
 from testbed.lab.observe.telemetry import take_snapshot
@@ -115,8 +111,7 @@ def test_a_lab_without_qos_has_the_kernels_counters() -> None:
 def test_ports_without_qos_in_a_lab_that_has_it_are_counted_by_the_kernel_under_their_network(ports: FakePorts) -> None:
     place = ("mgmt1", "mgmt0")
     seen = reading(ports)
-    apart = [ApartCounter(side=Side.DATA, packets=5, bytes=200)]
-    seen = replace(seen, ports={place: PortCounters(tx_bytes=9)}, apart={place: apart})
+    seen = replace(seen, ports={place: PortCounters(tx_bytes=9)}, dropped={(*place, "from-data"): (5, 200)})
     samples = scrape(replace(seen, networks={**seen.networks, place: "management"}))
     port = {"lab": "fake", "node": "mgmt1", "interface": "mgmt0", "network": "management"}
     assert of(samples, "testbed_kernel_tx_bytes_total", **port) == 9
@@ -132,9 +127,11 @@ def test_every_series_of_a_port_says_which_network_it_is_in(ports: FakePorts) ->
     seen = replace(
         seen,
         ports={nic: PortCounters(tx_bytes=1), managed: PortCounters(tx_bytes=2)},
-        apart={managed: [ApartCounter(side=Side.DATA, packets=5, bytes=200)]},
-        guards={"p1-s1-rail1": [GuardCounter(interface="down1", guard=Guard.MAC, packets=1, bytes=60)]},
-        denied={("p1-s1-rail1", "red"): [DeniedCounter(interface="to2", by=DeniedBy.POLICY, packets=1, bytes=60)]},
+        dropped={
+            (*managed, "from-data"): (5, 200),
+            ("p1-s1-rail1", "down1", "mac"): (1, 60),
+            ("p1-s1-rail1", "red:to2", "policy"): (1, 60),
+        },
         networks={**seen.networks, nic: "storage", managed: "management", ("p1-s1-rail1", ""): "backend"},
     )
     found: dict[str, set[str]] = {}
@@ -247,18 +244,12 @@ def test_what_only_this_machine_reaches() -> None:
 
 
 def test_what_guards_dropped_is_counted_and_is_not_there_without_guards(ports: FakePorts) -> None:
-    counter = GuardCounter(interface="down1", guard=Guard.ARP, packets=3, bytes=126)
-    samples = scrape(replace(reading(ports), guards={"p1-s1-rail1": [counter]}))
-    place = {"lab": "fake", "node": "p1-s1-rail1", "interface": "down1", "network": "backend", "guard": "arp"}
-    assert of(samples, "testbed_guard_dropped_packets_total", **place) == 3
-    assert of(samples, "testbed_guard_dropped_bytes_total", **place) == 126
+    dropped = {("p1-s1-rail1", "down1", "arp"): (3, 126), ("p1-s1-rail1", "red:to50002", "policy"): (4, 168)}
+    samples = scrape(replace(reading(ports), dropped=dropped))
+    place = {"lab": "fake", "node": "p1-s1-rail1"}
+    policy = {**place, "interface": "red:to50002", "network": "", "guard": "policy"}
+    arp = {**place, "interface": "down1", "network": "backend", "guard": "arp"}
+    for labels, packets, size in ((arp, 3, 126), (policy, 4, 168)):
+        assert of(samples, "testbed_guard_dropped_packets_total", **labels) == packets
+        assert of(samples, "testbed_guard_dropped_bytes_total", **labels) == size
     assert not any("guard" in name for name, _ in scrape(reading(ports)))
-
-
-def test_what_policies_and_borders_did_not_let_in_is_among_the_guards(ports: FakePorts) -> None:
-    wire = DeniedCounter(interface="to50002", packets=4, bytes=168)
-    border = DeniedCounter(interface="ext50001", packets=5, bytes=420, by=DeniedBy.BORDER)
-    samples = scrape(replace(reading(ports), denied={("p1-s1-rail1", "red"): [wire, border]}))
-    for interface, guard, packets in (("red:to50002", "policy", 4), ("ext50001", "border", 5)):
-        place = {"lab": "fake", "node": "p1-s1-rail1", "interface": interface, "network": "", "guard": guard}
-        assert of(samples, "testbed_guard_dropped_packets_total", **place) == packets

@@ -306,9 +306,9 @@ def _overload(kernel: NetnsKernel) -> None:
     with ExitStack() as stack:
         for _ in os.sched_getaffinity(0):
             stack.callback(_end, _spinner())
-        sink = stack.enter_context(_in_node(kernel, "b"))
+        sink = stack.enter_context(kernel.open_socket("b", socket.SOCK_DGRAM))
         sink.bind(_SINK)
-        sender = stack.enter_context(_in_node(kernel, "a"))
+        sender = stack.enter_context(kernel.open_socket("a", socket.SOCK_DGRAM))
         sender.connect(_SINK)
         ended = threading.Event()
         thread = threading.Thread(target=_pump, args=(sender, ended), daemon=True)
@@ -331,16 +331,6 @@ def _spinner() -> subprocess.Popen[bytes]:
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-
-
-def _in_node(kernel: NetnsKernel, node: str) -> socket.socket:
-    """A UDP socket that belongs to a node's namespace."""
-
-    def make() -> socket.socket:
-        syscalls.setns(kernel.namespace(node).fd, syscalls.CLONE_NEWNET)
-        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-
-    return syscalls.in_thread(make)
 
 
 def _pump(sender: socket.socket, ended: threading.Event) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import groupby
 
 from testbed.base.errors import DriverError
@@ -14,6 +16,7 @@ from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.namespaces import Namespace
 from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
 from testbed.base.linux.nftables import NetfilterSocket
+from testbed.base.linux.processes import Process
 from testbed.base.linux.rtnetlink import LinkEnd
 from testbed.base.names import namespace_name
 from testbed.daemons.lag import bonding
@@ -22,7 +25,6 @@ from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
-from testbed.lab.core.drivers.nodes.kernel import Removal
 from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
@@ -58,8 +60,19 @@ from testbed.lab.core.plan.overlay_operations import (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The account of a removal: how many of the nodes were there, and the processes that it ended."""
+
+    nodes: int
+    processes: tuple[Process, ...] = ()
+
+
 class NetnsKernel:
-    """`NodeKernel` over network namespaces. One object for one lab and one thread."""
+    """Applies operations to the nodes of one lab, which are network namespaces. One object for one lab and one thread.
+
+    The fake one of the tests passes the same contract.
+    """
 
     def __init__(self, lab: str, nodes: Iterable[str] = ()) -> None:
         """`nodes` are those that exist already; they are opened on first use."""
@@ -75,6 +88,7 @@ class NetnsKernel:
         self._installer = installer
 
     def create_nodes(self, operations: Sequence[CreateNode | CreateVrf]) -> Mapping[str, int]:
+        """Make the nodes, invisible to others; their identities come back, for the journal."""
         return self._take(namespaces.create_namespaces([item.node for item in operations], _steering(operations)))
 
     def adopt_nodes(self, operations: Sequence[StartContainer], pids: Mapping[str, int]) -> Mapping[str, int]:
@@ -88,11 +102,13 @@ class NetnsKernel:
         return {node: namespace.identity for node, namespace in made.items()}
 
     def publish(self) -> None:
+        """Give the created nodes their names. Raises `NameInUse` and publishes no further."""
         namespaces.prepare_directory()
         for namespace in self._namespaces.values():
             namespaces.publish(namespace)
 
     def apply(self, operations: Sequence[Operation]) -> None:
+        """Apply operations in order; raises `DriverError` for the first the kernel refuses."""
         for kind, group in groupby(operations, key=_stage):
             match kind:
                 case "sysctl":
@@ -119,6 +135,15 @@ class NetnsKernel:
 
     def namespace(self, node: str) -> Namespace:
         return self._open()[node]
+
+    def open_socket(self, node: str, kind: socket.SocketKind) -> socket.socket:
+        """Open an IPv4 socket that belongs to a node's namespace, whether or not it has a name yet."""
+
+        def make() -> socket.socket:
+            syscalls.setns(self.namespace(node).fd, syscalls.CLONE_NEWNET)
+            return socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC)
+
+        return syscalls.in_thread(make)
 
     def _set_sysctls(self, operations: Sequence[SetSysctl]) -> None:
         opened = self._open()
@@ -269,6 +294,7 @@ class NetnsKernel:
                 return (overlay.set_bridge_port(operation),)
 
     def remove(self, identities: Mapping[str, int]) -> Removal:
+        """End every process of these nodes and remove them; one of another identity is left alone."""
         self.close()
         killed = processes.kill_all(set(identities.values()))
         names = {namespace_name(self._lab, node): identity for node, identity in identities.items()}
@@ -277,6 +303,7 @@ class NetnsKernel:
         return Removal(nodes=removed, processes=tuple(killed))
 
     def close(self) -> None:
+        """Let go of descriptors; the nodes stay."""
         for namespace in self._namespaces.values():
             namespace.close()
         self._namespaces = {}

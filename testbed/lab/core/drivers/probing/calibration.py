@@ -16,7 +16,6 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import pairwise
 from pathlib import Path
 
-from testbed.base.linux import syscalls
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.plan.operations import (
     AddAddress,
@@ -140,10 +139,10 @@ def _background_load() -> float:
 
 
 def _connect(kernel: NetnsKernel, row: int, stack: ExitStack) -> tuple[socket.socket, socket.socket]:
-    listener = stack.enter_context(_in_node(kernel, f"b{row}"))
+    listener = stack.enter_context(kernel.open_socket(f"b{row}", socket.SOCK_STREAM))
     listener.bind(("10.0.2.2", 0))
     listener.listen(1)
-    sender = stack.enter_context(_in_node(kernel, f"a{row}"))
+    sender = stack.enter_context(kernel.open_socket(f"a{row}", socket.SOCK_STREAM))
     sender.connect(listener.getsockname())
     return sender, stack.enter_context(listener.accept()[0])
 
@@ -152,16 +151,6 @@ def _busy_s() -> float:
     """CPU time that was not idle, of all CPUs (proc_stat(5): user, nice, system, irq, softirq)."""
     fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     return (sum(fields[:3]) + sum(fields[5:7])) / os.sysconf("SC_CLK_TCK")
-
-
-def _in_node(kernel: NetnsKernel, node: str) -> socket.socket:
-    """A TCP socket that belongs to a node's namespace."""
-
-    def make() -> socket.socket:
-        syscalls.setns(kernel.namespace(node).fd, syscalls.CLONE_NEWNET)
-        return socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-
-    return syscalls.in_thread(make)
 
 
 def _pump(sender: socket.socket) -> None:

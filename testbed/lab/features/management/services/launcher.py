@@ -27,7 +27,7 @@ from testbed.base.files import write_atomically
 from testbed.base.installation import packages
 from testbed.base.installation.packages import KnownProgram
 from testbed.base.linux import syscalls
-from testbed.base.linux.namespaces import enter_namespace
+from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.processes import disown, processes_in
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import PID, Place, Port, Program
@@ -135,11 +135,7 @@ def answers(places: Sequence[Place]) -> dict[tuple[str, str], str | None]:
 
 
 def _answer(place: Place) -> str | None:
-    def ask() -> str | None:
-        enter_namespace(place.namespace)
-        return REGISTRY[place.service].answer(place)
-
-    return syscalls.in_thread(ask)
+    return in_namespace(place.namespace, lambda: REGISTRY[place.service].answer(place))
 
 
 def require_ports(places: Iterable[Place]) -> None:
@@ -158,7 +154,6 @@ def _is_free(place: Place, port: Port) -> bool:
     kind = socket.SOCK_STREAM if port.kind == "tcp" else socket.SOCK_DGRAM
 
     def bind() -> bool:
-        enter_namespace(place.namespace)
         with socket.socket(socket.AF_INET, kind | socket.SOCK_CLOEXEC) as trying:
             if kind == socket.SOCK_STREAM:  # connections that were closed a moment ago are not in the way
                 trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -170,7 +165,7 @@ def _is_free(place: Place, port: Port) -> bool:
                 raise
         return True
 
-    return syscalls.in_thread(bind)
+    return in_namespace(place.namespace, bind)
 
 
 def last_lines(place: Place, count: int = _LINES) -> str:
@@ -241,7 +236,6 @@ def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
     """Start a program, and note its pid."""
 
     def start() -> subprocess.Popen[bytes]:
-        enter_namespace(place.namespace)
         output = os.open(place.log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             _see_own(place, program)
@@ -258,7 +252,7 @@ def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
             os.close(output)
 
     try:
-        process = syscalls.in_thread(start)
+        process = in_namespace(place.namespace, start)
         write_atomically(_pid_file(place, program), f"{process.pid}\n", durable=False)
     except OSError as error:
         raise DriverError(f"cannot start {program.name} of {place}: {error}", operation="service") from error
