@@ -1,10 +1,9 @@
-"""The headers of transactions that a scale-up frame carries, to bytes and back.
+"""The headers of transactions that a scale-up frame carries, out of its bytes.
 
 Three are known: the reliability header of Scale-Up Ethernet (SUE, OCP v1.0.0), and the request and the response of
 UALink_200 Rev 1.0 (tables 5-27 to 5-38), whose fields of a transaction-layer flit stand in the frame as they stand in
-the flit. Everything is big-endian, the first field in the highest bits. Reserved and spare bits are ignored, and are
-0 in what is encoded. `decode_header` raises `DecodeError` and nothing else, `encode_header` raises `UsageError` for a
-field that does not fit.
+the flit. Everything is big-endian, the first field in the highest bits. Reserved and spare bits are
+ignored. `decode_header` raises `DecodeError` and nothing else.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
+from testbed.protocols.errors import DecodeError, truncated
 
 Data = bytes | bytearray | memoryview
 """What is decoded; a memoryview is one of bytes."""
@@ -28,13 +27,6 @@ class HeaderKind(enum.IntEnum):
     SUE = 1
     UALINK_REQUEST = 2
     UALINK_RESPONSE = 3
-
-
-class SueOperation(enum.IntEnum):
-    """What a SUE reliability header says, 2 bits. Public descriptions name the two; their numbers are assumed."""
-
-    ACK = 0
-    NACK = 1
 
 
 class Command(enum.IntEnum):
@@ -54,7 +46,7 @@ class SueHeader(NamedTuple):
     """The reliability header of SUE, 8 bytes."""
 
     operation: int
-    """2 bits: one of `SueOperation`, or reserved."""
+    """2 bits: 0 for an ACK, 1 for a NACK, or reserved. Public descriptions name the two; their numbers are assumed."""
     xpu: int
     """10 bits: the accelerator (XPU) that the frame is for."""
     next_psn: int
@@ -236,28 +228,6 @@ def destination_of(header: Header) -> int:
 def header_bytes(kind: HeaderKind) -> int:
     """The size of a header of a kind other than CC_UPDATE."""
     return _LAYOUTS[kind].size
-
-
-def encode_header(header: Header) -> bytes:
-    """Raises `UsageError`."""
-    layout = _LAYOUTS[kind_of(header)]
-    values: dict[str, Any] = header._asdict()
-    word = 0
-    for name, bits in layout.fields:
-        if name == _RESERVED:
-            value = 0
-        elif name == _FTYPE:
-            value = layout.constant or 0
-        elif name == _ADDRESS:
-            if values[name] & 3:
-                raise unfit(header, "address is no multiple of 4")
-            value = values[name] >> 2
-        else:
-            value = int(values[name])
-        if value < 0 or value >> bits:
-            raise unfit(header, name)
-        word = word << bits | value
-    return word.to_bytes(layout.size, "big")
 
 
 def decode_header(kind: HeaderKind, data: Data, offset: int) -> Header:

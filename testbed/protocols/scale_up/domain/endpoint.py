@@ -28,13 +28,12 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.ctlos import GONE
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.protocols.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.protocols.scale_up.domain.presence import connect_end
-from testbed.protocols.scale_up.frames import ControlFrame, encode_frame
+from testbed.protocols.scale_up.frames import encode_gone
 
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
@@ -276,7 +275,7 @@ class Endpoint:
             self.native.endpoint_free(self.handle)
             for item, (own, peer) in zip(self._sockets, self.settings.addresses, strict=True):
                 with contextlib.suppress(OSError):
-                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
+                    item.send(encode_gone(peer, own, time.monotonic_ns()))
         self.handle = 0
         if self._presence is not None:
             self._presence.close()

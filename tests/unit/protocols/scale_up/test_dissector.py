@@ -8,13 +8,14 @@ from pathlib import Path
 
 import capture_files as make
 import pytest
+from encoded_frames import encode_frame, seal
 from link_samples import LinkSamples
 from simulated_links import damaged
 from tshark_output import pdml_packets, run_tshark
 
 from testbed.protocols.scale_up import domain
 from testbed.protocols.scale_up.ctlos import CtlosType, Nack
-from testbed.protocols.scale_up.frames import ControlFrame, DataFrame, FrameCheck, encode_frame, seal
+from testbed.protocols.scale_up.frames import ControlFrame, DataFrame, FrameCheck
 from testbed.protocols.scale_up.headers import Command, HeaderKind, UaRequest
 from testbed.record.captures.decoders.registry import PacketFinder
 from testbed.record.captures.decoders.scale_up import ScaleUpCapture
