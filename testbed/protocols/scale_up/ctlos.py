@@ -23,7 +23,7 @@ CONTROL_CHARACTER: Final = 0x5C
 O_CODE: Final = 0x6
 COUNT_BITS: Final = 15
 COUNT_MASK: Final = (1 << COUNT_BITS) - 1
-"""Of a counter of 20 bits these are in a CF_Update, the lowest."""
+"""The lowest bits of a counter of 20 bits, which are in a CF_Update."""
 VCS: Final = 32
 
 

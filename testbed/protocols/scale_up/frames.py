@@ -61,7 +61,7 @@ _ALL_ONES: Final = 0xFFFF_FFFF
 
 
 class FrameCheck(enum.IntEnum):
-    """What the FCS of a frame says."""
+    """The verdict of a frame's FCS."""
 
     GOOD = 0
     POISONED = 1
@@ -116,7 +116,7 @@ class ControlFrame(NamedTuple):
 
 
 LinkFrame = DataFrame | CcUpdateFrame
-"""What has a prefix, and is numbered under LLR."""
+"""A frame that has a prefix, and is numbered under LLR."""
 Frame = LinkFrame | ControlFrame
 
 
@@ -140,7 +140,7 @@ def encode_gone(destination: bytes, source: bytes, sent_ns: int) -> bytes:
 
 
 def is_control(data: Data) -> bool:
-    """Whether a frame with the EtherType of scale-up links begins with a CtlOS."""
+    """Tell whether a frame with the EtherType of scale-up links begins with a CtlOS."""
     return len(data) > ETHERNET_BYTES and data[ETHERNET_BYTES] == CONTROL_CHARACTER
 
 

@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 from testbed.protocols.errors import DecodeError, truncated
 
 Data = bytes | bytearray | memoryview
-"""What is decoded; a memoryview is one of bytes."""
+"""Bytes to be decoded; a memoryview is one of bytes."""
 
 
 class HeaderKind(enum.IntEnum):
-    """What stands behind the link prefix of a frame, 2 bits. The numbers are the lab's own."""
+    """The kind of header behind the link prefix of a frame, 2 bits. The numbers are the lab's own."""
 
     CC_UPDATE = 0
     SUE = 1
@@ -30,7 +30,7 @@ class HeaderKind(enum.IntEnum):
 
 
 class Command(enum.IntEnum):
-    """What a request of UALink asks for, 6 bits. Those that a switch executes have codes of UALink's for vendors."""
+    """The operation of a request of UALink, 6 bits. Those that a switch executes have codes of UALink's for vendors."""
 
     READ = 0x03
     LOAD_REDUCE = 0x08
@@ -131,7 +131,7 @@ class _Layout:
     fields: tuple[tuple[str, int], ...]
     make: Callable[..., Header]
     constant: int | None = None
-    """What the field "ftype" is, which says which flit field this is."""
+    """The value of the field "ftype", which says which flit field this is."""
 
 
 _RESERVED: Final = ""
@@ -209,7 +209,7 @@ _KINDS: Final[dict[type, HeaderKind]] = {
 
 
 def kind_of(header: Header) -> HeaderKind:
-    """What the link prefix says of a frame with this header."""
+    """Return the kind that the link prefix names for a frame with this header."""
     return _KINDS[type(header)]
 
 

@@ -1,4 +1,4 @@
-"""What a congestion controller of UET declares of itself, so that everything else takes its name from the registry."""
+"""The declaration of a congestion controller of UET, so that everything else takes its name from the registry."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ from testbed.protocols.uet.packets.ses import (
 )
 
 Description = dict[str, object]
-"""What `json.dumps` takes. Values that are patterns of bits, not numbers, are texts like "0x00ff"."""
+"""A document for `json.dumps`. Values that are patterns of bits, not numbers, are texts like "0x00ff"."""
 
 
 class Packet(NamedTuple):
@@ -67,7 +67,7 @@ class Packet(NamedTuple):
     ses: SesHeader | None
     """None where next_hdr is NONE, in NACKs and control packets, and where a switch trimmed it away."""
     payload: builtins.memoryview  # by its module: mypyc finds the type of a field there alone
-    """What follows the headers."""
+    """The bytes behind the headers."""
 
 
 def decode_packet(data: Data, *, trimmed: bool = False) -> Packet:
