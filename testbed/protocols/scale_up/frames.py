@@ -68,7 +68,7 @@ class FrameCheck(enum.IntEnum):
     BAD = 2
 
 
-class Prefix(NamedTuple):
+class LinkPrefix(NamedTuple):
     """The four bytes between the Ethernet header and the rest of a data frame or CC_Update."""
 
     kind: HeaderKind
@@ -144,7 +144,7 @@ def is_control(data: Data) -> bool:
     return len(data) > ETHERNET_BYTES and data[ETHERNET_BYTES] == CONTROL_CHARACTER
 
 
-def decode_prefix(data: Data) -> Prefix:
+def decode_prefix(data: Data) -> LinkPrefix:
     """The prefix of a data frame or CC_Update, whatever its FCS says. Raises `DecodeError`."""
     if len(data) < LEAST_BYTES:
         raise truncated("a frame of a scale-up link", LEAST_BYTES, len(data))
@@ -159,7 +159,7 @@ def decode_prefix(data: Data) -> Prefix:
     kind = HeaderKind(flags >> 5 & 3)
     if kind is HeaderKind.CC_UPDATE and flags & 31:
         raise DecodeError(17, "a CC_Update belongs to no VC")
-    return Prefix(kind, flags & 31, word & CYCLE_MASK if flags & _ELIGIBLE else None)
+    return LinkPrefix(kind, flags & 31, word & CYCLE_MASK if flags & _ELIGIBLE else None)
 
 
 def decode_frame(data: Data) -> Frame:

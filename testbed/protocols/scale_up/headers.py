@@ -29,7 +29,7 @@ class HeaderKind(enum.IntEnum):
     UALINK_RESPONSE = 3
 
 
-class Command(enum.IntEnum):
+class UaCommand(enum.IntEnum):
     """The operation of a request of UALink, 6 bits. Those that a switch executes have codes of UALink's for vendors."""
 
     READ = 0x03
@@ -217,7 +217,7 @@ def command_of(header: Header) -> str:
     """The name of what a request asks for, a number where it has none; "" for what is no request."""
     if not isinstance(header, UaRequest):
         return ""
-    return Command(header.command).name if header.command in set(Command) else f"command {header.command:#04x}"
+    return UaCommand(header.command).name if header.command in set(UaCommand) else f"command {header.command:#04x}"
 
 
 def destination_of(header: Header) -> int:

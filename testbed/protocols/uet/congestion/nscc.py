@@ -12,7 +12,7 @@ from typing import Final
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.congestion.controller import ContextController, with_window
-from testbed.protocols.uet.congestion.window import Window
+from testbed.protocols.uet.congestion.window import CongestionWindow
 from testbed.protocols.uet.packets.codes import NackCode
 
 BASE_BDP_BYTES: Final = 150_000
@@ -136,7 +136,7 @@ class NsccConfig:
         return self.base_rtt_ns / ZERO_DELAY_PARTS
 
 
-class Nscc(Window):
+class Nscc(CongestionWindow):
     """State of one source (table 3-77) and its reactions. Times in ns, sizes in bytes.
 
     `window_bytes` stays within one packet and `max_wnd`; the specification applies the upper bound where it increases

@@ -83,7 +83,7 @@ class PdcOwner(Protocol):
         ...
 
 
-class Transfers(Protocol):
+class PdcSemantics(Protocol):
     """The part of a PDC's state that semantics keeps, as far as the PDC is concerned."""
 
     @property
@@ -196,7 +196,7 @@ class Pdc:
         self.last_used = now
         self.unconfirmed_since = -1 if initiator else now
         """Target: since when nothing has come that only an initiator can send who hears us; -1: it has."""
-        self.transfers: Transfers | None = None
+        self.transfers: PdcSemantics | None = None
         """The state of semantics for this PDC, which makes it when it needs it."""
         self.obedience = StartPsnObedience(self.config.syn_memory_ns, self.config.max_nack_retx) if initiator else None
         """Initiator: None after the first ACK."""
