@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from encoded_frames import encode_frame, seal
 
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.protocols.scale_up.domain.switch_core import SwitchCore
-from testbed.protocols.scale_up.frames import DataFrame, decode_frame, encode_frame, seal
+from testbed.protocols.scale_up.frames import DataFrame, decode_frame
 from testbed.protocols.scale_up.headers import UaRequest, UaResponse, destination_of
 
 FRAMES = 20_000

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from testbed.daemons.kit import realtime
 from testbed.daemons.switchd.description import SwitchPort
-from testbed.protocols.scale_up.ctlos import GONE
-from testbed.protocols.scale_up.frames import ETHERTYPE, ControlFrame, encode_frame
+from testbed.protocols.scale_up.frames import ETHERTYPE, encode_gone
 
 
 def start_guardian(item: socket.socket, ports: Sequence[SwitchPort]) -> int:
@@ -26,7 +25,7 @@ def start_guardian(item: socket.socket, ports: Sequence[SwitchPort]) -> int:
     What comes back keeps it quiet: a descriptor that only the end of the process may close.
     To be called before the process has threads, or much memory of its own. Raises `OSError`.
     """
-    frames = [(port.interface, encode_frame(ControlFrame(port.peer, port.mac, (GONE,), 0))) for port in ports]
+    frames = [(port.interface, encode_gone(port.peer, port.mac, 0)) for port in ports]
     reader, writer = os.pipe()
     if os.fork():
         os.close(reader)

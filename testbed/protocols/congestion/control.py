@@ -1,4 +1,4 @@
-"""What decides how fast one flow may send: the base class of every controller of every transport, and of none.
+"""Control of how fast one flow may send: the base class of every controller of every transport, and of none.
 
 A transport tells it what happened, by one call each; it answers with a window, a rate, or both. The base class itself
 reacts to nothing. Times are in ns, sizes in bytes, rates in bit/s; all of the lab, not of the fabric that it models.

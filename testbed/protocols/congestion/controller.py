@@ -1,4 +1,4 @@
-"""What a congestion controller declares of itself, so that everything else takes its name from the registry."""
+"""The declaration of a congestion controller, so that everything else takes its name from the registry."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _Parameters = TypeVar("_Parameters", bound="DataclassInstance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowSettings:
-    """What a controller of a flow is made from."""
+    """The facts that a controller of a flow is made from."""
 
     link_rate_bps: int
-    """Of the NIC, in the lab."""
+    """The rate of the NIC, in the lab."""
     base_rtt_ns: int
-    """Of the empty fabric, in the lab."""
+    """The round trip of the empty fabric, in the lab."""
     time_scale: float
     """By how much the lab is slower than the fabric that it models."""
     mtu_bytes: int
-    """Of a full packet on the wire."""
+    """The size of a full packet on the wire."""
     parameters: str = ""
     """The name of a set of parameters; "": the controller's default."""
     overrides: Mapping[str, Number] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class FlowController(Controller):
     defaults: Mapping[str, Number] = field(default_factory=dict)
     """Its parameters by name, as the default set has them."""
     values: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
-    """Those of every set, by the set's name."""
+    """The values of every set, by the set's name."""
 
 
 def chosen_parameters(sets: Mapping[str, _Parameters], settings: FlowSettings, controller: str) -> _Parameters:

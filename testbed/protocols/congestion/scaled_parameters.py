@@ -14,13 +14,13 @@ from testbed.protocols.congestion.controller import FlowController, FlowSettings
 from testbed.protocols.congestion.registry import CONTROLLERS
 
 NIC_BPS = 25e9
-"""Of the NIC whose rates a set has that says `per_25g`."""
+"""The NIC for which rates are meant in a set that says `per_25g`."""
 PER_NIC = frozenset({"additive_bps", "hyper_bps"})
 """The rates that are in proportion to the NIC's there."""
 
 
 class Dimension(StrEnum):
-    """What a parameter is measured in."""
+    """The unit of a parameter."""
 
     TIME_NS = "time"
     RATE_BPS = "rate"

@@ -34,7 +34,7 @@ class TimelyParameters:
     hyper_after: int = 5
     """Increases in a row after which each counts as five (hyper-active increase)."""
     least: float = 0.001
-    """Of the rate of the NIC, below which the rate does not fall."""
+    """The part of the NIC's rate below which the rate does not fall."""
 
     def __post_init__(self) -> None:
         for name in ("low_rtts", "increase", "least"):
@@ -78,7 +78,7 @@ class Timely(CongestionControl):
         self._rtt_ns: int = 0
         """The latest; 0: none."""
         self._difference_ns: float = 0.0
-        """Of two round trips in a row, on average."""
+        """The difference of two round trips in a row, on average."""
         self._rises: int = 0
         """Increases in a row."""
 

@@ -5,10 +5,9 @@
 | 0x5C | type | 20 bits: sequence number, or VC 5 and count 15 | 0x6 (O-code) | by type |
 
 Of LLR_INIT and LLR_INIT_ECHO, D5 and D6 are `init_data`, low byte first; of CF_Update, D5 to D7[7:4] are the second
-VC with its count. LINK_SIGNAL is the lab's own; D5 and D6 are as those of LLR_INIT. The rest is reserved, ignored, and
-0 in what is encoded. Source: Ultra Ethernet Specification
-1.0.1, tables 5-7 and 5-8 (LLR), 5-20 and 5-21 (CF_Update), section 6.2, as public descriptions quote them.
-`decode_ctlos` raises `DecodeError` and nothing else.
+VC with its count. LINK_SIGNAL is the lab's own; D5 and D6 are as those of LLR_INIT. The rest is reserved, and ignored.
+Source: Ultra Ethernet Specification 1.0.1, tables 5-7 and 5-8 (LLR), 5-20 and 5-21 (CF_Update), section 6.2, as public
+descriptions quote them. `decode_ctlos` raises `DecodeError` and nothing else.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
-from testbed.protocols.scale_up.cyclic import CYCLE_MASK
+from testbed.protocols.errors import DecodeError, truncated
 from testbed.protocols.scale_up.headers import Data
 
 CTLOS_BYTES: Final = 8
@@ -25,7 +23,7 @@ CONTROL_CHARACTER: Final = 0x5C
 O_CODE: Final = 0x6
 COUNT_BITS: Final = 15
 COUNT_MASK: Final = (1 << COUNT_BITS) - 1
-"""Of a counter of 20 bits these are in a CF_Update, the lowest."""
+"""The lowest bits of a counter of 20 bits, which are in a CF_Update."""
 VCS: Final = 32
 
 
@@ -97,35 +95,6 @@ GONE: Final = LinkSignal(level=0, reason=1)
 
 
 Ctlos = Ack | Nack | Init | InitEcho | CfUpdate | LinkSignal
-
-
-def encode_ctlos(item: Ctlos) -> bytes:
-    """Raises `UsageError` for a field that does not fit."""
-    first, last = 0, 0
-    match item:
-        case Ack(sequence):
-            kind, first = CtlosType.LLR_ACK, sequence
-        case Nack(sequence):
-            kind, first = CtlosType.LLR_NACK, sequence
-        case Init(sequence, data) | InitEcho(sequence, data):
-            kind = CtlosType.LLR_INIT if isinstance(item, Init) else CtlosType.LLR_INIT_ECHO
-            if data < 0 or data >> 16:
-                raise unfit(item, "data")
-            first, last = sequence, (data & 0xFF) << 16 | data & 0xFF00
-        case LinkSignal(level, reason):
-            if reason < 0 or reason >> 16:
-                raise unfit(item, "reason")
-            kind, first, last = CtlosType.LINK_SIGNAL, level, (reason & 0xFF) << 16 | reason & 0xFF00
-        case CfUpdate(vc1, count1, vc2, count2):
-            if not (0 <= vc1 < VCS and 0 <= vc2 < VCS):
-                raise unfit(item, "vc1 or vc2")
-            if not (0 <= count1 <= COUNT_MASK and 0 <= count2 <= COUNT_MASK):
-                raise unfit(item, "count1 or count2")
-            kind = CtlosType.CF_UPDATE
-            first, last = vc1 << COUNT_BITS | count1, (vc2 << COUNT_BITS | count2) << 4
-    if first < 0 or first > CYCLE_MASK:
-        raise unfit(item, "level" if isinstance(item, LinkSignal) else "sequence")
-    return bytes([CONTROL_CHARACTER, kind]) + (first << 4 | O_CODE).to_bytes(3, "big") + last.to_bytes(3, "big")
 
 
 def decode_ctlos(data: Data, offset: int = 0) -> Ctlos:

@@ -7,7 +7,7 @@ from typing import Final
 CYCLE: Final = 1 << 20
 CYCLE_MASK: Final = CYCLE - 1
 HALF_CYCLE: Final = CYCLE >> 1
-"""Of two numbers less than this apart, one can tell which is ahead."""
+"""One can tell which of two numbers is ahead if they are less than this apart."""
 
 
 def advance(number: int, by: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""Frames of a scale-up link in the lab, to bytes and back.
+"""Frames of a scale-up link in the lab, out of their bytes.
 
 All have an Ethernet header, EtherType 0x88B6 (local experimental 2; two leaves that are one partner of a link group
 use it too, with a destination of their own, `OTHER_USERS`) and a frame check sequence of the lab's own at their end,
@@ -12,8 +12,8 @@ it.
 
 The prefix is {0x7, sequence number 20}, as in the preamble of a frame under LLR, and {LLR-eligible 1, `HeaderKind` 2,
 VC 5}; without LLR the sequence number is 0. A real port has the CtlOS between its bytes, and the layout of CC_Update
-is not public: both are the lab's own. `decode_` raises `DecodeError` and nothing else, whatever the bytes; `encode_`
-raises `UsageError` for what does not fit.
+is not public: both are the lab's own. `decode_` raises `DecodeError` and nothing else, whatever the bytes. What is
+sent is made in C (`domain.native`), but for the last word of an end (`encode_gone`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,23 @@ import enum
 import zlib
 from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
-from testbed.protocols.scale_up.ctlos import CONTROL_CHARACTER, CTLOS_BYTES, VCS, Ctlos, decode_ctlos, encode_ctlos
+from testbed.protocols.errors import DecodeError, truncated
+from testbed.protocols.scale_up.ctlos import (
+    CONTROL_CHARACTER,
+    CTLOS_BYTES,
+    GONE,
+    O_CODE,
+    Ctlos,
+    CtlosType,
+    decode_ctlos,
+)
 from testbed.protocols.scale_up.cyclic import CYCLE_MASK
 from testbed.protocols.scale_up.headers import (
     Data,
     Header,
     HeaderKind,
     decode_header,
-    encode_header,
     header_bytes,
-    kind_of,
 )
 
 ETHERTYPE: Final = 0x88B6
@@ -55,14 +61,14 @@ _ALL_ONES: Final = 0xFFFF_FFFF
 
 
 class FrameCheck(enum.IntEnum):
-    """What the FCS of a frame says."""
+    """The verdict of a frame's FCS."""
 
     GOOD = 0
     POISONED = 1
     BAD = 2
 
 
-class Prefix(NamedTuple):
+class LinkPrefix(NamedTuple):
     """The four bytes between the Ethernet header and the rest of a data frame or CC_Update."""
 
     kind: HeaderKind
@@ -110,7 +116,7 @@ class ControlFrame(NamedTuple):
 
 
 LinkFrame = DataFrame | CcUpdateFrame
-"""What has a prefix, and is numbered under LLR."""
+"""A frame that has a prefix, and is numbered under LLR."""
 Frame = LinkFrame | ControlFrame
 
 
@@ -125,63 +131,20 @@ def check_frame(data: Data) -> FrameCheck:
     return FrameCheck.POISONED if found == right ^ _ALL_ONES else FrameCheck.BAD
 
 
-def seal(body: bytes, check: FrameCheck = FrameCheck.GOOD) -> bytes:
-    """A frame with its FCS: a right one, or that of a poisoned frame."""
-    if check is FrameCheck.BAD:
-        raise unfit(check, "nobody sends a frame that is bad")
-    value = zlib.crc32(body) ^ (_ALL_ONES if check is FrameCheck.POISONED else 0)
-    return body + value.to_bytes(FCS_BYTES, "little")
-
-
-def numbered(data: bytes, sequence: int) -> bytes:
-    """An encoded data frame or CC_Update, poisoned or not, with this sequence number, and its FCS made anew."""
-    word = (_PREFIX_NIBBLE << 20 | sequence).to_bytes(3, "big") + bytes([data[17] | _ELIGIBLE])
-    return seal(data[:ETHERNET_BYTES] + word + data[ETHERNET_BYTES + PREFIX_BYTES : -FCS_BYTES], check_frame(data))
-
-
-def encode_frame(frame: Frame) -> bytes:
-    """Raises `UsageError`."""
-    if len(frame.destination) != 6 or len(frame.source) != 6:
-        raise unfit(frame, "an address has 6 bytes")
-    match frame:
-        case DataFrame():
-            prefix = _encode_prefix(frame, Prefix(kind_of(frame.header), frame.vc, frame.sequence))
-            body = prefix + encode_header(frame.header) + frame.payload
-        case CcUpdateFrame():
-            body = _encode_prefix(frame, Prefix(HeaderKind.CC_UPDATE, 0, frame.sequence)) + _encode_counts(frame)
-        case ControlFrame():
-            if not 1 <= len(frame.items) <= CTLOS_SLOTS or not 0 <= frame.sent_ns < 1 << 64:
-                raise unfit(frame, "items or sent_ns")
-            sets = b"".join(map(encode_ctlos, frame.items)).ljust(CTLOS_SLOTS * CTLOS_BYTES, b"\0")
-            body = sets + frame.sent_ns.to_bytes(8, "big") + bytes(2)
-    return seal(frame.destination + frame.source + _TYPE + body, frame.check)
-
-
-def _encode_prefix(frame: LinkFrame, prefix: Prefix) -> bytes:
-    kind, vc, sequence = prefix
-    if not 0 <= vc < VCS or not 0 <= (sequence or 0) <= CYCLE_MASK:
-        raise unfit(frame, "vc or sequence")
-    flags = kind << 5 | vc | (0 if sequence is None else _ELIGIBLE)
-    return (_PREFIX_NIBBLE << 20 | (sequence or 0)).to_bytes(3, "big") + bytes([flags])
-
-
-def _encode_counts(frame: CcUpdateFrame) -> bytes:
-    if not 1 <= len(frame.counts) <= CC_UPDATE_COUNTS:
-        raise unfit(frame, "counts")
-    words = []
-    for vc, count in frame.counts:
-        if not 0 <= vc < VCS or not 0 <= count <= CYCLE_MASK:
-            raise unfit(frame, "counts")
-        words.append((vc << 27 | count).to_bytes(4, "big"))
-    return bytes([len(words), 0]) + b"".join(words).ljust(4 * CC_UPDATE_COUNTS, b"\0")
+def encode_gone(destination: bytes, source: bytes, sent_ns: int) -> bytes:
+    """The control frame that says that nobody serves its sender any more (`GONE`)."""
+    signal = bytes([CONTROL_CHARACTER, CtlosType.LINK_SIGNAL, 0, 0, O_CODE, GONE.reason, 0, 0])
+    sets = signal.ljust(CTLOS_SLOTS * CTLOS_BYTES, b"\0")
+    body = destination + source + _TYPE + sets + sent_ns.to_bytes(8, "big") + bytes(2)
+    return body + zlib.crc32(body).to_bytes(FCS_BYTES, "little")
 
 
 def is_control(data: Data) -> bool:
-    """Whether a frame with the EtherType of scale-up links begins with a CtlOS."""
+    """Tell whether a frame with the EtherType of scale-up links begins with a CtlOS."""
     return len(data) > ETHERNET_BYTES and data[ETHERNET_BYTES] == CONTROL_CHARACTER
 
 
-def decode_prefix(data: Data) -> Prefix:
+def decode_prefix(data: Data) -> LinkPrefix:
     """The prefix of a data frame or CC_Update, whatever its FCS says. Raises `DecodeError`."""
     if len(data) < LEAST_BYTES:
         raise truncated("a frame of a scale-up link", LEAST_BYTES, len(data))
@@ -196,7 +159,7 @@ def decode_prefix(data: Data) -> Prefix:
     kind = HeaderKind(flags >> 5 & 3)
     if kind is HeaderKind.CC_UPDATE and flags & 31:
         raise DecodeError(17, "a CC_Update belongs to no VC")
-    return Prefix(kind, flags & 31, word & CYCLE_MASK if flags & _ELIGIBLE else None)
+    return LinkPrefix(kind, flags & 31, word & CYCLE_MASK if flags & _ELIGIBLE else None)
 
 
 def decode_frame(data: Data) -> Frame:

@@ -1,4 +1,4 @@
-"""What headers of different kinds of scale-up networks cost: the bytes of a line that a payload takes.
+"""The cost of the headers of different kinds of scale-up networks: the bytes of a line that a payload takes.
 
 A frame of the lab has one layout, with the fields of a UALink request (`frames`). How long it occupies its link can be
 that of the same payload behind the headers of another network: then goodput, queues and credit loops in time are those
@@ -21,11 +21,11 @@ LAB: Final = "lab"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderStack:
-    """What stands before and behind the payload of a packet on a line. Sizes are bytes."""
+    """The bytes before and behind the payload of a packet on a line."""
 
     title: str
     fields: tuple[tuple[str, int], ...]
-    """What each packet has besides its payload."""
+    """Names and sizes of all that a packet has besides its payload."""
     packet: int
     """The most payload of a packet; more is cut into several."""
     grain: int = 1
@@ -40,7 +40,7 @@ class HeaderStack:
         return sum(size for _, size in self.fields)
 
     def line_bytes(self, payload: int) -> float:
-        """What a payload takes of the line; one of 0 bytes is a packet, too."""
+        """Return the bytes of the line that a payload takes; one of 0 bytes is a packet, too."""
         packets = max(1, -(-payload // self.packet))
         carried = -(-payload // self.grain) * self.grain + packets * self.header
         wide, narrow = self.expansion

@@ -1,10 +1,9 @@
-"""The headers of transactions that a scale-up frame carries, to bytes and back.
+"""The headers of transactions that a scale-up frame carries, out of its bytes.
 
 Three are known: the reliability header of Scale-Up Ethernet (SUE, OCP v1.0.0), and the request and the response of
 UALink_200 Rev 1.0 (tables 5-27 to 5-38), whose fields of a transaction-layer flit stand in the frame as they stand in
-the flit. Everything is big-endian, the first field in the highest bits. Reserved and spare bits are ignored, and are
-0 in what is encoded. `decode_header` raises `DecodeError` and nothing else, `encode_header` raises `UsageError` for a
-field that does not fit.
+the flit. Everything is big-endian, the first field in the highest bits. Reserved and spare bits are
+ignored. `decode_header` raises `DecodeError` and nothing else.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from testbed.protocols.errors import DecodeError, truncated, unfit
+from testbed.protocols.errors import DecodeError, truncated
 
 Data = bytes | bytearray | memoryview
-"""What is decoded; a memoryview is one of bytes."""
+"""Bytes to be decoded; a memoryview is one of bytes."""
 
 
 class HeaderKind(enum.IntEnum):
-    """What stands behind the link prefix of a frame, 2 bits. The numbers are the lab's own."""
+    """The kind of header behind the link prefix of a frame, 2 bits. The numbers are the lab's own."""
 
     CC_UPDATE = 0
     SUE = 1
@@ -30,15 +29,8 @@ class HeaderKind(enum.IntEnum):
     UALINK_RESPONSE = 3
 
 
-class SueOperation(enum.IntEnum):
-    """What a SUE reliability header says, 2 bits. Public descriptions name the two; their numbers are assumed."""
-
-    ACK = 0
-    NACK = 1
-
-
-class Command(enum.IntEnum):
-    """What a request of UALink asks for, 6 bits. Those that a switch executes have codes of UALink's for vendors."""
+class UaCommand(enum.IntEnum):
+    """The operation of a request of UALink, 6 bits. Those that a switch executes have codes of UALink's for vendors."""
 
     READ = 0x03
     LOAD_REDUCE = 0x08
@@ -54,7 +46,7 @@ class SueHeader(NamedTuple):
     """The reliability header of SUE, 8 bytes."""
 
     operation: int
-    """2 bits: one of `SueOperation`, or reserved."""
+    """2 bits: 0 for an ACK, 1 for a NACK, or reserved. Public descriptions name the two; their numbers are assumed."""
     xpu: int
     """10 bits: the accelerator (XPU) that the frame is for."""
     next_psn: int
@@ -139,7 +131,7 @@ class _Layout:
     fields: tuple[tuple[str, int], ...]
     make: Callable[..., Header]
     constant: int | None = None
-    """What the field "ftype" is, which says which flit field this is."""
+    """The value of the field "ftype", which says which flit field this is."""
 
 
 _RESERVED: Final = ""
@@ -217,7 +209,7 @@ _KINDS: Final[dict[type, HeaderKind]] = {
 
 
 def kind_of(header: Header) -> HeaderKind:
-    """What the link prefix says of a frame with this header."""
+    """Return the kind that the link prefix names for a frame with this header."""
     return _KINDS[type(header)]
 
 
@@ -225,7 +217,7 @@ def command_of(header: Header) -> str:
     """The name of what a request asks for, a number where it has none; "" for what is no request."""
     if not isinstance(header, UaRequest):
         return ""
-    return Command(header.command).name if header.command in set(Command) else f"command {header.command:#04x}"
+    return UaCommand(header.command).name if header.command in set(UaCommand) else f"command {header.command:#04x}"
 
 
 def destination_of(header: Header) -> int:
@@ -236,28 +228,6 @@ def destination_of(header: Header) -> int:
 def header_bytes(kind: HeaderKind) -> int:
     """The size of a header of a kind other than CC_UPDATE."""
     return _LAYOUTS[kind].size
-
-
-def encode_header(header: Header) -> bytes:
-    """Raises `UsageError`."""
-    layout = _LAYOUTS[kind_of(header)]
-    values: dict[str, Any] = header._asdict()
-    word = 0
-    for name, bits in layout.fields:
-        if name == _RESERVED:
-            value = 0
-        elif name == _FTYPE:
-            value = layout.constant or 0
-        elif name == _ADDRESS:
-            if values[name] & 3:
-                raise unfit(header, "address is no multiple of 4")
-            value = values[name] >> 2
-        else:
-            value = int(values[name])
-        if value < 0 or value >> bits:
-            raise unfit(header, name)
-        word = word << bits | value
-    return word.to_bytes(layout.size, "big")
 
 
 def decode_header(kind: HeaderKind, data: Data, offset: int) -> Header:

@@ -48,7 +48,7 @@ UNLIMITED_REPLAYS: Final = 255
 
 
 class FrameAction(enum.IntEnum):
-    """What becomes of a new frame in INIT or FLUSH."""
+    """The fate of a new frame in INIT or FLUSH."""
 
     DISCARD = 0
     BLOCK = 1

@@ -124,11 +124,6 @@ _DEFINED: dict[int, frozenset[int]] = {
 }
 
 
-def element_bytes(datatype: int) -> int:
-    """Bytes of one element. Raises `AtomicRefused` with AMO_UNSUPPORTED_DT."""
-    return _layout_of(datatype).size
-
-
 def apply(
     opcode: int,
     datatype: int,
@@ -142,7 +137,7 @@ def apply(
     `opcode` is an `AmoOpcode`, `datatype` an `AmoType`, or a number from the wire that may be neither. `target` is a
     row of bytes, writable unless the opcode is READ. `operand` is as long as it, or empty for READ, which ignores it;
     for the CSWAP family and MSWAP it is what is swapped in, and `compare`, of the same length, what is compared (the
-    mask): of the 16-byte fields of the extension header the first `element_bytes`. `address` is where `target` begins,
+    mask): of the 16-byte fields of the extension header as many as an element has. `address` is where `target` begins,
     or its offset in a region whose start is aligned.
 
     Raises `AtomicRefused`, in this order: AMO_UNSUPPORTED_DT, AMO_UNSUPPORTED_OP (also where the type does not know the

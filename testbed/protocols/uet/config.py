@@ -31,7 +31,7 @@ class UetConfig:
     """Raises `UsageError` for what cannot work."""
 
     link_rate_bps: int = 1_000_000_000
-    """Of this endpoint's port, in the lab."""
+    """The rate of this endpoint's port, in the lab."""
     base_rtt_ns: int = 1 * _MS
     """Round trip of a full packet through the empty fabric, in the lab (Config_Base_RTT)."""
     least_rtts_ns: Mapping[str, int] = field(default_factory=dict)
@@ -41,9 +41,9 @@ class UetConfig:
     """By how much this fabric is slower than the one it models (rates divided, delays multiplied): 1 is real time.
     It sets the one time of table 3-76 that does not follow from the base RTT; None: see `NsccConfig`."""
     payload_bytes: int = 4096
-    """Of a full packet."""
+    """The bytes of payload in a full packet."""
     trimming: bool = False
-    """Whether the switches trim, and we see what they trimmed."""
+    """The switches trim, and we see what they trimmed."""
     cc: str = DEFAULT_CONTROLLER
     """Congestion control: a name in `congestion.registry.CONTROLLERS`."""
     oversubscribed_cc: bool = True
@@ -64,7 +64,7 @@ class UetConfig:
     pdcs_per_peer: int = 1
     """PDCs between the same two endpoints, job and mode; messages take turns."""
     mpr: int = 8
-    """Of what we receive: MP_RANGE is 128 times this."""
+    """The range of PSNs that we take: MP_RANGE is 128 times this."""
     rto_min_ns: int = 0
     """Shortest retransmission time-out; 0: by the base RTT, 5 of them, 20 ms at least (implementation value)."""
     max_rto_retx: int = 5
@@ -85,7 +85,7 @@ class UetConfig:
     sends a packet again (64 time-outs). The specification's 5 ms are for round trips of microseconds."""
     ack_trigger_bytes: int = 16 * 1024
     ack_min_packet_bytes: int = 1024
-    """What a packet counts at least towards the trigger (ACK_GEN_MIN_PKT_ADD)."""
+    """The least that a packet counts towards the trigger (ACK_GEN_MIN_PKT_ADD)."""
     ack_on_ecn: bool = True
     ack_per_packet: bool = False
     max_ack_data_bytes: int = 16

@@ -1,4 +1,4 @@
-"""What can be wrong in UET beyond the errors of every transport (`testbed.protocols.errors`)."""
+"""Errors of UET beyond those of every transport (`testbed.protocols.errors`)."""
 
 from __future__ import annotations
 

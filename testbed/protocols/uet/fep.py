@@ -78,15 +78,15 @@ class Fep:
         self.config = config
         self.trace = trace
         self.counters: Counter[str] = Counter()
-        """What happened, by name: `timeout`, `duplicate`, `trimmed`, `malformed`, `invalid-ack`, ..."""
+        """Counts of events by name: `timeout`, `duplicate`, `trimmed`, `malformed`, `invalid-ack`, ..."""
         self.memory = MemoryTable()
         self._protection = Protection(address, security) if config.crc or security is not None else None
         self.overhead_bytes = 0 if self._protection is None else self._protection.overhead_bytes
-        """What TSS or a CRC adds to each packet."""
+        """The bytes that TSS or a CRC adds to each packet."""
         self.encrypts = security is not None
         """By TSS: what it has not proven genuine is believed nowhere, and no PDC of it lives for ever."""
         self.payload_bytes = config.payload_bytes - self.overhead_bytes
-        """Of a full packet: so much less than configured that packets do not become longer."""
+        """The payload of a full packet: so much less than configured that packets do not become longer."""
         self._random = random
         self.semantics = TargetSemantics(self)
         self._now = now

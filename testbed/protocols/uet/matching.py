@@ -59,9 +59,9 @@ class UnexpectedMessage:
     tag: int
     initiator: int
     stored_bytes: int
-    """What it counts against the byte limit: its length, or 0 for one of which only the header is kept (rendezvous)."""
+    """The bytes that it counts against the limit: its length, or 0 where only the header is kept (rendezvous)."""
     content: Any
-    """What the semantic layer keeps of it."""
+    """The state that the semantic layer keeps of it."""
     sequence: int
     """Order of arrival in its queue."""
 

@@ -1,4 +1,4 @@
-"""What an endpoint counts by peer: what became of the packets it sent there, and of those that came from there.
+"""Counters of an endpoint by peer: the fate of the packets it sent there, and of those that came from there.
 
 An event is counted when it happens, which is rare; what may befall any packet is an integer of its PDC, and is brought
 here when somebody asks, or when the PDC ends.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from testbed.protocols.uet.delivery.pdc import Pdc
 
 MOST_PEERS = 4096
-"""What further ones do is in the endpoint's totals alone: strangers must not fill our memory."""
+"""Events of further peers are in the endpoint's totals alone: strangers must not fill our memory."""
 
 Peer = tuple[str, bool]
 """Its address, and whether it is about PDCs that we opened (and so about what we send there)."""

@@ -1,4 +1,4 @@
-"""What happens inside an endpoint, as structured events, from which plots of cwnd, RTT and paths are drawn.
+"""Events inside an endpoint, in a structured form from which plots of cwnd, RTT and paths are drawn.
 
 A core that traces has a `Trace`; one that does not has None and pays for one comparison at each place.
 """

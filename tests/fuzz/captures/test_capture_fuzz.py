@@ -14,12 +14,12 @@ from random import Random
 import capture_files as make
 import pytest
 from encoded import encoded
+from encoded_frames import encode_frame
 from link_samples import LinkSamples
 from packet_samples import PacketSamples
 from pfc_frames import encode_pfc
 from roce_samples import RoceSamples, roce_frame
 
-from testbed.protocols.scale_up.frames import encode_frame
 from testbed.record.captures.decoders.flows import FlowAccounts
 from testbed.record.captures.decoders.packet import flatten
 from testbed.record.captures.decoders.registry import PacketFinder

@@ -19,12 +19,13 @@ from typing import Any
 
 import native_link as native
 import pytest
+from encoded_frames import encode_ctlos, encode_frame, numbered, seal
 from link_end import LinkConfig, ScaleUpLink
 from link_samples import LinkSamples
 from native_link import build, credit_config
 
 from testbed.protocols.errors import DecodeError
-from testbed.protocols.scale_up.ctlos import CTLOS_BYTES, encode_ctlos
+from testbed.protocols.scale_up.ctlos import CTLOS_BYTES
 from testbed.protocols.scale_up.frames import (
     CC_UPDATE_BYTES,
     CONTROL_FRAME_BYTES,
@@ -35,9 +36,6 @@ from testbed.protocols.scale_up.frames import (
     FrameCheck,
     check_frame,
     decode_frame,
-    encode_frame,
-    numbered,
-    seal,
 )
 from testbed.protocols.scale_up.headers import HeaderKind, destination_of, kind_of
 from testbed.protocols.scale_up.retry import RetryConfig

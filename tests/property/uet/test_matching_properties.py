@@ -13,7 +13,7 @@ from testbed.protocols.uet.matching import ReceiveQueue
 MAX_POSTED, MAX_UNEXPECTED, MAX_BYTES = 6, 5, 12
 NOTHING = memoryview(b"")
 
-TAGS = st.integers(0, 3)
+TAGS = st.sampled_from([0, 1, 2, 1 << 63])
 IGNORES = st.sampled_from([0, 0, 0, 1, 2, 3, (1 << 64) - 1])
 INITIATORS = st.integers(1, 2)
 RECEIVES = st.tuples(st.just("post"), TAGS, IGNORES, st.none() | INITIATORS)

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
+from encoded_frames import encode_frame
 from link_end import LinkConfig as EndConfig
 from link_end import Offered, ScaleUpLink
 from native_link import credit_config
@@ -15,7 +16,7 @@ from testbed.protocols.scale_up.domain import build as scale_up_domain
 from testbed.protocols.scale_up.domain.binding import LinkConfig
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
 from testbed.protocols.scale_up.domain.switch_core import SwitchCore
-from testbed.protocols.scale_up.frames import DataFrame, encode_frame
+from testbed.protocols.scale_up.frames import DataFrame
 from testbed.protocols.scale_up.headers import UaRequest
 
 RATE_BPS = 1_000_000_000

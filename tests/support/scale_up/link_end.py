@@ -16,6 +16,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from encoded_frames import encode_frame, numbered
 from native_link import NativeCreditConfig, Verdict
 from native_parts import CreditReceiver, CreditSender, RetryReceiver, RetrySender
 
@@ -33,9 +34,7 @@ from testbed.protocols.scale_up.frames import (
     check_frame,
     decode_frame,
     decode_prefix,
-    encode_frame,
     is_control,
-    numbered,
 )
 from testbed.protocols.scale_up.headers import Data
 from testbed.protocols.scale_up.retry import RetryConfig

@@ -12,7 +12,7 @@ from link_end import LinkConfig, Offered, ScaleUpLink
 
 from testbed.protocols.scale_up.credits import NEVER
 from testbed.protocols.scale_up.frames import DataFrame, FrameCheck
-from testbed.protocols.scale_up.headers import SueHeader, SueOperation
+from testbed.protocols.scale_up.headers import SueHeader
 
 FIRST, SECOND = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
 OVERHEAD_BYTES = 14 + 4 + 8 + 4
@@ -25,7 +25,7 @@ def frame_of(size: int, *, vc: int = 0, number: int = 0, check: FrameCheck = Fra
     """A frame of `size` bytes in all whose payload begins with `number`, as far as there is room."""
     room = size - OVERHEAD_BYTES
     payload = number.to_bytes(8, "big")[-room:] if room < 8 else number.to_bytes(8, "big") + bytes(room - 8)
-    header = SueHeader(SueOperation.ACK, xpu=1, next_psn=number & 0xFFFF, vc=0, partition=0, acked_psn=0)
+    header = SueHeader(operation=0, xpu=1, next_psn=number & 0xFFFF, vc=0, partition=0, acked_psn=0)
     return DataFrame(SECOND, FIRST, vc, header, payload if room else b"", check=check)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import capture_files as make
 import pytest
 from encoded import encoded
+from encoded_frames import encode_frame
 from link_samples import LinkSamples
 from packet_samples import PacketSamples
 from pfc_frames import encode_pfc
@@ -22,7 +23,6 @@ from testbed.cli.options import Format
 from testbed.protocols.roce.packets.headers import Bth, Reth
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe
-from testbed.protocols.scale_up.frames import encode_frame
 from testbed.protocols.uet.packets import packet as uet_packet
 from testbed.protocols.uet.packets.codes import UDP_PORT as UET_PORT
 from testbed.record.captures.decoders import roce

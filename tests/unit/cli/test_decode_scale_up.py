@@ -7,12 +7,13 @@ from pathlib import Path
 
 import capture_files as make
 import pytest
+from encoded_frames import encode_frame
 from simulated_links import FIRST, SECOND, damaged, frame_of
 
 from testbed.cli.nodes.packets import print_flows, print_packets
 from testbed.cli.options import Format
 from testbed.protocols.scale_up.ctlos import Ack, CfUpdate, Init, Nack
-from testbed.protocols.scale_up.frames import CcUpdateFrame, ControlFrame, FrameCheck, encode_frame
+from testbed.protocols.scale_up.frames import CcUpdateFrame, ControlFrame, FrameCheck
 
 DATA = frame_of(100, vc=3, number=9)
 FRAMES = [

@@ -22,7 +22,6 @@ from testbed.base.names import namespace_name
 from testbed.daemons.switchd.description import SwitchDescription, SwitchPort
 from testbed.daemons.switchd.errors import SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.model import PlaneSpray, ScaleUpFlowControl
 from testbed.lab.core.plan.domain_plan import DomainPlan, ScaleUpPlan
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.features.scale_up.sizing import CREDIT_SPACING, frame_credits, peer_window
@@ -41,17 +40,6 @@ STARTED_AT_ONCE = 8
 
 LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS = 5.0, 100
 """The timeouts of a transaction that was sent: in lab time, and in round trips of a domain without load."""
-
-_SPRAY = {
-    PlaneSpray.EQUAL: Spray.EQUAL,
-    PlaneSpray.WEIGHTED: Spray.WEIGHTED,
-    PlaneSpray.PINNED: Spray.PINNED,
-}
-_FLOW_CONTROL = {
-    ScaleUpFlowControl.CREDITS: FlowControl.CREDITS,
-    ScaleUpFlowControl.PFC: FlowControl.PFC,
-    ScaleUpFlowControl.NONE: FlowControl.NONE,
-}
 
 
 class NoPackets(TestbedError):
@@ -91,7 +79,7 @@ def link_settings(link: ScaleUpPlan) -> LinkSettings:
     return LinkSettings(
         rate_bps=link.gpu_rate.bps,
         delay_ns=link.rtt.ns // 4,
-        flow_control=_FLOW_CONTROL[real.flow_control],
+        flow_control=FlowControl[real.flow_control.name],
         coarse=coarse,
         unit_bytes=unit,
         capacity=(link.buffer_credits,) * real.vcs,
@@ -178,7 +166,7 @@ def gpu_settings(plan: LabPlan, host: str, local_gpu: int, run: Path | None = No
                 peer_window=_peer_window(first, link) if first.real.voq else 0,
                 response_vc=min(1, first.real.vcs - 1),
                 timeout_s=max(LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS * first.rtt.seconds),
-                spray=_SPRAY[first.real.spray],
+                spray=Spray[first.real.spray.name],
                 switch="" if run is None else str(domain_switch(run, domain.name).run_directory),
             )
     raise NoPackets(f"{host} has no GPU {local_gpu} in a scale-up domain of {plan.lab}")

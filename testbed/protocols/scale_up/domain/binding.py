@@ -24,7 +24,7 @@ TAGS: Final = 2048
 REGION_BYTES: Final = 256
 MOST_GPUS: Final = 1024
 OPERATIONS: Final = 1024
-"""Of an endpoint at a time, those whose completion was not collected among them."""
+"""The most operations of an endpoint at a time, those whose completion was not collected among them."""
 SWITCH_ID: Final = 1023
 """The switch of a domain, where it asks its GPUs for something (transactions.h)."""
 GROUPS: Final = 16
@@ -33,7 +33,7 @@ WINDOWS: Final = 64
 VC_OF_REQUESTS: Final = (1 << 32) - 1
 """That of the endpoint, where a VC is asked for."""
 OVERHEAD_BYTES: Final = 38
-"""Of a request beyond its payload: Ethernet header, prefix, request, FCS."""
+"""The bytes of a request beyond its payload: Ethernet header, prefix, request, FCS."""
 
 
 _LINK_TIMES = ("rate_bps", "delay_ns", "cf_min_ns", "cf_max_ns", "idle_ns", "cc_ns", "silence_ns")

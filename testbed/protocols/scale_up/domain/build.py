@@ -10,7 +10,7 @@ from testbed.base.datapath.build import compiled, source_texts
 from testbed.protocols.scale_up.domain.binding import FLAGS, load
 
 SHARED_SOURCES = ("types.h", "histogram.c", "histogram.h", "pfc.c", "pfc.h")
-"""Of `testbed/native`."""
+"""Files of `testbed/native` that are compiled with it."""
 
 
 def build(cache: Path | None = None, *flags: str) -> Path:

@@ -28,13 +28,12 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 from testbed.protocols.errors import UsageError
-from testbed.protocols.scale_up.ctlos import GONE
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.errors import ScaleUpError, error_of
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings, plane_links
 from testbed.protocols.scale_up.domain.packet_sockets import PFC_ETHERTYPE, claim_gpu, lost_frames, open_socket
 from testbed.protocols.scale_up.domain.presence import connect_end
-from testbed.protocols.scale_up.frames import ControlFrame, encode_frame
+from testbed.protocols.scale_up.frames import encode_gone
 
 READ, WRITE, ATOMIC = 1, 2, 4
 ALL_RIGHTS: Final = READ | WRITE | ATOMIC
@@ -97,7 +96,7 @@ class Gpu:
     request_vc: int = 0
     response_vc: int = 1
     timeout_s: float = 5.0
-    """Of a transaction that was sent."""
+    """The time limit of a transaction that was sent."""
     spray: Spray = Spray.WEIGHTED
     peer_window: int = 0
     """Transactions of a plane and peer without an answer, at most; 0: as many as there are tags. With virtual output
@@ -117,7 +116,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReference:
-    """What a peer needs to reach a window: it is imported by having this."""
+    """A name by which a peer reaches a window: it is imported by having this."""
 
     gpu: int
     number: int
@@ -139,7 +138,7 @@ class Group:
     """
 
     number: int
-    """Of at most `binding.GROUPS`."""
+    """The group's number, one of at most `binding.GROUPS`."""
     members: int
     """How many there are."""
     window: int
@@ -164,7 +163,7 @@ class Done:
     begun_ns: int
     ended_ns: int
     result: int
-    """Of an atomic: what was there before."""
+    """The value that was there before an atomic."""
     error: ScaleUpError | None
 
 
@@ -198,7 +197,7 @@ class Window:
 
 class _Memory(NamedTuple):
     held: Any
-    """What keeps it where it is."""
+    """A reference that keeps the memory where it is."""
     address: int
     size: int
 
@@ -276,7 +275,7 @@ class Endpoint:
             self.native.endpoint_free(self.handle)
             for item, (own, peer) in zip(self._sockets, self.settings.addresses, strict=True):
                 with contextlib.suppress(OSError):
-                    item.send(encode_frame(ControlFrame(peer, own, (GONE,), time.monotonic_ns())))
+                    item.send(encode_gone(peer, own, time.monotonic_ns()))
         self.handle = 0
         if self._presence is not None:
             self._presence.close()
@@ -304,7 +303,7 @@ class Endpoint:
             )
 
     def descriptors(self) -> tuple[Any, Any, Any]:
-        """Those of the planes' sockets, these sockets' rings, and the descriptors of those for PFC frames."""
+        """The descriptors of the planes' sockets, these sockets' rings, and the descriptors of those for PFC frames."""
         planes = len(self._sockets)
         pauses = [item.fileno() for item in self._pause_sockets] or [-1] * planes
         return (
@@ -377,7 +376,7 @@ class Endpoint:
         return self._begin(Kind.MESSAGE, peer, 0, memory)
 
     def fence(self) -> int:
-        """What is asked for after this begins when all before it is done."""
+        """Let whatever is asked for after this begin when all before it is done."""
         return self._begin(Kind.FENCE, 0, 0, _Memory(None, 0, 0))
 
     # Operations of the switch on the memory of all members of a group, this GPU's included. All must have joined.
@@ -444,7 +443,7 @@ class Endpoint:
             )
 
     def messages(self) -> Iterator[tuple[int, bytes]]:
-        """What has come: from which GPU, and the bytes."""
+        """Yield the messages that have come: from which GPU, and the bytes."""
         size = self.settings.largest_message
         data, source = ctypes.create_string_buffer(size), ctypes.c_uint32()
         while (length := self.native.endpoint_message(self.handle, data, size, source)) >= 0:
@@ -459,14 +458,14 @@ class Endpoint:
 
     @property
     def is_known(self) -> bool:
-        """Whether the switch knows that this end has started, on every plane that is not down.
+        """Tell whether the switch knows that this end has started, on every plane that is not down.
 
-        What peers send before, to one who was this GPU earlier, is lost.
+        Messages that peers send before, to one who was this GPU earlier, are lost.
         """
         return bool(self.native.endpoint_is_known(self.handle))
 
     def counters(self) -> dict[str, Any]:
-        """What was counted: of the endpoint, and by plane of its link and each VC."""
+        """Return the counters of the endpoint, and by plane those of its link and each VC."""
         native, planes = self.native, range(len(self._sockets))
         self._lost += sum(map(lost_frames, self._sockets))
         return {
@@ -493,7 +492,7 @@ class Endpoint:
         return int(self.native.histogram_quantile(self.native.endpoint_times(self.handle), share))
 
     def latencies(self) -> dict[int, int]:
-        """Those of transactions: how many there were, by ns, which are the upper ends of steps of a histogram."""
+        """Return how many transactions there were by latency in ns, the upper ends of steps of a histogram."""
         return binding.counts_by_ns(self.native.endpoint_times(self.handle).contents)
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with an operation of a scale-up domain."""
+"""Errors of operations of a scale-up domain."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _ERRORS: dict[Outcome, tuple[type[ScaleUpError], str]] = {
 
 
 def error_of(outcome: int) -> ScaleUpError | None:
-    """What to raise for the outcome of an operation; None where it is done."""
+    """Return the error to be raised for the outcome of an operation; None where it is done."""
     if outcome == Outcome.OK:
         return None
     try:

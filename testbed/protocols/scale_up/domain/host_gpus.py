@@ -34,7 +34,7 @@ class HostGpus:
     rtt_ns: int
     """The round trip of a smallest transaction in the modelled system, without load."""
     rate_bps: int
-    """What a GPU of the modelled system sends over all planes, and receives at the same time."""
+    """The rate at which a GPU of the modelled system sends over all planes, and receives at the same time."""
     gpus: Sequence[Gpu]
     """In lab units. The first is the host's GPU 1."""
 
@@ -50,7 +50,7 @@ class HostGpus:
         return self.gpus[number - 1]
 
     def name(self, number: int) -> str:
-        """What the GPU of a local number is called in the lab, such as p1-s1-h1.gpu2."""
+        """Return the name in the lab of the GPU of a local number, such as p1-s1-h1.gpu2."""
         return f"{self.host}.gpu{number}"
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""What the links of a domain are like, in lab units, and what their ends are told of it."""
+"""Settings of the links of a domain, in lab units, and the configurations of their ends."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class LinkSettings:
     """The links of a domain. Raises `UsageError` for what is out of range."""
 
     rate_bps: int
-    """Of a link, that is of one plane, and direction."""
+    """The rate of a link, that is of one plane, and direction."""
     delay_ns: int = 0
     """Propagation over one link, one way: a quarter of the round trip between two GPUs."""
     flow_control: FlowControl = FlowControl.CREDITS
     coarse: int = 16
     """Transactions of 256 bytes that a frame carries at most."""
     unit_bytes: int = 0
-    """Of a credit; 0: 64 bytes for each of the `coarse` transactions."""
+    """The bytes of a credit; 0: 64 bytes for each of the `coarse` transactions."""
     capacity: Sequence[int] = (256, 256)
     """Credits of each VC's input buffer: the buffer of all three kinds of flow control."""
     best_effort: Sequence[int] = ()
@@ -69,7 +69,7 @@ class LinkSettings:
     heartbeat_ns: int = 10_000_000
     """Most time between two control frames while data passes. It is real time, as are the next two."""
     idle_heartbeat_ns: int = 700_000_000
-    """The same of a link that nothing has passed for long; it doubles from `heartbeat_ns` up to this."""
+    """The longest time between heartbeats of a link that nothing passes; it doubles from `heartbeat_ns` up to this."""
     silence_ns: int = 2_500_000_000
     """An end that has heard nothing for so long takes the link for down; 0: never."""
     cc_period_ns: int = 0
@@ -112,7 +112,7 @@ class LinkSettings:
 
     @property
     def payload_bytes(self) -> int:
-        """Of the longest frame."""
+        """The payload of the longest frame."""
         return self.coarse * REGION_BYTES
 
     @property
@@ -129,12 +129,12 @@ class LinkSettings:
         return tuple(self.xon) or tuple(item // 4 for item in self.capacity)
 
     def line_bytes(self, payload: int) -> float:
-        """What a frame with a request and such a payload takes of the line."""
+        """Return the bytes of the line that a frame with a request and such a payload takes."""
         stack = HEADER_STACKS.get(self.headers)
         return payload + OVERHEAD_BYTES if stack is None else stack.line_bytes(payload)
 
     def credits(self, frame_bytes: int) -> int:
-        """What a frame takes, from its Ethernet header to its FCS."""
+        """Return the credits that a frame takes, from its Ethernet header to its FCS."""
         return -(-frame_bytes // self.unit)
 
     def pool_frames(self, ports: int) -> int:
@@ -155,11 +155,11 @@ class LinkSettings:
         return max(_LEAST_RING, min(_LARGEST_RING, ports * (sum(self.capacity) + _CONTROL_FRAMES)))
 
     def at_rate(self, rate_bps: int) -> LinkSettings:
-        """The same link with another rate, as planes may have."""
+        """Return this link with another rate, as planes may have."""
         return self if rate_bps == self.rate_bps else dataclasses.replace(self, rate_bps=rate_bps)
 
     def native(self, mac: bytes, peer: bytes, *, epoch: int | None = None) -> LinkConfig:
-        """What one end of a link is told. `epoch`: None draws one; 0 does without the greeting."""
+        """Return the configuration of one end of a link. `epoch`: None draws one; 0 does without the greeting."""
         config = LinkConfig(
             rate_bps=self.rate_bps,
             delay_ns=self.delay_ns,
@@ -187,7 +187,7 @@ class LinkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkErrors:
-    """What goes wrong on one link of a domain, in both directions. Raises `UsageError` for what is out of range.
+    """Errors of one link of a domain, in both directions. Raises `UsageError` for what is out of range.
 
     The switch does it, to frames that come in and to frames that it has sent, control frames among them. The same seed
     gives the same errors to the same frames.
@@ -198,7 +198,7 @@ class LinkErrors:
     burst: float = 0.0
     """Mean frames of a burst of losses, of the Gilbert model: all are lost in one. Up to 1: each is lost by itself."""
     every: int = 0
-    """Of so many frames the last is lost; 0: none."""
+    """The last of each so many frames is lost; 0: none."""
     corrupt: float = 0.0
     """The share of frames that arrive with a wrong bit."""
     silent: bool = False
@@ -206,7 +206,7 @@ class LinkErrors:
     down: bool = False
     """There is no signal, which both ends see at once."""
     rate_bps: int = 0
-    """What the link sends in each direction from now on, known to both ends; 0, or above its own: its own rate."""
+    """The rate of the link in each direction from now on, known to both ends; 0, or above its own: its own rate."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ PFC_ETHERTYPE: Final = 0x8808
 _SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 263, 6, 23
 _SO_RCVBUFFORCE: Final = 33
 BUFFER_BYTES: Final = 32 << 20
-"""What waits for its process is on the wire: it must not be lost."""
+"""Room for frames that wait for their process: they are on the wire, and must not be lost."""
 
 
 def open_socket(interface: str, ethertype: int = ETHERTYPE, buffer_bytes: int = BUFFER_BYTES) -> socket.socket:

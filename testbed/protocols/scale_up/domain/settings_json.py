@@ -1,4 +1,4 @@
-"""What the ends of links are told, as JSON and back."""
+"""Settings of the ends of links as JSON, and back."""
 
 from __future__ import annotations
 

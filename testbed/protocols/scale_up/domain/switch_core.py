@@ -47,7 +47,7 @@ class SwitchCore:
         return sent
 
     def set_errors(self, port: int, errors: LinkErrors, now: int) -> None:
-        """What goes wrong on the wire of a port from now on, instead of what did."""
+        """Set the errors of the wire of a port from now on, in place of those before."""
         if not self.native.switch_set_errors(self.handle, port, errors.native(), now):
             raise UsageError(f"there is no port {port}, or a share is none")
 
@@ -87,7 +87,7 @@ class SwitchCore:
         self.native.switch_forget_peaks(self.handle)
 
     def times(self) -> dict[str, dict[str, int]]:
-        """Of frames, in ns: `pass` from the last bit in to the hand-over, `lateness` from when it should have begun."""
+        """Return times of frames, ns: `pass` from the last bit in to the hand-over, `lateness` from when it was due."""
         found: dict[str, dict[str, int]] = {}
         for name, function in (("pass", self.native.switch_passes), ("lateness", self.native.switch_lateness)):
             steps = function(self.handle)

@@ -5,17 +5,17 @@ from testbed.protocols.uet.congestion.controller import ContextController
 from testbed.protocols.uet.congestion.nscc import Nscc, NsccConfig
 from testbed.protocols.uet.congestion.rccc import CreditScheduler, CreditSource
 from testbed.protocols.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, make_context
-from testbed.protocols.uet.congestion.window import Window
+from testbed.protocols.uet.congestion.window import CongestionWindow
 
 __all__ = [
     "CONTROLLERS",
     "DEFAULT_CONTROLLER",
     "CongestionContext",
+    "CongestionWindow",
     "ContextController",
     "CreditScheduler",
     "CreditSource",
     "Nscc",
     "NsccConfig",
-    "Window",
     "make_context",
 ]

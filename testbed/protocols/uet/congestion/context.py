@@ -11,7 +11,7 @@ from testbed.protocols.uet.packets.codes import NackCode
 
 if TYPE_CHECKING:
     from testbed.protocols.uet.congestion.rccc import CreditSource
-    from testbed.protocols.uet.congestion.window import Window
+    from testbed.protocols.uet.congestion.window import CongestionWindow
 
 
 class CongestionContext:
@@ -32,7 +32,7 @@ class CongestionContext:
         "window",
     )
 
-    def __init__(self, window: Window | None, credit: CreditSource | None) -> None:
+    def __init__(self, window: CongestionWindow | None, credit: CreditSource | None) -> None:
         self.window = window
         self.credit = credit
         self.sends: int = 0
@@ -100,7 +100,7 @@ class CongestionContext:
         return self.credit is not None and self.credit.credit <= 0
 
     def on_ack(self, now: int, newly_received_bytes: int, marked: bool, rtt_ns: int) -> None:
-        """An ACK arrived; see `Window.on_ack`. `rtt_ns` is -1 where it is not valid."""
+        """An ACK arrived; see `CongestionWindow.on_ack`. `rtt_ns` is -1 where it is not valid."""
         self._inflight -= newly_received_bytes
         if rtt_ns > 0:
             self.latest_rtt_ns = rtt_ns

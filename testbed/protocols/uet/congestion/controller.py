@@ -1,4 +1,4 @@
-"""What a congestion controller of UET declares of itself, so that everything else takes its name from the registry."""
+"""The declaration of a congestion controller of UET, so that everything else takes its name from the registry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from testbed.protocols.uet.congestion.context import CongestionContext
 
 if TYPE_CHECKING:
     from testbed.protocols.uet.congestion.nscc import NsccConfig
-    from testbed.protocols.uet.congestion.window import Window
+    from testbed.protocols.uet.congestion.window import CongestionWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,6 @@ class ContextController(Controller):
     """The destination grants credit (RCCC), so that a FEP keeps a `CreditScheduler`."""
 
 
-def with_window(make: Callable[[NsccConfig, int], Window]) -> Callable[[NsccConfig, int], CongestionContext]:
+def with_window(make: Callable[[NsccConfig, int], CongestionWindow]) -> Callable[[NsccConfig, int], CongestionContext]:
     """Return what makes the context of a controller that has a window, and no credit."""
     return lambda config, now: CongestionContext(make(config, now), None)

@@ -16,9 +16,9 @@ MARK_GAIN: Final = 0.5
 MARK_TARGET: Final = 0.3
 """Marked packets up to this share are no reason to grant less."""
 MARK_DECREASE: Final = 0.5
-"""Of the share, for each marked packet of all beyond the target."""
+"""The part of the share that is lost for each marked packet of all beyond the target."""
 INCREASE: Final = 0.01
-"""Of the link's rate, in an interval without a decrease; doubled with each one in a row, if that has no mark."""
+"""The gain in an interval without a decrease, in link rates; doubled with each one in a row, if that has no mark."""
 MOST_DOUBLINGS: Final = 3
 """Ours: without a limit, the share rises within one round trip by more than the fabric's queues hold."""
 LEAST_SHARE: Final = 0.01
@@ -26,7 +26,7 @@ CARRIED_FLOOR: Final = 0.8
 """A decrease does not go below this part of the most that was carried lately. (The simulator's: of what its fabric
 can carry.) Else it goes on while the queues drain, and what they have drained to is a fabric that nobody uses."""
 CARRIED_DECAY: Final = 0.95
-"""What was the most that was carried counts so much less with each interval, for others may have come."""
+"""The most that was carried counts for this much of itself with each interval, for others may have come."""
 FULL_LINK: Final = 0.9
 """Marks are no reason to grant less while the link carries this part of its rate: they are the last hop's."""
 _MOST_MISSED: Final = 100
@@ -56,17 +56,15 @@ class GrantShare:
         self._interval_ns: int = base_rtt_ns
         self._began: int = now
         self._carried: float = 0.0
-        """Of the link's rate, the most lately."""
+        """The most that was carried lately, as a part of the link's rate."""
         self._mean: float = 0.0
-        """Of the share of marked packets in the intervals so far."""
+        """The mean of the share of marked packets in the intervals so far."""
         self._increases: int = 0
         """Intervals in a row without a decrease."""
         self._packets: int = 0
-        """Arrived whole in this interval."""
+        """Packets that arrived whole in this interval; `_bytes` and `_marked` are of these."""
         self._bytes: int = 0
-        """Of those."""
         self._marked: int = 0
-        """Of those."""
         self._trimmed: int = 0
         """Arrived trimmed by a switch other than the last: at that one, it is a queue of ours, not of the fabric."""
 

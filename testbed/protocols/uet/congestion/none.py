@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from testbed.protocols.uet.congestion.controller import ContextController, with_window
-from testbed.protocols.uet.congestion.window import Window
+from testbed.protocols.uet.congestion.window import CongestionWindow
 
 CONTROLLER: Final[ContextController] = ContextController(
     name="none",
     description="a window of 1.5 bandwidth-delay products that nothing moves",
-    make=with_window(lambda config, now: Window(config.max_wnd_bytes, config.mtu_bytes)),
+    make=with_window(lambda config, now: CongestionWindow(config.max_wnd_bytes, config.mtu_bytes)),
 )

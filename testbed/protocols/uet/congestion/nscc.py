@@ -12,7 +12,7 @@ from typing import Final
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.congestion.controller import ContextController, with_window
-from testbed.protocols.uet.congestion.window import Window
+from testbed.protocols.uet.congestion.window import CongestionWindow
 from testbed.protocols.uet.packets.codes import NackCode
 
 BASE_BDP_BYTES: Final = 150_000
@@ -22,7 +22,7 @@ REFERENCE_RTT_NS: Final = 12_000
 ZERO_DELAY_PARTS: Final = 12
 """A queueing delay below 1/12 of the base RTT is "about zero": the simulator's 1 us at the reference round trip."""
 UNMARKED_SAMPLE_RTTS: Final = 0.25
-"""What an unmarked delay above the target adds to the average instead of itself, in base RTTs (simulator)."""
+"""An unmarked delay above the target adds this to the average instead of itself, in base RTTs (simulator)."""
 LEAST_BASE_RTT: Final = 1 / 8
 """The least share of config_base_rtt that a round trip is taken to last."""
 GAMMA: Final = 0.8
@@ -53,11 +53,11 @@ class NsccConfig:
     """
 
     link_rate_bps: int
-    """Of the slower of the two ends."""
+    """The rate of the slower of the two ends."""
     base_rtt_ns: int
     """config_base_rtt: the longest round trip between idle ends of this fabric."""
     least_rtt_ns: int = 0
-    """What a full packet to this destination and its answer take through an idle fabric, where that is known."""
+    """The time of a full packet to this destination and its answer through an idle fabric, where that is known."""
     mtu_bytes: int
     """Nominal size of a full packet."""
     trimming: bool
@@ -136,7 +136,7 @@ class NsccConfig:
         return self.base_rtt_ns / ZERO_DELAY_PARTS
 
 
-class Nscc(Window):
+class Nscc(CongestionWindow):
     """State of one source (table 3-77) and its reactions. Times in ns, sizes in bytes.
 
     `window_bytes` stays within one packet and `max_wnd`; the specification applies the upper bound where it increases
@@ -174,7 +174,7 @@ class Nscc(Window):
         super().__init__(config.max_wnd_bytes, config.mtu_bytes)
         self.config = config
         self.base_rtt: int = config.base_rtt_ns
-        """What windows and periods follow: never below what a full packet takes."""
+        """Windows and periods follow this: it is never below the time that a full packet takes."""
         self._idle_rtt: int = config.base_rtt_ns
         """The shortest round trip so far, which queueing delay is measured from."""
         self.avg_delay: float = 0.0

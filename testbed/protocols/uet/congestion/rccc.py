@@ -42,7 +42,7 @@ CREDIT_TIMEOUT_RTTS: Final = 5
 """A blocked source asks again after this many base RTTs without credit."""
 
 MAX_DOUBLINGS: Final = 6
-"""Of that time, while requests bring nothing."""
+"""The most doublings of that time, while requests bring nothing."""
 
 
 class CreditSource:
@@ -188,8 +188,8 @@ class CreditScheduler:
         max_ahead_bytes: int = CREDIT_HALF * CREDIT_UNIT_BYTES,
         share: GrantShare | None = None,
     ) -> None:
-        """What a source asks for beyond `max_ahead_bytes` is not granted: a forged target would take 2 GB of credit
-        from the others. Without a `share`, all of the link's rate is granted whatever the fabric carries."""
+        """A source is granted nothing beyond `max_ahead_bytes`: a forged target would take 2 GB of credit from the
+        others. Without a `share`, all of the link's rate is granted whatever the fabric carries."""
         self._ns_per_byte: float = 8e9 / (GRANT_RATE * link_rate_bps)
         self._grant_units: int = -(-MTUS_PER_GRANT * mtu_bytes // CREDIT_UNIT_BYTES)
         self._most_ahead: int = max_ahead_bytes // CREDIT_UNIT_BYTES

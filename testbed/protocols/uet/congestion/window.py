@@ -13,7 +13,7 @@ from testbed.protocols.congestion.control import CongestionControl
 from testbed.protocols.uet.packets.codes import NackCode
 
 
-class Window(CongestionControl):
+class CongestionWindow(CongestionControl):
     """A window of `max_wnd` bytes, for packets of `mtu_bytes` at most; a source may send while another packet fits."""
 
     __slots__ = ("_mtu", "inflight", "max_wnd")

@@ -19,7 +19,7 @@ from testbed.protocols.uet.delivery.start_psn import EarlierPdc, Identity
 MOST_UNCONFIRMED: Final = 1024
 """Some 10 KB each. With so many, who is not known has to show first that he hears us."""
 MOST_RESPONSES_UNCONFIRMED = 1 << 13
-"""What the unconfirmed PDCs there are share, some 200 bytes each. The earlier ones had more: 1024 PDCs, opened one
+"""The responses that all unconfirmed PDCs share, some 200 bytes each. The earlier ones had more: 1024 PDCs, opened one
 after the other, keep 7.5 times as many (the 1024th harmonic number)."""
 _LOOKED_AT: Final = 64
 """PDCs among which one is chosen to be closed."""

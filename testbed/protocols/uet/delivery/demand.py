@@ -1,4 +1,4 @@
-"""What a sender wants of the destination where that grants credit (RCCC): its backlog, and CREDIT_REQ when it is stuck.
+"""The demand of a sender where the destination grants credit (RCCC): its backlog, and CREDIT_REQ when it is stuck.
 
 Source: UE Specification 1.0, section 3.6.14; the timing is that of the UEC simulator (see `congestion.rccc`).
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from testbed.protocols.uet.delivery.sender import Sender
 
 _MESSAGES_SEEN: Final = 32
-"""Of the messages that wait, so many are looked at: with a window's worth of idle credit, that is enough to go on."""
+"""At most so many of the messages that wait are looked at: with a window's worth of idle credit, that is enough."""
 
 
 class CreditDemand:

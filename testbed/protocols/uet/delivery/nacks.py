@@ -1,4 +1,4 @@
-"""What the sender of a packet does about a NACK of it, by its code.
+"""The sender's reaction to a NACK of one of its packets, by its code.
 
 Source: UE Specification 1.0, table 3-58. The actions are confirmed by two sources, the codes by five.
 """

@@ -43,7 +43,7 @@ class PdcOwner(Protocol):
     trace: Trace | None
 
     overhead_bytes: int
-    """What TSS or a CRC adds to each packet."""
+    """The bytes that TSS or a CRC adds to each packet."""
 
     encrypts: bool
     """Its PDCs must end before Start_PSN + 2**31."""
@@ -83,7 +83,7 @@ class PdcOwner(Protocol):
         ...
 
 
-class Transfers(Protocol):
+class PdcSemantics(Protocol):
     """The part of a PDC's state that semantics keeps, as far as the PDC is concerned."""
 
     @property
@@ -109,7 +109,7 @@ class Transfers(Protocol):
 
 
 class Establishment(NamedTuple):
-    """What a PDC is established from, by a SYN that we are going to send or by one that has arrived (section 3.5.8)."""
+    """The data of a PDC to be established, by a SYN that we are about to send or one that has come (section 3.5.8)."""
 
     mode: Mode
     remote: str
@@ -118,7 +118,7 @@ class Establishment(NamedTuple):
     remote_pdcid: int
     """0 where the peer has not told it yet."""
     start_psn: int
-    """Of both directions."""
+    """The first PSN of both directions."""
     initiator: bool
     """We open it, and we close it."""
 
@@ -170,7 +170,7 @@ class Pdc:
         self.semantics: Semantics = owner.target
         self.trace = owner.trace
         self.overhead_bytes = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + owner.overhead_bytes
-        """What is around a packet in congestion control's arithmetic (section 3.6.12)."""
+        """The bytes around a packet in congestion control's arithmetic (section 3.6.12)."""
         self.encrypted = owner.encrypts
         self.most_packets = PSNS_OF_SECURE_PDC - 1 if self.encrypted else 1 << 63
         """PSNs that it may use: those of its own direction, and the peer those of the other one."""
@@ -196,8 +196,8 @@ class Pdc:
         self.last_used = now
         self.unconfirmed_since = -1 if initiator else now
         """Target: since when nothing has come that only an initiator can send who hears us; -1: it has."""
-        self.transfers: Transfers | None = None
-        """What semantics keeps for this PDC; it makes it when it needs it."""
+        self.transfers: PdcSemantics | None = None
+        """The state of semantics for this PDC, which makes it when it needs it."""
         self.obedience = StartPsnObedience(self.config.syn_memory_ns, self.config.max_nack_retx) if initiator else None
         """Initiator: None after the first ACK."""
         self.receiver = Receiver(self, start_psn)

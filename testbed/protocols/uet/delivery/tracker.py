@@ -1,4 +1,4 @@
-"""What one direction of a PDC has received: which PSNs, up to where without a gap, and which responses are still kept.
+"""Receipts of one direction of a PDC: which PSNs, up to where without a gap, and which responses are still kept.
 
 Source: UE Specification 1.0, sections 3.5.11 (CACK, SACK) and 3.5.20 (guaranteed delivery and CLEAR).
 """

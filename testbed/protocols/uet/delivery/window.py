@@ -13,7 +13,7 @@ from testbed.protocols.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEAD
 from testbed.protocols.uet.packets.psn import PSN_MASK, psn_add, psn_distance
 
 NOMINAL_HEADER_BYTES: Final = UDP_HEADER_BYTES + NOMINAL_OVERHEAD_BYTES + 16 + 44
-"""Of a packet that is yet to be made, in what is asked for it: PDS header with credit_target, standard SES header."""
+"""Headers of a packet that is yet to be made, as credit is asked for it: PDS with credit_target, standard SES."""
 
 
 class PacketState(IntEnum):
@@ -96,7 +96,7 @@ class TxPacket:
         """SES header."""
         self.payload = payload
         self.control = control
-        """Of a control packet, which has no body."""
+        """The type of a control packet, which has no body; None for others."""
         self.psn = 0
         self.size = 0
         """Nominal packet size (section 3.6.12)."""

@@ -14,10 +14,10 @@ NOMINAL_OVERHEAD_BYTES = 40
 """Added to the UDP length for all congestion control arithmetic (section 3.6.12)."""
 UDP_HEADER_BYTES = 8
 DSCP_TRIMMED = 45
-"""What a switch gives to a packet that it has trimmed: the operator's choice (section 4.1). No standard PHB uses these
-two."""
+"""The code point that a switch gives to a packet that it has trimmed, by choice (section 4.1). No standard PHB uses
+these two."""
 DSCP_TRIMMED_LASTHOP = 47
-"""The same of the switch that the destination is at, at its port towards it."""
+"""The code point of a packet that was trimmed at the last port, towards its destination."""
 
 
 class PdsType(IntEnum):

@@ -57,7 +57,7 @@ from testbed.protocols.uet.packets.ses import (
 )
 
 Description = dict[str, object]
-"""What `json.dumps` takes. Values that are patterns of bits, not numbers, are texts like "0x00ff"."""
+"""A document for `json.dumps`. Values that are patterns of bits, not numbers, are texts like "0x00ff"."""
 
 
 class Packet(NamedTuple):
@@ -67,7 +67,7 @@ class Packet(NamedTuple):
     ses: SesHeader | None
     """None where next_hdr is NONE, in NACKs and control packets, and where a switch trimmed it away."""
     payload: builtins.memoryview  # by its module: mypyc finds the type of a field there alone
-    """What follows the headers."""
+    """The bytes behind the headers."""
 
 
 def decode_packet(data: Data, *, trimmed: bool = False) -> Packet:
@@ -116,26 +116,17 @@ def _flags(flags: int, kinds: Iterable[IntFlag]) -> list[str]:
     return [str(kind.name) for kind in kinds if flags & kind.value]
 
 
-def _flag_kinds(header: PdsHeader) -> Iterable[IntFlag]:
-    match header:
-        case Request():
-            return RequestFlag
-        case Ack():
-            return AckFlag
-        case Nack():
-            return NackFlag
-        case ControlPacket():
-            return ControlFlag
-        case RudiPacket():
-            return RudiFlag
-        case Uud():
-            return ()
-        case _:
-            assert_never(header)
+_FLAG_KINDS: Final[dict[type, type[IntFlag]]] = {
+    Request: RequestFlag,
+    Ack: AckFlag,
+    Nack: NackFlag,
+    ControlPacket: ControlFlag,
+    RudiPacket: RudiFlag,
+}
 
 
 def _pds_flags(header: PdsHeader) -> list[str]:
-    return [] if isinstance(header, Uud) else _flags(header.flags, _flag_kinds(header))
+    return [] if isinstance(header, Uud) else _flags(header.flags, _FLAG_KINDS[type(header)])
 
 
 def _describe_pds(header: PdsHeader) -> Description:
@@ -200,16 +191,11 @@ def _describe_cc(ack: Ack) -> Description:
     match state:
         case NsccState():
             described["cc_type"] = CcType.NSCC.name
-            described["ack_cc_state"] = {
-                "service_time": state.service_time,
-                "rc": state.restore_cwnd,
-                "rcv_cwnd_pend": state.rcv_cwnd_pend,
-                "rcvd_bytes": state.rcvd_bytes,
-                "ooo_count": state.ooo_count,
-            }
+            names = ("rc" if name == "restore_cwnd" else name for name in state._fields)
+            described["ack_cc_state"] = dict(zip(names, state, strict=True))
         case CreditState():
             described["cc_type"] = CcType.CREDIT.name
-            described["ack_cc_state"] = {"credit": state.credit, "ooo_count": state.ooo_count}
+            described["ack_cc_state"] = state._asdict()
         case CcxState() if ack.type is PdsType.ACK_CC:
             whose = "PROPRIETARY" if state.ccx_type >= 14 else "RESERVED"
             described["cc_type"] = f"{whose}_{state.ccx_type}"
@@ -304,30 +290,15 @@ def _describe_extension(extension: Extension) -> Description:
     return described
 
 
+_RESPONSE_FIELDS: Final = (
+    *("message_id", "ri_generation", "read_request_message_id", "payload_length", "message_offset"),
+    *("original_request_psn", "job_id", "modified_length"),
+)
+
+
 def _describe_response(header: ResponseHeader) -> Description:
-    described: Description = {
-        "list": header.list.name,
-        "opcode": header.opcode.name,
-        "return_code": header.return_code.name,
-    }
-    match header:
-        case Response():
-            described["message_id"] = header.message_id
-            described["ri_generation"] = header.ri_generation
-        case ResponseData():
-            described["message_id"] = header.message_id
-            described["read_request_message_id"] = header.read_request_message_id
-            described["payload_length"] = header.payload_length
-            described["message_offset"] = header.message_offset
-        case ResponseDataSmall():
-            described["payload_length"] = header.payload_length
-            described["original_request_psn"] = header.original_request_psn
-        case _:
-            assert_never(header)
-    described["job_id"] = header.job_id
-    if not isinstance(header, ResponseDataSmall):
-        described["modified_length"] = header.modified_length
-    return described
+    names = {"list": header.list.name, "opcode": header.opcode.name, "return_code": header.return_code.name}
+    return names | {name: getattr(header, name) for name in _RESPONSE_FIELDS if name in header._fields}
 
 
 def _summarise_pds(header: PdsHeader) -> str:

@@ -12,7 +12,7 @@ from testbed.protocols.errors import DecodeError
 from testbed.protocols.uet.packets.codes import NextHeader, PdsType
 
 Data = bytes | memoryview
-"""What is decoded; a memoryview is one of bytes."""
+"""Bytes to be decoded; a memoryview is one of bytes."""
 
 TYPES: Final[tuple[PdsType | None, ...]] = (
     None,

@@ -76,7 +76,7 @@ _WHOLE_OF_VERSION: Final = 0xC0 | _WHOLE
 _EXTENDED: Final[frozenset[int]] = ATOMIC_OPCODES | RENDEZVOUS_OPCODES
 _OPCODES: Final[tuple[Opcode | None, ...]] = (*Opcode, *(None for _ in range(len(Opcode), 64)))
 _BARE_OPCODES: Final[tuple[Opcode | None, ...]] = tuple(None if opcode in _EXTENDED else opcode for opcode in _OPCODES)
-"""Those that no extension header follows."""
+"""Opcodes that no extension header follows, by number."""
 
 
 class StandardRequest(NamedTuple):

@@ -44,7 +44,7 @@ class PacketCipher(Protocol):
         ...
 
     def open(self, source_port: int, data: bytes | memoryview) -> bytes | None:
-        """What was sealed into the UDP payload `data`; None if its ICV is wrong.
+        """Return the bytes that were sealed into the UDP payload `data`; None if its ICV is wrong.
 
         It is as long as TSS header and ICV at least, and a UDP header holds `source_port` and its length.
         """

@@ -1,4 +1,4 @@
-"""What protects the packets of an endpoint on their way: TSS, or a CRC (UE Specification 1.0, sections 3.7 and 3.5.25).
+"""Protection of an endpoint's packets on their way: TSS, or a CRC (UE Specification 1.0, sections 3.7 and 3.5.25).
 
 An endpoint that has neither has no `Protection` either, and its packets pass as they are.
 """
@@ -21,7 +21,7 @@ class Protection:
         self._own = own
         self._security = security
         self.overhead_bytes = CRC_BYTES if security is None else security.overhead_bytes
-        """What it adds to each packet."""
+        """The bytes that it adds to each packet."""
 
     def seal(self, datagrams: list[Outgoing], counters: Counter[str]) -> list[Outgoing]:
         """Return what is to be sent in the place of `datagrams`. What cannot be protected is not sent, but counted."""

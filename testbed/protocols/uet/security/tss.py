@@ -119,7 +119,7 @@ def first_counter(now: int) -> int:
 
 
 class _Association:
-    """This is what protects the packets between one pair of addresses under one key and epoch."""
+    """The cipher, window and key of the packets between one pair of addresses in one epoch."""
 
     __slots__ = ("cipher", "destination_ip", "iv", "key", "window")
 
@@ -193,7 +193,7 @@ class SecureDomain:
         self._sending: dict[tuple[str, str], _Association] = {}
         self._receiving: dict[tuple[int, int | None, bytes], _Association] = {}
         self._latest: dict[str, _Association] = {}
-        """Of `_receiving`, by the source as it was written: that of its last packet."""
+        """The one of `_receiving` that a source's last packet belonged to, by the source as it was written."""
 
     def __repr__(self) -> str:
         return f"SecureDomain(sdi={self.sdi}, mode={self._mode.value}, an={self._an}, epoch={self._epoch})"

@@ -45,11 +45,11 @@ class Question(IntEnum):
     """The things that a peer is asked whether it still knows."""
 
     RENDEZVOUS = 1
-    """Of the target: the rendezvous send whose rest has this key."""
+    """A question of the target: the rendezvous send whose rest has this key."""
     DEFERRABLE = 2
-    """Of the target: the deferrable send with this token of the initiator (upper half)."""
+    """A question of the target: the deferrable send with this token of the initiator (upper half)."""
     RESTART = 3
-    """Of the initiator: the restart that was asked for with these tokens."""
+    """A question of the initiator: the restart that was asked for with these tokens."""
 
 
 class Step(Operation):
@@ -70,7 +70,7 @@ class Step(Operation):
 
 
 Identity = tuple[str, int, int, int]
-"""What a deferral is known by: address and job of its initiator, `Question`, subject."""
+"""The name of a deferral: address and job of its initiator, `Question`, subject."""
 
 
 class Deferral:
@@ -135,7 +135,7 @@ class _Offer(_Wait):
         question = Question.DEFERRABLE if token else Question.RENDEZVOUS
         super().__init__(operation, target, mode, question, token << 32 if token else key)
         self.key = key
-        """Of the memory that is offered; 0 for a deferrable send."""
+        """The key of the memory that is offered; 0 for a deferrable send."""
         self.left = left
         self.restarted_by = 0
         """The target's token of the latest restart."""
@@ -161,7 +161,7 @@ class DeferredSends:
         self._accepted: dict[int, tuple[_Wait, Deferral]] = {}
         """Receives that wait for a restart, by our token."""
         self._known: dict[Identity, Deferral] = {}
-        """What peers have offered, and has not come to an end."""
+        """Offers of peers that have not come to an end."""
 
     # --- initiator ---------------------------------------------------------------------------------------
 

@@ -20,9 +20,9 @@ _MOST: Final = 256
 
 class _Dropped(NamedTuple):
     header: StandardRequest
-    """Of the first of its packets that arrived."""
+    """The header of the first of its packets that arrived."""
     psn: int
-    """Of the same packet."""
+    """The PSN of the same packet."""
     last_psn: int
     """The PSN of its last packet, if it is sent whole; its initiator may stop before that."""
 

@@ -1,4 +1,4 @@
-"""What a process of a job holds: an endpoint with its operations, its posted receives and its completion queue.
+"""The endpoint of a process of a job: its operations, its posted receives and its completion queue.
 
 The vocabulary is libfabric's. An operation returns at once; it ends when it appears in `completions`.
 """
@@ -51,7 +51,7 @@ WritableBuffer = bytearray | memoryview
 
 
 class TaggedMessage(NamedTuple):
-    """What a tagged send carries (fi_tagged(3))."""
+    """The message of a tagged send (fi_tagged(3))."""
 
     data: Buffer
     tag: int

@@ -116,7 +116,7 @@ class IncomingMessage:
         self.total = total
         """Bytes that come as its packets."""
         self.request_length = total
-        """What its headers say: more, for a rendezvous."""
+        """The length that its headers say: more, for a rendezvous."""
         self.view = view
         """Where its data goes; None: nowhere, it is counted only."""
         self.operation = operation
@@ -131,13 +131,13 @@ class IncomingMessage:
         self.opcode = Opcode.SEND
         self.job_id = 0
         self.region: MemoryRegion | None = None
-        """Of a WRITE: what `view` is a part of."""
+        """The region of a WRITE, of which `view` is a part."""
         self.endpoint: Endpoint | None = None
         self.source: FepAddress | None = None
         self.deferral: Deferral | None = None
-        """Of a rendezvous or deferrable send."""
+        """The deferral of a rendezvous or deferrable send."""
         self.partial: PartialMessages | None = None
-        """Those of its endpoint, while it is one of them."""
+        """The partial messages of its endpoint, while it is one of them."""
         self.heard = 0
         """When the latest packet of it arrived."""
 

@@ -70,7 +70,7 @@ def encode_single(opcode: Opcode, target: Target, place: RemoteBuffer, length: i
 
 
 class MessageHeader(NamedTuple):
-    """What the SES headers of a message say of it, beside its destination (tables 3-8 and 3-9)."""
+    """The fields of a message's SES headers beside its destination (tables 3-8 and 3-9)."""
 
     opcode: Opcode
     match_bits: int = 0
@@ -286,7 +286,7 @@ class ReadMessage:
         self._packets = max(-(-len(buffer) // self._payload_bytes), 1)
         self._window = window if self._packets == 1 else None
         self._psn = -1
-        """Of its request, once that is sent, if it has a medium header."""
+        """The PSN of its request, once that is sent, if it has a medium header."""
         self._sent_packets = 0
         self._acked = 0
         self._received = 0

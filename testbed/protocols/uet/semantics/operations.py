@@ -58,7 +58,7 @@ class Operation:
         self.length = 0
         """Bytes sent or received."""
         self.source: FepAddress | None = None
-        """Of a receive: who sent it, as far as the packets tell."""
+        """The sender of what a receive took, as far as the packets tell."""
         self.tag = 0
         self.header_data: int | None = None
         self.buffer = buffer

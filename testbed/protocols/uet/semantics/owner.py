@@ -1,4 +1,4 @@
-"""What the semantic layer asks of the endpoint (FEP) that it belongs to."""
+"""The endpoint (FEP) as the semantic layer sees it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SemanticsOwner(Protocol):
     config: UetConfig
     memory: MemoryTable
     payload_bytes: int
-    """Of a full packet."""
+    """The bytes of payload in a full packet."""
 
     @property
     def random(self) -> Random: ...

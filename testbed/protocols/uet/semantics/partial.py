@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from testbed.protocols.uet.semantics.owner import SemanticsOwner
 
 EACH_BYTES: Final = 768
-"""What is kept of a message beside its data."""
+"""The bytes that are kept of a message beside its data."""
 _LOOKED_AT: Final = 64
 """Messages among which one is chosen to be let go."""
 

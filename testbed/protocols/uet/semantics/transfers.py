@@ -1,4 +1,4 @@
-"""What semantics keeps for one PDC: message IDs, what waits for data, what has begun to arrive, and for how long."""
+"""The state of semantics for one PDC: message IDs, who waits for data, what has begun to arrive, and for how long."""
 
 from __future__ import annotations
 

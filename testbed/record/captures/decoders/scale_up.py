@@ -37,7 +37,7 @@ from testbed.protocols.scale_up.frames import (
     DataFrame,
     Frame,
     FrameCheck,
-    Prefix,
+    LinkPrefix,
     decode_frame,
     decode_prefix,
     is_control,
@@ -56,7 +56,7 @@ class CutFrame:
 
     kind: str
     """The kind of the frame, or `CUT`."""
-    prefix: Prefix | None = None
+    prefix: LinkPrefix | None = None
     sets: tuple[Ctlos, ...] = ()
     """The ordered sets of a control frame that are there."""
 
@@ -128,7 +128,7 @@ class ScaleUpCapture(CapturedPacket):
             case DataFrame():
                 shown |= {"sequence": frame.sequence, "vc": frame.vc, "header": frame.header._asdict()}
                 shown |= {"payload_length": len(frame.payload)}
-            case CutFrame(prefix=Prefix(kind=kind, vc=vc)) if kind is not HeaderKind.CC_UPDATE:
+            case CutFrame(prefix=LinkPrefix(kind=kind, vc=vc)) if kind is not HeaderKind.CC_UPDATE:
                 shown |= {"vc": vc}
             case CutFrame(sets=sets) if sets:
                 shown |= {"type": [set_name(item) for item in sets], "set": list(map(describe_set, sets))}
@@ -156,7 +156,7 @@ class ScaleUpCapture(CapturedPacket):
         match self.content:
             case DataFrame(vc=vc):
                 return f"VC {vc}"
-            case CutFrame(prefix=Prefix(kind=kind, vc=vc)) if kind is not HeaderKind.CC_UPDATE:
+            case CutFrame(prefix=LinkPrefix(kind=kind, vc=vc)) if kind is not HeaderKind.CC_UPDATE:
                 return f"VC {vc}"
             case CcUpdateFrame() | ControlFrame() | CutFrame():
                 return "link"
@@ -196,7 +196,7 @@ class ScaleUpCapture(CapturedPacket):
         match self.content:
             case DataFrame(sequence=number) | CcUpdateFrame(sequence=number):
                 return number
-            case CutFrame(prefix=Prefix(sequence=number)):
+            case CutFrame(prefix=LinkPrefix(sequence=number)):
                 return number
             case _:
                 return None

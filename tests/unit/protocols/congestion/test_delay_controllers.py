@@ -12,7 +12,7 @@ from testbed.protocols.congestion.registry import CONTROLLERS
 from testbed.protocols.congestion.swift import Swift, SwiftParameters
 from testbed.protocols.congestion.timely import Timely, TimelyParameters
 from testbed.protocols.errors import UsageError
-from testbed.protocols.uet.congestion import Nscc, Window
+from testbed.protocols.uet.congestion import CongestionWindow, Nscc
 
 RTT = 20_000
 LINE = 10_000_000_000
@@ -22,7 +22,7 @@ SETTINGS = FlowSettings(link_rate_bps=LINE, base_rtt_ns=RTT, time_scale=1.0, mtu
 
 def test_controllers_of_all_transports_are_of_one_kind() -> None:
     assert all(isinstance(one.make(SETTINGS), CongestionControl) for one in CONTROLLERS.values())
-    assert issubclass(Nscc, Window) and issubclass(Window, CongestionControl)
+    assert issubclass(Nscc, CongestionWindow) and issubclass(CongestionWindow, CongestionControl)
 
 
 # --- TIMELY (SIGCOMM 2015, algorithm 1) -------------------------------------------------------------------

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import capture_files as make
 import pytest
+from encoded_frames import encode_frame, seal
 from link_samples import LinkSamples
 from simulated_links import damaged
 from tshark_output import pdml_packets, run_tshark
 
 from testbed.protocols.scale_up import domain
 from testbed.protocols.scale_up.ctlos import CtlosType, Nack
-from testbed.protocols.scale_up.frames import ControlFrame, DataFrame, FrameCheck, encode_frame, seal
-from testbed.protocols.scale_up.headers import Command, HeaderKind, UaRequest
+from testbed.protocols.scale_up.frames import ControlFrame, DataFrame, FrameCheck
+from testbed.protocols.scale_up.headers import HeaderKind, UaCommand, UaRequest
 from testbed.record.captures.decoders.registry import PacketFinder
 from testbed.record.captures.decoders.scale_up import ScaleUpCapture
 from testbed.record.captures.layers.walk import ETHERNET
@@ -24,7 +25,7 @@ from testbed.record.captures.pcap import CapturedFrame
 pytestmark = [pytest.mark.tshark, pytest.mark.process]
 
 SCRIPT = "scale_up.lua"
-COMMAND_NAMES = [*(one.name for one in Command), "command 0x3f"]
+COMMAND_NAMES = [*(one.name for one in UaCommand), "command 0x3f"]
 Shown = dict[str, list[str]]
 """Values by the names of fields, each as often as it is shown."""
 
@@ -156,7 +157,7 @@ def test_the_info_column(tmp_path: Path) -> None:
     request = next(one for one in samples.headers() if isinstance(one, UaRequest))
     asked = [
         data._replace(header=request._replace(command=command, destination=7), check=FrameCheck.GOOD)
-        for command in (*Command, 0x3F)
+        for command in (*UaCommand, 0x3F)
     ]
     path = tmp_path / "frames.pcap"
     path.write_bytes(make.pcap([encode_frame(one) for one in (data, control, *asked)]))
@@ -176,4 +177,4 @@ def test_the_info_column(tmp_path: Path) -> None:
 def test_commands_have_the_codes_of_the_endpoint() -> None:
     source = (Path(domain.__file__).parent / "native/transactions.h").read_text()
     codes = {int(code, 16) for code in re.findall(r"COMMAND_\w+ = (0x[0-9a-f]+)", source)}
-    assert codes == set(Command) and len(codes) == 8
+    assert codes == set(UaCommand) and len(codes) == 8

@@ -7,13 +7,14 @@ import struct
 from dataclasses import replace
 
 import pytest
+from encoded_frames import encode_frame
 from virtual_domain import KEY, Closing, VirtualDomain, share_of
 
 from testbed.protocols.scale_up.domain import binding
 from testbed.protocols.scale_up.domain.endpoint import Element, Kind
 from testbed.protocols.scale_up.domain.errors import Outcome
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkErrors, LinkSettings
-from testbed.protocols.scale_up.frames import DataFrame, encode_frame
+from testbed.protocols.scale_up.frames import DataFrame
 from testbed.protocols.scale_up.headers import UaRequest, UaResponse
 from testbed.protocols.scale_up.retry import RetryConfig
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from encoded_frames import encode_frame
 from incast import FRAME_BYTES, FRAME_NS, RATE_BPS, Incast, request
 from virtual_domain import Closing
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.scale_up.domain.link import FlowControl, LinkSettings
-from testbed.protocols.scale_up.frames import encode_frame
 
 DELAY_NS = 20_000
 FRAMES = 300

@@ -11,7 +11,7 @@ from simulated_fabric import BASE_RTT_NS, PAYLOAD, RATE, Fabric, config
 from simulated_topologies import ROOMY
 
 from testbed.protocols.uet.congestion.context import CongestionContext
-from testbed.protocols.uet.congestion.window import Window
+from testbed.protocols.uet.congestion.window import CongestionWindow
 from testbed.protocols.uet.delivery.bursts import Bursts
 from testbed.protocols.uet.paths import PathKind, make_paths
 
@@ -66,7 +66,7 @@ def test_without_a_window_bursts_have_their_full_length() -> None:
 @pytest.mark.parametrize(("window_packets", "longest"), [(1, 1), (6, 1), (15, 1), (16, 2), (24, 3), (32, 4), (200, 4)])
 def test_a_burst_of_one_value_is_an_eighth_of_the_window_at_most(window_packets: int, longest: int) -> None:
     chosen = config(packets_per_entropy=4)
-    window = Window(window_packets * chosen.packet_bytes, chosen.packet_bytes)
+    window = CongestionWindow(window_packets * chosen.packet_bytes, chosen.packet_bytes)
     paths = make_paths(PathKind.BITMAP, chosen.entropies, Random(1), chosen.base_rtt_ns)
     bursts = Bursts(chosen, CongestionContext(window, None), paths)
     at_once = [bursts.choose(7, False) for _ in range(12)]

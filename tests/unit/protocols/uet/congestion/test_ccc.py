@@ -11,9 +11,9 @@ from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.congestion import (
     CONTROLLERS,
     DEFAULT_CONTROLLER,
+    CongestionWindow,
     Nscc,
     NsccConfig,
-    Window,
     make_context,
 )
 from testbed.protocols.uet.packets.codes import NackCode
@@ -149,7 +149,7 @@ def test_events_of_an_absent_algorithm_are_harmless() -> None:
 
 def test_without_congestion_control_nothing_moves_the_window() -> None:
     context = make_context("none", CONFIG, now=0)
-    assert type(context.window) is Window
+    assert type(context.window) is CongestionWindow
     for _ in range(224):
         context.on_send(0, 1000)
     assert context.can_send()
