@@ -113,7 +113,7 @@ def test_every_request_is_executed_once_over_connections_that_come_and_go(seed: 
         requests.append(source.choice(peers).post(source, number, config.mtu, pair.now))
         if source.random() < 0.3:  # work that comes while others have ended, and idle initiators detach
             pair.pass_time(source.choice([1_000, 15_000, 120_000]))
-    pair.run(lambda: all(request.status is not None for request in requests))
+    pair.finish(*requests)
     assert [request.error for request in requests if not request.ok] == []
     for peer in peers:
         peer.check()
