@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from agent_io_fakes import own_address
 
-from testbed.endpoints.completions import CompletionError
 from testbed.endpoints.fabric import Fabric
+from testbed.endpoints.fabric_endpoint import CompletionError
 from testbed.protocols.datagram import Incoming
 from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.addressing import FepAddress

@@ -16,9 +16,8 @@ import pytest
 from agent_io_fakes import own_address
 from fabric_peer import CONFIG, JOB, KEY, SIZE, FabricPeer
 
-from testbed.endpoints.completions import CompletionError
 from testbed.endpoints.fabric import Domain, Fabric
-from testbed.endpoints.fabric_endpoint import FabricEndpoint
+from testbed.endpoints.fabric_endpoint import CompletionError, FabricEndpoint
 from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.atomics import Amo
 from testbed.protocols.uet.memory import RemoteBuffer

@@ -382,14 +382,12 @@ class _HostEnd:
             (listener.on_arrived if told else listener.on_sent)(step, request.ended)
 
 
+@dataclass(slots=True, eq=False)
 class _Moving:
     """A step that is under way, and how many of its commands have not ended."""
 
-    __slots__ = ("left", "step")
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self.left = 0
+    step: Step
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
