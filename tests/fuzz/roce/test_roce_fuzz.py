@@ -23,7 +23,7 @@ from testbed.protocols.roce.memory import ALL_ACCESS
 from testbed.protocols.roce.packets.headers import Bth, Deth, Reth
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, Opcode, Service
 from testbed.protocols.roce.packets.packet import decode_roce, describe
-from testbed.protocols.roce.work import RemoteBuffer, write_request
+from testbed.protocols.roce.work import RemoteBuffer
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 OPCODES = list(Opcode)
@@ -112,7 +112,7 @@ def test_a_hostile_peer_of_dynamic_connections_is_bounded_and_touches_nothing() 
     region = pair.second.register(memoryview(arena)[len(GUARD) : len(GUARD) + 64], ALL_ACCESS)
     remotes = [FIRST, *(f"10.9.0.{host}" for host in range(8))]
     for remote in remotes[:3]:
-        there.destination(remote, TARGET, KEY).post(write_request(bytes(600), RemoteBuffer(0, 1)), 0)
+        there.destination(remote, TARGET, KEY).write(bytes(600), RemoteBuffer(0, 1), 0)
     for number in range(CASES):
         if len(target.receives) < 4:
             target.receive(bytearray(64))
