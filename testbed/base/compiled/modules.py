@@ -12,7 +12,6 @@ from testbed.base.files import CHECKOUT
 PACKAGES = ("testbed/protocols", "testbed/endpoints", "testbed/run/simulated")
 """Every module in these directories is compiled, but those in `INTERPRETED`."""
 INTERPRETED = (
-    "testbed/endpoints/completions.py",
     "testbed/endpoints/fabric.py",
     "testbed/endpoints/fabric_endpoint.py",
     "testbed/endpoints/perftest/",

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,27 +19,18 @@ from testbed.endpoints.perftest.options import Options
 from testbed.endpoints.perftest.transport import MeasuredEndpoint, MeasuringAgent, Memory
 
 
+@dataclass(slots=True, eq=False)
 class PerftestSession:
     """Both sides are alike once they have said hello. Everything raises `PerftestError` where it cannot go on."""
 
-    def __init__(
-        self,
-        options: Options,
-        agent: MeasuringAgent,
-        channel: Channel,
-        endpoint: MeasuredEndpoint,
-        memory: Memory,
-        *,
-        json_file: Path | None = None,
-    ) -> None:
-        """`json_file` is where this side writes its results, where the other side does not."""
-        self.json_file = json_file
-        self.options = options
-        self.agent = agent
-        self.channel = channel
-        self.endpoint = endpoint
-        self.memory = memory
-        self.interrupted = False
+    options: Options
+    agent: MeasuringAgent
+    channel: Channel
+    endpoint: MeasuredEndpoint
+    memory: Memory
+    json_file: Path | None = None
+    """Where this side writes its results, where the other side does not."""
+    interrupted: bool = False
 
     # --- meeting -----------------------------------------------------------------------------------------
 

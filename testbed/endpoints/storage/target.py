@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from testbed.base.program_errors import ProgramError
 from testbed.endpoints.storage.backends import Backend, MediaError
@@ -56,12 +57,11 @@ class _Link(SocketLink):
         """It is closed at this time, whether it has read its last bytes or not."""
 
 
-class _Store:
+class _Store(NamedTuple):
     """A namespace: where its bytes are, and how fast."""
 
-    def __init__(self, backend: Backend, media: Media) -> None:
-        self.backend = backend
-        self.media = media
+    backend: Backend
+    media: Media
 
 
 OpenBackend = Callable[[NamespaceConfig], Backend]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from testbed.endpoints.storage.path import Path
@@ -37,39 +38,35 @@ class Operation(Enum):
     FLUSH = "flush"
 
 
+@dataclass(slots=True, eq=False)
 class VolumeRequest:
     """Times in ns. `view` is what is written, and must not change before it is done, or what is read into."""
 
-    __slots__ = ("begun", "done", "ended", "error", "offset", "operation", "pieces", "view")
-
-    def __init__(self, operation: Operation, offset: int, view: memoryview, begun: int) -> None:
-        self.operation = operation
-        self.offset = offset
-        self.view = view
-        self.begun = begun
-        self.ended = 0
-        self.done = False
-        self.error = ""
-        """Why it has failed; "" where it has not."""
-        self.pieces = 0
-        """Commands that have not ended."""
+    operation: Operation
+    offset: int
+    view: memoryview
+    begun: int
+    ended: int = 0
+    done: bool = False
+    error: str = ""
+    """Why it has failed; "" where it has not."""
+    pieces: int = 0
+    """Commands that have not ended."""
 
     @property
     def good(self) -> bool:
         return self.done and not self.error
 
 
+@dataclass(slots=True, eq=False)
 class _Piece:
     """One command of a request, over all its attempts."""
 
-    __slots__ = ("at", "length", "request", "retries", "timeouts")
-
-    def __init__(self, request: VolumeRequest, at: int, length: int) -> None:
-        self.request = request
-        self.at = at
-        self.length = length
-        self.retries = 0
-        self.timeouts = 0
+    request: VolumeRequest
+    at: int
+    length: int
+    retries: int = 0
+    timeouts: int = 0
 
 
 class Volume:

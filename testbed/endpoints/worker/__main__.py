@@ -20,6 +20,7 @@ import resource
 import select
 import signal
 import sys
+from dataclasses import dataclass
 
 from testbed.endpoints import namespace
 from testbed.endpoints.loop import Loop
@@ -33,14 +34,13 @@ LONGEST_LINE = 1 << 28
 _CHUNK = 1 << 20
 
 
+@dataclass(slots=True, eq=False)
 class Host:
     """A host that this process works for."""
 
-    __slots__ = ("namespace", "worker")
-
-    def __init__(self, worker: Worker, namespace_fd: int = -1) -> None:
-        self.worker = worker
-        self.namespace = namespace_fd
+    worker: Worker
+    namespace: int = -1
+    """A descriptor."""
 
 
 class CommandLine:

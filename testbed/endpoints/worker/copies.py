@@ -16,36 +16,31 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from testbed.endpoints.worker.program import Step
 from testbed.workload.steps import InSwitch
 
 
+@dataclass(slots=True, eq=False)
 class _Use:
     """A use of a link out of `source`, of one into `destination`, or of both at once (-1: of none)."""
 
-    __slots__ = ("destination", "duration_ns", "operation", "sequence", "source", "step")
-
-    def __init__(
-        self, source: int, destination: int, duration_ns: int, step: Step | None, operation: _Operation | None
-    ) -> None:
-        self.source = source
-        self.destination = destination
-        self.duration_ns = duration_ns
-        self.step = step
-        self.operation = operation
-        self.sequence = 0
+    source: int
+    destination: int
+    duration_ns: int
+    step: Step | None
+    operation: _Operation | None
+    sequence: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class _Operation:
     """An operation in the switch: the steps of it that have begun, and how many uses of links out are to end."""
 
-    __slots__ = ("delivered", "outgoing", "steps")
-
-    def __init__(self, outgoing: int) -> None:
-        self.outgoing = outgoing
-        self.steps: list[Step] = []
-        self.delivered = 0
+    outgoing: int
+    steps: list[Step] = field(default_factory=list)
+    delivered: int = 0
 
 
 class InsideCopies:

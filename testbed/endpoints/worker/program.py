@@ -140,6 +140,7 @@ class Settings:
     """Name of the transport (`transport_registry`)."""
     carries_http: ClassVar[bool] = False
     """Requests may go over its connections."""
+    carries_collectives: ClassVar[bool] = True
     pulls: ClassVar[bool] = False
     """The destination of a transfer may begin it."""
 

@@ -123,6 +123,8 @@ def _check_endpoints(program: Program) -> dict[int, Endpoint]:
 
 def _check_memory(program: Program) -> None:
     collectives, datatypes = program.collectives, program.datatypes
+    if collectives and not program.transport.carries_collectives:
+        raise ProgramError("collectives", f"{program.transport.kind} does not carry them")
     if len(datatypes) != len(collectives):
         raise ProgramError("datatypes", f"has {len(datatypes)} entries for {len(collectives)} collectives")
     memory = sum(

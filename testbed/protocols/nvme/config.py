@@ -64,5 +64,3 @@ class HostConfig:
     io_timeout_ns: int = 30 * _S
     """So long the controller may take for a command on an I/O queue, as Linux has it (`nvme_core.io_timeout`); 0: for
     ever."""
-    in_capsule: int = 8192
-    """Writes up to so many bytes, and what the controller allows, bring their data in the capsule."""

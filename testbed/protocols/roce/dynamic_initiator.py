@@ -16,7 +16,7 @@ from testbed.protocols.roce.packets.syndrome import NakCode, nak
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.requester import distance
 from testbed.protocols.roce.states import QpState
-from testbed.protocols.roce.work import Buffer, CompletionQueue, RemoteBuffer, WorkRequest, WorkStatus, write_request
+from testbed.protocols.roce.work import CompletionQueue, SendQueue, WorkRequest, WorkStatus
 
 if TYPE_CHECKING:
     from testbed.protocols.roce.dynamic import DynamicConnections
@@ -28,7 +28,7 @@ SESSION_BODY: Final = struct.Struct("!Q")
 _PSN_MASK: Final = 0xFF_FFFF
 
 
-class Destination:
+class Destination(SendQueue):
     """A target of a peer, as who posts work names it. `DynamicConnections.destination` makes it."""
 
     def __init__(
@@ -70,23 +70,13 @@ class Destination:
         self._least_rtt_ns: int = 0
         self._latest_rtt_ns: int = 0
 
-    def post(self, request: WorkRequest, now: int, *, fence: bool = False) -> WorkRequest:
-        """Post what `work.write_request` and its like have made. After an error it ends as flushed, at once.
-
-        Raises `UsageError` where too much is posted already.
-        """
+    def _post(self, request: WorkRequest, fence: bool, now: int) -> WorkRequest:
         request.fence = fence
         if self.error:
             self.complete(request, WorkStatus.FLUSHED, "", now)
             return request
         self._connections.take(self, request, now)
         return request
-
-    def write(
-        self, data: Buffer, remote: RemoteBuffer, now: int, *, immediate: int | None = None, context: object = None
-    ) -> WorkRequest:
-        """Write into the memory of the peer, as `QueuePair.write` does."""
-        return self.post(write_request(data, remote, immediate=immediate, context=context), now)
 
     def complete(self, request: WorkRequest, status: WorkStatus, error: str, now: int) -> None:
         request.status = status

@@ -26,21 +26,17 @@ from testbed.protocols.roce.work import (
     Buffer,
     CompletionQueue,
     ReceiveRequest,
-    RemoteBuffer,
+    SendQueue,
     WorkRequest,
     WorkStatus,
     byte_view,
-    compare_swap_request,
-    fetch_add_request,
-    read_request,
-    send_request,
     writable_view,
-    write_request,
 )
 
 if TYPE_CHECKING:
     from testbed.protocols.roce.rnic import Rnic
 
+_RC: Final = Service.RC
 _DATA: Final = Priority.DATA  # members of enumerations take as long to look up as all else of a packet together
 _RETRANSMISSION: Final = Priority.RETRANSMISSION
 _CONTROL: Final = Priority.CONTROL
@@ -55,7 +51,7 @@ RATE_LOOK_RTTS: Final = 4
 """While a packet waits for its time, its rate is looked at so often, in base round trips."""
 
 
-class QueuePair:
+class QueuePair(SendQueue):
     """Made by `Rnic.create_qp`. Times in ns. Requests end in `completions`."""
 
     def __init__(self, rnic: Rnic, number: int, service: Service, completions: CompletionQueue, domain: int) -> None:
@@ -204,29 +200,6 @@ class QueuePair:
             self.complete_receive(receives.popleft(), WorkStatus.FLUSHED, "", now)
 
     # --- posting ------------------------------------------------------------------------------------------
-    #
-    # `fence`: the request begins when the READs and atomic operations before it have ended; without it what comes later
-    # may overtake what they find (section 10.8.3.3). Every method raises `UsageError` in a state that allows no
-    # posting, or with a full queue.
-
-    def send(
-        self,
-        data: Buffer,
-        now: int,
-        *,
-        immediate: int | None = None,
-        invalidate: int | None = None,
-        fence: bool = False,
-        context: object = None,
-    ) -> WorkRequest:
-        """Send a message to the oldest receive that the peer has posted.
-
-        `immediate` (32 bits) goes with it; `invalidate` is an rkey of the peer's that is invalid after it.
-        """
-        if self.datagrams is not None:
-            raise UsageError("a datagram needs an address: send_to")
-        request = send_request(data, immediate=immediate, invalidate=invalidate, context=context)
-        return self._post(request, fence, now)
 
     def send_to(
         self,
@@ -247,52 +220,13 @@ class QueuePair:
             raise UsageError(f"a datagram has at most {self.mtu} bytes, not {len(request.data)}")
         return self._post(request, False, now)
 
-    def write(
-        self,
-        data: Buffer,
-        remote: RemoteBuffer,
-        now: int,
-        *,
-        immediate: int | None = None,
-        fence: bool = False,
-        context: object = None,
-    ) -> WorkRequest:
-        """Write into the memory of the peer; with `immediate` (32 bits) one of its receives ends, too."""
-        return self._post(write_request(data, remote, immediate=immediate, context=context), fence, now)
-
-    def read(
-        self, into: Buffer, remote: RemoteBuffer, now: int, *, fence: bool = False, context: object = None
-    ) -> WorkRequest:
-        """Read from the memory of the peer."""
-        self._need_answers("READ")
-        return self._post(read_request(into, remote, context=context), fence, now)
-
-    def compare_swap(
-        self,
-        into: Buffer,
-        remote: RemoteBuffer,
-        values: tuple[int, int],
-        now: int,
-        *,
-        fence: bool = False,
-        context: object = None,
-    ) -> WorkRequest:
-        """Write the second value to eight bytes of the peer's if they are the first; what they were goes to `into`."""
-        self._need_answers("COMPARE_SWAP")
-        return self._post(compare_swap_request(into, remote, values, context=context), fence, now)
-
-    def fetch_add(
-        self, into: Buffer, remote: RemoteBuffer, add: int, now: int, *, fence: bool = False, context: object = None
-    ) -> WorkRequest:
-        """Add to eight bytes of the peer's; what they were goes to `into`."""
-        self._need_answers("FETCH_ADD")
-        return self._post(fetch_add_request(into, remote, add, context=context), fence, now)
-
-    def _need_answers(self, what: str) -> None:
-        if self.service is not Service.RC:
-            raise UsageError(f"{what} needs a reliable connection, this queue pair is {self.service.name}")
-
     def _post(self, request: WorkRequest, fence: bool, now: int) -> WorkRequest:
+        if self.service is not _RC:
+            if request.has_response:
+                what = request.operation.name.removesuffix("_REQUEST")
+                raise UsageError(f"{what} needs a reliable connection, this queue pair is {self.service.name}")
+            if self.datagrams is not None and not request.remote_ip:
+                raise UsageError("a datagram needs an address: send_to")
         if self.state is QpState.ERR or self.state is QpState.SQE:
             self.complete(request, WorkStatus.FLUSHED, "", now)
             return request

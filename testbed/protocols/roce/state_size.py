@@ -38,6 +38,8 @@ _STATE: Final[tuple[type, ...]] = (
     float,
 )
 """Objects of other types are not a queue pair's own."""
+_WORD_BYTES: Final = 8
+"""An attribute's, where the object has it in itself."""
 
 
 def state_bytes(qps: Iterable[QueuePair]) -> int:
@@ -48,10 +50,15 @@ def state_bytes(qps: Iterable[QueuePair]) -> int:
     while todo:
         one = todo.pop()
         total += sys.getsizeof(one)
-        getattr(one, "__dict__", None)  # where there is one, it is among the referents once it was asked for
         if isinstance(one, int | float):
             continue
-        for other in gc.get_referents(one):
+        kept = gc.get_referents(one)
+        attributes = getattr(one, "__dict__", None)
+        if attributes is not None:  # not compiled: the size of the dictionary depends on its past
+            seen.add(id(attributes))
+            total += _WORD_BYTES * len(attributes)
+            kept += attributes.values()
+        for other in kept:
             if isinstance(other, _STATE) and id(other) not in seen:
                 seen.add(id(other))
                 todo.append(other)

@@ -74,7 +74,7 @@ def _atomic_view(buffer: Buffer) -> memoryview:
 
 
 class WorkRequest:
-    """A request of a send queue. The methods of `QueuePair` make it; it has ended when `status` is not None."""
+    """A request of a `SendQueue`, whose methods make it; it has ended when `status` is not None."""
 
     def __init__(
         self,
@@ -130,46 +130,81 @@ class WorkRequest:
         return self.first + self.packets
 
 
-def send_request(
-    data: Buffer, *, immediate: int | None = None, invalidate: int | None = None, context: object = None
-) -> WorkRequest:
-    """A SEND, with immediate data or an rkey to invalidate or neither. Raises `UsageError`, as all of these do."""
-    if immediate is not None and invalidate is not None:
-        raise UsageError("a SEND has immediate data or an rkey to invalidate, not both")
-    request = WorkRequest(Operation.SEND, byte_view(data), None, context)
-    request.immediate = immediate
-    request.invalidate = invalidate
-    return request
+class SendQueue:
+    """Takes work requests: a queue pair, or a destination of dynamic connections.
 
+    `fence`: the request begins when the READs and atomic operations before it have ended; without it what comes later
+    may overtake what they find (section 10.8.3.3). Every method raises `UsageError` for memory that cannot be, in a
+    state that allows no posting, and with a full queue. After an error a request ends as flushed, at once.
+    """
 
-def write_request(
-    data: Buffer, remote: RemoteBuffer, *, immediate: int | None = None, context: object = None
-) -> WorkRequest:
-    """An RDMA WRITE, perhaps with immediate data."""
-    request = WorkRequest(Operation.WRITE, byte_view(data), remote, context)
-    request.immediate = immediate
-    return request
+    def _post(self, request: WorkRequest, fence: bool, now: int) -> WorkRequest:
+        raise NotImplementedError
 
+    def send(
+        self,
+        data: Buffer,
+        now: int,
+        *,
+        immediate: int | None = None,
+        invalidate: int | None = None,
+        fence: bool = False,
+        context: object = None,
+    ) -> WorkRequest:
+        """Send a message to the oldest receive that the peer has posted.
 
-def read_request(into: Buffer, remote: RemoteBuffer, *, context: object = None) -> WorkRequest:
-    """An RDMA READ."""
-    return WorkRequest(Operation.READ_REQUEST, writable_view(into), remote, context)
+        `immediate` (32 bits) goes with it, or `invalidate`, an rkey of the peer's that is invalid after it.
+        """
+        if immediate is not None and invalidate is not None:
+            raise UsageError("a SEND has immediate data or an rkey to invalidate, not both")
+        request = WorkRequest(Operation.SEND, byte_view(data), None, context)
+        request.immediate = immediate
+        request.invalidate = invalidate
+        return self._post(request, fence, now)
 
+    def write(
+        self,
+        data: Buffer,
+        remote: RemoteBuffer,
+        now: int,
+        *,
+        immediate: int | None = None,
+        fence: bool = False,
+        context: object = None,
+    ) -> WorkRequest:
+        """Write into the memory of the peer; with `immediate` (32 bits) one of its receives ends, too."""
+        request = WorkRequest(Operation.WRITE, byte_view(data), remote, context)
+        request.immediate = immediate
+        return self._post(request, fence, now)
 
-def compare_swap_request(
-    into: Buffer, remote: RemoteBuffer, values: tuple[int, int], *, context: object = None
-) -> WorkRequest:
-    """Writes the second value where the first one is found; what was found goes to `into`."""
-    request = WorkRequest(Operation.COMPARE_SWAP, _atomic_view(into), remote, context)
-    request.compare, request.swap_or_add = values
-    return request
+    def read(
+        self, into: Buffer, remote: RemoteBuffer, now: int, *, fence: bool = False, context: object = None
+    ) -> WorkRequest:
+        """Read from the memory of the peer."""
+        return self._post(WorkRequest(Operation.READ_REQUEST, writable_view(into), remote, context), fence, now)
 
+    def compare_swap(
+        self,
+        into: Buffer,
+        remote: RemoteBuffer,
+        values: tuple[int, int],
+        now: int,
+        *,
+        fence: bool = False,
+        context: object = None,
+    ) -> WorkRequest:
+        """Write the second value to eight bytes of the peer's if they are the first; what they were goes to `into`."""
+        request = WorkRequest(Operation.COMPARE_SWAP, _atomic_view(into), remote, context)
+        request.compare, request.swap_or_add = values
+        return self._post(request, fence, now)
 
-def fetch_add_request(into: Buffer, remote: RemoteBuffer, add: int, *, context: object = None) -> WorkRequest:
-    """Adds; what was found goes to `into`."""
-    request = WorkRequest(Operation.FETCH_ADD, _atomic_view(into), remote, context)
-    request.swap_or_add = add
-    return request
+    def fetch_add(
+        self, into: Buffer, remote: RemoteBuffer, add: int, now: int, *, fence: bool = False, context: object = None
+    ) -> WorkRequest:
+        """Add to eight bytes of the peer's; what they were goes to `into`."""
+        request = WorkRequest(Operation.FETCH_ADD, _atomic_view(into), remote, context)
+        request.swap_or_add = add
+        return self._post(request, fence, now)
 
 
 class ReceiveRequest:

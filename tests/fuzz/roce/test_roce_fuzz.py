@@ -12,7 +12,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from rnic_pair import FIRST, SECOND, RnicPair
+from rnic_pair import FIRST, RnicPair, sealed
 
 from testbed.protocols.datagram import Incoming
 from testbed.protocols.errors import DecodeError
@@ -20,22 +20,16 @@ from testbed.protocols.roce.config import RoceConfig
 from testbed.protocols.roce.dynamic import DynamicConnections
 from testbed.protocols.roce.dynamic_initiator import CONNECT_BODY, SESSION_BODY
 from testbed.protocols.roce.memory import ALL_ACCESS
-from testbed.protocols.roce.packets.headers import BTH_BYTES, Bth, Deth, Reth
-from testbed.protocols.roce.packets.icrc import compute_icrc, encode_icrc
+from testbed.protocols.roce.packets.headers import Bth, Deth, Reth
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, Opcode, Service
 from testbed.protocols.roce.packets.packet import decode_roce, describe
-from testbed.protocols.roce.work import RemoteBuffer, write_request
+from testbed.protocols.roce.work import RemoteBuffer
 
 CASES = int(os.environ.get("TESTBED_FUZZ_CASES", "20000"))
 OPCODES = list(Opcode)
 KEY = 0x5EC0DE
 TARGET = 0x777
 GUARD = b"guard" * 20
-
-
-def sealed(header: bytes, payload: bytes, port: int = 49152) -> bytes:
-    """A datagram from `FIRST` to `SECOND` whose ICRC is right."""
-    return header + payload + encode_icrc(compute_icrc(FIRST, SECOND, port, header, payload))
 
 
 def some_header(source: Random, qpns: list[int], psns: list[int], places: list[tuple[int, int]]) -> bytes:
@@ -95,8 +89,9 @@ def test_a_hostile_peer_touches_nothing_that_it_was_not_given(config: RoceConfig
         for _ in range(200):
             header = some_header(source, qpns, [0], [(region.base, region.rkey)])
             payload = source.randbytes(source.choice([0, 0, 4, 8, 64, 252, 256, 260, 1500]))
-            data = sealed(header, payload) if source.random() < 0.95 else header + payload
-            pair.second.receive([Incoming(FIRST, 49152, data, source.random() < 0.2)], pair.now)
+            incoming = sealed(header, payload)
+            data = incoming.data if source.random() < 0.95 else header + payload
+            pair.second.receive([Incoming(FIRST, incoming.entropy, data, source.random() < 0.2)], pair.now)
             pair.second.transmit(pair.now)
             pair.now += 1000
         assert arena[: len(GUARD)] == GUARD and arena[-len(GUARD) :] == GUARD
@@ -117,7 +112,7 @@ def test_a_hostile_peer_of_dynamic_connections_is_bounded_and_touches_nothing() 
     region = pair.second.register(memoryview(arena)[len(GUARD) : len(GUARD) + 64], ALL_ACCESS)
     remotes = [FIRST, *(f"10.9.0.{host}" for host in range(8))]
     for remote in remotes[:3]:
-        there.destination(remote, TARGET, KEY).post(write_request(bytes(600), RemoteBuffer(0, 1)), 0)
+        there.destination(remote, TARGET, KEY).write(bytes(600), RemoteBuffer(0, 1), 0)
     for number in range(CASES):
         if len(target.receives) < 4:
             target.receive(bytearray(64))
@@ -135,8 +130,7 @@ def test_a_hostile_peer_of_dynamic_connections_is_bounded_and_touches_nothing() 
             payload = payload if source.random() < 0.9 else payload[:5]
         else:
             payload = source.randbytes(source.choice([0, 4, 8, 64, 252, 256, 260, 1500]))
-        icrc = compute_icrc(remote, SECOND, 49152, header, payload)
-        pair.second.receive([Incoming(remote, 49152, header + payload + encode_icrc(icrc))], pair.now)
+        pair.second.receive([sealed(header, payload, remote)], pair.now)
         pair.second.transmit(pair.now)
         assert len(there.responders) <= 4
         pair.now += 1000
@@ -153,11 +147,7 @@ def test_a_stranger_who_knows_a_queue_pair_changes_nothing() -> None:
     memory = bytearray(64)
     region = pair.second.register(memory, ALL_ACCESS)
     header = Bth(Opcode.RC_WRITE_ONLY, there.number, 0, True).encode() + Reth(region.base, region.rkey, 8).encode()
-    body = sealed(header, b"12345678")
-    assert len(body) > BTH_BYTES
-    stranger = "10.0.0.66"
-    forged = header + b"12345678" + encode_icrc(compute_icrc(stranger, SECOND, 49152, header, b"12345678"))
-    pair.second.receive([Incoming(stranger, 49152, forged)], 0)
+    pair.second.receive([sealed(header, b"12345678", "10.0.0.66")], 0)
     assert memory == bytes(64) and pair.second.counters["stray"] == 1
-    pair.second.receive([Incoming(FIRST, 49152, body)], 0)  # the same from the peer arrives
+    pair.second.receive([sealed(header, b"12345678")], 0)  # the same from the peer arrives
     assert memory[:8] == b"12345678" and here.state is there.state

@@ -247,7 +247,7 @@ def test_wrong_contents_end_a_run(
     if tampered:
         monkeypatch.setattr(fio_traffic, "contents", other)
     try:
-        move(loop, [FioTraffic(one, loop, heard, NbdEnds(settings)) for one in programs], heard, step)
+        move(loop, [FioTraffic(one, loop, heard, NbdEnds) for one in programs], heard, step)
     finally:
         loop.close()
     if not tampered:

@@ -124,5 +124,5 @@ def test_every_request_is_executed_once_and_in_order(seed: int) -> None:
     model = Model(source, pair, *pair.connect(first_psn=psn, second_psn=source.randrange(1 << 24)))
     for number in range(REQUESTS):
         model.post(number)
-    pair.run(lambda: all(request.status is not None for request in model.requests))
+    pair.finish(*model.requests)
     model.check()

@@ -19,10 +19,6 @@ from testbed.protocols.roce.work import (
     ReceiveRequest,
     RemoteBuffer,
     WorkRequest,
-    fetch_add_request,
-    read_request,
-    send_request,
-    write_request,
 )
 
 CASES = int(os.environ.get("TESTBED_ROCE_CASES", "60"))
@@ -64,19 +60,19 @@ class Peer:
         if kind == "write":
             self.expected[self.apart : self.apart + length] = data
             self.apart += length
-            return self.destination.post(write_request(data, at), now, fence=True)
+            return self.destination.write(data, at, now, fence=True)
         if kind == "send":
             self.receives.append((self.target.receive(bytearray(length)), data, number))
-            return self.destination.post(send_request(data, immediate=number), now, fence=True)
+            return self.destination.send(data, now, immediate=number, fence=True)
         if kind == "add":
             self.fetched.append((bytearray(8), self.adds))
             self.adds += 5
             counter = RemoteBuffer(self.region.base, self.region.rkey)
-            return self.destination.post(fetch_add_request(self.fetched[-1][0], counter, 5), now)
+            return self.destination.fetch_add(self.fetched[-1][0], counter, 5, now)
         start = source.randrange(8, ROOM - 20_000)
         self.read.append((bytearray(length), bytes(self.expected[start : start + length])))
         place = RemoteBuffer(self.region.base + start, self.region.rkey)
-        request = self.destination.post(read_request(self.read[-1][0], place), now, fence=True)
+        request = self.destination.read(self.read[-1][0], place, now, fence=True)
         self.apart = max(self.apart, start + length)  # what is written later lies elsewhere
         return request
 
@@ -113,7 +109,7 @@ def test_every_request_is_executed_once_over_connections_that_come_and_go(seed: 
         requests.append(source.choice(peers).post(source, number, config.mtu, pair.now))
         if source.random() < 0.3:  # work that comes while others have ended, and idle initiators detach
             pair.pass_time(source.choice([1_000, 15_000, 120_000]))
-    pair.run(lambda: all(request.status is not None for request in requests))
+    pair.finish(*requests)
     assert [request.error for request in requests if not request.ok] == []
     for peer in peers:
         peer.check()

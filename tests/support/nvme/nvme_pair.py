@@ -166,15 +166,6 @@ def connect_capsule(
     return capsule(connect_command(qid, entries, kato_ms, flow_control=flow_control), 0, data.encode())
 
 
-def pdu_kinds(stream: bytes) -> list[PduType]:
-    """The types of the PDUs that a stream consists of."""
-    kinds = []
-    while stream:
-        kinds.append(PduType(stream[0]))
-        stream = stream[int.from_bytes(stream[4:8], "little") :]
-    return kinds
-
-
 def split_pdus(stream: bytes) -> Iterable[bytes]:
     while stream:
         length = int.from_bytes(stream[4:8], "little")

@@ -9,15 +9,29 @@ from random import Random
 
 from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.roce.config import RoceConfig
-from testbed.protocols.roce.packets.opcodes import Service
+from testbed.protocols.roce.memory import ALL_ACCESS
+from testbed.protocols.roce.packets.headers import decode_bth
+from testbed.protocols.roce.packets.icrc import compute_icrc, encode_icrc
+from testbed.protocols.roce.packets.opcodes import Opcode, Service
 from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rnic import Rnic
+from testbed.protocols.roce.work import RemoteBuffer, WorkRequest
 
 FIRST = "10.0.0.1"
 SECOND = "10.0.0.2"
 DELAY_NS = 5_000
 LONGEST_DETOUR_NS = 200_000
 PULL = 64
+
+
+def opcode_of(datagram: Outgoing) -> Opcode:
+    return Opcode(decode_bth(datagram.header).opcode)
+
+
+def sealed(header: bytes, payload: bytes = b"", source: str = FIRST) -> Incoming:
+    """A datagram to `SECOND` whose ICRC is right."""
+    icrc = compute_icrc(source, SECOND, 50_000, header, payload)
+    return Incoming(source, 50_000, header + payload + encode_icrc(icrc))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +76,19 @@ class RnicPair:
         here.connect(SECOND, there.number, send_psn=first_psn, receive_psn=second_psn, mtu=mtu)
         there.connect(FIRST, here.number, send_psn=second_psn, receive_psn=first_psn, mtu=mtu)
         return here, there
+
+    def register(self, memory: int | bytearray) -> RemoteBuffer:
+        """Memory of the second RNIC, or so many zeros, with every access."""
+        region = self.second.register(bytearray(memory) if isinstance(memory, int) else memory, ALL_ACCESS)
+        return RemoteBuffer(region.base, region.rkey)
+
+    def opcodes(self, source: str) -> list[Opcode]:
+        """Those of every datagram that came from an address."""
+        return [opcode_of(datagram) for address, datagram in self.sent if address == source]
+
+    def finish(self, *requests: WorkRequest, longest_ns: int = 10**12) -> None:
+        """Run until these have ended, well or not."""
+        self.run(lambda: all(request.status is not None for request in requests), longest_ns=longest_ns)
 
     def pass_time(self, duration_ns: int) -> None:
         """Let time go by, with whatever happens meanwhile."""

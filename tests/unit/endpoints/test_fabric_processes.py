@@ -16,12 +16,11 @@ import pytest
 from agent_io_fakes import own_address
 from fabric_peer import CONFIG, JOB, KEY, SIZE, FabricPeer
 
-from testbed.endpoints.completions import CompletionError
 from testbed.endpoints.fabric import Domain, Fabric
-from testbed.endpoints.fabric_endpoint import FabricEndpoint
+from testbed.endpoints.fabric_endpoint import CompletionError, FabricEndpoint
 from testbed.protocols.errors import UsageError
 from testbed.protocols.uet.atomics import Amo
-from testbed.protocols.uet.memory import Access, RemoteBuffer
+from testbed.protocols.uet.memory import RemoteBuffer
 from testbed.protocols.uet.packets.codes import AmoOpcode, AmoType, Mode, ReturnCode
 from testbed.protocols.uet.security.key_derivation import DomainKey
 from testbed.protocols.uet.security.tss import SecureDomain, SecurityMode
@@ -84,25 +83,6 @@ def test_every_operation_between_two_processes() -> None:
             assert domain.fabric.agent.sockets(here).counters.sent > 100
 
     run(scene, here)
-
-
-def test_refusals_of_the_target_are_told_by_their_codes() -> None:
-    async def whole() -> None:
-        async with asyncio.timeout(PATIENCE_S), Fabric(seed=1) as fabric:
-            near, far = fabric.open(own_address(), CONFIG), fabric.open(own_address(), CONFIG)
-            endpoint = near.endpoint(job_id=JOB)
-            far.endpoint(job_id=JOB)
-            readable = far.memory_region(bytearray(10), access=Access.REMOTE_READ, key=KEY)
-            for key, size, code in (
-                (readable.key, 1, ReturnCode.PERM_VIOLATION),
-                (readable.key + 1, 1, ReturnCode.BAD_MKEY),
-                (readable.key, 11, ReturnCode.PERM_VIOLATION),
-            ):
-                with pytest.raises(CompletionError) as caught:
-                    await endpoint.write(far.address, bytes(size), RemoteBuffer(key))
-                assert caught.value.code is code
-
-    asyncio.run(whole())
 
 
 def test_encrypted_endpoints_talk() -> None:

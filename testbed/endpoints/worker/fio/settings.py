@@ -58,6 +58,7 @@ class FioSettings(Settings):
     Each step of the workload, of `steps` in all, has `slot_bytes` of a target for itself.
     """
 
+    carries_collectives: ClassVar[bool] = False
     pulls: ClassVar[bool] = True
     targets: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
     depth: Depth = 16

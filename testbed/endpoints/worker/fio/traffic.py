@@ -54,11 +54,13 @@ _REPORT = "report.json"
 class FioTraffic:
     """Raises `TrafficError` where something cannot be set up. `Traffic` says what the methods do."""
 
-    def __init__(self, program: Program, loop: WatchingLoop, listener: Listener, ends: StorageEnds) -> None:
+    def __init__(
+        self, program: Program, loop: WatchingLoop, listener: Listener, make_ends: Callable[[FioSettings], StorageEnds]
+    ) -> None:
         settings = program.transport
         assert isinstance(settings, FioSettings)
         self.settings = settings
-        self.protocol = ends
+        self.protocol = make_ends(settings)
         self.listener = listener
         self.seed = program.seed
         self.steps = {step.number: step for step in program.steps if step.channel is not None}

@@ -36,6 +36,7 @@ class NvmeTcpSettings(Settings):
     """
 
     kind: ClassVar[str] = "nvme-tcp"
+    carries_collectives: ClassVar[bool] = False
     pulls: ClassVar[bool] = True
     targets: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
     ports: Mapping[str, tuple[Text, ...]] = field(default_factory=dict)

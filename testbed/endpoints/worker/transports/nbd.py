@@ -7,19 +7,13 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.storage.nbdkit import HELP_OF_RATE, NBD_PORT, NbdExport, can_limit_bursts
 from testbed.endpoints.worker.fio.settings import FioSettings
 from testbed.endpoints.worker.fio.traffic import FioTraffic
-from testbed.endpoints.worker.poll_loop import WatchingLoop
-from testbed.endpoints.worker.program import Program
-from testbed.endpoints.worker.traffic import Listener
 from testbed.endpoints.worker.transport_registry import WorkerTransport
-
-if TYPE_CHECKING:
-    from testbed.endpoints.worker.buffers import CollectiveBuffers
 
 _IN_MEMORY = Path("/dev/shm")
 """tmpfs(5), where it is mounted."""
@@ -40,7 +34,7 @@ class NbdEnds:
     port = NBD_PORT
     directory: str | None = str(_IN_MEMORY) if _IN_MEMORY.is_dir() else None
 
-    def __init__(self, settings: NbdSettings) -> None:
+    def __init__(self, settings: FioSettings) -> None:
         self._settings = settings
 
     def place(self, address: str, number: int) -> Mapping[str, str]:
@@ -77,13 +71,7 @@ class NbdEnds:
         return export.arguments(can_limit_bursts=limited)
 
 
-def _make_traffic(
-    program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
-) -> FioTraffic:
-    if program.collectives:
-        raise TrafficError("NBD carries no collectives")
-    assert isinstance(program.transport, NbdSettings)
-    return FioTraffic(program, loop, listener, NbdEnds(program.transport))
-
-
-TRANSPORT = WorkerTransport(settings=NbdSettings, make_traffic=_make_traffic)
+TRANSPORT = WorkerTransport(
+    settings=NbdSettings,
+    make_traffic=lambda program, loop, _buffers, listener: FioTraffic(program, loop, listener, NbdEnds),
+)

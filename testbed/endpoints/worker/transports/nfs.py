@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints.storage.ganesha import (
@@ -18,13 +18,7 @@ from testbed.endpoints.storage.ganesha import (
 )
 from testbed.endpoints.worker.fio.settings import FioSettings
 from testbed.endpoints.worker.fio.traffic import FioTraffic
-from testbed.endpoints.worker.poll_loop import WatchingLoop
-from testbed.endpoints.worker.program import Program
-from testbed.endpoints.worker.traffic import Listener
 from testbed.endpoints.worker.transport_registry import WorkerTransport
-
-if TYPE_CHECKING:
-    from testbed.endpoints.worker.buffers import CollectiveBuffers
 
 _EXPORT = "export"
 
@@ -45,7 +39,7 @@ class NfsEnds:
     engine = "nfs"
     port = NFS_PORT
 
-    def __init__(self) -> None:
+    def __init__(self, _settings: FioSettings) -> None:
         """Raises `TrafficError` where no directory can be served."""
         self.directory: str | None = place_on_disk(Path("/proc/self/mounts").read_text())
         if self.directory is None:
@@ -75,12 +69,7 @@ def _name(number: int) -> str:
     return f"step{number}"
 
 
-def _make_traffic(
-    program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
-) -> FioTraffic:
-    if program.collectives:
-        raise TrafficError("NFS carries no collectives")
-    return FioTraffic(program, loop, listener, NfsEnds())
-
-
-TRANSPORT = WorkerTransport(settings=NfsSettings, make_traffic=_make_traffic)
+TRANSPORT = WorkerTransport(
+    settings=NfsSettings,
+    make_traffic=lambda program, loop, _buffers, listener: FioTraffic(program, loop, listener, NfsEnds),
+)

@@ -17,7 +17,6 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from testbed.base.program_errors import TrafficError
 from testbed.endpoints import namespace
@@ -41,9 +40,6 @@ from testbed.endpoints.worker.transport_registry import WorkerTransport
 from testbed.protocols.nvme.codes import Status
 from testbed.protocols.nvme.config import HostConfig
 from testbed.workload.builder import MAX_STEPS
-
-if TYPE_CHECKING:
-    from testbed.endpoints.worker.buffers import CollectiveBuffers
 
 SPACE_BYTES = MAX_STEPS * STEP_BYTES
 GIVE_UP = 4
@@ -386,14 +382,12 @@ class _HostEnd:
             (listener.on_arrived if told else listener.on_sent)(step, request.ended)
 
 
+@dataclass(slots=True, eq=False)
 class _Moving:
     """A step that is under way, and how many of its commands have not ended."""
 
-    __slots__ = ("left", "step")
-
-    def __init__(self, step: Step) -> None:
-        self.step = step
-        self.left = 0
+    step: Step
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,12 +524,7 @@ def subsystem_nqn(target: str) -> str:
     return f"nqn.2026-01.testbed:{target}"
 
 
-def _make_traffic(
-    program: Program, loop: WatchingLoop, buffers: CollectiveBuffers | None, listener: Listener
-) -> NvmeTcpTraffic:
-    if program.collectives:
-        raise TrafficError("NVMe/TCP carries no collectives")
-    return NvmeTcpTraffic(program, loop, listener)
-
-
-TRANSPORT = WorkerTransport(settings=NvmeTcpSettings, make_traffic=_make_traffic)
+TRANSPORT = WorkerTransport(
+    settings=NvmeTcpSettings,
+    make_traffic=lambda program, loop, _buffers, listener: NvmeTcpTraffic(program, loop, listener),
+)

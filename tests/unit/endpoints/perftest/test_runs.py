@@ -45,26 +45,38 @@ def start(tool: str, *argv: str) -> subprocess.Popen[str]:
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            return
+
+
 @contextmanager
 def server(tool: str, address: str, *argv: str) -> Iterator[subprocess.Popen[str]]:
     """A server that has begun to listen. The caller waits for its end."""
     process = start(tool, "-i", address, *argv)
     try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "Data ex. method" in line:
-                break
+        read_until(process, "Data ex. method")
         yield process
     finally:
         process.kill()
         process.communicate()
 
 
-def measure(tool: str, *argv: str, source: tuple[str, str] | None = None) -> tuple[str, str]:
-    """What client and server print of a run that must succeed."""
-    here, there = source or addresses()
+@contextmanager
+def both(
+    tool: str, *argv: str, clients: tuple[str, ...] = (), others: str = ""
+) -> Iterator[tuple[subprocess.Popen[str], subprocess.Popen[str]]]:
+    """A server, and a client of it with options of its own, or of another tool."""
+    here, there = addresses()
     with server(tool, there, *argv) as process:
-        client = start(tool, there, "-i", here, *argv)
+        yield process, start(others or tool, there, "-i", here, *argv, *clients)
+
+
+def measure(tool: str, *argv: str) -> tuple[str, str]:
+    """What client and server print of a run that must succeed."""
+    with both(tool, *argv) as (process, client):
         out, problem = client.communicate(timeout=PATIENCE_S)
         theirs, their_problem = process.communicate(timeout=PATIENCE_S)
         assert (client.returncode, problem) == (0, ""), their_problem
@@ -89,6 +101,9 @@ CASES += [
     ("roce_read_bw", ("-q", "3", "-o", "1")),
     ("roce_write_lat", ("--ooo", "--tclass", "0")),
 ]
+CASES += [(name, ("-b", "-q", "2")) for name in OVER_UDP if name.endswith("_bw")]
+CASES += [("uet_write_bw", ("--cc", cc, "--paths", "single")) for cc in ("rccc", "both", "none")]
+CASES += [("roce_write_bw", ("--cc", cc)) for cc in ("timely", "swift", "none")]
 
 
 @pytest.mark.parametrize(("tool", "options"), CASES, ids=lambda item: item if isinstance(item, str) else "".join(item))
@@ -99,22 +114,6 @@ def test_every_tool_measures_in_every_way(tool: str, options: tuple[str, ...]) -
     assert iterations == "20"
     assert all(float(figure) > 0 for figure in figures)
     assert rows(theirs) == rows(out)
-
-
-@pytest.mark.parametrize("tool", [name for name in OVER_UDP if name.endswith("_bw")])
-def test_both_directions(tool: str) -> None:
-    out, _ = measure(tool, "-n", "20", "-b", "-q", "2")
-    assert rows(out)[0][1] == "20"
-
-
-@pytest.mark.parametrize("cc", ["rccc", "both", "none"])
-def test_every_congestion_control(cc: str) -> None:
-    assert rows(measure("uet_write_bw", "-n", "20", "--cc", cc, "--paths", "single")[0])
-
-
-@pytest.mark.parametrize("cc", ["timely", "swift", "none"])
-def test_every_congestion_control_of_roce(cc: str) -> None:
-    assert rows(measure("roce_write_bw", "-n", "20", "--cc", cc)[0])
 
 
 def test_both_sides_tell_the_same_queue_pairs() -> None:
@@ -153,14 +152,13 @@ def test_two_ends_in_one_directory_write_two_files(
 
 
 def test_two_ends_with_files_of_their_own_write_those(tmp_path: Path) -> None:
-    here, there = addresses()
-    mine, other = tmp_path / "client.json", tmp_path / "server.json"
-    with server("roce_send_bw", there, "-n", "5", "--out_json_file", str(other)) as process:
-        client = start("roce_send_bw", there, "-i", here, "-n", "5", "--out_json_file", str(mine))
+    files = [str(tmp_path / f"{name}.json") for name in ("server", "client")]
+    argv = ("-n", "5", "--out_json_file", files[0])
+    with both("roce_send_bw", *argv, clients=("--out_json_file", files[1])) as (process, client):
         assert client.communicate(timeout=PATIENCE_S)[1] == ""
         process.communicate(timeout=PATIENCE_S)
-    devices = [json.loads(path.read_text())["test_info"]["Device"] for path in (mine, other)]
-    assert devices == [here, there]
+    devices = [json.loads(Path(name).read_text())["test_info"]["Device"] for name in files]
+    assert [device.rpartition(".")[2] for device in devices] == ["2", "1"]
 
 
 @pytest.mark.parametrize("tool", ["uet_write_bw", "uet_send_lat", "roce_read_bw", "roce_write_lat"])
@@ -215,16 +213,14 @@ def test_an_address_that_is_not_ours() -> None:
 
 
 def test_sides_that_were_started_differently() -> None:
-    here, there = addresses()
-    with server("uet_write_bw", there, "-n", "5") as process:
-        fails(start("uet_write_bw", there, "-i", here, "-n", "6"), "the two sides differ in -n: 5 here, 6 there")
+    with both("uet_write_bw", "-n", "5", clients=("-n", "6")) as (process, client):
+        fails(client, "the two sides differ in -n: 5 here, 6 there")
         fails(process, "the two sides differ in -n: 5 here, 6 there")
 
 
 def test_another_tool() -> None:
-    here, there = addresses()
-    with server("uet_write_bw", there) as process:
-        fails(start("uet_read_bw", there, "-i", here), "uet_write_bw here, uet_read_bw there")
+    with both("uet_write_bw", others="uet_read_bw") as (process, client):
+        fails(client, "uet_write_bw here, uet_read_bw there")
         fails(process, "uet_write_bw here, uet_read_bw there")
 
 
@@ -253,26 +249,16 @@ def test_a_port_that_is_taken() -> None:
 
 @pytest.mark.parametrize("tool", ["uet_send_lat", "roce_send_lat", "roce_write_bw"])
 def test_a_server_that_dies_while_it_is_measured(tool: str) -> None:
-    here, there = addresses()
-    with server(tool, there, "-D", "60") as process:
-        client = start(tool, there, "-i", here, "-D", "60")
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(" #bytes"):
-                break
+    with both(tool, "-D", "60") as (process, client):
+        read_until(process, " #bytes")
         process.kill()
         fails(client, "the other side has gone")
 
 
 def test_a_peer_that_falls_silent_ends_in_the_error_of_its_queue_pair() -> None:
     """Its host is gone, not its program: nothing closes the TCP connection."""
-    here, there = addresses()
-    with server("roce_write_bw", there, "-D", "60") as process:
-        client = start("roce_write_bw", there, "-i", here, "-D", "60", "-u", "12")
-        assert client.stdout is not None
-        for line in client.stdout:
-            if line.startswith(" #bytes"):
-                break
+    with both("roce_write_bw", "-D", "60", clients=("-u", "12")) as (process, client):
+        read_until(client, " #bytes")
         await_traffic(client, process.pid)
         process.send_signal(signal.SIGSTOP)
         fails(client, "failed with RETRY_EXCEEDED: the peer does not answer")
@@ -320,13 +306,8 @@ def test_an_introduction_that_makes_no_sense_is_refused(change: dict[str, object
 
 @pytest.mark.parametrize("tool", ["uet_write_bw", "uet_send_lat", "roce_write_bw"])
 def test_ctrl_c_prints_what_was_measured(tool: str) -> None:
-    here, there = addresses()
-    with server(tool, there, "-D", "60") as process:
-        client = start(tool, there, "-i", here, "-D", "60")
-        assert client.stdout is not None
-        for line in client.stdout:
-            if line.startswith(" #bytes"):
-                break
+    with both(tool, "-D", "60") as (process, client):
+        read_until(client, " #bytes")
         await_traffic(client, process.pid)
         client.send_signal(signal.SIGINT)
         out = fails(client, f"{tool}: interrupted", 130)

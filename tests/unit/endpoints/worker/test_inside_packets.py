@@ -100,10 +100,14 @@ def domain(ends: FakeEndpoints) -> Iterator[Domain]:
     yield made
 
 
-def test_a_host_that_connects_later_is_reached_too(domain: Domain, ends: FakeEndpoints) -> None:
+@pytest.fixture
+def packets(domain: Domain) -> InsidePackets:
+    assert domain.packets is not None
+    return domain.packets
+
+
+def test_a_host_that_connects_later_is_reached_too(domain: Domain, packets: InsidePackets, ends: FakeEndpoints) -> None:
     """The first host has its turn, and time, before the second one is told to connect."""
-    packets = domain.packets
-    assert packets is not None
     packets.open(FIRST, 0)
     assert not domain.is_ready(1)
     assert packets.next_due() is not None  # so that it can say that the other one does not come
@@ -116,18 +120,14 @@ def test_a_host_that_connects_later_is_reached_too(domain: Domain, ends: FakeEnd
     assert packets.next_due() is None
 
 
-def test_a_host_that_never_connects_is_named(domain: Domain) -> None:
-    packets = domain.packets
-    assert packets is not None
+def test_a_host_that_never_connects_is_named(domain: Domain, packets: InsidePackets) -> None:
     packets.open(FIRST, 0)
     assert not domain.is_ready(OPEN_NS)
     with pytest.raises(TrafficError, match="h2:gpu1, h2:gpu2 did not open"):
         domain.is_ready(OPEN_NS + 1)
 
 
-def test_a_host_that_leaves_is_not_waited_for(domain: Domain, ends: FakeEndpoints) -> None:
-    packets = domain.packets
-    assert packets is not None
+def test_a_host_that_leaves_is_not_waited_for(domain: Domain, packets: InsidePackets, ends: FakeEndpoints) -> None:
     packets.open(FIRST, 0)
     packets.open(SECOND, 0)
     assert not domain.is_ready(1)
@@ -136,10 +136,10 @@ def test_a_host_that_leaves_is_not_waited_for(domain: Domain, ends: FakeEndpoint
     assert domain.is_ready(2)
 
 
-def test_time_that_passes_before_neighbours_are_asked_is_not_theirs(domain: Domain, ends: FakeEndpoints) -> None:
+def test_time_that_passes_before_neighbours_are_asked_is_not_theirs(
+    domain: Domain, packets: InsidePackets, ends: FakeEndpoints
+) -> None:
     """The rest of the workers' traffic may take longer to connect."""
-    packets = domain.packets
-    assert packets is not None
     packets.open(FIRST, 0)
     packets.open(SECOND, 0)
     later = 3 * SETUP_NS
@@ -151,10 +151,8 @@ def test_time_that_passes_before_neighbours_are_asked_is_not_theirs(domain: Doma
     assert domain.is_ready(later + SETUP_NS + 1)
 
 
-def test_what_fails_is_asked_again(domain: Domain, ends: FakeEndpoints) -> None:
+def test_what_fails_is_asked_again(domain: Domain, packets: InsidePackets, ends: FakeEndpoints) -> None:
     """A plane may come up late."""
-    packets = domain.packets
-    assert packets is not None
     packets.open(FIRST, 0)
     packets.open(SECOND, 0)
     assert not domain.is_ready(1)

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from testbed.base.program_errors import ProgramError
+from testbed.endpoints.worker.nvme.settings import NvmeTcpSettings
 from testbed.endpoints.worker.program import Channel, Endpoint, Piece, Program, Request, ScaleUpLinks, Settings, Step
 from testbed.endpoints.worker.program_json import decode_program, encode_program
+from testbed.endpoints.worker.transport_registry import encode_settings
 from testbed.endpoints.worker.transports.rdma import RdmaSettings
 from testbed.endpoints.worker.transports.roce import RoceSettings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
@@ -187,6 +189,7 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (set_key("scale_up", "one_way_ns", value=-1), "scale_up.one_way_ns"),
         (set_key("scale_up", "more", value=1), "scale_up.more"),
         (set_key("transport", value={"kind": "rdma"}), "requests"),
+        (set_key("transport", value=encode_settings(NvmeTcpSettings())), "collectives"),
         (asked(0, "tokens", 0), "requests[0][7]"),
         (asked(0, "tokens", True), "requests[0][7]"),
         (asked(1, "chunk_bytes", 15), "requests[1][8]"),

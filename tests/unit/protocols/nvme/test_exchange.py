@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from nvme_pair import BLOCK, HOST, NAMESPACE, NQN, NvmePair, live_pair, pdu_kinds, some_target
+from nvme_pair import BLOCK, HOST, NAMESPACE, NQN, NvmePair, live_pair, some_target, split_pdus
 
 from testbed.protocols.errors import UsageError
 from testbed.protocols.nvme.codes import DO_NOT_RETRY, PduType, Status
@@ -76,7 +76,8 @@ def sent(pair: NvmePair, sqe: Sqe, data: bytes = b"", place: int = 0) -> tuple[l
     near.take_to_send = lambda: _note(there, near_take())  # type: ignore[method-assign]
     far.take_to_send = lambda: _note(back, far_take())  # type: ignore[method-assign]
     assert pair.submit(sqe, data=data, place=bytearray(place)).good
-    return pdu_kinds(b"".join(there)), pdu_kinds(b"".join(back))
+    kinds = ([PduType(pdu[0]) for pdu in split_pdus(b"".join(stream))] for stream in (there, back))
+    return next(kinds), next(kinds)
 
 
 def _note(kept: list[bytes], data: bytes) -> bytes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
-from rnic_pair import FIRST, SECOND, RnicPair
+from rnic_pair import FIRST, SECOND, RnicPair, opcode_of, sealed
 
 from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.errors import UsageError
@@ -14,19 +16,12 @@ from testbed.protocols.roce.dynamic import DynamicConnections
 from testbed.protocols.roce.dynamic_initiator import CONNECT_BODY, SESSION_BODY, Destination
 from testbed.protocols.roce.memory import ALL_ACCESS
 from testbed.protocols.roce.packets.headers import Bth, Deth, decode_bth
-from testbed.protocols.roce.packets.icrc import compute_icrc, encode_icrc
 from testbed.protocols.roce.packets.opcodes import Opcode
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.roce.state_size import qp_state_bytes
 from testbed.protocols.roce.work import (
     RemoteBuffer,
-    WorkRequest,
     WorkStatus,
-    compare_swap_request,
-    fetch_add_request,
-    read_request,
-    send_request,
-    write_request,
 )
 
 QUICK = RoceConfig(timeout=4, retry_count=2, base_rtt_ns=20_000)
@@ -50,24 +45,16 @@ class Served:
         return RemoteBuffer(self.region.base + offset, self.region.rkey)
 
 
-def ended(*requests: WorkRequest) -> bool:
-    return all(request.status is not None for request in requests)
-
-
-def opcodes(pair: RnicPair, source: str) -> list[Opcode]:
-    return [Opcode(decode_bth(datagram.header).opcode) for address, datagram in pair.sent if address == source]
-
-
-def lossy(*lost: tuple[Opcode, int]) -> tuple[Counter[Opcode], object]:
+def lossy(*lost: tuple[Opcode, int]) -> Callable[[str, Outgoing], bool]:
     """Drops the first so many datagrams of each opcode."""
     left = Counter(dict(lost))
 
     def drop(source: str, datagram: Outgoing) -> bool:
-        opcode = Opcode(decode_bth(datagram.header).opcode)
+        opcode = opcode_of(datagram)
         left[opcode] -= 1
         return left[opcode] >= 0
 
-    return left, drop
+    return drop
 
 
 def dynamic_pair(
@@ -81,36 +68,36 @@ def dynamic_pair(
 
 def test_attaching_costs_a_packet_and_no_round_trip() -> None:
     pair, _, there, destination = dynamic_pair()
-    request = destination.post(write_request(b"x" * 100, there.at()), pair.now)
+    request = destination.write(b"x" * 100, there.at(), pair.now)
     connect = pair.first.transmit(0)
     after = pair.first.next_timer()
     assert after is not None and after < 2_000  # ns: what the connect takes at the rate of the NIC, 1 Gbit/s
     pair.first.handle_timer(after)
     datagrams = connect + pair.first.transmit(after)
-    assert [Opcode(decode_bth(one.header).opcode) for one in datagrams] == [Opcode.DC_CONNECT, Opcode.RC_WRITE_ONLY]
+    assert [opcode_of(one) for one in datagrams] == [Opcode.DC_CONNECT, Opcode.RC_WRITE_ONLY]
     pair, _, there, destination = dynamic_pair()
-    request = destination.post(write_request(b"x" * 100, there.at()), pair.now)
-    pair.run(lambda: ended(request))
+    request = destination.write(b"x" * 100, there.at(), pair.now)
+    pair.finish(request)
     assert request.ok and there.memory[:100] == b"x" * 100
-    assert opcodes(pair, SECOND) == [Opcode.RC_ACKNOWLEDGE]
-    again = destination.post(write_request(b"y" * 100, there.at()), pair.now)  # still attached
-    pair.run(lambda: ended(again))
+    assert pair.opcodes(SECOND) == [Opcode.RC_ACKNOWLEDGE]
+    again = destination.write(b"y" * 100, there.at(), pair.now)  # still attached
+    pair.finish(again)
     assert pair.first.counters["connects"] == destination.counts["connects"] == 1
     assert destination.acked_bytes == 200 and destination.sent == 2
 
 
 def test_an_initiator_without_work_detaches_and_both_ends_forget() -> None:
     pair, here, there, destination = dynamic_pair()
-    request = destination.post(write_request(b"x", there.at()), 0)
-    pair.run(lambda: ended(request))
+    request = destination.write(b"x", there.at(), 0)
+    pair.finish(request)
     ended_at = pair.now
     assert len(there.connections.responders) == 1
     pair.run(lambda: not there.connections.responders)
     assert here.detach_ns <= pair.now - ended_at <= here.detach_ns + 20_000
     assert destination.initiator is None and pair.first.idle and pair.second.idle
     assert destination.acked_bytes == 1 and destination.least_rtt_ns == 10_000
-    later = destination.post(write_request(b"z", there.at()), pair.now)
-    pair.run(lambda: ended(later))
+    later = destination.write(b"z", there.at(), pair.now)
+    pair.finish(later)
     assert later.ok and pair.first.counters["connects"] == 2 and pair.first.counters["disconnects"] == 1
 
 
@@ -119,12 +106,12 @@ def test_every_operation_goes_over_a_dynamic_connection() -> None:
     there.memory[0:8] = (40).to_bytes(8, "little")
     into, found, swapped = bytearray(10_000), bytearray(8), bytearray(8)
     requests = [
-        destination.post(send_request(b"hello", immediate=7), 0),
-        destination.post(fetch_add_request(found, there.at(), 2), 0),
-        destination.post(compare_swap_request(swapped, there.at(), (42, 99)), 0, fence=True),
-        destination.post(read_request(into, there.at()), 0, fence=True),
+        destination.send(b"hello", 0, immediate=7),
+        destination.fetch_add(found, there.at(), 2, 0),
+        destination.compare_swap(swapped, there.at(), (42, 99), 0, fence=True),
+        destination.read(into, there.at(), 0, fence=True),
     ]
-    pair.run(lambda: ended(*requests))
+    pair.finish(*requests)
     assert all(request.ok for request in requests)
     assert int.from_bytes(found, "little") == 40 and int.from_bytes(swapped, "little") == 42
     assert into == there.memory[:10_000] and int.from_bytes(into[:8], "little") == 99
@@ -138,11 +125,11 @@ def test_a_pool_serves_more_peers_than_it_has_initiators_in_turn() -> None:
     served = {address: Served(pair.add(address)) for address in (SECOND, THIRD, "10.0.0.4")}
     destinations = {address: here.destination(address, TARGET, KEY) for address in served}
     requests = [
-        destinations[address].post(write_request(bytes([turn]) * 5000, served[address].at(5000 * turn)), 0)
+        destinations[address].write(bytes([turn]) * 5000, served[address].at(5000 * turn), 0)
         for turn in range(3)
         for address in served
     ]
-    pair.run(lambda: ended(*requests))
+    pair.finish(*requests)
     assert all(request.ok for request in requests)
     for one in served.values():
         assert one.memory[:15_000] == b"".join(bytes([turn]) * 5000 for turn in range(3))
@@ -158,9 +145,9 @@ def test_in_line_a_peer_keeps_the_order_of_its_requests() -> None:
     elsewhere = here.destination(THIRD, TARGET, KEY)
     requests = []
     for number in range(6):
-        requests.append(destination.post(send_request(bytes(64), immediate=number), 0))
-        requests.append(elsewhere.post(send_request(bytes(64), immediate=number), 0))
-    pair.run(lambda: ended(*requests))
+        requests.append(destination.send(bytes(64), 0, immediate=number))
+        requests.append(elsewhere.send(bytes(64), 0, immediate=number))
+    pair.finish(*requests)
     for one in (there, other):
         assert [receive.immediate for receive in one.target.completions] == list(range(6))
 
@@ -168,9 +155,9 @@ def test_in_line_a_peer_keeps_the_order_of_its_requests() -> None:
 @pytest.mark.parametrize("unattached_lost", [0, 99])
 def test_a_lost_connect_comes_again(unattached_lost: int) -> None:
     pair, _, there, destination = dynamic_pair(receives=3)
-    _, pair.drop = lossy((Opcode.DC_CONNECT, 1), (Opcode.DC_UNATTACHED, unattached_lost))  # type: ignore[assignment]
-    requests = [destination.post(send_request(bytes(9), immediate=one), 0) for one in range(3)]
-    pair.run(lambda: ended(*requests))
+    pair.drop = lossy((Opcode.DC_CONNECT, 1), (Opcode.DC_UNATTACHED, unattached_lost))
+    requests = [destination.send(bytes(9), 0, immediate=one) for one in range(3)]
+    pair.finish(*requests)
     assert all(request.ok for request in requests)
     assert [receive.immediate for receive in there.target.completions] == [0, 1, 2]
     assert pair.first.counters["connects"] == 2
@@ -179,19 +166,19 @@ def test_a_lost_connect_comes_again(unattached_lost: int) -> None:
 
 def test_a_lost_answer_has_the_connect_repeated_and_nothing_executed_twice() -> None:
     pair, _, there, destination = dynamic_pair(receives=2)
-    _, pair.drop = lossy((Opcode.RC_ACKNOWLEDGE, 1))  # type: ignore[assignment]
-    request = destination.post(send_request(b"once"), 0)
-    pair.run(lambda: ended(request))
+    pair.drop = lossy((Opcode.RC_ACKNOWLEDGE, 1))
+    request = destination.send(b"once", 0)
+    pair.finish(request)
     assert request.ok and len(there.target.completions) == 1 and len(there.target.receives) == 1
     assert pair.second.counters["duplicate-connect"] == 1 and pair.second.counters["attached"] == 1
 
 
 def test_a_lost_disconnect_leaves_a_responder_that_is_forgotten_or_replaced() -> None:
     pair, _, there, destination = dynamic_pair()
-    _, pair.drop = lossy((Opcode.DC_DISCONNECT, 2))  # type: ignore[assignment]
+    pair.drop = lossy((Opcode.DC_DISCONNECT, 2))
     for byte in (b"a", b"b"):
-        request = destination.post(write_request(byte, there.at()), pair.now)
-        pair.run(lambda: ended(request))  # noqa: B023
+        request = destination.write(byte, there.at(), pair.now)
+        pair.finish(request)
         pair.run(lambda: destination.initiator is None)
         assert request.ok and len(there.connections.responders) == 1
     assert pair.second.counters["attached"] == 2
@@ -203,24 +190,24 @@ def test_a_lost_disconnect_leaves_a_responder_that_is_forgotten_or_replaced() ->
 
 def test_work_that_comes_while_the_disconnect_is_under_way_attaches_again() -> None:
     pair, _, there, destination = dynamic_pair()
-    first = destination.post(write_request(b"x", there.at()), 0)
-    pair.run(lambda: ended(first))
+    first = destination.write(b"x", there.at(), 0)
+    pair.finish(first)
     pair.run(lambda: destination.initiator is None)  # the disconnect is sent, and not there yet
-    second = destination.post(write_request(b"y", there.at(1)), pair.now)
-    pair.run(lambda: ended(second))
+    second = destination.write(b"y", there.at(1), pair.now)
+    pair.finish(second)
     assert second.ok and there.memory[:2] == b"xy" and len(there.connections.responders) == 1
     assert pair.first.counters["retransmitted"] == 0
 
 
 def test_a_late_disconnect_and_a_late_connect_change_nothing() -> None:
     pair, _, there, destination = dynamic_pair()
-    first = destination.post(write_request(b"x", there.at()), 0)
-    pair.run(lambda: ended(first))
+    first = destination.write(b"x", there.at(), 0)
+    pair.finish(first)
     pair.run(lambda: not there.connections.responders)
     old = [datagram for _, datagram in pair.sent if decode_bth(datagram.header).opcode >= Opcode.DC_CONNECT]
     assert len(old) == 2
-    second = destination.post(write_request(b"y", there.at()), pair.now)
-    pair.run(lambda: ended(second))
+    second = destination.write(b"y", there.at(), pair.now)
+    pair.finish(second)
     attached = there.connections.responders
     pair.second.receive([Incoming(FIRST, one.entropy, one.to_bytes()) for one in old], pair.now)
     assert there.connections.responders == attached
@@ -229,24 +216,24 @@ def test_a_late_disconnect_and_a_late_connect_change_nothing() -> None:
 
 def test_a_target_that_restarts_with_work_under_way_fails_it() -> None:
     pair, _, there, destination = dynamic_pair()
-    first = destination.post(write_request(b"x", there.at()), 0)
-    pair.run(lambda: ended(first))
+    first = destination.write(b"x", there.at(), 0)
+    pair.finish(first)
     restarted = Served(pair.add(SECOND))
-    lost = [destination.post(write_request(b"y", restarted.at()), pair.now) for _ in range(2)]
-    pair.run(lambda: ended(*lost))
+    lost = [destination.write(b"y", restarted.at(), pair.now) for _ in range(2)]
+    pair.finish(*lost)
     assert [one.status for one in lost] == [WorkStatus.RETRY_EXCEEDED, WorkStatus.FLUSHED]
     assert "forgotten" in lost[0].error and restarted.memory[0] == 0
-    assert destination.post(write_request(b"y", restarted.at()), pair.now).status is WorkStatus.FLUSHED
+    assert destination.write(b"y", restarted.at(), pair.now).status is WorkStatus.FLUSHED
 
 
 def test_a_target_that_restarts_between_two_connections_is_not_missed() -> None:
     pair, _, there, destination = dynamic_pair()
-    first = destination.post(write_request(b"x", there.at()), 0)
-    pair.run(lambda: ended(first))
+    first = destination.write(b"x", there.at(), 0)
+    pair.finish(first)
     pair.run(lambda: destination.initiator is None)
     restarted = Served(pair.add(SECOND))
-    second = destination.post(write_request(b"y", restarted.at()), pair.now)
-    pair.run(lambda: ended(second))
+    second = destination.write(b"y", restarted.at(), pair.now)
+    pair.finish(second)
     assert second.ok and restarted.memory[0] == ord("y")
 
 
@@ -254,9 +241,9 @@ def test_a_peer_that_is_gone_fails_its_requests_and_no_one_elses() -> None:
     pair, here, there, destination = dynamic_pair(initiators=1)
     nowhere = here.destination("10.0.0.99", TARGET, KEY)
     pair.drop = lambda source, datagram: datagram.remote == "10.0.0.99"
-    lost = [nowhere.post(write_request(b"x", there.at()), 0) for _ in range(2)]
-    good = destination.post(write_request(b"y", there.at()), 0)
-    pair.run(lambda: ended(good, *lost))
+    lost = [nowhere.write(b"x", there.at(), 0) for _ in range(2)]
+    good = destination.write(b"y", there.at(), 0)
+    pair.finish(good, *lost)
     assert good.ok
     assert [one.status for one in lost] == [WorkStatus.RETRY_EXCEEDED, WorkStatus.FLUSHED]
     assert pair.first.counters["connects"] == 4  # once, with each of two retries, and to the peer that is there
@@ -274,17 +261,16 @@ def test_a_target_refuses_a_wrong_key_and_a_path_mtu_that_it_does_not_have(
 ) -> None:
     pair = RnicPair(QUICK)
     here = DynamicConnections(pair.first, initiators=1)
-    small = RoceConfig(timeout=4, retry_count=2, base_rtt_ns=20_000, mtu=mtu)
-    there = Served(pair.add(SECOND, small))
-    request = here.destination(SECOND, TARGET, key).post(write_request(b"x", there.at()), 0)
-    pair.run(lambda: ended(request))
+    there = Served(pair.add(SECOND, replace(QUICK, mtu=mtu)))
+    request = here.destination(SECOND, TARGET, key).write(b"x", there.at(), 0)
+    pair.finish(request)
     assert request.status is status and there.memory[0] == 0 and not there.connections.responders
 
 
 def test_a_refused_request_ends_its_connection_and_leaves_the_receives_of_others() -> None:
     pair, _, there, destination = dynamic_pair(receives=2)
-    request = destination.post(write_request(b"x", RemoteBuffer(0, 1)), 0)
-    pair.run(lambda: ended(request))
+    request = destination.write(b"x", RemoteBuffer(0, 1), 0)
+    pair.finish(request)
     assert request.status is WorkStatus.REMOTE_ACCESS_ERROR and len(there.target.receives) == 2
     pair.run(lambda: not there.connections.responders)
 
@@ -296,8 +282,7 @@ def test_responders_are_bounded_whatever_comes() -> None:
     for host in range(9):
         address = f"10.0.1.{host}"
         header = Bth(Opcode.DC_CONNECT, TARGET, 5).encode() + Deth(KEY, 0x99).encode() + CONNECT_BODY.pack(1, 4096)
-        data = header + encode_icrc(compute_icrc(address, SECOND, 50_000, header, b""))
-        pair.second.receive([Incoming(address, 50_000, data)], 0)
+        pair.second.receive([sealed(header, source=address)], 0)
     assert len(there.responders) == there.most_at_once == 3 and pair.second.counters["responders-full"] == 6
     pair.second.handle_timer(there.forget_ns + 1)
     assert not there.responders
@@ -313,24 +298,18 @@ def test_what_is_no_connect_is_counted_and_dropped() -> None:
         (Opcode.DC_UNATTACHED, TARGET, b""),
     ):
         header = Bth(opcode, number, 5).encode() + Deth(KEY, 0x99).encode() + body
-        data = header + encode_icrc(compute_icrc(FIRST, SECOND, 50_000, header, b""))
-        pair.second.receive([Incoming(FIRST, 50_000, data)], 0)
+        pair.second.receive([sealed(header)], 0)
     assert not there.connections.responders
     counters = pair.second.counters
-    assert (counters["malformed"], counters["unknown-qp"], counters["late-disconnect"], counters["stray"]) == (
-        2,
-        1,
-        1,
-        1,
-    )
+    assert [counters[name] for name in ("malformed", "unknown-qp", "late-disconnect", "stray")] == [2, 1, 1, 1]
 
 
 def test_a_queue_is_bounded_and_a_target_is_there_once() -> None:
     pair, _, there, destination = dynamic_pair(RoceConfig(most_posted=4))
     for _ in range(4):
-        destination.post(write_request(b"x", there.at()), 0)
+        destination.write(b"x", there.at(), 0)
     with pytest.raises(UsageError, match="holds 4 requests"):
-        destination.post(write_request(b"x", there.at()), 0)
+        destination.write(b"x", there.at(), 0)
     with pytest.raises(UsageError, match="is taken"):
         there.connections.create_target(KEY, number=TARGET)
     with pytest.raises(UsageError, match="need an initiator"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from rnic_pair import FIRST, SECOND, RnicPair
 
@@ -12,19 +14,12 @@ from testbed.protocols.roce.memory import ALL_ACCESS, Access
 from testbed.protocols.roce.packets.headers import decode_bth
 from testbed.protocols.roce.packets.opcodes import Opcode, Service
 from testbed.protocols.roce.packets.syndrome import RNR_TIMERS_NS
+from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.states import QpState
 from testbed.protocols.roce.work import RemoteBuffer, WorkRequest, WorkStatus
 
 QUICK = RoceConfig(timeout=4, retry_count=2)
 QKEY = 0x11111111
-
-
-def ended(*requests: WorkRequest) -> bool:
-    return all(request.status is not None for request in requests)
-
-
-def opcodes(pair: RnicPair, source: str) -> list[Opcode]:
-    return [Opcode(decode_bth(datagram.header).opcode) for address, datagram in pair.sent if address == source]
 
 
 # --- states -----------------------------------------------------------------------------------------------
@@ -64,11 +59,11 @@ def test_in_sqd_what_has_begun_ends_and_nothing_else_begins() -> None:
     pair.first.transmit(0, 4)
     here.modify(QpState.SQD)
     second = here.send(bytes(4096), 0)
-    pair.run(lambda: here.requester.unacknowledged == 0 or ended(first), longest_ns=10**9)
+    pair.run(lambda: here.requester.unacknowledged == 0 or first.status is not None, longest_ns=10**9)
     assert first.status is None or first.ok
     assert second.status is None
     here.modify(QpState.RTS)
-    pair.run(lambda: ended(first, second))
+    pair.finish(first, second)
     assert first.ok and second.ok
 
 
@@ -137,22 +132,22 @@ def test_a_message_of_several_packets_arrives_with_its_immediate_data() -> None:
     buffer = bytearray(1024)
     received = there.receive(buffer, 0, context="room")
     request = here.send(data, 0, immediate=7)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert (received.ok, received.length, received.immediate, received.context) == (True, len(data), 7, "room")
     assert buffer[: len(data)] == data
-    assert opcodes(pair, FIRST) == [Opcode.RC_SEND_FIRST, Opcode.RC_SEND_MIDDLE, Opcode.RC_SEND_LAST_IMMEDIATE]
+    assert pair.opcodes(FIRST) == [Opcode.RC_SEND_FIRST, Opcode.RC_SEND_MIDDLE, Opcode.RC_SEND_LAST_IMMEDIATE]
 
 
 def test_a_send_with_invalidate_takes_the_rkey_away() -> None:
     pair = RnicPair()
     here, there = pair.connect()
-    region = pair.second.register(bytearray(64), ALL_ACCESS)
+    remote = pair.register(64)
     received = there.receive(bytearray(8), 0)
-    request = here.send(b"x", 0, invalidate=region.rkey)
-    pair.run(lambda: ended(request))
-    assert received.invalidated_rkey == region.rkey
-    late = here.write(b"y", RemoteBuffer(region.base, region.rkey), 0)
-    pair.run(lambda: ended(late))
+    request = here.send(b"x", 0, invalidate=remote.rkey)
+    pair.finish(request)
+    assert received.invalidated_rkey == remote.rkey
+    late = here.write(b"y", remote, 0)
+    pair.finish(late)
     assert late.status is WorkStatus.REMOTE_ACCESS_ERROR
 
 
@@ -163,7 +158,7 @@ def test_a_send_that_would_invalidate_what_is_not_its_peers_is_refused(size: int
     foreign = pair.second.register(bytearray(64), ALL_ACCESS, domain=9)
     received = there.receive(bytearray(size), 0)
     request = here.send(b"x" * size, 0, invalidate=foreign.rkey)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.status is WorkStatus.REMOTE_ACCESS_ERROR
     assert received.status is WorkStatus.FLUSHED and received.length == 0
     assert pair.second.regions.resolve(foreign.rkey, 9, foreign.base, 64, Access.REMOTE_WRITE) is not None
@@ -185,7 +180,7 @@ def test_an_unreliable_connection_loses_the_message_that_a_packet_was_lost_of_an
     pair.drop = drop_the_fifth
     requests = [here.send(bytes([number]) * 700, 0) for number in (1, 2, 3)]
     pair.run(lambda: receives[1].status is not None)
-    assert lost and ended(*requests)
+    assert lost and None not in [request.status for request in requests]
     assert [receive.ok for receive in receives[:2]] == [True, True]
     assert bytes(buffers[0][:700]) == b"\1" * 700
     assert bytes(buffers[1][:700]) == b"\3" * 700
@@ -223,59 +218,38 @@ def test_unreliable_services_have_no_reads_and_atomics(service: Service) -> None
 
 # --- errors -----------------------------------------------------------------------------------------------
 
-TRESPASSES = {
-    "rkey": lambda region: RemoteBuffer(region.base, region.rkey ^ 1),
-    "before": lambda region: RemoteBuffer(region.base - 1, region.rkey),
-    "behind": lambda region: RemoteBuffer(region.base + 57, region.rkey),
-    "wrapped": lambda region: RemoteBuffer((1 << 64) - 4, region.rkey),
+OPERATIONS: dict[Access, Callable[[QueuePair, RemoteBuffer], WorkRequest]] = {
+    Access.REMOTE_WRITE: lambda qp, remote: qp.write(b"12345678", remote, 0),
+    Access.REMOTE_READ: lambda qp, remote: qp.read(bytearray(8), remote, 0),
+    Access.REMOTE_ATOMIC: lambda qp, remote: qp.fetch_add(bytearray(8), remote, 1, 0),
+}
+TRESPASSES: dict[str, Callable[[int, int], RemoteBuffer]] = {
+    "rkey": lambda base, rkey: RemoteBuffer(base, rkey ^ 1),
+    "before": lambda base, rkey: RemoteBuffer(base - 8, rkey),
+    "behind": lambda base, rkey: RemoteBuffer(base + 64, rkey),
+    "half behind": lambda base, rkey: RemoteBuffer(base + 57, rkey),
+    "wrapped": lambda base, rkey: RemoteBuffer((1 << 64) - 4, rkey),
+    "domain": RemoteBuffer,
+    "access": RemoteBuffer,
 }
 
 
 @pytest.mark.parametrize("trespass", TRESPASSES)
-@pytest.mark.parametrize("operation", ["write", "read", "add"])
-def test_memory_that_is_not_the_requesters_is_not_touched(trespass: str, operation: str) -> None:
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_memory_that_is_not_the_requesters_is_not_touched(trespass: str, operation: Access) -> None:
     pair = RnicPair()
     here, there = pair.connect()
     memory = bytearray(b"*" * 64)
-    region = pair.second.register(memory, ALL_ACCESS)
-    remote = TRESPASSES[trespass](region)
-    if operation == "add":
-        remote = RemoteBuffer(remote.virtual_address & ~7 if trespass != "behind" else region.base + 64, remote.rkey)
-    request = {
-        "write": lambda: here.write(b"12345678", remote, 0),
-        "read": lambda: here.read(bytearray(8), remote, 0),
-        "add": lambda: here.fetch_add(bytearray(8), remote, 1, 0),
-    }[operation]()
-    pair.run(lambda: ended(request))
+    access = ALL_ACCESS & ~operation if trespass == "access" else ALL_ACCESS
+    region = pair.second.register(memory, access, domain=1 if trespass == "domain" else 0)
+    remote = TRESPASSES[trespass](region.base, region.rkey)
+    if operation is Access.REMOTE_ATOMIC:
+        remote = RemoteBuffer(remote.virtual_address + 7 & (1 << 64) - 8, remote.rkey)
+    request = OPERATIONS[operation](here, remote)
+    pair.finish(request)
     assert request.status is WorkStatus.REMOTE_ACCESS_ERROR
     assert memory == b"*" * 64
     assert (here.state, there.state) == (QpState.ERR, QpState.ERR)
-
-
-@pytest.mark.parametrize("operation", [Access.REMOTE_WRITE, Access.REMOTE_READ, Access.REMOTE_ATOMIC])
-def test_access_that_a_region_is_not_registered_for_is_refused(operation: Access) -> None:
-    pair = RnicPair()
-    here, _ = pair.connect()
-    memory = bytearray(64)
-    region = pair.second.register(memory, ALL_ACCESS & ~operation)
-    remote = RemoteBuffer(region.base, region.rkey)
-    request = {
-        Access.REMOTE_WRITE: lambda: here.write(b"12345678", remote, 0),
-        Access.REMOTE_READ: lambda: here.read(bytearray(8), remote, 0),
-        Access.REMOTE_ATOMIC: lambda: here.fetch_add(bytearray(8), remote, 1, 0),
-    }[operation]()
-    pair.run(lambda: ended(request))
-    assert request.status is WorkStatus.REMOTE_ACCESS_ERROR
-    assert memory == bytes(64)
-
-
-def test_memory_of_another_protection_domain_is_refused() -> None:
-    pair = RnicPair()
-    here, _ = pair.connect()
-    region = pair.second.register(bytearray(64), ALL_ACCESS, domain=1)
-    request = here.write(b"x", RemoteBuffer(region.base, region.rkey), 0)
-    pair.run(lambda: ended(request))
-    assert request.status is WorkStatus.REMOTE_ACCESS_ERROR
 
 
 def test_a_message_longer_than_its_receive_fails_at_both_ends() -> None:
@@ -283,7 +257,7 @@ def test_a_message_longer_than_its_receive_fails_at_both_ends() -> None:
     here, there = pair.connect()
     received = there.receive(bytearray(4), 0)
     request = here.send(b"12345", 0)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.status is WorkStatus.REMOTE_INVALID_REQUEST
     assert received.status is WorkStatus.LOCAL_LENGTH_ERROR
 
@@ -295,7 +269,7 @@ def test_a_peer_without_a_receive_is_asked_again_after_its_timer() -> None:
     pair.run(lambda: here.requester.next_timer() != 0 and pair.first.counters["rnr-nak"] == 1)
     told = pair.now
     received = there.receive(bytearray(8), pair.now)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.ok and received.length == 4
     assert pair.now - told >= 3 * RNR_TIMERS_NS[10]
 
@@ -304,9 +278,9 @@ def test_a_peer_that_never_has_a_receive_ends_the_request() -> None:
     pair = RnicPair(RoceConfig(rnr_retry=2, min_rnr_timer=1))
     here, _ = pair.connect()
     request = here.send(b"never", 0)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.status is WorkStatus.RNR_RETRY_EXCEEDED
-    assert opcodes(pair, FIRST) == [Opcode.RC_SEND_ONLY] * 3
+    assert pair.opcodes(FIRST) == [Opcode.RC_SEND_ONLY] * 3
 
 
 def test_a_peer_that_is_silent_ends_every_request_and_nothing_hangs() -> None:
@@ -314,7 +288,7 @@ def test_a_peer_that_is_silent_ends_every_request_and_nothing_hangs() -> None:
     here, _ = pair.connect()
     pair.drop = lambda source, datagram: True
     requests = [here.send(b"x", 0), here.send(b"y", 0)]
-    pair.run(lambda: ended(*requests))
+    pair.finish(*requests)
     assert [request.status for request in requests] == [WorkStatus.RETRY_EXCEEDED, WorkStatus.FLUSHED]
     assert here.error == "the peer does not answer"
     assert pair.now == (QUICK.retry_count + 1) * QUICK.timeout_ns
@@ -332,7 +306,7 @@ def test_a_link_that_is_down_for_less_than_the_retries_loses_nothing() -> None:
     received = there.receive(bytearray(65536), 0)
     pair.drop = lambda source, datagram: 20_000 < pair.now < 20_000 + QUICK.timeout_ns
     request = here.send(bytes(60_000), 0)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.ok and received.length == 60_000
     assert here.requester.retransmitted > 0
 
@@ -365,7 +339,7 @@ def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
     there.receive(bytearray(1 << 16), 0)
     object.__setattr__(pair.wire, "mark", 1.0)
     request = here.send(bytes(1 << 16), 0)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     notifications = [datagram for source, datagram in pair.sent if decode_bth(datagram.header).opcode == Opcode.CNP]
     assert 1 <= len(notifications) <= 1 + pair.now // there.control.notification_ns
     assert here.notifications == len(notifications) == pair.second.counters["cnp-sent"]
@@ -390,8 +364,6 @@ def test_marks_are_told_once_in_the_interval_and_before_all_else() -> None:
 def test_the_notification_point_tells_at_once_and_then_at_the_end_of_intervals(
     marks_us: list[int], told_us: list[int]
 ) -> None:
-    """The DCQCN paper, section 3.1: within 50 us after a CNP, any packet that was marked makes the next one."""
-
     """DCQCN paper, section 3.1: of the packets that come within 50 us after a CNP, any that was marked makes one."""
     pair = RnicPair(RoceConfig(parameters="paper"))
     _, there = pair.connect()

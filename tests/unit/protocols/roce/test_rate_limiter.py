@@ -39,5 +39,5 @@ def test_a_flow_that_was_cut_to_nearly_nothing_goes_on_as_its_rate_rises() -> No
     here.control.update(pair.now + 4_000)
     here.control.rate_bps = MEGABIT
     here.limiter.wait(pair.now, MEGABIT)
-    pair.run(lambda: request.status is not None)
+    pair.finish(request)
     assert pair.now < 2_000_000

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from rnic_pair import FIRST, SECOND, RnicPair, Wire
+from rnic_pair import FIRST, SECOND, RnicPair, Wire, opcode_of
 
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.roce.config import HEADER_BYTES, RoceConfig
-from testbed.protocols.roce.memory import ALL_ACCESS
 from testbed.protocols.roce.packets.headers import BTH_BYTES, decode_aeth, decode_bth
 from testbed.protocols.roce.packets.opcodes import Opcode
 from testbed.protocols.roce.packets.syndrome import RNR_NAK, kind_of
@@ -17,7 +16,7 @@ from testbed.protocols.roce.qp import QueuePair
 from testbed.protocols.roce.rate_limiter import BURST_PACKETS, MOST_LATE_PACKETS
 from testbed.protocols.roce.rnic import Rnic
 from testbed.protocols.roce.states import QpState
-from testbed.protocols.roce.work import RemoteBuffer, WorkRequest, WorkStatus
+from testbed.protocols.roce.work import RemoteBuffer, WorkStatus
 
 SECOND_NS = 10**9
 
@@ -27,14 +26,6 @@ READ_RESPONSES = {
     Opcode.RC_READ_RESPONSE_LAST,
     Opcode.RC_READ_RESPONSE_ONLY,
 }
-
-
-def ended(*requests: WorkRequest) -> bool:
-    return all(request.status is not None for request in requests)
-
-
-def opcode_of(datagram: Outgoing) -> Opcode:
-    return Opcode(decode_bth(datagram.header).opcode)
 
 
 def from_second(*opcodes: Opcode) -> Callable[[str, Outgoing], bool]:
@@ -49,10 +40,9 @@ def from_second(*opcodes: Opcode) -> Callable[[str, Outgoing], bool]:
 def test_traffic_leaves_no_timers_behind(wire: Wire) -> None:
     pair = RnicPair(RoceConfig(mtu=256, ack_packets=1, timeout=20), wire)
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(1 << 16), ALL_ACCESS)
-    remote = RemoteBuffer(region.base, region.rkey)
+    remote = pair.register(1 << 16)
     requests = [here.write(bytes(1 << 16), remote, 0), here.read(bytearray(1 << 16), remote, 0)]
-    pair.run(lambda: ended(*requests))
+    pair.finish(*requests)
     assert all(request.ok for request in requests)
     fired = 0
     while (due := pair.first.next_timer()) is not None:
@@ -64,10 +54,10 @@ def test_traffic_leaves_no_timers_behind(wire: Wire) -> None:
 def test_a_timer_that_was_put_off_is_handled_when_its_time_has_come() -> None:
     pair = RnicPair(RoceConfig(mtu=256, ack_packets=1, timeout=8, retry_count=1))
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(4096), ALL_ACCESS)
-    request = here.write(bytes(4096), RemoteBuffer(region.base, region.rkey), 0)
+    remote = pair.register(4096)
+    request = here.write(bytes(4096), remote, 0)
     pair.drop = lambda source, datagram: source == FIRST and decode_bth(datagram.header).psn >= 8
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.status is WorkStatus.RETRY_EXCEEDED
     assert pair.first.counters["timeout"] == 1
     latest_ack = 10_000 + 8 * 3_000
@@ -77,12 +67,11 @@ def test_a_timer_that_was_put_off_is_handled_when_its_time_has_come() -> None:
 def test_retries_are_given_back_for_progress_alone() -> None:
     pair = RnicPair(RoceConfig(timeout=8, retry_count=2))
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(64), ALL_ACCESS)
-    remote = RemoteBuffer(region.base, region.rkey)
+    remote = pair.register(64)
     pair.drop = from_second(*READ_RESPONSES)
     read = here.read(bytearray(8), remote, 0)
     here.write(b"behind", remote, 0)  # is acknowledged each time
-    pair.run(lambda: ended(read), longest_ns=20 * pair.config.timeout_ns)
+    pair.finish(read, longest_ns=20 * pair.config.timeout_ns)
     assert read.status is WorkStatus.RETRY_EXCEEDED
 
 
@@ -176,20 +165,20 @@ def test_who_had_nothing_to_send_saves_up_a_small_burst() -> None:
 def test_at_a_rate_of_a_packet_in_many_timeouts_nothing_fails() -> None:
     pair = RnicPair(RoceConfig(mtu=4096, timeout=4, retry_count=2))
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(1 << 16), ALL_ACCESS)
+    remote = pair.register(1 << 16)
     here.control.rate_bps = 1e6
-    request = here.write(bytes(1 << 15), RemoteBuffer(region.base, region.rkey), 0)
-    pair.run(lambda: ended(request))
+    request = here.write(bytes(1 << 15), remote, 0)
+    pair.finish(request)
     assert request.ok
 
 
 def test_a_slow_sender_asks_before_the_peer_has_been_silent_for_too_long() -> None:
     pair = RnicPair(RoceConfig(mtu=4096, timeout=14))
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(1 << 17), ALL_ACCESS)
+    remote = pair.register(1 << 17)
     here.control.rate_bps = 5e6  # ten packets in a timeout
-    request = here.write(bytes(1 << 17), RemoteBuffer(region.base, region.rkey), 0)
-    pair.run(lambda: ended(request))
+    request = here.write(bytes(1 << 17), remote, 0)
+    pair.finish(request)
     assert request.ok
     assert pair.first.counters["timeout"] == pair.first.counters["retransmitted"] == 0
 
@@ -200,10 +189,9 @@ def test_a_slow_sender_asks_before_the_peer_has_been_silent_for_too_long() -> No
 def test_the_acknowledgement_behind_a_response_leaves_with_its_end() -> None:
     pair = RnicPair(RoceConfig(mtu=256))
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(1 << 14), ALL_ACCESS)
-    remote = RemoteBuffer(region.base, region.rkey)
+    remote = pair.register(1 << 14)
     requests = [here.read(bytearray(1 << 14), remote, 0), here.write(b"behind it", remote, 0)]
-    pair.run(lambda: ended(*requests))
+    pair.finish(*requests)
     assert all(request.ok for request in requests)
     assert not pair.first.counters["timeout"]
 
@@ -211,14 +199,14 @@ def test_the_acknowledgement_behind_a_response_leaves_with_its_end() -> None:
 def test_an_atomic_operation_is_answered_after_the_read_before_it() -> None:
     pair = RnicPair(RoceConfig(mtu=256))
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(1 << 14), ALL_ACCESS)
-    remote = RemoteBuffer(region.base, region.rkey)
+    memory = bytearray(1 << 14)
+    remote = pair.register(memory)
     read, add = here.read(bytearray(1 << 14), remote, 0), here.fetch_add(bytearray(8), remote, 1, 0)
-    pair.run(lambda: ended(read, add))
+    pair.finish(read, add)
     assert read.ok and add.ok
     assert not pair.first.counters["response-gap"]
     assert pair.first.counters["retransmitted"] == 0
-    assert region.buffer[:8] == (1).to_bytes(8, "little")
+    assert memory[:8] == (1).to_bytes(8, "little")
 
 
 def sent_within(rnic: Rnic, begin: int, end: int) -> list[Outgoing]:
@@ -249,8 +237,7 @@ def test_no_acknowledgement_has_the_psn_of_what_its_response_acknowledges(
     """Where requests arrive together. Soft RDMA would end a READ whose response was lost as if its data were there."""
     pair = RnicPair(RoceConfig(mtu=256))
     here, _ = pair.connect(first_psn=first_psn)
-    region = pair.second.register(bytearray(1 << 10), ALL_ACCESS)
-    remote = RemoteBuffer(region.base, region.rkey)
+    remote = pair.register(1 << 10)
     for operation in asked.split():
         if operation == "write":
             here.write(b"data", remote, 0)
@@ -271,15 +258,16 @@ def test_no_acknowledgement_has_the_psn_of_what_its_response_acknowledges(
 def test_a_refusal_waits_for_the_response_before_it() -> None:
     pair = RnicPair(RoceConfig(mtu=256, timeout=8, retry_count=2))
     here, there = pair.connect()
-    region = pair.second.register(bytearray(1 << 14), ALL_ACCESS)
-    read = here.read(bytearray(1 << 14), RemoteBuffer(region.base, region.rkey), 0)
-    write = here.write(b"x", RemoteBuffer(region.base, region.rkey ^ 1), 0)
-    behind = here.write(b"not executed", RemoteBuffer(region.base, region.rkey), 0)
-    pair.run(lambda: ended(read, write, behind))
+    memory = bytearray(1 << 14)
+    remote = pair.register(memory)
+    read = here.read(bytearray(1 << 14), remote, 0)
+    write = here.write(b"x", RemoteBuffer(remote.virtual_address, remote.rkey ^ 1), 0)
+    behind = here.write(b"not executed", remote, 0)
+    pair.finish(read, write, behind)
     assert read.ok
     assert (write.status, behind.status) == (WorkStatus.REMOTE_ACCESS_ERROR, WorkStatus.FLUSHED)
     assert there.state is QpState.ERR
-    assert not any(region.buffer)
+    assert not any(memory)
 
 
 def test_packets_behind_one_that_met_no_receive_are_no_sequence_error() -> None:
@@ -296,7 +284,7 @@ def test_packets_behind_one_that_met_no_receive_are_no_sequence_error() -> None:
     assert pair.second.transmit(now) == []
     pair.first.receive([Incoming(SECOND, answer.entropy, answer.to_bytes())], now)
     there.receive(bytearray(1024), 0)
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.ok
 
 
@@ -304,8 +292,8 @@ def test_one_short_message_goes_before_the_answers() -> None:
     pair = RnicPair()
     here, there = pair.connect()
     now = SECOND_NS
-    region = pair.second.register(bytearray(64), ALL_ACCESS)
-    here.write(b"ping", RemoteBuffer(region.base, region.rkey), now)
+    remote = pair.register(64)
+    here.write(b"ping", remote, now)
     [ping] = pair.first.transmit(now)
     pair.second.receive([Incoming(FIRST, ping.entropy, ping.to_bytes())], now)
     for _ in range(2):
@@ -321,8 +309,8 @@ def test_one_short_message_goes_before_the_answers() -> None:
 def test_a_window_that_shrinks_below_what_is_under_way_stops_nothing(recovery: str) -> None:
     pair = RnicPair(RoceConfig(mtu=256, recovery=recovery, timeout=14, retry_count=1))
     here, _ = pair.connect()
-    region = pair.second.register(bytearray(1 << 16), ALL_ACCESS)
-    request = here.write(bytes(1 << 16), RemoteBuffer(region.base, region.rkey), 0)
+    remote = pair.register(1 << 16)
+    request = here.write(bytes(1 << 16), remote, 0)
     lost: list[int] = []
 
     def drop_the_tenth(source: str, datagram: Outgoing) -> bool:
@@ -333,7 +321,7 @@ def test_a_window_that_shrinks_below_what_is_under_way_stops_nothing(recovery: s
         return False
 
     pair.drop = drop_the_tenth
-    pair.run(lambda: ended(request))
+    pair.finish(request)
     assert request.ok and lost
     assert pair.first.counters["timeout"] == 0
 
@@ -342,9 +330,9 @@ def test_a_window_of_fewer_packets_than_an_acknowledgement_is_for_does_not_wait_
     pair = RnicPair(RoceConfig(mtu=256))
     here, _ = pair.connect()
     here.control.window_bytes = 5 * 256.0
-    region = pair.second.register(bytearray(1 << 14), ALL_ACCESS)
-    request = here.write(bytes(1 << 14), RemoteBuffer(region.base, region.rkey), 0)
-    pair.run(lambda: ended(request))
+    remote = pair.register(1 << 14)
+    request = here.write(bytes(1 << 14), remote, 0)
+    pair.finish(request)
     assert request.ok
     assert pair.first.counters["timeout"] == 0
 

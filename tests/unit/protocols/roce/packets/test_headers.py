@@ -23,7 +23,7 @@ from testbed.protocols.roce.packets.headers import (
     encode_ieth,
     encode_immediate,
 )
-from testbed.protocols.roce.packets.opcodes import LAYOUTS, Opcode
+from testbed.protocols.roce.packets.opcodes import Opcode
 
 BTH = Bth(
     Opcode.RC_WRITE_ONLY,
@@ -144,55 +144,3 @@ def test_fields_that_do_not_fit_are_not_encoded(bth: Bth) -> None:
 def test_fields_of_extended_headers_that_do_not_fit_are_not_encoded(header: Reth | Aeth | Deth | AtomicEth) -> None:
     with pytest.raises(UsageError):
         header.encode()
-
-
-def test_every_opcode_brings_the_headers_that_the_specification_lists() -> None:
-    """Table 38, in short: which of the extended headers stand in a packet."""
-    brings = {
-        opcode.name: "".join(letter for letter, there in zip("DRASOIV", layout_headers(opcode), strict=True) if there)
-        for opcode in Opcode
-    }
-    assert {name: letters for name, letters in brings.items() if letters} == {
-        "RC_SEND_LAST_IMMEDIATE": "I",
-        "RC_SEND_ONLY_IMMEDIATE": "I",
-        "RC_WRITE_FIRST": "R",
-        "RC_WRITE_LAST_IMMEDIATE": "I",
-        "RC_WRITE_ONLY": "R",
-        "RC_WRITE_ONLY_IMMEDIATE": "RI",
-        "RC_READ_REQUEST": "R",
-        "RC_READ_RESPONSE_FIRST": "S",
-        "RC_READ_RESPONSE_LAST": "S",
-        "RC_READ_RESPONSE_ONLY": "S",
-        "RC_ACKNOWLEDGE": "S",
-        "RC_ATOMIC_ACKNOWLEDGE": "SO",
-        "RC_COMPARE_SWAP": "A",
-        "RC_FETCH_ADD": "A",
-        "RC_SEND_LAST_INVALIDATE": "V",
-        "RC_SEND_ONLY_INVALIDATE": "V",
-        "UC_SEND_LAST_IMMEDIATE": "I",
-        "UC_SEND_ONLY_IMMEDIATE": "I",
-        "UC_WRITE_FIRST": "R",
-        "UC_WRITE_LAST_IMMEDIATE": "I",
-        "UC_WRITE_ONLY": "R",
-        "UC_WRITE_ONLY_IMMEDIATE": "RI",
-        "UD_SEND_ONLY": "D",
-        "UD_SEND_ONLY_IMMEDIATE": "DI",
-        "SELECTIVE_ACKNOWLEDGE": "S",
-        "DC_CONNECT": "D",
-        "DC_DISCONNECT": "D",
-        "DC_UNATTACHED": "D",
-    }
-
-
-def layout_headers(opcode: Opcode) -> list[bool]:
-    layout = LAYOUTS[opcode]
-    assert layout is not None
-    return [
-        layout.deth,
-        layout.reth,
-        layout.atomic,
-        layout.aeth,
-        layout.atomic_ack,
-        layout.immediate,
-        layout.ieth,
-    ]
