@@ -235,12 +235,12 @@ def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: 
 
 def test_a_floor_or_lateness_above_its_limit_makes_a_run_invalid(lab: Lab, plan: LabPlan) -> None:
     assert [check.ok for check in check_domains(loads(lab, plan, [report()]))] == [True, True]
-    slow = check_domains(loads(lab, plan, [report(idle_rtt_ns=22_100_000)]))
+    slow = list(check_domains(loads(lab, plan, [report(idle_rtt_ns=22_100_000)])))
     assert [(check.name, check.ok) for check in slow] == [("scale-up-floor", False), ("scale-up-lateness", True)]
     (load,) = loads(lab, plan, [report()])
-    late = check_domains([replace(load, lateness_p999_s=load.credit_loop_s * 0.11)])
+    late = list(check_domains([replace(load, lateness_p999_s=load.credit_loop_s * 0.11)]))
     assert [check.ok for check in late] == [True, False]
-    assert check_domains([replace(load, problem="its switch does not run", rtt_floor_s=None)]) == []
+    assert list(check_domains([replace(load, problem="its switch does not run", rtt_floor_s=None)])) == []
 
 
 def test_a_permutation_that_reads_is_one_that_writes_with_the_ends_changed_over() -> None:
