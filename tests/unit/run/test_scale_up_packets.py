@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from run_rows import run_result
 
 from testbed.base.errors import ScenarioError
 from testbed.base.program_errors import ProgramError
@@ -21,7 +22,6 @@ from testbed.lab.features.scale_up.counters.names import LINK_COUNTERS, TRAFFIC
 from testbed.lab.features.scale_up.counters.reading import ChannelReading, DomainReading, LinkReading
 from testbed.lab.features.scale_up.links import list_links
 from testbed.protocols.scale_up.domain.link import LinkErrors
-from testbed.record.record import RunResult
 from testbed.record.report.scenario.networks import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.samples import ScaleUpLoad
 from testbed.run.measuring.reports import inside_flows
@@ -218,7 +218,7 @@ def test_loads_are_those_of_both_ends_by_plane(lab: Lab, plan: LabPlan) -> None:
 
 def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: Lab, plan: LabPlan) -> None:
     found = loads(lab, plan, [report(stalled=True, stall_ns=2_000_000_000)])
-    run = RunResult(index=1, seed=1, started="", elapsed_s=1.0, metrics={}, checks=[], scale_up=found)
+    run = run_result(scale_up=found)
     rows = scale_up_rows(run)
     assert [[cell.text for cell in row[:3]] for row in rows] == [["p1-s1", "1", "70"], ["p1-s1", "2", "70"]]
     assert all(len(row) == len(SCALE_UP_COLUMNS) for row in rows)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from run_rows import channel, transfers
+from run_rows import channel, run_result, transfers
 from waiting import until
 
 from testbed.base.units import Duration, Rate
@@ -141,9 +141,7 @@ def run_with(metrics: dict[str, float | None], *, sizes: Sequence[int] = (), goo
     moved = sum(sizes)
     one = channel("h1", "h1", sent_bytes=moved, received_bytes=moved, ideal_bps=8e6, goodput_bps=goodput_bps)
     rows = replace(transfers(*[(0.0, 1.0)] * len(sizes)), size_bytes=list(sizes), channel=[0] * len(sizes))
-    return RunResult(
-        index=1, seed=1, started="", elapsed_s=1.0, metrics=metrics, checks=[], transfers=rows, channels=[one]
-    )
+    return run_result(metrics=metrics, transfers=rows, channels=[one])
 
 
 @pytest.mark.parametrize(
