@@ -183,10 +183,10 @@ class StepBuilder:
         )
         return self._add(step, (rank,))
 
-    def join(self, rank: int, after: Iterable[int], *, label: str = "join") -> tuple[int, ...]:
+    def join(self, rank: int, after: Iterable[int]) -> tuple[int, ...]:
         """Steps as at most one: computing of no time, where there are several to wait for."""
         before = tuple(sorted(set(after)))
-        return before if len(before) < 2 else (self.compute(rank, 0, after=before, label=label),)
+        return before if len(before) < 2 else (self.compute(rank, 0, after=before, label="join"),)
 
     def join_all(self, ranks: Iterable[int], after: Mapping[int, tuple[int, ...]]) -> Frontier:
         """`join` for each of `ranks`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from testbed.run.machine.canary import Lateness
@@ -58,15 +58,16 @@ def doubt_of(late: Lateness, allowed_ns: float = math.inf) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """`measured` and `limit` in `unit`; `at_least` turns the comparison round; `ratio` figures allow no noise."""
+    """`measured` beside the one limit that is promised, `at_most` or `at_least`; `ratio` figures allow no noise."""
 
     what: str
     measured: float
-    limit: float
-    unit: str
-    at_least: bool = False
+    _: KW_ONLY
+    at_most: float = math.inf
+    at_least: float = -math.inf
+    unit: str = ""
     ratio: bool = False
     stolen: float = field(default_factory=lambda: STOLEN.share)
     """Share of the CPU time that was stolen while it was measured."""
@@ -86,22 +87,22 @@ class Figure:
 
     @property
     def met(self) -> bool:
-        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+        return self.at_least <= self.measured <= self.at_most
 
     @property
     def acceptable(self) -> bool:
         if self.met or self.ratio:
             return self.met
-        return self.measured >= self.limit / NOISE if self.at_least else self.measured <= self.limit * NOISE
+        return self.at_least / NOISE <= self.measured <= self.at_most * NOISE
 
     def row(self) -> str:
-        sign = ">=" if self.at_least else "<="
+        sign, limit = (">=", self.at_least) if math.isinf(self.at_most) else ("<=", self.at_most)
         verdict = "met" if self.met else "OVER"
         if not self.met and not self.trusted:
             verdict = f"not to be trusted: {self.distrust}"
         elif not self.met and self.acceptable:
             verdict = f"OVER, within {NOISE:g} times: what a shared machine adds"
-        return f"{self.what:<62} {self.measured:>9.2f} {self.unit:<3} {sign} {self.limit:<6g} {verdict}"
+        return f"{self.what:<62} {self.measured:>9.2f} {self.unit:<3} {sign} {limit:<6g} {verdict}"
 
 
 FIGURES: list[Figure] = []

@@ -72,18 +72,16 @@ def deploy_and_destroy(topology: str, name: str, cwd: Path, *settings: str) -> t
 def test_300_hosts_and_6_switches(tmp_path: Path) -> None:
     deploy, destroy, _ = deploy_and_destroy("topologies/bench-300.yml", "bench300", tmp_path)
     judge(
-        Figure(what="300 hosts + 6 FRR switches: deploy until converged", measured=deploy, limit=6, unit="s"),
-        Figure(what="300 hosts + 6 FRR switches: destroy", measured=destroy, limit=2, unit="s"),
+        Figure("300 hosts + 6 FRR switches: deploy until converged", deploy, at_most=6, unit="s"),
+        Figure("300 hosts + 6 FRR switches: destroy", destroy, at_most=2, unit="s"),
     )
 
 
 def test_three_networks(tmp_path: Path) -> None:
     deploy, destroy, _ = deploy_and_destroy("topologies/datacentre.yml", "benchdc", tmp_path)
     judge(
-        Figure(
-            what="datacentre.yml, 8 hosts in 3 networks: deploy until converged", measured=deploy, limit=8, unit="s"
-        ),
-        Figure(what="datacentre.yml: destroy", measured=destroy, limit=2, unit="s"),
+        Figure("datacentre.yml, 8 hosts in 3 networks: deploy until converged", deploy, at_most=8, unit="s"),
+        Figure("datacentre.yml: destroy", destroy, at_most=2, unit="s"),
     )
 
 
@@ -114,7 +112,7 @@ def test_two_tenants_of_three_networks(tmp_path: Path) -> None:
     }
     deploy, _ = deploy_of("benchdctenants", lab, tmp_path)
     judge(
-        Figure(what="datacentre.yml, 2 tenants in its front end: deployed", measured=deploy, limit=8, unit="s"),
+        Figure("datacentre.yml, 2 tenants in its front end: deployed", deploy, at_most=8, unit="s"),
     )
 
 
@@ -130,8 +128,8 @@ def test_8_leaves_with_64_vnis(tmp_path: Path) -> None:
     fabric = {"design": "rail-optimized", "segments": 8, "hosts": 64, "gpus": 1, "spines": 2, "overlay": "evpn"}
     deploy, used = deploy_of("benchvnis", {"fabric": fabric, "tenants": {"red": {"subnets": subnets}}}, tmp_path)
     judge(
-        Figure(what="8 leaves x 64 VNIs, 512 hosts: deployed", measured=deploy, limit=20, unit="s"),
-        Figure(what="8 leaves x 64 VNIs, 512 hosts: memory", measured=used, limit=1.5, unit="GB"),
+        Figure("8 leaves x 64 VNIs, 512 hosts: deployed", deploy, at_most=20, unit="s"),
+        Figure("8 leaves x 64 VNIs, 512 hosts: memory", used, at_most=1.5, unit="GB"),
     )
 
 
@@ -160,7 +158,7 @@ def test_isolation_of_4_tenants_with_8_hosts_each(tmp_path: Path) -> None:
     with destroyed(name, tmp_path):
         timed([*TESTBED, "deploy", "-q", "-t", "tenants.yml"], tmp_path)
         seconds = timed([*TESTBED, "check", "--isolation", "-n", name], tmp_path)
-    judge(Figure(what="4 tenants x 8 hosts: check --isolation", measured=seconds, limit=20, unit="s"))
+    judge(Figure("4 tenants x 8 hosts: check --isolation", seconds, at_most=20, unit="s"))
 
 
 @pytest.mark.thorough
@@ -180,17 +178,11 @@ def test_1024_nics_against_the_floor(tmp_path: Path) -> None:
     )
     floor_s = float(floor.stdout.split()[-1])
     judge(
-        Figure(what="1,024 NICs, 40 switches, no BFD: converged", measured=deploy, limit=16, unit="s"),
-        Figure(what="1,024 NICs: destroy", measured=destroy, limit=4, unit="s"),
-        Figure(what="1,024 NICs: memory", measured=used, limit=2.5, unit="GB"),
-        Figure(what="1,024 NICs with BFD: converged", measured=with_bfd, limit=20, unit="s"),
-        Figure(
-            what=f"1,024 NICs against the floor ({floor_s:.1f} s)",
-            measured=deploy / floor_s,
-            limit=1.2,
-            unit="x",
-            ratio=True,
-        ),
+        Figure("1,024 NICs, 40 switches, no BFD: converged", deploy, at_most=16, unit="s"),
+        Figure("1,024 NICs: destroy", destroy, at_most=4, unit="s"),
+        Figure("1,024 NICs: memory", used, at_most=2.5, unit="GB"),
+        Figure("1,024 NICs with BFD: converged", with_bfd, at_most=20, unit="s"),
+        Figure(f"1,024 NICs against the floor ({floor_s:.1f} s)", deploy / floor_s, at_most=1.2, unit="x", ratio=True),
     )
 
 
@@ -200,8 +192,8 @@ def test_4_su_superpod(tmp_path: Path) -> None:
     before = [path.read_text() for path in limits]
     deploy, _, used = deploy_and_destroy("topologies/superpod-4su.yml", "bench4su", tmp_path)
     judge(
-        Figure(what="4-SU SuperPOD, 48 switches, 2,048 links: converged", measured=deploy, limit=30, unit="s"),
-        Figure(what="4-SU SuperPOD: memory", measured=used, limit=4, unit="GB"),
+        Figure("4-SU SuperPOD, 48 switches, 2,048 links: converged", deploy, at_most=30, unit="s"),
+        Figure("4-SU SuperPOD: memory", used, at_most=4, unit="GB"),
     )
     assert [path.read_text() for path in limits] == before
 
@@ -239,19 +231,17 @@ def test_mininet_peer(tmp_path: Path) -> None:
     build, stop = (min(column) for column in zip(*ours, strict=True))
     judge(
         Figure(
-            what=f"296 nodes, 512 links: build ({build:.2f} s; Mininet {their_build:.2f} s)",
-            measured=their_build / build,
-            limit=10,
+            f"296 nodes, 512 links: build ({build:.2f} s; Mininet {their_build:.2f} s)",
+            their_build / build,
+            at_least=10,
             unit="x",
-            at_least=True,
             ratio=True,
         ),
         Figure(
-            what=f"296 nodes, 512 links: stop ({stop:.2f} s; Mininet {their_stop:.2f} s)",
-            measured=their_stop / stop,
-            limit=10,
+            f"296 nodes, 512 links: stop ({stop:.2f} s; Mininet {their_stop:.2f} s)",
+            their_stop / stop,
+            at_least=10,
             unit="x",
-            at_least=True,
             ratio=True,
         ),
     )
@@ -264,11 +254,11 @@ def best_of(argv: list[str], cwd: Path, tries: int = 5) -> float:
 def test_command_line(tmp_path: Path) -> None:
     topology = str(ROOT / "topologies/rail-optimized-1024.yml")
     judge(
-        Figure(what="testbed --help", measured=best_of([*TESTBED, "--help"], tmp_path), limit=0.3, unit="s"),
+        Figure("testbed --help", best_of([*TESTBED, "--help"], tmp_path), at_most=0.3, unit="s"),
         Figure(
-            what="testbed validate of the 1,024-GPU file",
-            measured=best_of([*TESTBED, "validate", "-t", topology], tmp_path),
-            limit=1,
+            "testbed validate of the 1,024-GPU file",
+            best_of([*TESTBED, "validate", "-t", topology], tmp_path),
+            at_most=1,
             unit="s",
         ),
     )

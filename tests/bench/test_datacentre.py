@@ -118,12 +118,12 @@ def test_all_networks_with_all_services(tmp_path: Path) -> None:
         destroy = timed([*TESTBED, "destroy", "-q", "-n", NAME], tmp_path)
     told = ", ".join(f"{name} {share:.1%}" for name, share in idle.most_common(TOLD))
     judge(
-        Figure(what="datacentre.yml with all services: deployed", measured=deploy, limit=15, unit="s"),
-        Figure(what="datacentre.yml with all services: memory", measured=used, limit=1, unit="GB"),
-        Figure(what="of that, processes", measured=processes, limit=1, unit="GB"),
-        Figure(what=f"idle, % of a core ({told})", measured=100 * idle.total(), limit=10, unit="%"),
-        Figure(what="log-in by SSH, median of 5", measured=statistics.median(log_ins), limit=0.3, unit="s"),
-        Figure(what="datacentre.yml with all services: destroy", measured=destroy, limit=3, unit="s"),
+        Figure("datacentre.yml with all services: deployed", deploy, at_most=15, unit="s"),
+        Figure("datacentre.yml with all services: memory", used, at_most=1, unit="GB"),
+        Figure("of that, processes", processes, at_most=1, unit="GB"),
+        Figure(f"idle, % of a core ({told})", 100 * idle.total(), at_most=10, unit="%"),
+        Figure("log-in by SSH, median of 5", statistics.median(log_ins), at_most=0.3, unit="s"),
+        Figure("datacentre.yml with all services: destroy", destroy, at_most=3, unit="s"),
     )
     assert remains(NAME, identities) == []
 
@@ -156,6 +156,6 @@ def test_scrape_of_64_nodes(tmp_path: Path) -> None:
                 seconds.append(time.monotonic() - began)
     assert 'network="management"' in text and 'network="backend"' in text
     judge(
-        Figure(what="64 nodes: first scrape", measured=seconds[0], limit=2, unit="s"),
-        Figure(what="64 nodes: scrape, median of 5", measured=statistics.median(seconds[1:]), limit=2, unit="s"),
+        Figure("64 nodes: first scrape", seconds[0], at_most=2, unit="s"),
+        Figure("64 nodes: scrape, median of 5", statistics.median(seconds[1:]), at_most=2, unit="s"),
     )

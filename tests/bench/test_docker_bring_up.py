@@ -25,7 +25,7 @@ def test_32_containers_and_6_switches(tmp_path: Path, monkeypatch: pytest.Monkey
         assert client.client.containers.list(all=True) == []
         client.close()
     judge(
-        Figure(what="32 Docker hosts + 6 switches: deploy until converged", measured=deploy, limit=25, unit="s"),
-        Figure(what="32 Docker hosts + 6 switches: destroy", measured=destroy, limit=10, unit="s"),
-        Figure(what="32 Docker hosts + 6 switches: memory", measured=used, limit=1.5, unit="GB"),
+        Figure("32 Docker hosts + 6 switches: deploy until converged", deploy, at_most=25, unit="s"),
+        Figure("32 Docker hosts + 6 switches: destroy", destroy, at_most=10, unit="s"),
+        Figure("32 Docker hosts + 6 switches: memory", used, at_most=1.5, unit="GB"),
     )

@@ -22,9 +22,9 @@ def test_up_and_ib_write_bw_through_two_switches() -> None:
         record = machine.machine.record
         assert record is not None
         up = Figure(
-            what=f"lab VM: until it answers over SSH, {record.accelerator}",
-            measured=machine.up_s,
-            limit=SSH_WITHIN_S[record.accelerator],
+            f"lab VM: until it answers over SSH, {record.accelerator}",
+            machine.up_s,
+            at_most=SSH_WITHIN_S[record.accelerator],
             unit="s",
         )
         lab = RdmaLab(machine)
@@ -33,11 +33,5 @@ def test_up_and_ib_write_bw_through_two_switches() -> None:
     best = max(run["bandwidths"][0]["average_bps"] for run in runs)
     judge(
         up,
-        Figure(
-            what="rxe: ib_write_bw through two switches in the lab VM",
-            measured=best / 1e9,
-            limit=0.2,
-            unit="Gbit/s",
-            at_least=True,
-        ),
+        Figure("rxe: ib_write_bw through two switches in the lab VM", best / 1e9, at_least=0.2, unit="Gbit/s"),
     )

@@ -45,10 +45,8 @@ def test_a_frame_through_both_ends(tmp_path: Path) -> None:
         copy_ns, frame_ns, replays = measure(program, frame_bytes, lost_of)
         assert (replays > 0) == (lost_of > 0)
         what = f"link layer, {frame_bytes} B" + (f", 1 of {lost_of} lost" if lost_of else "")
-        figures.append(Figure(what=f"{what}: both ends", measured=frame_ns / 1000, limit=most, unit="us"))
+        figures.append(Figure(f"{what}: both ends", frame_ns / 1000, at_most=most, unit="us"))
         if frame_bytes > 1000:
-            figures.append(
-                Figure(what=f"{what}: against a copy", measured=frame_ns / copy_ns, limit=8.0, unit="x", ratio=True)
-            )
+            figures.append(Figure(f"{what}: against a copy", frame_ns / copy_ns, at_most=8.0, unit="x", ratio=True))
         print(f"{what}: {frame_ns:.0f} ns, copy {copy_ns:.0f} ns, {1e9 / frame_ns:,.0f} frames/s")
     judge(*figures)

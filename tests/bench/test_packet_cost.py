@@ -63,15 +63,12 @@ def test_the_workers_share() -> None:
     state = StateDirectory()
     rounds = [(measure_packet_us(UET, state), bare_us()) for _ in range(ROUNDS)]
     ours = statistics.median(us for us, _ in rounds)
-    FIGURES.append(
-        Figure(what="UET: CPU of the workers for a data packet, one switch", measured=ours, limit=MOST_US, unit="us")
-    )
+    FIGURES.append(Figure("UET: CPU of the workers for a data packet, one switch", ours, at_most=MOST_US, unit="us"))
     judge(
         Figure(
-            what="UET: the same, in that of bare datagrams at this pace",
-            measured=statistics.median(us / bare for us, bare in rounds),
-            limit=MOST_BARE,
-            unit="",
+            "UET: the same, in that of bare datagrams at this pace",
+            statistics.median(us / bare for us, bare in rounds),
+            at_most=MOST_BARE,
             ratio=True,
         )
     )
@@ -105,11 +102,6 @@ def test_all_in(tmp_path: Path, k: int) -> None:
     busy = (read[1].total - read[0].total) - (read[1].idle - read[0].idle)
     each_us = busy / os.sysconf("SC_CLK_TCK") / packets * 1e6
     judge(
-        Figure(
-            what=f"UET: all in, a data packet over three switches, k = {k:,}",
-            measured=each_us,
-            limit=MOST_US,
-            unit="us",
-        ),
-        Figure(what=f"16 workers ready, from the lab's being up, k = {k:,}", measured=ready_s, limit=0.3, unit="s"),
+        Figure(f"UET: all in, a data packet over three switches, k = {k:,}", each_us, at_most=MOST_US, unit="us"),
+        Figure(f"16 workers ready, from the lab's being up, k = {k:,}", ready_s, at_most=0.3, unit="s"),
     )

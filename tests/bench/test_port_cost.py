@@ -237,8 +237,8 @@ def test_cost_of_a_forwarded_packet() -> None:
     print("us a packet and hop, plain:", plain, "with ports:", full)
     without, extra = statistics.median(plain), statistics.median(full) - statistics.median(plain)
     judge(
-        Figure(what="TCP over plain veths, a packet and hop", measured=without, limit=10, unit="us"),
-        Figure(what="the full port set on top, a packet and hop", measured=extra, limit=1.5, unit="us"),
+        Figure("TCP over plain veths, a packet and hop", without, at_most=10, unit="us"),
+        Figure("the full port set on top, a packet and hop", extra, at_most=1.5, unit="us"),
     )
 
 
@@ -263,9 +263,9 @@ def test_cost_of_a_port_over_a_bare_shaped_hop() -> None:
         return statistics.median(a - b for a, b in zip(took[name, gap], took[other, gap], strict=True))
 
     judge(
-        Figure(what="a port over a bare shaped hop, bulk", measured=over(*names[1::-1], 0.0), limit=1.5, unit="us"),
-        Figure(what="a port over a bare shaped hop, paced", measured=over(*names[1::-1], PACED_US), limit=4, unit="us"),
-        Figure(what="of it the account of marks, paced", measured=over(*names[1:], PACED_US), limit=0.5, unit="us"),
+        Figure("a port over a bare shaped hop, bulk", over(*names[1::-1], 0.0), at_most=1.5, unit="us"),
+        Figure("a port over a bare shaped hop, paced", over(*names[1::-1], PACED_US), at_most=4, unit="us"),
+        Figure("of it the account of marks, paced", over(*names[1:], PACED_US), at_most=0.5, unit="us"),
     )
 
 
@@ -278,9 +278,9 @@ def test_bring_up_with_the_full_port_set(tmp_path: Path) -> None:
     three, _, _ = deploy_and_destroy(topology, "benchqos3", tmp_path, off, "qos={preset: uec}")
     many, destroy, _ = deploy_and_destroy(topology, "benchqos8", tmp_path, off, f"qos={{classes: {{{eight}}}}}")
     judge(
-        Figure(what="1,024 NICs, 2,560 ports with 3 classes: adds", measured=three - without, limit=3, unit="s"),
-        Figure(what="1,024 NICs, 2,560 ports with 8 classes: adds", measured=many - without, limit=6, unit="s"),
-        Figure(what="1,024 NICs, 2,560 ports with 8 classes: destroy", measured=destroy, limit=4, unit="s"),
+        Figure("1,024 NICs, 2,560 ports with 3 classes: adds", three - without, at_most=3, unit="s"),
+        Figure("1,024 NICs, 2,560 ports with 8 classes: adds", many - without, at_most=6, unit="s"),
+        Figure("1,024 NICs, 2,560 ports with 8 classes: destroy", destroy, at_most=4, unit="s"),
     )
 
 

@@ -88,19 +88,9 @@ def test_rates_and_weights(tmp_path: Path) -> None:
             doubt = "" if full[BULK] and full[RDMA] else "the senders could not fill both classes"
             judge(
                 Figure(
-                    what=f"rate {text}: deviation",
-                    measured=abs(sum(sent) / rate - 1) * 100,
-                    limit=limit,
-                    unit="%",
-                    doubt=doubt,
+                    f"rate {text}: deviation", abs(sum(sent) / rate - 1) * 100, at_most=limit, unit="%", doubt=doubt
                 ),
-                Figure(
-                    what=f"rate {text}: weights 60:40, deviation",
-                    measured=abs(share - 60),
-                    limit=2,
-                    unit="pp",
-                    doubt=doubt,
-                ),
+                Figure(f"rate {text}: weights 60:40, deviation", abs(share - 60), at_most=2, unit="pp", doubt=doubt),
             )
 
 
@@ -116,17 +106,16 @@ def test_strict_priority(tmp_path: Path) -> None:
         queue = lab.queues[port, CONTROL]
         judge(
             Figure(
-                what="strict class under saturation: share of what it offered",
-                measured=sent[CONTROL] / 10e6,
-                limit=0.99,
+                "strict class under saturation: share of what it offered",
+                sent[CONTROL] / 10e6,
+                at_least=0.99,
                 unit="x",
-                at_least=True,
                 ratio=True,
             ),
             Figure(
-                what="strict class: its deepest queue, of the others'",
-                measured=queue["max_bytes"] / lab.queues["max_bytes"][port, RDMA],
-                limit=0.25,
+                "strict class: its deepest queue, of the others'",
+                queue["max_bytes"] / lab.queues["max_bytes"][port, RDMA],
+                at_most=0.25,
                 unit="x",
                 ratio=True,
             ),
@@ -156,9 +145,9 @@ def test_marking_probability(tmp_path: Path) -> None:
             exact = wanted in (0.0, 1.0)
             judge(
                 Figure(
-                    what=f"marking at {found} bytes, {wanted:.1%} by the curve: deviation",
-                    measured=abs(marked / accepted - wanted) * 100,
-                    limit=0 if exact else 3,
+                    f"marking at {found} bytes, {wanted:.1%} by the curve: deviation",
+                    abs(marked / accepted - wanted) * 100,
+                    at_most=0 if exact else 3,
                     unit="pp",
                     ratio=True,
                 )
@@ -237,27 +226,19 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         hosts = [lab.number(f"h{number}", "eth1") for number in range(1, senders + 1)]
         doubt = doubt_about(lab, late)
         figures = [
+            Figure(f"{case}: lossless drops", lab.lossless_drops(RDMA), at_most=0, ratio=True, doubt=doubt),
             Figure(
-                what=f"{case}: lossless drops",
-                measured=lab.lossless_drops(RDMA),
-                limit=0,
-                unit="",
-                ratio=True,
-                doubt=doubt,
-            ),
-            Figure(
-                what=f"{case}: throughput of the bottleneck",
-                measured=sent[RDMA] / 50e6 * 100,
-                limit=97,
+                f"{case}: throughput of the bottleneck",
+                sent[RDMA] / 50e6 * 100,
+                at_least=97,
                 unit="%",
-                at_least=True,
                 ratio=True,
                 doubt=doubt,
             ),
             Figure(
-                what=f"{case}: overshoot above XOFF, of the headroom",
-                measured=overshoot,
-                limit=1,
+                f"{case}: overshoot above XOFF, of the headroom",
+                overshoot,
+                at_most=1,
                 unit="x",
                 ratio=True,
                 doubt=doubt,
@@ -266,17 +247,17 @@ def test_overload_into_a_lossless_class(tmp_path: Path, senders: int, saturated:
         # Of the machine, not of us: shown, because the next figure cannot be better.
         FIGURES.append(
             Figure(
-                what=f"{case}: a real-time thread wakes late, p99 (once {late.max_ns / 1e6:.2g} ms)",
-                measured=late.p99_ns / 1e6,
-                limit=MOST_LATE_MS,
+                f"{case}: a real-time thread wakes late, p99 (once {late.max_ns / 1e6:.2g} ms)",
+                late.p99_ns / 1e6,
+                at_most=MOST_LATE_MS,
                 unit="ms",
             )
         )
         judge(
             Figure(
-                what=f"{case}: pause reaction p99 ({reaction.count} pauses)",
-                measured=reaction.p99_ns / 1e6,
-                limit=1,
+                f"{case}: pause reaction p99 ({reaction.count} pauses)",
+                reaction.p99_ns / 1e6,
+                at_most=1,
                 unit="ms",
                 doubt=doubt,
             )
@@ -302,18 +283,16 @@ def test_another_class_keeps_its_share(tmp_path: Path) -> None:
         finish(flows)
         judge(
             Figure(
-                what="bulk (40 %) beside a paused lossless class: of its share",
-                measured=sent[BULK] / (0.4 * 50e6),
-                limit=0.95,
+                "bulk (40 %) beside a paused lossless class: of its share",
+                sent[BULK] / (0.4 * 50e6),
+                at_least=0.95,
                 unit="x",
-                at_least=True,
                 ratio=True,
             ),
             Figure(
-                what="the lossless class beside it: drops",
-                measured=lab.lossless_drops(RDMA),
-                limit=0,
-                unit="",
+                "the lossless class beside it: drops",
+                lab.lossless_drops(RDMA),
+                at_most=0,
                 ratio=True,
                 doubt=doubt_about(lab, canary.read()),
             ),
@@ -344,7 +323,7 @@ def victim_share(tmp_path: Path, name: str, *, ecn: str) -> float:
         for process in (*clients, *servers):
             process.communicate(timeout=60)
         drops, doubt = lab.lossless_drops(RDMA), doubt_about(lab, canary.read())
-        judge(Figure(what=f"{name}: lossless drops", measured=drops, limit=0, unit="", ratio=True, doubt=doubt))
+        judge(Figure(f"{name}: lossless drops", drops, at_most=0, ratio=True, doubt=doubt))
         return sent[RDMA] / 50e6
 
 
@@ -358,15 +337,8 @@ def test_a_victim_flow(tmp_path: Path) -> None:
     alone = victim_share(tmp_path, "benchvictim", ecn="false")
     reacting = victim_share(tmp_path, "benchvictimecn", ecn="{kmin: 10kB, kmax: 30kB, pmax: 1.0}")
     judge(
-        Figure(what="victim flow, PFC alone: of its line", measured=alone, limit=0.6, unit="x", ratio=True),
-        Figure(
-            what="victim flow, PFC and senders that react to ECN",
-            measured=reacting,
-            limit=0.85,
-            unit="x",
-            at_least=True,
-            ratio=True,
-        ),
+        Figure("victim flow, PFC alone: of its line", alone, at_most=0.6, unit="x", ratio=True),
+        Figure("victim flow, PFC and senders that react to ECN", reacting, at_least=0.85, unit="x", ratio=True),
     )
 
 
@@ -430,9 +402,9 @@ def test_one_flow_by_packet(tmp_path: Path) -> None:
         counts = spread(lab, flows=1, seconds=3)
         judge(
             Figure(
-                what="one flow over 4 paths by packet: max/mean",
-                measured=counts.max() / counts.mean(),
-                limit=1.03,
+                "one flow over 4 paths by packet: max/mean",
+                counts.max() / counts.mean(),
+                at_most=1.03,
                 unit="x",
                 ratio=True,
             )
@@ -455,17 +427,11 @@ def test_a_thousand_flows_by_flow(tmp_path: Path) -> None:
         chi_square = float(((paths.sum(axis=0) - expected) ** 2 / expected).sum())
         judge(
             Figure(
-                what="1,000 flows over 4 paths by hash: max/mean, median of 5 sets",
-                measured=float(np.median(paths.max(axis=1) / paths.mean(axis=1))),
-                limit=1.12,
+                "1,000 flows over 4 paths by hash: max/mean, median of 5 sets",
+                float(np.median(paths.max(axis=1) / paths.mean(axis=1))),
+                at_most=1.12,
                 unit="x",
                 ratio=True,
             ),
-            Figure(
-                what="all 5,000: chi-square of 3 degrees (99 % quantile)",
-                measured=chi_square,
-                limit=11.34,
-                unit="",
-                ratio=True,
-            ),
+            Figure("all 5,000: chi-square of 3 degrees (99 % quantile)", chi_square, at_most=11.34, ratio=True),
         )

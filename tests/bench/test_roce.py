@@ -77,46 +77,17 @@ class TestBesideUet:
 
     def test_goodput_of_one_flow(self, pair: Pair) -> None:
         roce, uet = in_turns(ROUNDS, lambda: flow_bps(pair, "roce"), lambda: flow_bps(pair, "uet"))
-        FIGURES.append(
-            Figure(
-                what="RoCE: goodput of a flow of WRITEs", measured=max(roce) / 1e9, limit=0, unit="Gb", at_least=True
-            )
-        )
-        judge(
-            Figure(
-                what="RoCE: goodput of a flow, in UET's",
-                measured=median_ratio(roce, uet),
-                limit=1.2,
-                unit="",
-                at_least=True,
-                ratio=True,
-            )
-        )
+        FIGURES.append(Figure("RoCE: goodput of a flow of WRITEs", max(roce) / 1e9, at_least=0, unit="Gb"))
+        judge(Figure("RoCE: goodput of a flow, in UET's", median_ratio(roce, uet), at_least=1.2, ratio=True))
 
     def test_latency_of_a_write(self, pair: Pair) -> None:
         roce, uet = in_turns(ROUNDS, lambda: half_round_trip_us(pair, "roce"), lambda: half_round_trip_us(pair, "uet"))
-        FIGURES.append(Figure(what="RoCE: half a round trip of 8 bytes", measured=min(roce), limit=1000, unit="us"))
-        judge(
-            Figure(
-                what="RoCE: half a round trip of 8 bytes, in UET's",
-                measured=median_ratio(roce, uet),
-                limit=1.0,
-                unit="",
-                ratio=True,
-            )
-        )
+        FIGURES.append(Figure("RoCE: half a round trip of 8 bytes", min(roce), at_most=1000, unit="us"))
+        judge(Figure("RoCE: half a round trip of 8 bytes, in UET's", median_ratio(roce, uet), at_most=1.0, ratio=True))
 
     def test_idle_queue_pairs_take_nothing_from_a_busy_one(self, pair: Pair) -> None:
         among, alone = in_turns(ROUNDS, lambda: flow_bps(pair, "roce", IDLE_QPS), lambda: flow_bps(pair, "roce"))
-        judge(
-            Figure(
-                what="RoCE: goodput beside 1,024 idle QPs, in that alone",
-                measured=median_ratio(among, alone),
-                limit=0.95,
-                unit="",
-                at_least=True,
-            )
-        )
+        judge(Figure("RoCE: goodput beside 1,024 idle QPs, in that alone", median_ratio(among, alone), at_least=0.95))
 
 
 @pytest.mark.netns
@@ -127,20 +98,14 @@ def test_cpu_of_a_packet() -> None:
     roce = costs[TransportKind.ROCE]
     FIGURES.append(
         Figure(
-            what="RoCE: CPU of the workers for a data packet, one switch",
-            measured=roce,
-            limit=80 if is_compiled() else 500,
+            "RoCE: CPU of the workers for a data packet, one switch",
+            roce,
+            at_most=80 if is_compiled() else 500,
             unit="us",
         )
     )
     judge(
-        Figure(
-            what="RoCE: the same, in that of UET",
-            measured=roce / costs[TransportKind.UET],
-            limit=1.0,
-            unit="",
-            ratio=True,
-        ),
+        Figure("RoCE: the same, in that of UET", roce / costs[TransportKind.UET], at_most=1.0, ratio=True),
     )
 
 
@@ -152,12 +117,12 @@ def test_state_of_a_queue_pair() -> None:
         found = json.loads(finished(subprocess.Popen([sys.executable, str(PEERS), account, "1000"], **PIPES)))
         for when, words in (("new", "connected"), ("used", "when its traffic has gone")):
             what = f"RoCE: state of a QP, {words}, {account}"
-            judge(Figure(what=what, measured=found[when] / 1e3, limit=6, unit="kB", ratio=True))
+            judge(Figure(what, found[when] / 1e3, at_most=6, unit="kB", ratio=True))
 
 
 def test_cpu_of_idle_queue_pairs() -> None:
     percent = float(finished(subprocess.Popen([sys.executable, str(PEERS), "idle", str(IDLE_QPS), "5"], **PIPES)))
-    judge(Figure(what="RoCE: CPU of 1,024 idle QPs over 5 s", measured=percent, limit=1, unit="%"))
+    judge(Figure("RoCE: CPU of 1,024 idle QPs over 5 s", percent, at_most=1, unit="%"))
 
 
 # --- the codec ----------------------------------------------------------------------------------------
@@ -183,4 +148,4 @@ def test_headers_per_second() -> None:
     for word, once in (("encoded", encode), ("decoded", decode)):
         rate = 2 * HEADERS / min(repeat(once, number=1, repeat=7))
         what = f"RoCE: headers {word} a second"
-        judge(Figure(what=what, measured=rate, limit=LEAST_HEADERS_PER_S, unit="/s", at_least=True))
+        judge(Figure(what, rate, at_least=LEAST_HEADERS_PER_S, unit="/s"))

@@ -56,15 +56,13 @@ def test_frames_of_two_cores(tmp_path: Path) -> None:
     assert after["socket_drops"] == 0
     frames = after["frames"] - before["frames"]
     switch_us = (after["cpu_ns"] - before["cpu_ns"]) / frames / 1e3
-    judge(Figure(what="scale-up: CPU of the switch for a frame", measured=switch_us, limit=SWITCH_US, unit="us"))
-    judge(
-        Figure(what="scale-up: CPU of both ends for a frame", measured=used / frames * 1e6, limit=SWITCH_US, unit="us")
-    )
+    judge(Figure("scale-up: CPU of the switch for a frame", switch_us, at_most=SWITCH_US, unit="us"))
+    judge(Figure("scale-up: CPU of both ends for a frame", used / frames * 1e6, at_most=SWITCH_US, unit="us"))
     judge(
         Figure(
-            what="scale-up: time of a frame through a domain, two cores",
-            measured=took / frames * 1e6,
-            limit=1e6 / FRAMES_PER_S,
+            "scale-up: time of a frame through a domain, two cores",
+            took / frames * 1e6,
+            at_most=1e6 / FRAMES_PER_S,
             unit="us",
         )
     )
@@ -81,9 +79,7 @@ def test_an_idle_switch(tmp_path: Path) -> None:
         lab.endpoints.run(2.0)
         later = lab.switch.status()
     share = (later["cpu_ns"] - idle["cpu_ns"]) / (later["up_ns"] - idle["up_ns"])
-    judge(
-        Figure(what="scale-up: share of a core of an idle switch", measured=share, limit=IDLE_SHARE, unit="of a core")
-    )
+    judge(Figure("scale-up: share of a core of an idle switch", share, at_most=IDLE_SHARE, unit="of a core"))
 
 
 @pytest.mark.thorough
@@ -104,14 +100,9 @@ def test_a_pass(tmp_path: Path) -> None:
     beyond_us = taken_us - woken_us
     doubt = "" if woken_us <= PASS_US / 2 else f"the machine wakes a real-time thread {woken_us:.0f} us late"
     judge(
-        Figure(
-            what="scale-up: a switch pass, p50",
-            measured=half_us,
-            limit=PASS_US,
-            unit="us",
-        ),
-        Figure(what="scale-up: a switch pass, p99", measured=taken_us, limit=PASS_US, unit="us", doubt=doubt),
-        Figure(what="scale-up: the same, beyond a wake-up's p99", measured=beyond_us, limit=PASS_US, unit="us"),
+        Figure("scale-up: a switch pass, p50", half_us, at_most=PASS_US, unit="us"),
+        Figure("scale-up: a switch pass, p99", taken_us, at_most=PASS_US, unit="us", doubt=doubt),
+        Figure("scale-up: the same, beyond a wake-up's p99", beyond_us, at_most=PASS_US, unit="us"),
     )
 
 
@@ -138,15 +129,12 @@ def test_deploy_of_a_domain_beyond_its_rails(
     used = {by: min(run[2] for run in found) for by, found in runs.items()}
     judge(
         Figure(
-            what=f"scale-up, {what}: deploy beyond the rails",
-            measured=seconds["packets"] - seconds["time"],
-            limit=limit_s,
+            f"scale-up, {what}: deploy beyond the rails",
+            seconds["packets"] - seconds["time"],
+            at_most=limit_s,
             unit="s",
         ),
         Figure(
-            what=f"scale-up, {what}: memory beyond the rails",
-            measured=(used["packets"] - used["time"]) * 1e3,
-            limit=300,
-            unit="MB",
+            f"scale-up, {what}: memory beyond the rails", (used["packets"] - used["time"]) * 1e3, at_most=300, unit="MB"
         ),
     )

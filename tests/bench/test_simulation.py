@@ -142,25 +142,21 @@ def test_packets_on_lines_per_second_of_a_core() -> None:
     rounds = [(plain_hops_per_s(), uet_hops_per_s()) for _ in range(ROUNDS)]
     judge(
         Figure(
-            what=f"Simulation: packet-hops/s of one core, {kind}",
-            measured=max(plain for plain, _ in rounds),
-            limit=LEAST_HOPS_PER_S,
+            f"Simulation: packet-hops/s of one core, {kind}",
+            max(plain for plain, _ in rounds),
+            at_least=LEAST_HOPS_PER_S,
             unit="/s",
-            at_least=True,
         ),
         Figure(
-            what=f"Simulation: packet-hops/s with UET endpoints, {kind}",
-            measured=max(uet for _, uet in rounds),
-            limit=0,
+            f"Simulation: packet-hops/s with UET endpoints, {kind}",
+            max(uet for _, uet in rounds),
+            at_least=0,
             unit="/s",
-            at_least=True,
         ),
         Figure(
-            what="Simulation: the same, in those without endpoints",
-            measured=statistics.median(uet / plain for plain, uet in rounds),
-            limit=LEAST_UET_SHARE,
-            unit="",
-            at_least=True,
+            "Simulation: the same, in those without endpoints",
+            statistics.median(uet / plain for plain, uet in rounds),
+            at_least=LEAST_UET_SHARE,
             ratio=True,
         ),
     )
@@ -207,9 +203,9 @@ def test_flows_take_as_long_as_in_the_simulator_of_uec() -> None:
     judge(
         *(
             Figure(
-                what=f"Simulation: off uet-htsim's time, {what}",
-                measured=100 * abs(measured / published - 1),
-                limit=100 * MOST_OFF,
+                f"Simulation: off uet-htsim's time, {what}",
+                100 * abs(measured / published - 1),
+                at_most=100 * MOST_OFF,
                 unit="%",
                 ratio=True,
             )
@@ -268,6 +264,6 @@ def test_a_permutation_of_1024_hosts_over_two_tiers() -> None:
     found = json.loads(done.stdout)
     assert (found["transfers"], found["open"], found["broken"]) == (1024, 0, [])
     judge(
-        Figure(what="Simulation: 1,024 hosts, 2 MB each", measured=found["took_s"], limit=LONGEST_S, unit="s"),
-        Figure(what="Simulation: memory of 1,024 hosts", measured=found["bytes"], limit=MOST_BYTES, unit="B"),
+        Figure("Simulation: 1,024 hosts, 2 MB each", found["took_s"], at_most=LONGEST_S, unit="s"),
+        Figure("Simulation: memory of 1,024 hosts", found["bytes"], at_most=MOST_BYTES, unit="B"),
     )

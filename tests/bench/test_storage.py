@@ -92,18 +92,12 @@ def test_large_transfers(pair: Pair, operation: str) -> None:
     ours, theirs = in_turns(ROUNDS, lambda: nvme_bytes_per_s(pair, operation), lambda: nbd_bytes_per_s(pair, operation))
     judge(
         Figure(
-            what=f"NVMe/TCP: {operation}s of 4 MiB, depth 8",
-            measured=max(ours) / 1e9,
-            limit=LEAST_BYTES_PER_S / 1e9,
-            unit="GB",
-            at_least=True,
+            f"NVMe/TCP: {operation}s of 4 MiB, depth 8", max(ours) / 1e9, at_least=LEAST_BYTES_PER_S / 1e9, unit="GB"
         ),
         Figure(
-            what=f"NVMe/TCP: {operation}s of 4 MiB, in nbdkit's",
-            measured=median_ratio(ours, theirs),
-            limit=LEAST_OF_NBDKIT,
-            unit="",
-            at_least=True,
+            f"NVMe/TCP: {operation}s of 4 MiB, in nbdkit's",
+            median_ratio(ours, theirs),
+            at_least=LEAST_OF_NBDKIT,
             ratio=True,
         ),
     )
@@ -138,11 +132,9 @@ def test_the_rate_of_a_port_is_used(shaped: RunningLab, tmp_path: Path, operatio
     assert document["bytes"] == SHAPED_SIZE
     judge(
         Figure(
-            what=f"NVMe/TCP: {operation}s of 1 MiB, in a port's rate",
-            measured=8 * document["bytes_per_second"] / nic.nic_bps,
-            limit=LEAST_OF_RATE,
-            unit="",
-            at_least=True,
+            f"NVMe/TCP: {operation}s of 1 MiB, in a port's rate",
+            8 * document["bytes_per_second"] / nic.nic_bps,
+            at_least=LEAST_OF_RATE,
             ratio=True,
         )
     )

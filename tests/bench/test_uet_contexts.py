@@ -85,6 +85,6 @@ def test_ten_thousand_idle_contexts() -> None:
     assert len(hub.fep.pdcs) == COUNT
     crowded = time_messages(hub)
     judge(
-        Figure(what="UET: memory of an idle PDC, of 10,000", measured=each, limit=4096, unit="B"),
-        Figure(what="UET: time of a message beside 10,000 PDCs", measured=crowded / alone, limit=1.5, unit="x"),
+        Figure("UET: memory of an idle PDC, of 10,000", each, at_most=4096, unit="B"),
+        Figure("UET: time of a message beside 10,000 PDCs", crowded / alone, at_most=1.5, unit="x"),
     )

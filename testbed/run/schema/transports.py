@@ -265,6 +265,15 @@ _UET = TransportDeclaration(
 )
 
 
+_PATH_MTU = whole(
+    "path_mtu",
+    None,
+    "Gives the path MTU: 256, 512, 1024, 2048 or 4096 bytes; by default what the MTU allows.",
+    low=256,
+    high=4096,
+)
+
+
 def _path_mtu_conflict(mtu: object) -> Iterator[Conflict]:
     if mtu is not None and mtu not in ROCE_MTUS:
         allowed = ", ".join(str(one) for one in sorted(ROCE_MTUS))
@@ -332,13 +341,7 @@ _RDMA = TransportDeclaration(
             "Lets a pair wait 4.096 us * 2^qp_timeout for an acknowledgement; the default is 18, which is 1.07 s.",
             high=31,
         ),
-        whole(
-            "path_mtu",
-            None,
-            "Gives the path MTU: 256, 512, 1024, 2048 or 4096 bytes; by default what the MTU allows.",
-            low=256,
-            high=4096,
-        ),
+        _PATH_MTU,
     ),
     names={"traffic_class": _CLASS_RULE},
     in_tenants=False,
@@ -435,13 +438,7 @@ _ROCE = TransportDeclaration(
             f"Says how many initiators a NIC has with connections: dct; the default is {DEFAULT_INITIATORS}.",
             high=256,
         ),
-        whole(
-            "path_mtu",
-            None,
-            "Gives the path MTU: 256, 512, 1024, 2048 or 4096 bytes; by default what the MTU allows.",
-            low=256,
-            high=4096,
-        ),
+        _PATH_MTU,
         whole(
             "timeout",
             None,
@@ -467,8 +464,6 @@ _ROCE = TransportDeclaration(
     },
     conflicts=_roce_conflicts,
 )
-
-# --- all -------------------------------------------------------------------------------------------------
 
 # --- NVMe/TCP --------------------------------------------------------------------------------------------
 
@@ -570,18 +565,7 @@ _NFS = TransportDeclaration(
 )
 
 TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
-    {
-        one.kind.value: one
-        for one in (
-            _TCP,
-            _UET,
-            _ROCE,
-            _RDMA,
-            _NVME_TCP,
-            _NBD,
-            _NFS,
-        )
-    }
+    {one.kind.value: one for one in (_TCP, _UET, _ROCE, _RDMA, _NVME_TCP, _NBD, _NFS)}
 )
 """By the name of the kind, in the order in which they are listed."""
 

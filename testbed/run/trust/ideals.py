@@ -53,7 +53,7 @@ def ahead_bytes(plan: LabPlan) -> float:
     return max((burst_bytes(nic.rate_bps) + frame_bytes(nic.mtu_bytes) for nic in ports), default=0)
 
 
-def check_ideals(run: RunResult, ahead: float = 0.0) -> list[Check]:
+def check_ideals(run: RunResult, ahead: float = 0.0) -> Iterator[Check]:
     """Judge the figure that is beyond its ideal by most of what is allowed; nothing where no figure has an ideal.
 
     `ahead` is what a port may be ahead of its rate by, in bytes.
@@ -61,19 +61,17 @@ def check_ideals(run: RunResult, ahead: float = 0.0) -> list[Check]:
     mean_bytes = _mean_sizes(run)
     figures = [*_metrics(run, ahead, mean_bytes), *_channels(run, ahead, mean_bytes), *_collectives(run, ahead)]
     if not figures:
-        return []
+        return
     worst = max(figures, key=lambda one: one.beyond - one.allowed)
     how = f"{worst.beyond:.1%} less time than its ideal takes" if worst.beyond > 0 else "and not beyond its ideal"
-    return [
-        Check.at_most(
-            name="ideal",
-            title="No figure is beyond its ideal",
-            value=worst.beyond,
-            limit=worst.allowed,
-            message=f"{worst.text}, {how} (limit {worst.allowed:.1%}: {SHAPING_ERROR:.1%} of shaping error, and"
-            f" {ahead / 1e3:.3g} kB of each transfer that a port may be ahead of its rate)",
-        )
-    ]
+    yield Check.at_most(
+        name="ideal",
+        title="No figure is beyond its ideal",
+        value=worst.beyond,
+        limit=worst.allowed,
+        message=f"{worst.text}, {how} (limit {worst.allowed:.1%}: {SHAPING_ERROR:.1%} of shaping error, and"
+        f" {ahead / 1e3:.3g} kB of each transfer that a port may be ahead of its rate)",
+    )
 
 
 def _metrics(run: RunResult, ahead: float, mean_bytes: list[float]) -> Iterator[_Figure]:

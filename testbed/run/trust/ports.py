@@ -6,7 +6,7 @@ CoNEXT 2012. In a lab with `qos:` no lossless packet is dropped, and every pause
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,14 +30,14 @@ LEAST_WINDOWS = 3
 LEAST_BACKLOG_PACKETS = 2
 
 
-def check_rates(seen: Observation, mtu_of: Mapping[int, int], disturbed: Collection[str] = ()) -> list[Check]:
+def check_rates(seen: Observation, mtu_of: Mapping[int, int], disturbed: Collection[str] = ()) -> Iterator[Check]:
     """Judges the port whose rate deviated most while packets waited in it; nothing where none ever had a backlog.
 
     `mtu_of` is each port's MTU, by number. Ports that were paused meanwhile are not judged, nor are those that faults
     befell (`disturbed`, as "node:interface").
     """
     if seen.samples is None or seen.table is None or seen.growth is None or len(seen.samples) < 2:
-        return []
+        return
     table = seen.table
     times = seen.samples.times_ns / 1e9
     depth: dict[int, NDArray[np.float64]] = {}
@@ -59,32 +59,28 @@ def check_rates(seen: Observation, mtu_of: Mapping[int, int], disturbed: Collect
         if abs(deviation) >= abs(worst):
             worst, place = deviation, table.place(port)
     if not judged:
-        return []
-    return [
-        Check.at_most(
-            name="rate",
-            title="Ports with a backlog sent at their rate",
-            value=abs(worst),
-            limit=MAX_DEVIATION,
-            message=f"of {judged} ports with a backlog {place} deviated most from its rate: {worst:+.1%}"
-            f" (limit {MAX_DEVIATION:.0%})",
-        )
-    ]
+        return
+    yield Check.at_most(
+        name="rate",
+        title="Ports with a backlog sent at their rate",
+        value=abs(worst),
+        limit=MAX_DEVIATION,
+        message=f"of {judged} ports with a backlog {place} deviated most from its rate: {worst:+.1%}"
+        f" (limit {MAX_DEVIATION:.0%})",
+    )
 
 
-def check_balance(result: Reconciliation) -> list[Check]:
+def check_balance(result: Reconciliation) -> Iterator[Check]:
     """Tell whether the packets at every queue, link and switch are accounted for."""
     from testbed.lab.observe.reconcile import Balance
 
-    return [
-        Check.at_most(
-            name="reconcile",
-            title="Counters of the ports add up",
-            value=sum(item.state is Balance.BROKEN for item in result.imbalances),
-            limit=0,
-            message=str(result),
-        )
-    ]
+    yield Check.at_most(
+        name="reconcile",
+        title="Counters of the ports add up",
+        value=sum(item.state is Balance.BROKEN for item in result.imbalances),
+        limit=0,
+        message=str(result),
+    )
 
 
 def _deviation(
@@ -127,44 +123,40 @@ def lossless_priorities(plan: LabPlan) -> list[int]:
     return sorted({item.priority for profile in plan.qos.profiles for item in profile.classes if item.lossless})
 
 
-def check_lossless(plan: LabPlan, seen: Observation) -> list[Check]:
+def check_lossless(plan: LabPlan, seen: Observation) -> Iterator[Check]:
     """Tell whether a packet of a lossless class was dropped at a queue; nothing where there is no such class."""
     from testbed.lab.observe.telemetry import QUEUE_DROPS
 
     if not lossless_priorities(plan) or seen.growth is None or seen.table is None:
-        return []
+        return
     queues = seen.growth.queues
     packets = sum(int(queues[f"{name}_packets"][seen.table.lossless].sum()) for name in QUEUE_DROPS.values())
-    return [
-        Check(
-            name="lossless",
-            title="No packet of a lossless class dropped",
-            value=packets,
-            limit=0,
-            ok=not packets,
-            message=f"{packets} packets of lossless classes were dropped",
-        )
-    ]
+    yield Check(
+        name="lossless",
+        title="No packet of a lossless class dropped",
+        value=packets,
+        limit=0,
+        ok=not packets,
+        message=f"{packets} packets of lossless classes were dropped",
+    )
 
 
-def check_reaction(pausing: LabStatus | None, plan: LabPlan) -> list[Check]:
+def check_reaction(pausing: LabStatus | None, plan: LabPlan) -> Iterator[Check]:
     """Tell whether pauses were obeyed within the time that the headroom is planned for; nothing without lossless
     classes.
     """
     if pausing is None or plan.qos is None:
-        return []
+        return
     reaction, planned_ns = pausing.reaction, plan.qos.reaction_ns
-    return [
-        Check.at_most(
-            name="pause-reaction",
-            title="Pauses obeyed within the planned time",
-            value=reaction.max_ns / 1e6,
-            limit=planned_ns / 1e6,
-            message=f"{reaction.count} pauses were obeyed within p50 {reaction.p50_ns / 1e6:.2f}, p99"
-            f" {reaction.p99_ns / 1e6:.2f}, at most {reaction.max_ns / 1e6:.2f} ms; headroom is planned for"
-            f" {planned_ns / 1e6:.2f} ms",
-        )
-    ]
+    yield Check.at_most(
+        name="pause-reaction",
+        title="Pauses obeyed within the planned time",
+        value=reaction.max_ns / 1e6,
+        limit=planned_ns / 1e6,
+        message=f"{reaction.count} pauses were obeyed within p50 {reaction.p50_ns / 1e6:.2f}, p99"
+        f" {reaction.p99_ns / 1e6:.2f}, at most {reaction.max_ns / 1e6:.2f} ms; headroom is planned for"
+        f" {planned_ns / 1e6:.2f} ms",
+    )
 
 
 MAX_FLOOR = 0.10
@@ -173,33 +165,27 @@ MAX_LATENESS = 0.10
 """The share of a credit loop by which frames may leave late, as the 0.999 percentile."""
 
 
-def check_domains(loads: Sequence[ScaleUpLoad]) -> list[Check]:
+def check_domains(loads: Sequence[ScaleUpLoad]) -> Iterator[Check]:
     """Judge the idle round trip and the lateness of the switch of the worst domain; nothing without any."""
-    found = []
     floors = [(load.rtt_floor_s / load.rtt_s, load) for load in loads if load.rtt_floor_s is not None]
     if floors:
         share, load = max(floors, key=lambda item: item[0])
-        found.append(
-            Check.at_most(
-                name="scale-up-floor",
-                title="Idle round trips of scale-up domains",
-                value=share,
-                limit=MAX_FLOOR,
-                message=f"an idle round trip of {load.domain} took {share:.1%} longer than the modelled one of"
-                f" {load.rtt_s * 1e3:.3g} ms of lab time (limit {MAX_FLOOR:.0%}); a higher scale.time makes it less",
-            )
+        yield Check.at_most(
+            name="scale-up-floor",
+            title="Idle round trips of scale-up domains",
+            value=share,
+            limit=MAX_FLOOR,
+            message=f"an idle round trip of {load.domain} took {share:.1%} longer than the modelled one of"
+            f" {load.rtt_s * 1e3:.3g} ms of lab time (limit {MAX_FLOOR:.0%}); a higher scale.time makes it less",
         )
     asked = [(load.lateness_p999_s / load.credit_loop_s, load) for load in loads if not load.problem]
     if asked:
         share, load = max(asked, key=lambda item: item[0])
-        found.append(
-            Check.at_most(
-                name="scale-up-lateness",
-                title="Scale-up switches sent frames on time",
-                value=share,
-                limit=MAX_LATENESS,
-                message=f"frames left the switch of {load.domain} p99.9 {load.lateness_p999_s * 1e3:.2g} ms late,"
-                f" {share:.1%} of a credit loop (limit {MAX_LATENESS:.0%})",
-            )
+        yield Check.at_most(
+            name="scale-up-lateness",
+            title="Scale-up switches sent frames on time",
+            value=share,
+            limit=MAX_LATENESS,
+            message=f"frames left the switch of {load.domain} p99.9 {load.lateness_p999_s * 1e3:.2g} ms late,"
+            f" {share:.1%} of a credit loop (limit {MAX_LATENESS:.0%})",
         )
-    return found

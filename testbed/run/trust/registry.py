@@ -6,7 +6,7 @@ is not ok makes the scenario's verdict invalid (`run.sweep.verdict`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from testbed.record.record import Check
 from testbed.run.faults.registry import lab_fault
@@ -24,7 +24,7 @@ from testbed.run.trust.traffic import (
     check_request_lateness,
 )
 
-TrustCheck = Callable[[Evidence], list[Check]]
+TrustCheck = Callable[[Evidence], Iterable[Check]]
 
 TRUST_CHECKS: tuple[TrustCheck, ...] = (
     lambda run: (

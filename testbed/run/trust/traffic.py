@@ -6,7 +6,7 @@ what counts as reordered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC, FALLBACK_TCP_CC
 from testbed.record.record import Check
@@ -48,7 +48,7 @@ def channels_in_order(
     ]
 
 
-def check_order(report: ProbeReport | None, channels: Sequence[Channel], events: Sequence[RunEvent]) -> list[Check]:
+def check_order(report: ProbeReport | None, channels: Sequence[Channel], events: Sequence[RunEvent]) -> Iterator[Check]:
     """Judge streams of probes and what transports counted on these channels; nothing where there is nothing to judge,
     or routing moved flows meanwhile.
 
@@ -56,7 +56,7 @@ def check_order(report: ProbeReport | None, channels: Sequence[Channel], events:
     """
     streams = [] if report is None else [item for item in report.streams if item.arrived > 1]
     if not (streams or channels) or any(event.kind in MOVED for event in events):
-        return []
+        return
     overtaken = {f"probes {item.stream}": item.inversions for item in streams}
     disordered = {f"{one.source} -> {one.destination}": one.counters["out_of_order"] for one in channels}
     arrived = sum(item.arrived for item in streams)
@@ -75,31 +75,27 @@ def check_order(report: ProbeReport | None, channels: Sequence[Channel], events:
         whole = [f"{arrived} probes of {len(streams)} flows"] if streams else []
         whole += [f"all packets of {len(channels)} channels"] if channels else []
         found = [f"{' and '.join(whole)} arrived in the order in which they were sent"]
-    return [
-        Check.at_most(
-            name="ordering",
-            title="No packet overtook another of its flow",
-            value=sum(overtaken.values()) + sum(disordered.values()),
-            limit=0,
-            message="; ".join(found),
-        )
-    ]
+    yield Check.at_most(
+        name="ordering",
+        title="No packet overtook another of its flow",
+        value=sum(overtaken.values()) + sum(disordered.values()),
+        limit=0,
+        message="; ".join(found),
+    )
 
 
-def check_neighbours(unresolved: Sequence[str]) -> list[Check]:
+def check_neighbours(unresolved: Sequence[str]) -> Iterator[Check]:
     """Judge whether every neighbour of the traffic had answered before it began."""
     named = ", ".join(unresolved[:MOST_NAMED]) + (", ..." if len(unresolved) > MOST_NAMED else "")
-    return [
-        Check.at_most(
-            name="neighbours",
-            title="Neighbours were resolved before traffic began",
-            value=len(unresolved),
-            limit=0,
-            message=f"{len(unresolved)} neighbours did not answer: {named}"
-            if unresolved
-            else "every neighbour of the traffic had answered before it began",
-        )
-    ]
+    yield Check.at_most(
+        name="neighbours",
+        title="Neighbours were resolved before traffic began",
+        value=len(unresolved),
+        limit=0,
+        message=f"{len(unresolved)} neighbours did not answer: {named}"
+        if unresolved
+        else "every neighbour of the traffic had answered before it began",
+    )
 
 
 def _worst(counted: dict[str, int]) -> str:
@@ -114,23 +110,21 @@ MAX_SKIPPED = 0.05
 """The share of the probes that may not have been sent: as much may be missing from the time that was lost."""
 
 
-def check_pace(report: ProbeReport) -> list[Check]:
+def check_pace(report: ProbeReport) -> Iterator[Check]:
     """Tell whether probes were sent when they were due, so that those lost can be turned into time."""
     due = report.sent + report.skipped
     share = report.skipped / due if due else 0.0
-    return [
-        Check.at_most(
-            name="probe-pace",
-            title="Probes were sent when they were due",
-            value=share,
-            limit=MAX_SKIPPED,
-            message=f"{share:.1%} of the probes could not be sent in time (limit {MAX_SKIPPED:.0%}), the latest of the"
-            f" others {report.latest_s * 1e3:.0f} ms late",
-        )
-    ]
+    yield Check.at_most(
+        name="probe-pace",
+        title="Probes were sent when they were due",
+        value=share,
+        limit=MAX_SKIPPED,
+        message=f"{share:.1%} of the probes could not be sent in time (limit {MAX_SKIPPED:.0%}), the latest of the"
+        f" others {report.latest_s * 1e3:.0f} ms late",
+    )
 
 
-def check_congestion_control(found: Mapping[str, str]) -> list[Check]:
+def check_congestion_control(found: Mapping[str, str]) -> Iterator[Check]:
     """Judge what TCP had in each host: the default, or in all of them what labs have on a kernel without it."""
     wrong = {host: name for host, name in found.items() if name != DEFAULT_TCP_CC}
     lacking = bool(wrong) and set(found.values()) == {FALLBACK_TCP_CC}
@@ -143,54 +137,48 @@ def check_congestion_control(found: Mapping[str, str]) -> list[Check]:
         )
     else:
         message = f"TCP used {DEFAULT_TCP_CC}, the lab's default"
-    return [
-        Check(
-            name="tcp-cc",
-            title="TCP's congestion control is the lab's",
-            value=0 if lacking else len(wrong),
-            limit=0,
-            ok=lacking or not wrong,
-            message=message,
-        )
-    ]
+    yield Check(
+        name="tcp-cc",
+        title="TCP's congestion control is the lab's",
+        value=0 if lacking else len(wrong),
+        limit=0,
+        ok=lacking or not wrong,
+        message=message,
+    )
 
 
 MAX_LATENESS_MS = 5.0
 """How late requests may begin and tokens be sent, as the 99th percentile: what a real-time thread is granted, too."""
 
 
-def check_request_lateness(counters: Mapping[str, float]) -> list[Check]:
+def check_request_lateness(counters: Mapping[str, float]) -> Iterator[Check]:
     """Judges how late the generator was; nothing where there were no requests.
 
     An open loop that is late offers less than it says, and what it measures is this machine: such a run is invalid, and
     not slow.
     """
     if not counters.get("requests_begun"):
-        return []
+        return
     asked_ms = counters.get("request_lateness_p99_us", 0.0) / 1e3
     sent_ms = counters.get("token_lateness_p99_us", 0.0) / 1e3
-    return [
-        Check.at_most(
-            name="request-lateness",
-            title="Requests and tokens were sent when due",
-            value=max(asked_ms, sent_ms),
-            limit=MAX_LATENESS_MS,
-            message=f"{counters['requests_begun']:.0f} requests began p99 {asked_ms:.2f} ms late, and their tokens were"
-            f" sent p99 {sent_ms:.2f} ms late (limit {MAX_LATENESS_MS:g} ms)",
-        )
-    ]
+    yield Check.at_most(
+        name="request-lateness",
+        title="Requests and tokens were sent when due",
+        value=max(asked_ms, sent_ms),
+        limit=MAX_LATENESS_MS,
+        message=f"{counters['requests_begun']:.0f} requests began p99 {asked_ms:.2f} ms late, and their tokens were"
+        f" sent p99 {sent_ms:.2f} ms late (limit {MAX_LATENESS_MS:g} ms)",
+    )
 
 
-def check_faults(outcome: FaultOutcome) -> list[Check]:
+def check_faults(outcome: FaultOutcome) -> Iterator[Check]:
     """Tell whether every fault was done and undone in time. What was not is named."""
     count = "the fault was" if outcome.planned == 1 else f"all {outcome.planned} faults were"
     fine = f"{count} done as planned, the latest act {outcome.latest_s * 1e3:.1f} ms late, and nothing is left of it"
-    return [
-        Check.at_most(
-            name="faults",
-            title="Faults happened as planned and were undone",
-            value=len(outcome.troubles),
-            limit=0,
-            message="; ".join(outcome.troubles) or fine,
-        )
-    ]
+    yield Check.at_most(
+        name="faults",
+        title="Faults happened as planned and were undone",
+        value=len(outcome.troubles),
+        limit=0,
+        message="; ".join(outcome.troubles) or fine,
+    )

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from testbed.workload.metrics.metric import PERCENTILE_RULE, Better, MetricFamily, MetricUnit
+from testbed.workload.metrics.metric import PERCENTILE_RULE, Better, Compute, MetricFamily, MetricUnit
 from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes, RunSamples
 from testbed.workload.metrics.statistics import percentile
 
@@ -60,45 +60,30 @@ _TIMES: tuple[tuple[str, str, str], ...] = (
 _HEADLINES = frozenset({"median_ttft", "p99_ttft", "p99_tpot", "p99_ttft_network", "p99_itl_network"})
 
 
-def _measured(run: RunSamples, time: str) -> tuple[Sequence[float], Sequence[float]]:
-    times = run[RequestTimes]
-    match time:
-        case "ttft":
-            return times.ttft_s, times.service_ttft_s
-        case "tpot":
-            return times.tpot_s, times.service_tpot_s
-        case "itl":
-            return times.itl_s, times.service_itl_s
-    return times.e2el_s, times.service_e2el_s
+_VARIANTS: tuple[tuple[str, str, str, tuple[str, ...], Compute], ...] = (
+    ("", "", "", ("",), request_time),
+    ("_network", ", network's share", ", less what the server was to compute in it", ("", "service_"), network_time),
+)
+"""Additions to a name, a title and a formula, the samples that are taken, and what computes the metric."""
 
 
-def _declare(time: str, title: str, what: str) -> None:
-    for word, of_title, statistic, formula in _STATISTICS:
-        REQUESTS.metric(
-            name=f"{word}_{time}",
-            title=f"{title} {of_title}",
-            unit=MetricUnit.SECONDS,
-            better=Better.LESS,
-            headline=f"{word}_{time}" in _HEADLINES,
-            formula=f"{formula} {what}",
-            source=f"{_SOURCE}; {PERCENTILE_RULE}",
-            takes=lambda run: _measured(run, time)[:1],
-        )(partial(request_time, statistic=statistic))
-    for word, of_title, statistic, formula in _STATISTICS:
-        REQUESTS.metric(
-            name=f"{word}_{time}_network",
-            title=f"{title} {of_title}, network's share",
-            unit=MetricUnit.SECONDS,
-            better=Better.LESS,
-            headline=f"{word}_{time}_network" in _HEADLINES,
-            formula=f"{formula} {what}, less what the server was to compute in it",
-            source=f"{_SOURCE}; {PERCENTILE_RULE}",
-            takes=lambda run: _measured(run, time),
-        )(partial(network_time, statistic=statistic))
+def _measured(run: RunSamples, time: str, prefixes: Sequence[str]) -> tuple[Sequence[float], ...]:
+    return tuple(getattr(run[RequestTimes], f"{prefix}{time}_s") for prefix in prefixes)
 
 
-for _time in _TIMES:
-    _declare(*_time)
+for _time, _title, _what in _TIMES:
+    for _suffix, _of_title, _less, _prefixes, _compute in _VARIANTS:
+        for _word, _words, _statistic, _formula in _STATISTICS:
+            REQUESTS.metric(
+                name=f"{_word}_{_time}{_suffix}",
+                title=f"{_title} {_words}{_of_title}",
+                unit=MetricUnit.SECONDS,
+                better=Better.LESS,
+                headline=f"{_word}_{_time}{_suffix}" in _HEADLINES,
+                formula=f"{_formula} {_what}{_less}",
+                source=f"{_SOURCE}; {PERCENTILE_RULE}",
+                takes=partial(_measured, time=_time, prefixes=_prefixes),
+            )(partial(_compute, statistic=_statistic))
 
 
 @REQUESTS.metric(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.models.layout import ParallelLayout
@@ -27,11 +28,9 @@ class LanguageModel:
     parameters: int
     layers: int
     hidden: int
-    heads: int
     key_value_heads: int
     head_dimension: int
     sequence: int
-    source: str
 
     def kv_cache_bytes(self, tokens: int, *, value_bytes: int = 2) -> int:
         """Keys and values of `tokens` tokens in all layers: 2 L H_kv D C P.
@@ -45,55 +44,27 @@ class LanguageModel:
         return 2.0 * self.parameters * tokens
 
 
-_LLAMA = 'Llama Team, "The Llama 3 herd of models", 2024, table 3'
+_llama = partial(LanguageModel, key_value_heads=8, head_dimension=128, sequence=8192)
 
 MODELS: Mapping[str, LanguageModel] = {
-    "8B": LanguageModel(
-        name="Llama 3 8B",
-        parameters=8_000_000_000,
-        layers=32,
-        hidden=4096,
-        heads=32,
-        key_value_heads=8,
-        head_dimension=128,
-        sequence=8192,
-        source=_LLAMA,
-    ),
-    "70B": LanguageModel(
-        name="Llama 3 70B",
-        parameters=70_000_000_000,
-        layers=80,
-        hidden=8192,
-        heads=64,
-        key_value_heads=8,
-        head_dimension=128,
-        sequence=8192,
-        source=_LLAMA,
-    ),
-    "405B": LanguageModel(
-        name="Llama 3 405B",
-        parameters=405_000_000_000,
-        layers=126,
-        hidden=16384,
-        heads=128,
-        key_value_heads=8,
-        head_dimension=128,
-        sequence=8192,
-        source=_LLAMA,
-    ),
+    "8B": _llama(name="Llama 3 8B", parameters=8_000_000_000, layers=32, hidden=4096),
+    "70B": _llama(name="Llama 3 70B", parameters=70_000_000_000, layers=80, hidden=8192),
+    "405B": _llama(name="Llama 3 405B", parameters=405_000_000_000, layers=126, hidden=16384),
     "175B": LanguageModel(
         name="GPT-3 175B",
         parameters=175_000_000_000,
         layers=96,
         hidden=12288,
-        heads=96,
         key_value_heads=96,
         head_dimension=128,
         sequence=2048,
-        source='Brown et al., "Language models are few-shot learners", NeurIPS 2020, table 2.1',
     ),
 }
-"""By size. Parameters are the nominal ones."""
+"""By size. Parameters are the nominal ones.
+
+Sources: Llama Team, "The Llama 3 herd of models", 2024, table 3; Brown et al., "Language models are few-shot learners",
+NeurIPS 2020, table 2.1.
+"""
 
 
 def language_model(name: str) -> LanguageModel:

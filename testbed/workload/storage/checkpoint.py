@@ -12,7 +12,7 @@ from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.models.language_models import language_model, model_choice
 from testbed.workload.parameters import asked, duration, flag, number, size, some_ranks, whole
 from testbed.workload.steps import Slice, Workload
-from testbed.workload.storage.places import storage_and_users
+from testbed.workload.storage.places import STORAGE, storage_and_users
 
 OPTIMISER_BYTES_PER_PARAMETER = 14
 """A checkpoint of mixed-precision Adam: 2 for the bf16 weights, 12 for the float32 master copy and both moments.
@@ -31,9 +31,7 @@ class Checkpoint:
     """A checkpoint that is written to storage, or read back, and by whom."""
 
     size_bytes: int = asked(size("bytes", "16MB", "Says what each writer writes."))
-    storage: int | tuple[int, ...] = asked(
-        some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
-    )
+    storage: int | tuple[int, ...] = asked(STORAGE)
     writers: int | tuple[int, ...] | None = asked(
         some_ranks("writers", None, "Says how many ranks write, or which; by default all that are not storage.")
     )

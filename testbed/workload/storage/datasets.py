@@ -20,7 +20,7 @@ from testbed.workload.builder import Lane, StepBuilder
 from testbed.workload.draws import draw_normal, draw_order
 from testbed.workload.parameters import asked, choice, number, some_ranks, whole
 from testbed.workload.steps import Workload
-from testbed.workload.storage.places import storage_and_users
+from testbed.workload.storage.places import STORAGE, storage_and_users
 
 MOST_DEVIATIONS = 2.0
 """Sizes of files are drawn from a normal distribution that is cut off at so many standard deviations on both sides, so
@@ -92,9 +92,7 @@ class DatasetStreaming:
     accelerators: int = asked(
         whole("accelerators", 1, "Says how many accelerators a host has; they go in step.", high=1024)
     )
-    storage: int | tuple[int, ...] = asked(
-        some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
-    )
+    storage: int | tuple[int, ...] = asked(STORAGE)
     hosts: int | tuple[int, ...] | None = asked(
         some_ranks("hosts", None, "Says how many ranks train, or which; by default all that are not storage.")
     )

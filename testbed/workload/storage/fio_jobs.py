@@ -28,7 +28,7 @@ from testbed.workload.parameters import (
     whole,
 )
 from testbed.workload.steps import IoJob, Workload
-from testbed.workload.storage.places import storage_and_users
+from testbed.workload.storage.places import STORAGE, storage_and_users
 
 REQUEST_UNIT_BYTES = 512
 """Requests are multiples of this, a block of a disk."""
@@ -117,9 +117,7 @@ class FioJobs:
             ),
         )
     )
-    storage: int | tuple[int, ...] = asked(
-        some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
-    )
+    storage: int | tuple[int, ...] = asked(STORAGE)
     hosts: int | tuple[int, ...] | None = asked(
         some_ranks("hosts", None, "Says how many ranks run jobs, or which; by default all that are not storage.")
     )

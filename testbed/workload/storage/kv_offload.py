@@ -19,7 +19,7 @@ from testbed.workload.models.language_models import H100_BF16_FLOPS, MODELS, UTI
 from testbed.workload.parameters import asked, choice, duration, number, some_ranks, whole
 from testbed.workload.requests.token_lengths import draw_between, prompt_lengths
 from testbed.workload.steps import FirstToken, Workload
-from testbed.workload.storage.places import storage_and_users
+from testbed.workload.storage.places import STORAGE, storage_and_users
 
 BLOCK_TOKENS = 512
 
@@ -29,9 +29,7 @@ class KvOffload:
     """Prompts that arrive, how much of them was seen before, and who computes them."""
 
     model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model whose KV cache it is."))
-    storage: int | tuple[int, ...] = asked(
-        some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
-    )
+    storage: int | tuple[int, ...] = asked(STORAGE)
     hosts: int | tuple[int, ...] | None = asked(
         some_ranks("hosts", None, "Says how many ranks prefill, or which; by default all that are not storage.")
     )

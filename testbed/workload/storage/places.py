@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from testbed.base.errors import WorkloadError
-from testbed.workload.parameters import listed
+from testbed.workload.parameters import listed, some_ranks
+
+STORAGE = some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
+"""The parameter of every workload that uses storage."""
 
 
 def storage_and_users(

@@ -16,7 +16,7 @@ from testbed.workload.choices import choose
 from testbed.workload.models.language_models import MODELS, language_model
 from testbed.workload.parameters import asked, choice, number, some_ranks, whole
 from testbed.workload.steps import Slice, Workload
-from testbed.workload.storage.places import storage_and_users
+from testbed.workload.storage.places import STORAGE, storage_and_users
 
 WEIGHT_BYTES = 2
 """The bytes of a parameter in bf16."""
@@ -34,9 +34,7 @@ class Staging:
     """Weights that are sent: whose, to whom, and how."""
 
     model: str = asked(choice("model", "8B", tuple(MODELS), "Names the model, of 2 bytes a parameter."))
-    storage: int | tuple[int, ...] = asked(
-        some_ranks("storage", 1, "Says how many ranks (the last ones) are storage, or which.")
-    )
+    storage: int | tuple[int, ...] = asked(STORAGE)
     hosts: int | tuple[int, ...] | None = asked(
         some_ranks("hosts", None, "Says how many ranks load the model, or which; by default all that are not storage.")
     )

@@ -1,10 +1,54 @@
-"""Channels and transfers as a run leaves them, of which a test says only what it is about."""
+"""Scenarios that run, and what a run leaves: a test says only what it is about."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from testbed.base.units import Duration
+from testbed.record.record import Check, LabSummary, RunResult
 from testbed.record.samples import Channel, FlowEnd, Transfers
+from testbed.run.schema.model import Scenario, TopologyRef, Transport, Workload
+
+LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
+"""What stands for iperf3's server."""
+
+
+def timed_scenario(**changes: Any) -> Scenario:
+    """A permutation of iperf3 that lasts a second."""
+    values: dict[str, Any] = {
+        "name": "test",
+        "topology": TopologyRef(file="somewhere/fake.yml"),
+        "transport": Transport(cc="cubic"),
+        "workload": Workload(kind="permutation", parameters={"scope": "inter-leaf"}, duration=Duration.parse("1s")),
+    }
+    return Scenario(**(values | changes))
+
+
+def lab_summary(**changes: Any) -> LabSummary:
+    """The lab of a record: four hosts at k = 4000."""
+    values: dict[str, Any] = {
+        "name": "lab",
+        "design": "rail-optimized",
+        "k": 4000.0,
+        "k_auto": True,
+        "hosts": 4,
+        "nics": 16,
+        "switches": {"rail": 8, "spine": 4},
+        "links": 48,
+        "nic_bps": 100_000_000,
+        "nic_real_bps": 400_000_000_000,
+        "uplink_bps": None,
+        "uplink_real_bps": None,
+        "mtu_bytes": 4500,
+        "routing": "ebgp",
+    }
+    return LabSummary(**(values | changes))
+
+
+def run_result(*checks: Check, **changes: Any) -> RunResult:
+    """A run of a second that measured nothing."""
+    values: dict[str, Any] = {"index": 1, "seed": 1, "started": "", "elapsed_s": 1.0, "metrics": {}}
+    return RunResult(checks=list(checks), **(values | changes))
 
 
 def end(place: str | FlowEnd) -> FlowEnd:

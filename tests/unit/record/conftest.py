@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from run_rows import lab_summary
 
-from testbed.record.record import Environment, LabSummary, Outcome, PointResult, Record, ScenarioAsRun, Verdict
+from testbed.record.record import Environment, Outcome, PointResult, Record, ScenarioAsRun, Verdict
 
 
 @pytest.fixture
@@ -39,22 +40,7 @@ def record() -> Record:
             PointResult(
                 name="",
                 values={},
-                lab=LabSummary(
-                    name="lab",
-                    design="rail-optimized",
-                    k=4000.0,
-                    k_auto=True,
-                    hosts=4,
-                    nics=16,
-                    switches={"rail": 8, "spine": 4},
-                    links=48,
-                    nic_bps=100_000_000,
-                    nic_real_bps=400_000_000_000,
-                    uplink_bps=None,
-                    uplink_real_bps=None,
-                    mtu_bytes=4500,
-                    routing="ebgp",
-                ),
+                lab=lab_summary(),
                 transport={},
                 workload={},
                 runs=[],

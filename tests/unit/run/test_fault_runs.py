@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fake_lab import FakeLab, small_lab
+from run_rows import LISTENING, timed_scenario
 
 from testbed.base.units import Duration
 from testbed.lab.core.deploy.links.changes import LinkChange
@@ -15,14 +16,13 @@ from testbed.lab.core.deploy.live import RunningLab
 from testbed.record.record import Check, Outcome, Record, RunResult
 from testbed.run.emulated.sweep import run_sweep
 from testbed.run.faults import timeline as timeline_module
-from testbed.run.schema.model import Fault, Probes, Repeat, Scenario, TopologyRef, Transport, Workload
+from testbed.run.schema.model import Fault, Probes, Repeat
 from testbed.run.sweep.points import plan_points
 from testbed.run.sweep.runner import ScenarioStopped
 
 pytestmark = pytest.mark.process
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
-LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
 SENDERS = 4
 UPLINK = "p1-s1-rail1:uplink1"
 
@@ -102,15 +102,7 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[QuietLab]:
 
 
 def run_scenario(lab: QuietLab, *faults: Fault, runs: int = 1) -> Record:
-    asked = Scenario(
-        name="test",
-        topology=TopologyRef(file="somewhere/fake.yml"),
-        transport=Transport(cc="cubic"),
-        workload=Workload(kind="permutation", parameters={"scope": "inter-leaf"}, duration=Duration.parse("1s")),
-        faults=faults,
-        repeat=Repeat(runs=runs),
-        probes=Probes(enabled=False),
-    )
+    asked = timed_scenario(faults=faults, repeat=Repeat(runs=runs), probes=Probes(enabled=False))
     return run_sweep(asked, plan_points(asked), lambda _: lab)
 
 

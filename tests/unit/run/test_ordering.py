@@ -92,7 +92,7 @@ def test_the_flows_are_named_with_their_counts() -> None:
     assert "5 of h5:rail1 -> h5:rail2, 4 of h4:rail1 -> h4:rail2, 3 of" in broken.message
     assert broken.message.endswith(", and 2 flows more")
     moved = RunEvent(at_s=2.0, kind="detected", target="p1-spine1")
-    assert check_order(None, [channel(1, out_of_order=1)], [moved]) == []
+    assert list(check_order(None, [channel(1, out_of_order=1)], [moved])) == []
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("flow", [False]), ("flowlet", []), ("spray", [])])

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 from fake_lab import FakeLab, small_lab
+from run_rows import LISTENING, lab_summary, run_result, timed_scenario
 
-from testbed.base.units import Duration
-from testbed.record.record import Check, LabSummary, Outcome, PointResult, RunResult
+from testbed.record.record import Check, Outcome, PointResult
 from testbed.record.store import decode_record, encode_record
 from testbed.run.emulated.point import EmulatedPoint
 from testbed.run.emulated.sweep import run_sweep
 from testbed.run.measuring.measured import TimeLimitReached
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.file import load_scenario_text
-from testbed.run.schema.model import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
+from testbed.run.schema.model import Expectation, Repeat, TopologyRef
 from testbed.run.sweep.point_runs import PointOutcome
 from testbed.run.sweep.points import Point, plan_points
 from testbed.run.sweep.progress import Progress
@@ -26,10 +26,7 @@ from testbed.run.sweep.retries import asked_factor, plan_retries, tries_told
 from testbed.run.sweep.runner import SweepSoFar
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
-LAB = LabSummary(
-    name="x", design="", k=2000, k_auto=True, hosts=2, nics=2, switches={}, links=2, nic_bps=1, nic_real_bps=1000,
-    uplink_bps=None, uplink_real_bps=None, mtu_bytes=1500, routing="",
-)  # fmt: skip
+RETRIED = Repeat(runs=1, retries=1)
 SWEEP = """name: sweep
 topology: {file: pod.yml}
 workload: {kind: permutation, bytes: 1MB}
@@ -48,11 +45,15 @@ def result(point: Point, busy: float, *, k: float = 2000, chosen: bool = True, n
     check = Check(
         name=name, title="CPU", value=busy, limit=0.9, ok=busy <= 0.9, message=f"the machine was {busy:.0%} busy"
     )
-    run = RunResult(index=1, seed=1, started="", elapsed_s=1.0, metrics={}, checks=[check])
     return PointResult(
-        name=point.name, values=dict(point.values), lab=replace(LAB, k=k, k_auto=chosen), transport={}, workload={},
-        runs=[run], metrics=[],
-    )  # fmt: skip
+        name=point.name,
+        values=dict(point.values),
+        lab=lab_summary(k=k, k_auto=chosen),
+        transport={},
+        workload={},
+        runs=[run_result(check)],
+        metrics=[],
+    )
 
 
 def any_k(topology: TopologyRef, k: float) -> float | None:
@@ -132,17 +133,6 @@ def test_without_retries_nothing_runs_again() -> None:
 # --- in a sweep ---------------------------------------------------------------------------------------
 
 
-def timed_scenario(**changes: object) -> Scenario:
-    values: dict[str, object] = {
-        "name": "test",
-        "topology": TopologyRef(file="somewhere/fake.yml"),
-        "transport": Transport(cc="cubic"),
-        "workload": Workload(kind="permutation", parameters={"scope": "inter-leaf"}, duration=Duration.parse("1s")),
-        "repeat": Repeat(runs=1, retries=1),
-    }
-    return Scenario(**(values | changes))  # type: ignore[arg-type]
-
-
 class Labs:
     """Brings up a lab that is not there; `larger_k` says whether its time scale can be changed."""
 
@@ -163,7 +153,7 @@ class Labs:
 
 def _commands(argv: object, k: int) -> tuple[str, ...]:
     if "-s" in str(argv):
-        return ("printf", "Server listening on 5201 (test #1)\\n")
+        return LISTENING
     measured = (DATA / "timed.json").read_text()  # on links of 100 Mbit/s, those of k = 4000
     return (
         "printf",
@@ -195,7 +185,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_the_second_try_counts_and_both_are_kept(busy: Callable[..., None]) -> None:
     busy(0.95, 0.5)
     labs, told = Labs(), []
-    asked = timed_scenario()
+    asked = timed_scenario(repeat=RETRIED)
 
     def hear(event: Progress) -> None:
         told.append(event.message)
@@ -231,7 +221,7 @@ def test_what_is_not_reproduced_stands_in_the_order_of_the_points_whichever_ends
 def test_a_second_try_that_is_invalid_too_is_the_last(busy: Callable[..., None]) -> None:
     busy(0.95, 0.99)
     labs = Labs(rescales=False)
-    asked = timed_scenario()
+    asked = timed_scenario(repeat=RETRIED)
     record = run_sweep(asked, plan_points(asked), labs)
     assert labs.asked == [{}, {}]
     assert record.verdict.outcome is Outcome.INVALID
@@ -254,7 +244,7 @@ def test_a_try_that_meets_its_time_limit_leaves_the_one_before(
         return outcome
 
     monkeypatch.setattr(EmulatedPoint, "run", run)
-    asked = timed_scenario()
+    asked = timed_scenario(repeat=RETRIED)
     record = run_sweep(asked, plan_points(asked), Labs())
     assert tries == [4000, 6000]
     assert record.verdict.outcome is Outcome.INVALID and not record.incomplete
@@ -265,7 +255,7 @@ def test_a_try_that_meets_its_time_limit_leaves_the_one_before(
 @pytest.mark.process
 def test_a_try_that_ends_early_leaves_the_one_before(busy: Callable[..., None]) -> None:
     busy(0.95, 0.5)
-    asked = timed_scenario()
+    asked = timed_scenario(repeat=RETRIED)
 
     def labs(topology: TopologyRef) -> LiveLab:
         from testbed.base.errors import DriverError

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_lab import FakeLab, small_lab
+from run_rows import LISTENING, timed_scenario
 
 from testbed.base.errors import CapabilityError, DriverError, ScenarioError
 from testbed.base.units import Duration
@@ -20,7 +21,7 @@ from testbed.record.report.comparison import compare_records
 from testbed.record.store import decode_record, encode_record
 from testbed.run.emulated.sweep import run_sweep
 from testbed.run.machine.environment import collect_environment
-from testbed.run.schema.model import Expectation, Repeat, Scenario, TopologyRef, Transport, Workload
+from testbed.run.schema.model import Expectation, Repeat, Scenario, Transport
 from testbed.run.sweep.points import plan_points
 from testbed.run.sweep.progress import Phase, Progress, ProgressListener, ignore_progress
 from testbed.run.sweep.runner import ScenarioStopped
@@ -28,17 +29,6 @@ from testbed.run.sweep.runner import ScenarioStopped
 pytestmark = [pytest.mark.process, pytest.mark.usefixtures("idle_machine")]
 
 DATA = Path(__file__).parents[2] / "data" / "iperf3"
-LISTENING = ("printf", "Server listening on 5201 (test #1)\\n")
-
-
-def scenario(**changes: object) -> Scenario:
-    values: dict[str, object] = {
-        "name": "test",
-        "topology": TopologyRef(file="somewhere/fake.yml"),
-        "transport": Transport(cc="cubic"),
-        "workload": Workload(kind="permutation", parameters={"scope": "inter-leaf"}, duration=Duration.parse("1s")),
-    }
-    return Scenario(**(values | changes))  # type: ignore[arg-type]
 
 
 def run_scenario(
@@ -73,7 +63,7 @@ def timed(node: str, argv: Sequence[str]) -> Sequence[str]:
 def test_a_run_measures_every_flow_and_uplink() -> None:
     lab = lab_with(timed)
     events: list[Progress] = []
-    record = run_scenario(scenario(), lab, on_progress=events.append, command=["testbed", "run", "x.yml"])
+    record = run_scenario(timed_scenario(), lab, on_progress=events.append, command=["testbed", "run", "x.yml"])
     (point,) = record.points
     (run,) = point.runs
     assert [channel.source_rank for channel in run.channels] == [0, 1, 2, 3]
@@ -92,13 +82,13 @@ def test_a_run_measures_every_flow_and_uplink() -> None:
 
 def test_servers_listen_before_any_client_starts() -> None:
     lab = lab_with(timed)
-    run_scenario(scenario(), lab)
+    run_scenario(timed_scenario(), lab)
     assert ["-s" in argv for _, argv in lab.started] == [True] * 4 + [False] * 4
 
 
 def test_commands() -> None:
     lab = lab_with(timed)
-    run_scenario(scenario(), lab)
+    run_scenario(timed_scenario(), lab)
     server, client = lab.started[0], lab.started[4]
     assert server == (
         "p1-s2-h1",
@@ -111,7 +101,7 @@ def test_commands() -> None:
 
 
 def test_repeats_draw_other_permutations_from_following_seeds() -> None:
-    record = run_scenario(scenario(repeat=Repeat(runs=3, seed=5)), lab_with(timed))
+    record = run_scenario(timed_scenario(repeat=Repeat(runs=3, seed=5)), lab_with(timed))
     (point,) = record.points
     assert [run.seed for run in point.runs] == [5, 6, 7]
     assert len({tuple(channel.source_port for channel in run.channels) for run in point.runs}) == 3
@@ -121,7 +111,7 @@ def test_repeats_draw_other_permutations_from_following_seeds() -> None:
 
 def test_expectations_decide() -> None:
     expect = (Expectation(metric="aggregate_share", minimum=0.99, source="a wish"),)
-    record = run_scenario(scenario(expect=expect), lab_with(timed))
+    record = run_scenario(timed_scenario(expect=expect), lab_with(timed))
     assert record.verdict.outcome is Outcome.FAIL
     assert record.expectations[0].measured == pytest.approx(0.9467, abs=1e-3)
 
@@ -131,7 +121,7 @@ def test_a_flow_that_fails_names_flow_node_and_iperf3s_words() -> None:
         return ("cat", str(DATA / ("refused.json" if node == "p1-s2-h1" else "timed.json")))
 
     with pytest.raises(ScenarioStopped) as caught:
-        run_scenario(scenario(), lab_with(client))
+        run_scenario(timed_scenario(), lab_with(client))
     assert caught.value.message == (
         "flow 3 (p1-s2-h1:rail1 -> p1-s1-h1:rail1) failed on p1-s2-h1:"
         " iperf3: unable to connect to server: Connection refused"
@@ -144,7 +134,7 @@ def test_a_flow_that_fails_names_flow_node_and_iperf3s_words() -> None:
 def test_a_killed_client() -> None:
     killed = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
     with pytest.raises(ScenarioStopped, match="failed on p1-s1-h1: iperf3 was killed by signal 9"):
-        run_scenario(scenario(), lab_with(lambda node, argv: killed if node == "p1-s1-h1" else ("sleep", "60")))
+        run_scenario(timed_scenario(), lab_with(lambda node, argv: killed if node == "p1-s1-h1" else ("sleep", "60")))
 
 
 def test_a_server_that_cannot_listen() -> None:
@@ -152,7 +142,7 @@ def test_a_server_that_cannot_listen() -> None:
     words = "iperf3: error - unable to start listener for connections: Address already in use"
     lab = FakeLab(model, plan, lambda node, argv: ("printf", words))
     with pytest.raises(ScenarioStopped, match="Address already in use") as caught:
-        run_scenario(scenario(), lab)
+        run_scenario(timed_scenario(), lab)
     assert caught.value.record.points == []
 
 
@@ -160,7 +150,7 @@ def test_iperf3_missing() -> None:
     model, plan = small_lab(rails=1)
     lab = FakeLab(model, plan, lambda node, argv: ("/nonexistent/iperf3",))
     with pytest.raises(CapabilityError, match="iperf3 is not installed"):
-        run_scenario(scenario(), lab)
+        run_scenario(timed_scenario(), lab)
 
 
 def test_a_lab_that_goes_away_between_runs() -> None:
@@ -174,7 +164,7 @@ def test_a_lab_that_goes_away_between_runs() -> None:
 
     lab.spawn = gone  # type: ignore[method-assign]
     with pytest.raises(ScenarioStopped, match="cannot enter the network namespace") as caught:
-        run_scenario(scenario(repeat=Repeat(runs=2)), lab)
+        run_scenario(timed_scenario(repeat=Repeat(runs=2)), lab)
     assert [run.complete for run in caught.value.record.points[0].runs] == [True]
     assert caught.value.record.incomplete
 
@@ -196,7 +186,7 @@ def test_no_child_outlives_a_failure() -> None:
         return ("cat", str(DATA / "refused.json")) if node == "p1-s2-h2" else ("sleep", "60")
 
     with pytest.raises(ScenarioStopped):
-        run_scenario(scenario(), Watched(model, plan, program))
+        run_scenario(timed_scenario(), Watched(model, plan, program))
     assert len(started) == 8
     for pid in started:
         with pytest.raises(ProcessLookupError):
@@ -235,7 +225,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     record: Record = run_scenario(
-        scenario(repeat=Repeat(runs=3, seed=1)), lab_with(client), on_progress=press_once_all_run
+        timed_scenario(repeat=Repeat(runs=3, seed=1)), lab_with(client), on_progress=press_once_all_run
     )
     assert record.incomplete == "interrupted in run 2 of 3"
     assert record.verdict.outcome is Outcome.INVALID
@@ -249,12 +239,12 @@ def test_infeasible_before_anything_starts() -> None:
     model, plan = small_lab(segments=1, rails=1)
     lab = FakeLab(model, plan, lambda node, argv: LISTENING)
     with pytest.raises(ScenarioError, match="workload permutation: "):
-        run_scenario(scenario(), lab)
+        run_scenario(timed_scenario(), lab)
     assert lab.started == []
 
 
 def test_a_sweep_goes_on_where_it_ended() -> None:
-    asked = scenario()
+    asked = timed_scenario()
     first = run_scenario(asked, lab_with(timed))
     lab = lab_with(timed)
     again = run_scenario(asked, lab, previous=first)
@@ -278,8 +268,8 @@ def swept(cc: str) -> Callable[[str, Sequence[str]], Sequence[str]]:
 
 def test_a_resumed_record_says_what_each_session_ran_on(monkeypatch: pytest.MonkeyPatch) -> None:
     values = ("cubic", "reno", "bbr")
-    variants = [replace(scenario(transport=Transport(cc=cc)), values={"transport.cc": cc}) for cc in values]
-    asked = scenario(matrix={"transport.cc": values}, variants=tuple(variants))
+    variants = [replace(timed_scenario(transport=Transport(cc=cc)), values={"transport.cc": cc}) for cc in values]
+    asked = timed_scenario(matrix={"transport.cc": values}, variants=tuple(variants))
     elsewhere(monkeypatch, kernel="6.1.0-a")
     with pytest.raises(ScenarioStopped) as stopped:
         run_scenario(asked, lab_with(swept("reno")))
@@ -304,37 +294,37 @@ def test_a_resumed_record_says_what_each_session_ran_on(monkeypatch: pytest.Monk
 
 def test_a_session_that_measures_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere(monkeypatch, kernel="6.1.0-a")
-    first = run_scenario(scenario(), lab_with(timed))
+    first = run_scenario(timed_scenario(), lab_with(timed))
     elsewhere(monkeypatch, kernel="6.8.0-b")
-    again = run_scenario(scenario(), lab_with(timed), previous=first)
+    again = run_scenario(timed_scenario(), lab_with(timed), previous=first)
     assert (again.environment, again.earlier) == (first.environment, [])
 
 
 def test_wall_time_and_virtual_time_do_not_meet_in_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = run_scenario(scenario(), lab_with(timed))
+    first = run_scenario(timed_scenario(), lab_with(timed))
     elsewhere(monkeypatch, clock="virtual")
     with pytest.raises(ScenarioError, match="were measured by the wall clock, and this machine's is virtual"):
-        run_scenario(scenario(), lab_with(timed), previous=first)
+        run_scenario(timed_scenario(), lab_with(timed), previous=first)
 
 
 def test_results_of_another_scenario_are_not_gone_on_with() -> None:
-    first = run_scenario(scenario(), lab_with(timed))
+    first = run_scenario(timed_scenario(), lab_with(timed))
     with pytest.raises(ScenarioError, match="another scenario or of other parameters"):
-        run_scenario(scenario(repeat=Repeat(runs=2)), lab_with(timed), previous=first)
+        run_scenario(timed_scenario(repeat=Repeat(runs=2)), lab_with(timed), previous=first)
 
 
 def test_record_is_json_of_schema_3() -> None:
-    document = json.loads(encode_record(run_scenario(scenario(), lab_with(timed))))
+    document = json.loads(encode_record(run_scenario(timed_scenario(), lab_with(timed))))
     assert document["schema"] == 3
     assert {"name", "topology", "transport", "workload", "repeat", "expect"} <= set(document["scenario"])
     assert document["points"][0]["runs"][0]["channels"][0]["samples"]["acked_bytes"]
 
 
 def test_runs_of_other_seeds_can_be_compared() -> None:
-    base, other = (run_scenario(scenario(repeat=Repeat(runs=2, seed=seed)), lab_with(timed)) for seed in (1, 7))
+    base, other = (run_scenario(timed_scenario(repeat=Repeat(runs=2, seed=seed)), lab_with(timed)) for seed in (1, 7))
     assert compare_records(base, other, force=True).differing == {}
     assert [record.scenario.repeat["seed"] for record in (base, other)] == [1, 7]
     slower = run_scenario(
-        scenario(workload=replace(scenario().workload, duration=Duration.parse("2s"))), lab_with(timed)
+        timed_scenario(workload=replace(timed_scenario().workload, duration=Duration.parse("2s"))), lab_with(timed)
     )
     assert set(compare_records(base, slower, force=True).differing) == {"workload.duration"}

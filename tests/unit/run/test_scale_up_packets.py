@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from run_rows import run_result
 
 from testbed.base.errors import ScenarioError
 from testbed.base.program_errors import ProgramError
@@ -21,7 +22,6 @@ from testbed.lab.features.scale_up.counters.names import LINK_COUNTERS, TRAFFIC
 from testbed.lab.features.scale_up.counters.reading import ChannelReading, DomainReading, LinkReading
 from testbed.lab.features.scale_up.links import list_links
 from testbed.protocols.scale_up.domain.link import LinkErrors
-from testbed.record.record import RunResult
 from testbed.record.report.scenario.networks import SCALE_UP_COLUMNS, latency_notes, scale_up_rows
 from testbed.record.samples import ScaleUpLoad
 from testbed.run.measuring.reports import inside_flows
@@ -218,7 +218,7 @@ def test_loads_are_those_of_both_ends_by_plane(lab: Lab, plan: LabPlan) -> None:
 
 def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: Lab, plan: LabPlan) -> None:
     found = loads(lab, plan, [report(stalled=True, stall_ns=2_000_000_000)])
-    run = RunResult(index=1, seed=1, started="", elapsed_s=1.0, metrics={}, checks=[], scale_up=found)
+    run = run_result(scale_up=found)
     rows = scale_up_rows(run)
     assert [[cell.text for cell in row[:3]] for row in rows] == [["p1-s1", "1", "70"], ["p1-s1", "2", "70"]]
     assert all(len(row) == len(SCALE_UP_COLUMNS) for row in rows)
@@ -235,12 +235,12 @@ def test_the_report_says_multiples_of_the_round_trip_and_the_machines_part(lab: 
 
 def test_a_floor_or_lateness_above_its_limit_makes_a_run_invalid(lab: Lab, plan: LabPlan) -> None:
     assert [check.ok for check in check_domains(loads(lab, plan, [report()]))] == [True, True]
-    slow = check_domains(loads(lab, plan, [report(idle_rtt_ns=22_100_000)]))
+    slow = list(check_domains(loads(lab, plan, [report(idle_rtt_ns=22_100_000)])))
     assert [(check.name, check.ok) for check in slow] == [("scale-up-floor", False), ("scale-up-lateness", True)]
     (load,) = loads(lab, plan, [report()])
-    late = check_domains([replace(load, lateness_p999_s=load.credit_loop_s * 0.11)])
+    late = list(check_domains([replace(load, lateness_p999_s=load.credit_loop_s * 0.11)]))
     assert [check.ok for check in late] == [True, False]
-    assert check_domains([replace(load, problem="its switch does not run", rtt_floor_s=None)]) == []
+    assert list(check_domains([replace(load, problem="its switch does not run", rtt_floor_s=None)])) == []
 
 
 def test_a_permutation_that_reads_is_one_that_writes_with_the_ends_changed_over() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from run_rows import lab_summary, run_result
 
 from testbed.record.record import (
     Check,
     ExpectationResult,
-    LabSummary,
     MetricSummary,
     Outcome,
     PointResult,
@@ -19,23 +19,6 @@ from testbed.run.schema.model import Expectation, Within
 from testbed.run.sweep.verdict import decide_verdict, evaluate_expectations
 from testbed.run.trust.machine import check_machine
 from testbed.workload.metrics import binding_limits
-
-LAB = LabSummary(
-    name="x",
-    design="",
-    k=1000,
-    k_auto=True,
-    hosts=2,
-    nics=2,
-    switches={},
-    links=2,
-    nic_bps=1,
-    nic_real_bps=1000,
-    uplink_bps=None,
-    uplink_real_bps=None,
-    mtu_bytes=1500,
-    routing="",
-)
 
 
 def summary(name: str, median: float | None) -> MetricSummary:
@@ -56,7 +39,7 @@ def summary(name: str, median: float | None) -> MetricSummary:
 
 def run(*, ok: bool) -> RunResult:
     check = Check(name="cpu", title="CPU", value=0.95, limit=0.9, ok=ok, message="the machine was 95% busy")
-    return RunResult(index=1, seed=1, started="", elapsed_s=1.0, metrics={}, checks=[check], complete=True)
+    return run_result(check, complete=True)
 
 
 def point(
@@ -70,7 +53,7 @@ def point(
     return PointResult(
         name=" ".join(f"{key}={value}" for key, value in values.items()),
         values={f"some.{key}": value for key, value in values.items()},
-        lab=LAB,
+        lab=lab_summary(),
         transport={},
         workload={},
         runs=runs or [],

@@ -7,7 +7,7 @@ from figures import NOISE, Figure, judge
 
 
 def figure(measured: float, *, ratio: bool = False, stolen: float = 0.0) -> Figure:
-    return Figure(what="it", measured=measured, limit=10.0, unit="us", ratio=ratio, stolen=stolen)
+    return Figure("it", measured, at_most=10.0, unit="us", ratio=ratio, stolen=stolen)
 
 
 @pytest.fixture(autouse=True)

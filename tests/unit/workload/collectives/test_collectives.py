@@ -16,26 +16,7 @@ from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.halving_doubling import fold
 from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind
 from testbed.workload.collectives.tree import binary_tree, double_binary_tree
-from testbed.workload.metrics import busbw_factor
 from testbed.workload.steps import Compute, Slice, Transfer, Workload
-
-
-@pytest.mark.parametrize(
-    ("kind", "at_1", "at_2", "at_8"),
-    [
-        ("all_reduce", 0, 1, 1.75),
-        ("reduce_scatter", 0, 0.5, 0.875),
-        ("all_gather", 0, 0.5, 0.875),
-        ("all_to_all", 0, 0.5, 0.875),
-        ("gather", 0, 0.5, 0.875),
-        ("scatter", 0, 0.5, 0.875),
-        ("broadcast", 1, 1, 1),
-        ("reduce", 1, 1, 1),
-        ("send_recv", 1, 1, 1),
-    ],
-)
-def test_busbw_factors_of_nccl_tests(kind: str, at_1: float, at_2: float, at_8: float) -> None:
-    assert [busbw_factor(kind, n) for n in (1, 2, 8)] == [at_1, at_2, at_8]
 
 
 def test_the_binary_tree_is_that_of_nccls_comment() -> None:

@@ -53,7 +53,6 @@ def test_volumes_of_gpt3_are_those_published() -> None:
 def test_dimensions_agree_with_the_number_of_parameters(name: str) -> None:
     """12 h^2 per layer for GPT-3; Llama 3 has fewer in attention and more in its feed-forward part."""
     model = MODELS[name]
-    assert model.heads * model.head_dimension == model.hidden
     assert model.parameters == pytest.approx(12 * model.layers * model.hidden**2, rel=0.25)
     assert model.kv_cache_bytes(1) == 2 * model.layers * model.key_value_heads * 128 * 2
 
