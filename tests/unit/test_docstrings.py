@@ -16,7 +16,6 @@ ALLOWED = {
     "endpoints": 134,
     "lab": 169,
     "protocols": 220,
-    "record": 78,
 }
 """How many each room still has. A number may only become smaller, and a room that is not named has none."""
 

@@ -15,7 +15,7 @@ PACKAGE = Path(testbed.__file__).parent
 SAME_WORD = {
     "each transport has its own, as its specification calls it": {
         *("Access", "AccessRefused", "Ack", "MemoryRegion", "Nack", "Opcode", "Operation", "RemoteBuffer", "Request"),
-        *("Controller", "Domain", "Endpoint", "Message", "Sender", "Target", "Transfer", "Transfers", "Window"),
+        *("Controller", "Domain", "Endpoint", "Message", "Target", "Transfer", "Transfers", "Window"),
     },
     "a packet format has such parts in each protocol": {"Frame", "Layout", "Prefix", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},
@@ -28,7 +28,7 @@ SAME_WORD = {
     },
     "a fault or an error is named after what it does to a lab and what a program sees of it": {"LinkDown"},
     "a drawing, a table or a report has its own words for its parts": {"Measured"},
-    "a format of somebody else has such a word": {"Command", "Kind", "Group"},
+    "a format of somebody else has such a word": {"Kind", "Group"},
     "two processes that never meet, each with such a part": {
         *("Agent", "Depth", "Guard", "LinkChange", "Loop", "NodeStatus", "Place", "Protocol", "Rdma", "Steps"),
         "SwitchConfig",
