@@ -27,7 +27,7 @@ class Option(click.Option):
         return self.metavar or f"<{_TYPE_NAMES.get(self.type.name, self.type.name)}>"
 
 
-class Command(click.Command):
+class VerbCommand(click.Command):
     """A verb. An option that takes one value is refused where it is given twice: click takes the last one silently."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -44,17 +44,17 @@ class Command(click.Command):
                 formatter.write_dl([(one.make_metavar(ctx), _explained(one, ctx)) for one in arguments])
 
 
-class Group(Command, click.Group):
+class Group(VerbCommand, click.Group):
     """A verb that has verbs of its own, such as `link`."""
 
-    command_class = Command
+    command_class = VerbCommand
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of its verbs as they are declared."""
         return list(self.commands)
 
 
-command: Callable[..., Callable[[Callable[..., None]], Command]] = partial(click.command, cls=Command)
+command: Callable[..., Callable[[Callable[..., None]], VerbCommand]] = partial(click.command, cls=VerbCommand)
 option = partial(click.option, cls=Option)
 argument = click.argument
 

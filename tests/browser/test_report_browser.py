@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from headless_browser import browse
 from PIL import Image
+from recorded import NAMES, load
 
 from testbed.record.report import render_report
 from testbed.record.report.comparison import compare_records, render_comparison
-from testbed.record.store import load_record
 
-RECORDS = Path(__file__).parents[1] / "data" / "records"
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 MEASURE = """<script>
 const wide = [...document.querySelectorAll("section, figure, svg.chart, p, h1, h2, h3, summary, dd, li")]
@@ -27,12 +26,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.process]
 
 def page(name: str) -> str:
     if name == "comparison":
-        record = load_record(RECORDS / "permutation-lb.json")
+        record = load("permutation-lb")
         return render_comparison([compare_records(record, record)])
-    return render_report(load_record(RECORDS / f"{name}.json"))
+    return render_report(load(name))
 
 
-@pytest.mark.parametrize("name", [*sorted(path.stem for path in RECORDS.glob("*.json")), "comparison"])
+@pytest.mark.parametrize("name", [*NAMES, "comparison"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_nothing_sticks_out(name: str, width: int, tmp_path: Path) -> None:
     text = page(name).replace("<details", "<details open")

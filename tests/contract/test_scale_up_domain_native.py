@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 import native_link
 import pytest
 
-from testbed.base.datapath.build import compile_c
 from testbed.protocols.scale_up import ctlos, cyclic, frames, headers, native, retry
 from testbed.protocols.scale_up.credits import NEVER
 from testbed.protocols.scale_up.domain import binding
@@ -88,48 +87,26 @@ CONSTANTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def clang() -> None:
-    if shutil.which("clang") is None:
-        pytest.skip("clang is not installed")
+HEADERS = ["credits.h", "retry.h", "switch_loop.h", "endpoint_loop.h"]
+DIRECTORIES = [
+    Path(str(resources.files(package) / "native"))
+    for package in ("testbed", "testbed.protocols.scale_up", "testbed.protocols.scale_up.domain")
+]
 
 
-def directories() -> list[Path]:
-    """Of the library's sources."""
-    packages = ("testbed", "testbed.protocols.scale_up", "testbed.protocols.scale_up.domain")
-    return [Path(str(resources.files(package).joinpath("native"))) for package in packages]
+def test_the_structures_agree(compile_layouts: Callable[..., None]) -> None:
+    compile_layouts(HEADERS, DIRECTORIES, STRUCTS, CONSTANTS)
 
 
-def assertions(structs: dict[str, type[ctypes.Structure]]) -> str:
-    """C that compiles only where all of it is so."""
-    lines = [f'#include "{name}.h"' for name in ("credits", "retry", "switch_loop", "endpoint_loop")]
-    for name, kind in structs.items():
-        lines.append(f'_Static_assert(sizeof(struct {name}) == {ctypes.sizeof(kind)}, "{name}");')
-        for field, *_ in kind._fields_:
-            offset = getattr(kind, field).offset
-            lines.append(f'_Static_assert(offsetof(struct {name}, {field}) == {offset}, "{name}.{field}");')
-    lines += [f'_Static_assert(({name}) == {int(value)}ull, "{name}");' for name, value in CONSTANTS.items()]
-    return "\n".join(lines) + "\n"
-
-
-def compiles(text: str, directory: Path) -> None:
-    (directory / "check.c").write_text(text)
-    include = [word for path in directories() for word in ("-I", str(path))]
-    compile_c([directory / "check.c"], directory / "check.o", ["-std=gnu11", "-c", *include])
-
-
-def test_the_structures_agree(tmp_path: Path) -> None:
-    compiles(assertions(STRUCTS), tmp_path)
-
-
-def test_a_structure_that_differs_is_found(tmp_path: Path) -> None:
+def test_a_structure_that_differs_is_found(compile_layouts: Callable[..., None]) -> None:
     class Moved(ctypes.Structure):
         _fields_ = [("added", ctypes.c_uint64), *binding.Completion._fields_]
 
     with pytest.raises(Exception, match="does not compile"):
-        compiles(assertions(STRUCTS | {"completion": Moved}), tmp_path)
+        compile_layouts(HEADERS, DIRECTORIES, STRUCTS | {"completion": Moved}, CONSTANTS)
 
 
+@pytest.mark.usefixtures("compile_layouts")
 def test_the_compiler_has_nothing_to_say(tmp_path: Path) -> None:
     """The library is built without a warning, all of which are errors here."""
     scale_up_domain.build(tmp_path, "-Wextra", "-Werror")

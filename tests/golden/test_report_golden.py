@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
-
 import pytest
 from golden_files import Golden
+from recorded import NAMES, load, screen
 
-from testbed.record.record import Record
-from testbed.record.report import print_record, render_report
+from testbed.record.report import render_report
 from testbed.record.report.scenario.tables import junit_xml, metrics_csv
-from testbed.record.store import load_record
-
-HERE = Path(__file__).parent
-RECORDS = HERE.parent / "data" / "records"
-NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
 
 
-def load(name: str) -> Record:
-    return load_record(RECORDS / f"{name}.json")
-
-
-def screen(name: str) -> str:
-    from rich.console import Console
-
-    output = io.StringIO()
-    print_record(load(name), Console(file=output, width=150, color_system=None))
-    return "".join(line.rstrip() + "\n" for line in output.getvalue().splitlines())
+def lines(name: str) -> list[str]:
+    return [line.rstrip() for line in screen(load(name), 150).splitlines()]
 
 
 def test_page(golden: Golden) -> None:
@@ -41,9 +25,9 @@ def test_files_for_other_programs(golden: Golden) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_console(name: str, golden: Golden) -> None:
-    golden(f"report/{name}.txt").check(screen(name))
+    golden(f"report/{name}.txt").check("".join(f"{line}\n" for line in lines(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_console_is_one_screen(name: str) -> None:
-    assert len(screen(name).splitlines()) <= 50
+    assert len(lines(name)) <= 50

@@ -15,7 +15,7 @@ PACKAGE = Path(testbed.__file__).parent
 SAME_WORD = {
     "each transport has its own, as its specification calls it": {
         *("Access", "AccessRefused", "Ack", "MemoryRegion", "Nack", "Opcode", "Operation", "RemoteBuffer", "Request"),
-        *("Controller", "Domain", "Endpoint", "Message", "Sender", "Target", "Transfer"),
+        *("Controller", "Domain", "Endpoint", "Message", "Target", "Transfer"),
     },
     "a packet format has such parts in each protocol": {"Frame", "Layout", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import TestbedError
 from testbed.base.rows import short
 from testbed.cli.counters import view
-from testbed.cli.counters.sources import Frame, StatsSource
+from testbed.cli.counters.sources import StatsFrame, StatsSource
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.features.scale_up.counters.balance import PlaneBalance, balance_domains
 from testbed.lab.features.scale_up.counters.names import LINK_COUNTERS, TRAFFIC
@@ -75,7 +75,7 @@ def _named(lab: RunningLab, pattern: str) -> Iterator[ScaleUpLink]:
         raise NothingSelected(error.message, hint=error.hint) from error
 
 
-class PlaneFrame(Frame):
+class PlaneFrame(StatsFrame):
     """Counters since the start of each switch, or since the frame `before`."""
 
     def __init__(

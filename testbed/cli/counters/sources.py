@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-class Frame(ABC):
+class StatsFrame(ABC):
     """One reading, in the forms that can be printed."""
 
     columns: Sequence[str]
@@ -124,7 +124,7 @@ class QueueSource(StatsSource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueFrame(Frame):
+class QueueFrame(StatsFrame):
     """The queues of a lab; `counters` are those of `snapshot` since the frame before."""
 
     lab: str
@@ -187,7 +187,7 @@ class KernelSource(StatsSource):
         self._lab.maps(writable=True).close()  # raises the error that says why there are none
 
 
-class KernelFrame(Frame):
+class KernelFrame(StatsFrame):
     def __init__(
         self,
         lab: str,

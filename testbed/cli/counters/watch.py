@@ -14,7 +14,7 @@ from testbed.base.descriptors import wait_readable
 from testbed.base.errors import LabNotFound, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import TIME, QuantityError
-from testbed.cli.counters.sources import Frame, StatsSource, open_source
+from testbed.cli.counters.sources import StatsFrame, StatsSource, open_source
 from testbed.cli.options import Format
 from testbed.cli.output import console, emit_json
 from testbed.lab.core.deploy.live import RunningLab
@@ -80,7 +80,7 @@ def parse_span_s(text: str) -> float:
     return seconds
 
 
-def _print(frame: Frame, form: Format) -> None:
+def _print(frame: StatsFrame, form: Format) -> None:
     match form:
         case Format.JSON:
             emit_json(frame.document())
@@ -92,7 +92,7 @@ def _print(frame: Frame, form: Format) -> None:
             screen.print(frame.footer(), soft_wrap=True)
 
 
-def _print_csv(frame: Frame, *, heading: bool) -> None:
+def _print_csv(frame: StatsFrame, *, heading: bool) -> None:
     rows = frame.rows()
     writer = csv.DictWriter(sys.stdout, frame.columns, lineterminator="\n", extrasaction="ignore")
     if heading:
@@ -140,7 +140,7 @@ class _Display:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, frame: Frame) -> None:
+    def show(self, frame: StatsFrame) -> None:
         if self._live is not None:
             from rich.console import Group
 

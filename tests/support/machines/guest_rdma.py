@@ -7,16 +7,16 @@ packet of that type of service came by at the receiver.
 from __future__ import annotations
 
 import json
-import os
-import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from testbed.base.errors import CapabilityError, TestbedError
 from testbed.base.linux.processes import search_path
@@ -40,146 +40,119 @@ WITNESS_TIMEOUT_S = 30.0
 LISTEN_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 5.0
 TIMEOUT_S = 120.0
-_LOOK_MS = 20
+LOOK_S = 0.02
 
 
 class PerftestFailed(TestbedError):
-    """A run that gave no result. `node` is where it failed."""
-
-    def __init__(self, message: str, *, node: str) -> None:
-        super().__init__(message)
-        self.node = node
+    """A run that gave no result."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """A job, and the NIC ports of its two ends."""
-
-    job: PerftestJob
-    client: End
-    server: End
-    timeout_s: float = TIMEOUT_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PerftestRun:
-    """This is what a run gave. Counters are those of the RDMA devices, by how much they grew."""
-
-    report: PerftestReport
-    client_counters: Mapping[str, int]
-    server_counters: Mapping[str, int]
-
-    @property
-    def retransmissions(self) -> int:
-        """Return how often either end sent a request again, or gave it up."""
-        both = (self.client_counters, self.server_counters)
-        return sum(side.get(name, 0) for side in both for name in rdma.RETRANSMISSIONS)
-
-
-def run_pair(lab: RunningLab, pair: Pair) -> PerftestRun:
-    """Run `pair` to its end, anew where perftest knew no clock (`run_until_clock_known`).
+def run_pair(lab: RunningLab, job: PerftestJob, ends: Sequence[End], timeout_s: float) -> dict[str, Any]:
+    """Run a job from a NIC port to another, anew where perftest knew no clock. Return what it reported, and by how much
+    the counters of the client's and of the server's device grew.
 
     Raises `PerftestFailed`, `NoSuchNode`, `DriverError`, `CapabilityError`.
     """
-    if shutil.which(pair.job.test.value, path=search_path()) is None:
-        raise CapabilityError(f"{pair.job.test} is not installed", missing="perftest", hint="apt-get install perftest")
-    devices = {end: _device(lab, end) for end in (pair.client, pair.server)}
-    return run_until_clock_known(lambda: _measure(lab, pair, devices))
+    if shutil.which(job.test.value, path=search_path()) is None:
+        raise CapabilityError(f"{job.test} is not installed", missing="perftest", hint="apt-get install perftest")
+    devices = [device_of(lab, end) for end in ends]
+
+    def measured() -> dict[str, Any]:
+        before = [rdma.counters(device) for device in devices]
+        with tempfile.TemporaryDirectory(prefix="testbed-perftest-") as directory:
+            report = report_of(lab, job, ends, devices, timeout_s, Path(directory) / "report.json")
+        client, server = (
+            {name: value - old.get(name, 0) for name, value in rdma.counters(device).items()}
+            for device, old in zip(devices, before, strict=True)
+        )
+        return {
+            "bandwidths": [asdict(item) for item in report.bandwidths],
+            "latencies": [asdict(item) for item in report.latencies],
+            "settings": dict(report.settings),
+            "retransmissions": sum(side.get(name, 0) for side in (client, server) for name in rdma.RETRANSMISSIONS),
+            "client": client,
+            "server": server,
+        }
+
+    return run_until_clock_known(measured)
 
 
-def _measure(lab: RunningLab, pair: Pair, devices: Mapping[End, str]) -> PerftestRun:
-    before = {end: rdma.counters(device) for end, device in devices.items()}
-    with tempfile.TemporaryDirectory(prefix="testbed-perftest-") as directory:
-        report = _run(lab, pair, devices, Path(directory) / "report.json")
-    grown = {
-        end: {name: value - before[end].get(name, 0) for name, value in rdma.counters(device).items()}
-        for end, device in devices.items()
-    }
-    return PerftestRun(report=report, client_counters=grown[pair.client], server_counters=grown[pair.server])
-
-
-def _device(lab: RunningLab, end: End) -> str:
+def device_of(lab: RunningLab, end: End) -> str:
     """The RDMA device of a NIC port."""
     lab.port(end.node, end.interface)
     for operation in lab.plan.operations:
         if isinstance(operation, CreateRdma) and (operation.node, operation.name) == (end.node, end.interface):
             return operation.device
-    raise PerftestFailed(f"{end} has no RDMA device: its host has no `rdma: rxe`", node=end.node)
+    raise PerftestFailed(f"{end} has no RDMA device: its host has no `rdma: rxe`")
 
 
-def _run(lab: RunningLab, pair: Pair, devices: Mapping[End, str], document: Path) -> PerftestReport:
-    server_port, client_port = (lab.port(end.node, end.interface) for end in (pair.server, pair.client))
-    assert server_port.address is not None and client_port.address is not None  # an RDMA device's port has one
-    server_argv = pair.job.arguments(devices[pair.server], rdma.gid_index(devices[pair.server], server_port.address.ip))
-    client_argv = pair.job.arguments(devices[pair.client], rdma.gid_index(devices[pair.client], client_port.address.ip))
-    client_argv += [
-        f"--bind_source_ip={client_port.address.ip}",
-        "--out_json",
-        f"--out_json_file={document}",
-        str(server_port.address.ip),
+def report_of(
+    lab: RunningLab, job: PerftestJob, ends: Sequence[End], devices: Sequence[str], timeout_s: float, document: Path
+) -> PerftestReport:
+    client, server = ends
+    addresses = []
+    for end in ends:
+        port = lab.port(end.node, end.interface)
+        assert port.address is not None  # an RDMA device's port has one
+        addresses.append(port.address.ip)
+    argvs = [
+        job.arguments(device, rdma.gid_index(device, address))
+        for device, address in zip(devices, addresses, strict=True)
     ]
-    server = _spawn(lab, pair.server.node, server_argv)
-    client: subprocess.Popen[bytes] | None = None
+    argvs[0] += [f"--bind_source_ip={addresses[0]}", "--out_json", f"--out_json_file={document}", str(addresses[1])]
+    with started(lab, server.node, argvs[1]) as listening:
+        await_listening(listening, job.port, f"{job.test} on {server.node}")
+        with started(lab, client.node, argvs[0]) as asking:
+            output, errors = finish(asking, f"{job.test} on {client.node}", timeout_s)
+            finish(listening, f"{job.test} on {server.node}", STOP_TIMEOUT_S)
+    written = document.read_text(errors="replace") if document.exists() else ""
     try:
-        _await_listening(server, pair)
-        client = _spawn(lab, pair.client.node, client_argv)
-        output, errors = _finish(client, pair, pair.client.node, pair.timeout_s)
-        _finish(server, pair, pair.server.node, STOP_TIMEOUT_S)
-    finally:
-        for process in (client, server):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.communicate()
-    try:
-        written = document.read_text(errors="replace") if document.exists() else ""
-        return parse_report(pair.job.test, output, written, errors, gigabits=not pair.job.test.is_latency)
+        return parse_report(job.test, output, written, errors, gigabits=not job.test.is_latency)
     except PerftestReportError as error:
-        raise PerftestFailed(f"{pair.client}: {error}", node=pair.client.node) from error
+        raise PerftestFailed(f"{client}: {error}") from error
 
 
-def _spawn(lab: RunningLab, node: str, argv: list[str]) -> subprocess.Popen[bytes]:
-    return lab.spawn(
+@contextmanager
+def started(lab: RunningLab, node: str, argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = lab.spawn(
         node, argv, own_sysfs=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
     )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
-def _finish(process: subprocess.Popen[bytes], pair: Pair, node: str, timeout_s: float) -> tuple[str, str]:
+def finish(process: subprocess.Popen[bytes], what: str, timeout_s: float) -> tuple[str, str]:
     """Return what an end printed, once it has ended well."""
+    late: subprocess.TimeoutExpired | None = None
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
+        late = error
         process.kill()
         out, err = process.communicate()
-        said = complaint(out.decode(errors="replace"), err.decode(errors="replace"))
-        raise PerftestFailed(
-            f"{pair.job.test} on {node} did not end within {timeout_s:g} s{f': {said}' if said else ''}", node=node
-        ) from error
     output, errors = out.decode(errors="replace"), err.decode(errors="replace")
+    said = complaint(output, errors)
+    if late is not None:
+        raise PerftestFailed(f"{what} did not end within {timeout_s:g} s{f': {said}' if said else ''}") from late
     if process.returncode:
-        said = complaint(output, errors) or errors.strip() or "it says nothing"
-        raise PerftestFailed(f"{pair.job.test} on {node} ended with status {process.returncode}: {said}", node=node)
+        said = said or errors.strip() or "it says nothing"
+        raise PerftestFailed(f"{what} ended with status {process.returncode}: {said}")
     return output, errors
 
 
-def _await_listening(server: subprocess.Popen[bytes], pair: Pair) -> None:
+def await_listening(server: subprocess.Popen[bytes], port: int, what: str) -> None:
     deadline = time.monotonic() + LISTEN_TIMEOUT_S
-    descriptor = os.pidfd_open(server.pid)
-    try:
-        poller = select.poll()
-        poller.register(descriptor, select.POLLIN)
-        while not listens(server.pid, pair.job.port):
-            if poller.poll(_LOOK_MS):
-                _finish(server, pair, pair.server.node, STOP_TIMEOUT_S)
-                raise PerftestFailed(
-                    f"{pair.job.test} on {pair.server.node} ended before its client came", node=pair.server.node
-                )
-            if time.monotonic() > deadline:
-                raise PerftestFailed(
-                    f"{pair.job.test} on {pair.server.node} did not listen within {LISTEN_TIMEOUT_S:g} s",
-                    node=pair.server.node,
-                )
-    finally:
-        os.close(descriptor)
+    while not listens(server.pid, port):
+        if server.poll() is not None:
+            finish(server, what, STOP_TIMEOUT_S)
+            raise PerftestFailed(f"{what} ended before its client came")
+        if time.monotonic() > deadline:
+            raise PerftestFailed(f"{what} did not listen within {LISTEN_TIMEOUT_S:g} s")
+        time.sleep(LOOK_S)
 
 
 def watch(lab: RunningLab, node: str, traffic_class: int) -> subprocess.Popen[bytes]:
@@ -192,21 +165,17 @@ def watch(lab: RunningLab, node: str, traffic_class: int) -> subprocess.Popen[by
     return process
 
 
-def main(test: str, *words: str) -> dict[str, object]:
+def main(test: str, *words: str) -> dict[str, Any]:
     settings = dict(word.split("=") for word in words)
     client, server = settings.pop("client", "h1"), settings.pop("server", "h2")
     lab = RunningLab.open("rdma", StateDirectory())
     timeout_s = float(settings.pop("timeout_s", TIMEOUT_S))
     job = PerftestJob(test=PerftestTest(test), **{key: int(value) for key, value in settings.items()})
-    pair = Pair(
-        job=job,
-        client=End(node=client, interface="eth1"),
-        server=End(node=server, interface="eth1"),
-        timeout_s=timeout_s,
-    )
+    ends = [End(node=node, interface="eth1") for node in (client, server)]
     witness = watch(lab, server, job.traffic_class) if job.traffic_class else None
+    seen = False
     try:
-        run = run_pair(lab, pair)
+        found = run_pair(lab, job, ends, timeout_s)
     except TestbedError as error:
         return {"error": str(error)}
     finally:
@@ -214,18 +183,9 @@ def main(test: str, *words: str) -> dict[str, object]:
             try:
                 seen = witness.wait(WITNESS_TIMEOUT_S) == 0
             except subprocess.TimeoutExpired:
-                seen = False
                 witness.kill()
                 witness.wait()
-    return {
-        "bandwidths": [asdict(item) for item in run.report.bandwidths],
-        "latencies": [asdict(item) for item in run.report.latencies],
-        "settings": dict(run.report.settings),
-        "retransmissions": run.retransmissions,
-        "client": dict(run.client_counters),
-        "server": dict(run.server_counters),
-        "seen": witness is not None and seen,
-    }
+    return found | {"seen": seen}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from testbed.base.errors import TestbedError
 from testbed.cli.app import app, main
-from testbed.cli.command import Command
+from testbed.cli.command import VerbCommand
 
 
 def options(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -65,7 +65,7 @@ def test_a_verb_that_is_interrupted_ends_as_a_shell_says(
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(app.commands, "list", Command("list", callback=interrupted))
+    monkeypatch.setitem(app.commands, "list", VerbCommand("list", callback=interrupted))
     monkeypatch.setattr("sys.argv", ["testbed", "list"])
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(SystemExit) as ended:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import capture_files as make
 import pytest
+from decode_verb import Decode
 from encoded import encoded
 from packet_samples import PacketSamples
 
@@ -51,26 +52,8 @@ FRAMES = [
 ]
 
 
-@pytest.fixture
-def capture(tmp_path: Path) -> str:
-    path = tmp_path / "capture.pcap"
-    path.write_bytes(make.pcap(FRAMES))
-    return str(path)
-
-
-def output(capsys: pytest.CaptureFixture[str], file: str, form: Format = Format.TABLE, **options: object) -> list[str]:
-    print_packets(file, form, **options)  # type: ignore[arg-type]
-    return capsys.readouterr().out.splitlines()
-
-
-def documents(capsys: pytest.CaptureFixture[str], file: str, **options: object) -> list[dict[str, object]]:
-    return [json.loads(line) for line in output(capsys, file, Format.JSON, **options)]
-
-
-def test_lines_and_the_counts_at_the_end(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_packets(capture, Format.TABLE)
-    shown = capsys.readouterr()
-    assert shown.out.splitlines() == [
+def test_lines_and_the_counts_at_the_end(decode: Decode) -> None:
+    assert decode.lines(FRAMES) == [
         f"   0.000000000  10.0.0.1 > 10.0.0.2  EV 50000  DSCP 10 ECT0  {summary(decode_packet(WRITE + b'data'))}",
         f"   1.000000001  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     {summary(decode_packet(ACK))}",
         f"   2.000000002  10.0.0.2 > 10.0.0.1  EV 50000  DSCP 46 ECT1  {summary(decode_packet(NACK))}",
@@ -79,14 +62,14 @@ def test_lines_and_the_counts_at_the_end(capture: str, capsys: pytest.CaptureFix
         "   4.000000004  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     MALFORMED at byte 2: nack_code 0x0c is reserved",
         f"   5.000000005  10.0.0.2 > 10.0.0.1  EV 50000  DSCP  0 -     {summary(decode_packet(OTHER))}",
     ]
-    assert shown.err == (
+    assert decode.said == (
         "7 frames, 6 UET packets: 2 RUD_REQ, 2 ACK, 1 NACK, 1 malformed; 1 trimmed, 1 marked CE, 0 retransmitted;"
         " left alone: 1 DNS\n"
     )
 
 
-def test_json_has_every_field(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = documents(capsys, capture)
+def test_json_has_every_field(decode: Decode) -> None:
+    shown = decode.documents(FRAMES)
     assert shown[0] == {
         "frame": 1,
         "time_ns": 1_000_000_000_000,
@@ -110,18 +93,17 @@ def test_json_has_every_field(capture: str, capsys: pytest.CaptureFixture[str]) 
     assert shown[4]["error"] == {"offset": 2, "reason": "nack_code 0x0c is reserved"}
 
 
-def test_json_of_every_kind_of_packet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_every_kind_of_packet(decode: Decode) -> None:
     packets = list(PacketSamples(7).of_every_kind())
-    path = tmp_path / "all.pcapng"
     frames = [make.ethernet(make.ipv6(make.udp(encoded(packet)))) for packet in packets]
-    path.write_bytes(make.section() + make.interface() + b"".join(make.enhanced(frame, 5) for frame in frames))
-    for packet, shown in zip(packets, documents(capsys, str(path)), strict=True):
+    decode.path.write_bytes(make.section() + make.interface() + b"".join(make.enhanced(frame, 5) for frame in frames))
+    for packet, shown in zip(packets, decode.documents(str(decode.path)), strict=True):
         assert describe(packet).items() <= shown.items()
         assert shown["src"] == "fd00::1"
 
 
-def test_verbose_shows_every_field(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = output(capsys, capture, verbose=True, count=1)
+def test_verbose_shows_every_field(decode: Decode) -> None:
+    lines = decode.lines(FRAMES, verbose=True, count=1)
     assert lines[0].lstrip().startswith("0.000000000  10.0.0.1 > 10.0.0.2")
     assert "    pds.flags: AR SYN" in lines
     assert "    ses.memory_key: 0x00000000deadbeef" in lines
@@ -146,60 +128,51 @@ def test_verbose_shows_every_field(capture: str, capsys: pytest.CaptureFixture[s
         (["sn=5"], []),
     ],
 )
-def test_filters(capture: str, capsys: pytest.CaptureFixture[str], filters: list[str], numbers: list[int]) -> None:
-    assert [shown["frame"] for shown in documents(capsys, capture, filters=filters)] == numbers
+def test_filters(decode: Decode, filters: list[str], numbers: list[int]) -> None:
+    assert [shown["frame"] for shown in decode.documents(FRAMES, filters=filters)] == numbers
 
 
 @pytest.mark.parametrize(
     ("pdc", "numbers"),
     [("7", [1, 2, 3, 4]), ("7@10.0.0.1", [1, 2, 3, 4]), ("7@10.0.0.2", []), ("9@10.0.0.2", [2, 3, 6]), ("0x63", [6])],
 )
-def test_a_pdc_is_followed_both_ways(
-    capture: str, capsys: pytest.CaptureFixture[str], pdc: str, numbers: list[int]
-) -> None:
-    assert [shown["frame"] for shown in documents(capsys, capture, pdc=pdc)] == numbers
+def test_a_pdc_is_followed_both_ways(decode: Decode, pdc: str, numbers: list[int]) -> None:
+    assert [shown["frame"] for shown in decode.documents(FRAMES, pdc=pdc)] == numbers
 
 
-def test_count_counts_what_is_shown(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_packets(capture, Format.JSON, count=2, filters=["dst=10.0.0.1"])
-    shown = capsys.readouterr()
-    assert [json.loads(line)["frame"] for line in shown.out.splitlines()] == [2, 3]
-    counted = json.loads(shown.err)
-    assert (counted["frames"], counted["shown"]) == (3, 2)
-    assert counted["packets"] == {"UET": {"RUD_REQ": 1, "ACK": 1, "NACK": 1}}
+def test_count_counts_what_is_shown(decode: Decode) -> None:
+    shown = decode.documents(FRAMES, count=2, filters=["dst=10.0.0.1"])
+    assert [document["frame"] for document in shown] == [2, 3]
+    assert (decode.counted["frames"], decode.counted["shown"]) == (3, 2)
+    assert decode.counted["packets"] == {"UET": {"RUD_REQ": 1, "ACK": 1, "NACK": 1}}
 
 
-def test_a_field_that_no_packet_has_is_pointed_out(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
-    print_packets(capture, Format.TABLE, filters=["spdcld=7"])
-    assert "no packet has a field 'spdcld'; did you mean spdcid?" in capsys.readouterr().err
+def test_a_field_that_no_packet_has_is_pointed_out(decode: Decode) -> None:
+    decode.lines(FRAMES, filters=["spdcld=7"])
+    assert "no packet has a field 'spdcld'; did you mean spdcid?" in decode.said
 
 
-def test_encrypted_packets_show_their_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_encrypted_packets_show_their_header(decode: Decode) -> None:
     header = TssHeader(an=1, sdi=5, ssi=0xBEEF, epoch=2, counter=99)
     data = header.encode() + b"ciphertext" + bytes(16)
-    path = tmp_path / "tss.pcap"
-    path.write_bytes(make.pcap([make.ethernet(make.ipv4(make.udp(part))) for part in (data, data[:20], data[:9])]))
-    whole, no_icv, cut = documents(capsys, str(path))
+    frames = [make.ethernet(make.ipv4(make.udp(part))) for part in (data, data[:20], data[:9])]
+    whole, no_icv, cut = decode.documents(frames)
     assert whole["tss"] == {"an": 1, "sdi": 5, "ssi": 0xBEEF, "epoch": 2, "counter": 99}
     assert whole["encrypted_length"] == 10
     assert no_icv["error"] == {"offset": 20, "reason": "the ICV has 16 bytes, 4 are there"}
     assert cut["error"] == {"offset": 9, "reason": "the TSS header is cut short"}
-    (line,) = output(capsys, str(path), count=1)
+    (line,) = decode.lines(frames, count=1)
     assert line.endswith("TSS SDI 5 SSI 0x0000beef AN 1 TSC 2.99 | 10 B")
 
 
-def test_a_limited_capture_is_not_malformed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "short.pcap"
-    path.write_bytes(make.pcap(FRAMES[:1], snaplen=58))
-    (line,) = output(capsys, str(path))
+def test_a_limited_capture_is_not_malformed(decode: Decode) -> None:
+    (line,) = decode.lines(decode.file(FRAMES[:1], snaplen=58))
     assert line.endswith("PSN 5 CLEAR 4 [AR SYN] | WRITE | 4 B (cut by the capture: 16 of 60 B)")
 
 
-def test_an_unread_link_type_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "radio.pcap"
-    path.write_bytes(make.pcap(FRAMES[:2], link_type=127))
+def test_an_unread_link_type_is_counted(decode: Decode, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(TestbedError, match="link type 127 is not read") as refused:
-        print_packets(str(path), Format.TABLE)
+        decode.lines(decode.file(FRAMES[:2], link_type=127))
     assert refused.value.hint is not None and "Ethernet (1)" in refused.value.hint
     assert capsys.readouterr().err == (
         "2 frames, no UET, RoCE, RoCEv1, scale-up or MAC control packet; 0 trimmed, 0 marked CE, 0 retransmitted;"
@@ -207,15 +180,11 @@ def test_an_unread_link_type_is_counted(tmp_path: Path, capsys: pytest.CaptureFi
     )
 
 
-def test_frames_of_other_link_types_are_no_reason_to_refuse_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "both.pcapng"
+def test_frames_of_other_link_types_are_no_reason_to_refuse_the_others(decode: Decode) -> None:
     interfaces = make.interface(127) + make.interface()
-    path.write_bytes(make.section() + interfaces + make.enhanced(b"radio") + make.enhanced(FRAMES[1], index=1))
-    print_packets(str(path), Format.JSON)
-    counted = json.loads(capsys.readouterr().err)
-    assert (counted["packets"], counted["unread_link_types"]) == ({"UET": {"ACK": 1}}, {"127": 1})
+    decode.path.write_bytes(make.section() + interfaces + make.enhanced(b"radio") + make.enhanced(FRAMES[1], index=1))
+    decode.documents(str(decode.path))
+    assert (decode.counted["packets"], decode.counted["unread_link_types"]) == ({"UET": {"ACK": 1}}, {"127": 1})
 
 
 def test_what_precedes_damage_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,9 +197,9 @@ def test_what_precedes_damage_is_shown(tmp_path: Path, capsys: pytest.CaptureFix
     assert shown.err.startswith("1 frame, 1 UET packet: 1 RUD_REQ")
 
 
-def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_input(decode: Decode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(make.pcap(FRAMES))))
-    assert len(output(capsys, "-")) == 6
+    assert len(decode.lines("-")) == 6
 
 
 @pytest.mark.parametrize("text", ["psn", "=5", "psn=", "!=3", " =3"])
@@ -245,7 +214,8 @@ def test_wrong_pdcs_are_named(text: str) -> None:
         PdcFilter.parse(text)
 
 
-def test_wrong_options_are_named(capture: str, tmp_path: Path) -> None:
+def test_wrong_options_are_named(decode: Decode, tmp_path: Path) -> None:
+    capture = decode.file(FRAMES)
     with pytest.raises(TestbedError, match="table or json"):
         print_packets(capture, Format.CSV)
     with pytest.raises(TestbedError, match="--count 0: expected at least 1"):
@@ -255,10 +225,12 @@ def test_wrong_options_are_named(capture: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_the_command(capture: str) -> None:
+def test_the_command(decode: Decode) -> None:
     """As a user runs it: options, exit codes, and a hint."""
     argv = [sys.executable, "-m", "testbed", "decode"]
-    done = subprocess.run([*argv, capture, "--json", "-c", "1"], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [*argv, decode.file(FRAMES), "--json", "-c", "1"], capture_output=True, text=True, check=True, timeout=60
+    )
     assert json.loads(done.stdout)["pds"]["psn"] == 5
     broken = subprocess.run(
         [*argv, "-", "--filter", "flags=SYN"], capture_output=True, check=False, timeout=60, input=b"\x1f\x8b\x08\x00"

@@ -6,11 +6,11 @@ import json
 import struct
 import zlib
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Any
 
 import capture_files as make
 import pytest
+from decode_verb import Decode
 from encoded import encoded
 from encoded_frames import encode_frame
 from link_samples import LinkSamples
@@ -18,8 +18,6 @@ from packet_samples import PacketSamples
 from pfc_frames import encode_pfc
 from roce_samples import RoceSamples, roce_frame
 
-from testbed.cli.nodes.packets import print_flows, print_packets
-from testbed.cli.options import Format
 from testbed.protocols.roce.packets.headers import Bth, Reth
 from testbed.protocols.roce.packets.opcodes import LAYOUTS, UDP_PORT, Opcode
 from testbed.protocols.roce.packets.packet import RocePacket, decode_roce, describe
@@ -48,21 +46,7 @@ def in_vxlan(frame: bytes, vni: int = 5010, tos: int = 0) -> bytes:
     return make.ethernet(make.ipv4(make.vxlan(frame, vni), tos=tos))
 
 
-def capture_of(tmp_path: Path, frames: list[bytes], snaplen: int = 262_144) -> str:
-    path = tmp_path / "some.pcap"
-    path.write_bytes(make.pcap(frames, snaplen=snaplen))
-    return str(path)
-
-
-def documents(
-    capsys: pytest.CaptureFixture[str], file: str, **options: object
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    print_packets(file, Format.JSON, **options)  # type: ignore[arg-type]
-    shown = capsys.readouterr()
-    return [json.loads(line) for line in shown.out.splitlines()], json.loads(shown.err)
-
-
-def test_packets_of_tenants_are_found_in_their_tunnels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packets_of_tenants_are_found_in_their_tunnels(decode: Decode) -> None:
     """Two tenants with the same addresses are two flows; marks of the fabric are on the tunnels."""
     frames = [
         in_vxlan(roce_frame(write(1)), tos=3),
@@ -70,32 +54,35 @@ def test_packets_of_tenants_are_found_in_their_tunnels(tmp_path: Path, capsys: p
         in_vxlan(roce_frame(write(1))),
         in_vxlan(make.ethernet(make.ipv4(make.udp(bytes.fromhex("3800 0000 00000005 0009 0007"))))),
     ]
-    path = capture_of(tmp_path, frames)
-    shown, counted = documents(capsys, path)
+    path = decode.file(frames)
+    shown = decode.documents(path)
     assert [item["encapsulation"][0]["id"] for item in shown] == [5010, 5011, 5010, 5010]
     assert [item["roce"]["retransmitted"] for item in shown[:3]] == [False, False, True]
     assert all(item["roce"]["icrc_good"] for item in shown[:3])
     assert shown[0]["encapsulation"] == [
         {"kind": "VXLAN", "id": 5010, "src": "10.0.0.1", "dst": "10.0.0.2", "dscp": 0, "ecn": 3}
     ]
-    assert (counted["packets"], counted["marked_ce"]) == ({"RoCE": {"RC_WRITE_ONLY": 3}, "UET": {"ACK": 1}}, 1)
-    assert [item["frame"] for item in documents(capsys, path, filters=["encapsulation.id=5011"])[0]] == [2]
-    print_flows(path, Format.JSON)
-    flows = {(row["transport"], row["inside"]): row for row in json.loads(capsys.readouterr().out)}
+    assert (decode.counted["packets"], decode.counted["marked_ce"]) == (
+        {"RoCE": {"RC_WRITE_ONLY": 3}, "UET": {"ACK": 1}},
+        1,
+    )
+    assert [item["frame"] for item in decode.documents(path, filters=["encapsulation.id=5011"])] == [2]
+    flows = {(row["transport"], row["inside"]): row for row in decode.flows(path)}
     assert set(flows) == {("RoCE", "VXLAN 5010"), ("RoCE", "VXLAN 5011"), ("UET", "VXLAN 5010")}
     assert (flows["RoCE", "VXLAN 5010"]["ce"], flows["RoCE", "VXLAN 5010"]["retransmitted"]) == (1, 1)
-    print_packets(path, Format.TABLE, count=1)
-    assert capsys.readouterr().out.endswith("1024 B (in VXLAN 5010 of 10.0.0.1 > 10.0.0.2 CE)\n")
+    (line,) = decode.lines(path, count=1)
+    assert line.endswith("1024 B (in VXLAN 5010 of 10.0.0.1 > 10.0.0.2 CE)")
 
 
-def test_what_is_left_alone_is_counted_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = capture_of(tmp_path, [ARP, ARP, BGP, BFD, in_vxlan(ARP), roce_frame(write(1))])
-    print_packets(path, Format.TABLE)
-    assert capsys.readouterr().err.endswith("; left alone: 3 ARP, 1 BGP/TCP, 1 BFD\n")
-    assert documents(capsys, path)[1]["left_alone"] == {"ARP": 3, "BGP/TCP": 1, "BFD": 1}
+def test_what_is_left_alone_is_counted_by_kind(decode: Decode) -> None:
+    path = decode.file([ARP, ARP, BGP, BFD, in_vxlan(ARP), roce_frame(write(1))])
+    decode.lines(path)
+    assert decode.said.endswith("; left alone: 3 ARP, 1 BGP/TCP, 1 BFD\n")
+    decode.documents(path)
+    assert decode.counted["left_alone"] == {"ARP": 3, "BGP/TCP": 1, "BFD": 1}
 
 
-def test_pauses_of_priorities_and_of_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pauses_of_priorities_and_of_links(decode: Decode) -> None:
     pause = bytes.fromhex("0180c2000001") + STATION + b"\x88\x08\x00\x01\x12\x34" + bytes(42)
     other = pause[:14] + b"\x00\x02" + bytes(44)
     frames = [
@@ -105,18 +92,17 @@ def test_pauses_of_priorities_and_of_links(tmp_path: Path, capsys: pytest.Captur
         other,
         pause[:15],
     ]
-    path = capture_of(tmp_path, frames)
-    shown, counted = documents(capsys, path)
+    path = decode.file(frames)
+    shown = decode.documents(path)
     assert shown[0]["pfc"] == {"class_enable_vector": 0x88, "priorities": [3, 7], "quanta": {"3": 65_535, "7": 512}}
     assert shown[1]["pfc"]["quanta"] == {"3": 0}
     assert (shown[2]["pause"], shown[2]["src"]) == ({"quanta": 0x1234}, "02:00:00:00:00:01")
     assert shown[3]["mac_control"] == {"opcode": 2}
     assert (shown[4]["malformed"], shown[4]["cut"]) == (True, False)
     kinds = {"PFC": 2, "PAUSE": 1, "opcode 0x0002": 1, "malformed": 1}
-    assert counted["packets"] == {"MAC control": kinds}
-    print_packets(path, Format.TABLE, count=3)
+    assert decode.counted["packets"] == {"MAC control": kinds}
     way = "02:00:00:00:00:01 > 01:80:c2:00:00:01"
-    assert [line.split("  ", 1)[1] for line in map(str.strip, capsys.readouterr().out.splitlines())] == [
+    assert [line.split("  ", 1)[1] for line in map(str.strip, decode.lines(path, count=3))] == [
         f"{way}  PFC priority 3 65535 quanta, priority 7 512 quanta",
         f"{way}  PFC priority 3 resume",
         f"{way}  PAUSE 4660 quanta",
@@ -134,7 +120,7 @@ def rocev1_frame(packet: RocePacket, traffic_class: int = 0x69) -> bytes:
     return b"\x02" * 12 + b"\x89\x15" + grh + body + icrc.to_bytes(4, "little")
 
 
-def test_rocev1_has_gids_and_an_icrc_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rocev1_has_gids_and_an_icrc_of_its_own(decode: Decode) -> None:
     good = rocev1_frame(write(7))
     tagged = good[:12] + b"\x81\x00\x60\x05" + good[12:]
     damaged = bytearray(good)
@@ -143,7 +129,7 @@ def test_rocev1_has_gids_and_an_icrc_of_its_own(tmp_path: Path, capsys: pytest.C
     broken[14 + 6] = 0x11
     longer = good[:14] + good[14:18] + b"\xff\xff" + good[20:]
     frames = [good, bytes(damaged), tagged, bytes(broken), longer, good[:40]]
-    shown, counted = documents(capsys, capture_of(tmp_path, frames))
+    shown = decode.documents(frames)
     assert (shown[0]["transport"], shown[0]["src"], shown[0]["dst"]) == ("RoCEv1", "fe80::1", "fe80::2")
     assert (shown[0]["dscp"], shown[0]["ecn"], shown[0]["roce"]["dma_length"]) == (26, "ECT1", 1024)
     assert [item["roce"]["icrc_good"] for item in shown[:3]] == [True, False, True]
@@ -153,7 +139,7 @@ def test_rocev1_has_gids_and_an_icrc_of_its_own(tmp_path: Path, capsys: pytest.C
         "the GRH announces 65535 bytes, 1056 are there",
         "a GRH has 40 bytes, 26 are there",
     ]
-    assert counted["packets"] == {"RoCEv1": {"RC_WRITE_ONLY": 3, "malformed": 3}}
+    assert decode.counted["packets"] == {"RoCEv1": {"RC_WRITE_ONLY": 3, "malformed": 3}}
 
 
 def decoded(frame: bytes, there: int) -> dict[str, Any] | None:
@@ -234,33 +220,31 @@ def test_a_cut_uet_packet_shows_what_is_there() -> None:
                 assert shown["payload_length"] == whole["payload_length"]
 
 
-def test_cut_and_broken_are_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cut_and_broken_are_two_things(decode: Decode) -> None:
     """What the capture has of a packet may be broken by itself."""
     reserved = make.ethernet(make.ipv4(make.udp(b"\xff" + bytes(99), port=UDP_PORT)))
     nack = make.ethernet(make.ipv4(make.udp(bytes.fromhex("5000 0c 00 00000006 0009 0007 00000000"))))
     short = make.ethernet(make.ipv4(make.udp(bytes(7), port=UDP_PORT)))
     frames = [reserved, nack, roce_frame(write(1)), short]
-    shown, counted = documents(capsys, capture_of(tmp_path, frames, snaplen=52))
+    shown = decode.documents(decode.file(frames, snaplen=52))
     assert [(item["malformed"], item["cut"]) for item in shown] == [
         (True, True),
         (True, True),
         (False, True),
         (True, False),
     ]
-    assert counted["cut"] == 3
-    print_flows(capture_of(tmp_path, frames, snaplen=52), Format.JSON)
-    rows = json.loads(capsys.readouterr().out)
+    assert decode.counted["cut"] == 3
+    rows = decode.flows(decode.file(frames, snaplen=52))
     assert (sum(row["malformed"] for row in rows), sum(row["cut"] for row in rows)) == (3, 3)
 
 
-def test_a_first_fragment_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_first_fragment_is_told_as_one(decode: Decode) -> None:
     packet = bytearray(roce_frame(write(1))[: 42 + 48])
     packet[16:18] = (len(packet) - 14).to_bytes(2, "big")
     packet[20:22] = b"\x20\x00"
     later = make.ethernet(make.ipv4(bytes(64), fragment=6))
-    ((shown,), counted) = documents(capsys, capture_of(tmp_path, [bytes(packet), later]))
+    (shown,) = decode.documents([bytes(packet), later])
     assert (shown["fragment"], shown["malformed"], shown["cut"]) == (True, False, False)
     assert (shown["roce"]["psn"], shown["roce"]["icrc_good"]) == (1, None)
-    assert counted["left_alone"] == {"IPv4 fragment": 1}
-    print_packets(capture_of(tmp_path, [bytes(packet)]), Format.TABLE)
-    assert "(fragment: 48 of 1056 B)" in capsys.readouterr().out
+    assert decode.counted["left_alone"] == {"IPv4 fragment": 1}
+    assert "(fragment: 48 of 1056 B)" in decode.lines([bytes(packet)])[0]

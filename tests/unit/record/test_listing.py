@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from recorded import RECORDS
 
 from testbed.base.errors import RecordError, TestbedError
 from testbed.cli.app import app
 from testbed.record.listing import BROKEN, list_results
-
-RECORDS = Path(__file__).parents[2] / "data" / "records"
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fake_lab import FakeLab, small_lab
-from rich.console import Console
+from recorded import screen
 
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.units import ByteCount, Duration
@@ -20,7 +20,7 @@ from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.operations import CreateRdma
 from testbed.record.record import Outcome, Record
-from testbed.record.report import print_record, render_report
+from testbed.record.report import render_report
 from testbed.record.report.scenario.latencies import latency_distribution, latency_rows
 from testbed.record.report.scenario.tables import channels_csv
 from testbed.record.store import decode_record, encode_record
@@ -430,9 +430,7 @@ def test_packets_of_a_large_message_follow_each_other() -> None:
 
 def test_the_console_has_a_row_for_each_pair() -> None:
     record = run(lab_with(printed("ib_read_lat")), {"verb": "read", "iterations": 20})
-    output = io.StringIO()
-    print_record(record, Console(file=output, width=200, color_system=None))
-    lines = output.getvalue().splitlines()
+    lines = screen(record).splitlines()
     (heading,) = [line for line in lines if "P99.9" in line and "P50 / ideal" in line]
     assert heading.split()[:4] == ["pair", "test", "bytes", "messages"]
     rows = [line for line in lines if "ib_read_lat" in line]

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from recorded import NAMES, load
 
 from testbed.base.errors import ScenarioError
 from testbed.record.record import Outcome, Record
-from testbed.record.store import load_record
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.sweep.points import plan_points
 from testbed.run.sweep.scale_proof import at_twice_the_scale, check_provable, compare_scales, with_proof
 
-RECORDS = Path(__file__).parents[2] / "data" / "records"
 SCENARIO = "name: x\ntopology: {file: x.yml, set: {fabric.hosts: 4}}\nworkload: {kind: permutation}\n"
 
 
 @pytest.fixture(scope="module")
 def record() -> Record:
     """One of several points with shares and ratios."""
-    found = [load_record(path) for path in sorted(RECORDS.glob("*.json"))]
+    found = list(map(load, NAMES))
     return next(one for one in found if one.points[0].metrics and not one.incomplete)
 
 

@@ -51,7 +51,7 @@ from testbed.record.report.scenario.networks import (
     tenant_rows,
 )
 from testbed.record.report.scenario.plots import Plot, draw_overview, draw_run
-from testbed.record.report.scenario.senders import Sender, senders_of
+from testbed.record.report.scenario.senders import ReportedSender, senders_of
 from testbed.record.report.scenario.tables import (
     CHANNELS_FILE,
     JUNIT_FILE,
@@ -336,7 +336,7 @@ def _all_checks(record: Record) -> list[tuple[str, int, Check]]:
     return found[:MAX_CHECK_ROWS]
 
 
-def _slowest(run: RunResult) -> list[Sender]:
+def _slowest(run: RunResult) -> list[ReportedSender]:
     return sorted(senders_of(run), key=lambda sender: sender.share)
 
 

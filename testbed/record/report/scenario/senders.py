@@ -15,7 +15,7 @@ MOST_RATES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class ReportedSender:
     """`rate` is its payload over time: (middle of an interval in s, bit/s)."""
 
     source: str
@@ -42,11 +42,11 @@ class Sender:
         return f"{self.source} → {self.destination}"
 
 
-def senders_of(run: RunResult) -> list[Sender]:
+def senders_of(run: RunResult) -> list[ReportedSender]:
     return [_sender(channel) for channel in run.channels]
 
 
-def total_rate(senders: Sequence[Sender], bins: int = 120) -> list[Point]:
+def total_rate(senders: Sequence[ReportedSender], bins: int = 120) -> list[Point]:
     """Payload of all senders together over time, bit/s. What a sender sent in an interval is spread evenly over it."""
     spans = [list(_intervals(sender.rate)) for sender in senders if len(sender.rate) > 1]
     end = max((until for span in spans for _, until, _ in span), default=0.0)
@@ -73,7 +73,7 @@ def _intervals(rate: Sequence[Point]) -> list[tuple[float, float, float]]:
     return found
 
 
-def _sender(channel: Channel) -> Sender:
+def _sender(channel: Channel) -> ReportedSender:
     samples = channel.samples
     rate, before_s, before = [], 0.0, 0
     shortest = max(samples.at_s, default=0.0) / MOST_RATES  # what a burst does in less is no rate
@@ -81,7 +81,7 @@ def _sender(channel: Channel) -> Sender:
         if at - before_s >= shortest and at > before_s:
             rate.append(((before_s + at) / 2, (acked - before) * 8 / (at - before_s)))
             before_s, before = at, acked
-    return Sender(
+    return ReportedSender(
         source=end_name(channel.source, channel.source_rank),
         destination=end_name(channel.destination, channel.destination_rank),
         rail=channel.rail,

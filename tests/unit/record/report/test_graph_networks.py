@@ -7,10 +7,10 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from recorded import Page
 
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.fabric.networks import NetworkParams, generate_network
@@ -22,7 +22,6 @@ from testbed.lab.graph.layout import Layout, Line, Rect
 from testbed.lab.graph.management import pictured
 
 TOPOLOGIES = Path(__file__).parents[4] / "topologies"
-VOID = frozenset({"meta", "input", "br"})
 NASTY = "<script>alert(1)</script>\"'&`]]>\\"
 
 
@@ -100,34 +99,8 @@ LABS = {
 ALL = pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
 
 
-class Drawn(HTMLParser):
-    """Which network's group each node is drawn in; "" outside all."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[tuple[str, str]] = []
-        self.places: list[tuple[int, str]] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        if "data-n" in values:
-            self.places.append((int(values["data-n"] or ""), next((net for _, net in reversed(self.open) if net), "")))
-        if tag not in VOID:
-            found = re.search(r"\bnet\d\b", values.get("class") or "")
-            self.open.append((tag, found[0] if found else ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open[-1][0] == tag, f"</{tag}> closes {self.open[-1:]}"
-        self.open.pop()
-
-
 def data(lab: Lab) -> dict[str, list[list[object]]]:
-    found = re.search(r'<script id="lab" type="application/json">(.*?)</script>', render_html(lab), re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])  # type: ignore[no-any-return]
+    return json.loads(Page(render_html(lab)).scripts[0])  # type: ignore[no-any-return]
 
 
 @ALL
@@ -137,7 +110,8 @@ def test_every_node_is_drawn_once_and_in_the_group_of_its_network(lab: Lab) -> N
         (number, "" if node.kind is NodeKind.HOST else f"net{numbers[node.network]}")
         for number, node in enumerate(lab.nodes)
     ]
-    assert sorted(Drawn(render_html(lab)).places) == expected
+    drawn = [(number, re.search(r"\bnet\d\b", around)) for number, around in Page(render_html(lab)).nodes]
+    assert sorted((number, network[0] if network else "") for number, network in drawn) == expected
 
 
 @ALL
@@ -327,7 +301,7 @@ def test_names_of_networks_are_escaped() -> None:
     nodes = tuple(replace(node, network=NASTY) if node.network == "frontend" else node for node in lab.nodes)
     links = tuple(replace(link, network=NASTY) if link.network == "frontend" else link for link in lab.links)
     lab = replace(lab, nodes=nodes, links=links, networks=(network, *lab.networks[1:]))
-    Drawn(render_html(lab))
+    Page(render_html(lab))
     assert "<script>alert" not in render_html(lab)
     assert 'subgraph net1["#lt;script#gt;' in render_mermaid(lab)
     assert 'label="<script>alert(1)</script>\\"' in render_dot(lab)

@@ -6,9 +6,9 @@ import itertools
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import pytest
+from recorded import Page
 
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
@@ -56,54 +56,15 @@ def written(*, name: str = "leaf1", label: str = "") -> Lab:
     return Lab(name="written", nodes=nodes, links=links)
 
 
-class Page(HTMLParser):
-    """Collects what a browser would take from a page."""
-
-    VOID = frozenset({"meta", "input", "link", "br"})
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self.open.append(tag)
-        if tag == "script":
-            self.scripts.append("")
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-1:]}"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-
-    def drawn_nodes(self) -> list[int]:
-        return [int(attrs["data-n"] or "") for _, attrs in self.tags if "data-n" in attrs]
-
-
 def test_html_is_well_formed_and_draws_every_node_once(large: Lab) -> None:
-    page = Page(render_html(large))
-    assert page.open == []
-    assert sorted(page.drawn_nodes()) == list(range(len(large.nodes)))
+    assert sorted(number for number, _ in Page(render_html(large)).nodes) == list(range(len(large.nodes)))
 
 
 def test_html_of_1024_gpus_is_small_and_bundles_host_links(large: Lab) -> None:
     text = render_html(large)
     assert len(text.encode()) < 300_000
     page = Page(text)
-    kinds = [
-        (attrs.get("class") or "").split()[1] for tag, attrs in page.tags if (attrs.get("class") or "").startswith("k ")
-    ]
+    kinds = [classes.split()[1] for classes in page.values("class") if classes.startswith("k ")]
     assert kinds.count("strand") == 2 * 8
     assert kinds.count("mesh") == 2 * 8 * 8 + 2 * 8 * 8
 
@@ -128,7 +89,6 @@ def test_html_escapes_every_name() -> None:
     lab = Lab(name=NASTY, nodes=lab.nodes, links=lab.links, source=NASTY)
     page = Page(render_html(lab, status={NASTY: NASTY}))
     assert len(page.scripts) == 2
-    assert page.open == []
     assert json.loads(page.scripts[0])["nodes"][0][0] == NASTY
 
 
@@ -226,7 +186,7 @@ def test_every_design_and_an_empty_lab_can_be_drawn() -> None:
 
     for design in DESIGNS:
         lab = generate_fabric(FabricParams(design=design), name="x")
-        assert sorted(Page(render_html(lab)).drawn_nodes()) == list(range(len(lab.nodes)))
+        assert sorted(number for number, _ in Page(render_html(lab)).nodes) == list(range(len(lab.nodes)))
     Page(render_html(Lab(name="empty", nodes=(), links=())))
 
 

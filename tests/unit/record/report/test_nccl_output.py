@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
+from recorded import load, with_runs
 
-from testbed.record.record import Record
+from testbed.record.record import Record, RunResult
 from testbed.record.report.scenario.nccl_table import collective_rows, nccl_number, nccl_tests_text
 from testbed.record.samples import CollectiveResult
-from testbed.record.store import load_record
 
-RECORDS = Path(__file__).parents[3] / "data" / "records"
 LINE = re.compile(
     r"^\s*(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>\w+)\s+(?P<redop>\w+)\s+(?P<root>-?\d+)"
     r"\s+(?P<time>[\d.e+]+)\s+(?P<algbw>[\d.e+-]+)\s+(?P<busbw>[\d.e+-]+)\s+(?P<wrong>\d+|N/A)"
@@ -25,29 +23,22 @@ AVERAGE = re.compile(r"^# Avg bus bandwidth\s+:\s+(\S+)", re.MULTILINE)
 
 @pytest.fixture
 def record() -> Record:
-    return load_record(RECORDS / "allreduce-rail.json")
+    return load("allreduce-rail")
 
 
 def scaled(record: Record, seconds: float) -> Record:
     """The record with every operation that long in the real fabric."""
 
-    def stretched(item: CollectiveResult, k: float) -> CollectiveResult:
-        factor = seconds * k / item.seconds
-        return dataclasses.replace(
+    def stretched(item: CollectiveResult) -> CollectiveResult:
+        factor = seconds * record.points[0].lab.k / item.seconds
+        return replace(
             item, seconds=item.seconds * factor, algbw_bps=item.algbw_bps / factor, busbw_bps=item.busbw_bps / factor
         )
 
-    points = [
-        dataclasses.replace(
-            point,
-            runs=[
-                dataclasses.replace(run, collectives=[stretched(item, point.lab.k) for item in run.collectives])
-                for run in point.runs
-            ],
-        )
-        for point in record.points
-    ]
-    return dataclasses.replace(record, points=points)
+    def slow(run: RunResult) -> RunResult:
+        return replace(run, collectives=list(map(stretched, run.collectives)))
+
+    return with_runs(record, slow)
 
 
 def test_a_script_that_reads_nccl_tests_reads_ours(record: Record) -> None:
@@ -111,4 +102,4 @@ def test_numbers_are_fitted_as_nccl_tests_fits_them(value: float, width: int, te
 
 
 def test_a_record_without_collectives_has_no_such_file() -> None:
-    assert nccl_tests_text(load_record(RECORDS / "permutation.json").points) == ""
+    assert nccl_tests_text(load("permutation").points) == ""

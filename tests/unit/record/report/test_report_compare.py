@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import itertools
 import math
 import statistics
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
+from recorded import load, printed, with_runs
 
 from testbed.base.errors import RecordError
-from testbed.record.record import Backend, Outcome, PointResult, Record, Verdict
+from testbed.record.record import Backend, Outcome, Record, RunResult, Verdict
 from testbed.record.report.comparison import Change, Comparison, compare_records, print_comparison, render_comparison
 from testbed.record.report.comparison.compare import holm, least_p, rank_sum_p, runs_needed
 from testbed.record.report.comparison.page import comparison_json
-from testbed.record.store import load_record
-
-RECORDS = Path(__file__).parents[3] / "data" / "records"
 
 
 @pytest.fixture(scope="module")
 def base() -> Record:
-    return load_record(RECORDS / "permutation-lb.json")
+    return load("permutation-lb")
 
 
 def changed(record: Record, metric: str, change: Callable[[float], float], *, point: str = "") -> Record:
@@ -38,9 +34,26 @@ def changed(record: Record, metric: str, change: Callable[[float], float], *, po
         for run in one.runs:
             value = run.metrics.get(metric)
             new = {} if value is None or point not in one.name else {metric: change(value)}
-            runs.append(dataclasses.replace(run, metrics={**run.metrics, **new}))
-        points.append(dataclasses.replace(one, runs=runs))
-    return dataclasses.replace(record, points=points)
+            runs.append(replace(run, metrics={**run.metrics, **new}))
+        points.append(replace(one, runs=runs))
+    return replace(record, points=points)
+
+
+def at_scale(record: Record, k: float) -> Record:
+    """The record as if it had been measured at another time scale."""
+    more = k / record.points[0].lab.k
+    factors = {"s": more, "bit/s": 1 / more, "byte/s": 1 / more}
+    units = {metric.name: metric.unit for metric in record.points[0].metrics}
+
+    def scaled(run: RunResult) -> RunResult:
+        metrics = {
+            name: None if value is None else value * factors.get(units.get(name, ""), 1.0)
+            for name, value in run.metrics.items()
+        }
+        return replace(run, metrics=metrics)
+
+    changed = with_runs(record, scaled)
+    return replace(changed, points=[replace(point, lab=replace(point.lab, k=k)) for point in changed.points])
 
 
 def found(comparison: Comparison, metric: str, point: str = "mode=spray") -> Change:
@@ -140,20 +153,15 @@ def test_figures_of_single_networks_and_tenants_are_judged_where_they_are_asked_
         points = []
         for point in record.points:
             metric = next(item for item in point.metrics if item.name == "tail_fct_ratio")
-            runs = [
-                dataclasses.replace(run, metrics=run.metrics | {name: run.metrics["tail_fct_ratio"]})
-                for run in point.runs
-            ]
-            points.append(
-                dataclasses.replace(point, runs=runs, metrics=[*point.metrics, dataclasses.replace(metric, name=name)])
-            )
-        return dataclasses.replace(record, points=points)
+            runs = [replace(run, metrics=run.metrics | {name: run.metrics["tail_fct_ratio"]}) for run in point.runs]
+            points.append(replace(point, runs=runs, metrics=[*point.metrics, replace(metric, name=name)]))
+        return replace(record, points=points)
 
     ours = with_tenant(base)
     worse = changed(ours, name, lambda value: value * 3)
     assert compare_records(ours, worse, metrics=[name]).exit_code == 1, "less is better, as of the whole"
     assert name in {item.metric for item in compare_records(ours, worse, metrics=["all"]).changes if item.judged}
-    unexpecting = [dataclasses.replace(record, expectations=[]) for record in (ours, worse)]
+    unexpecting = [replace(record, expectations=[]) for record in (ours, worse)]
     judged = {item.metric for item in compare_records(*unexpecting).changes if item.judged}
     assert "tail_fct_ratio" in judged and name not in judged
 
@@ -167,8 +175,8 @@ def test_a_difference_that_is_sure_but_tiny_is_none(base: Record) -> None:
 
 def test_too_few_runs_cannot_say(base: Record) -> None:
     def few(record: Record) -> Record:
-        points = [dataclasses.replace(point, runs=point.runs[:2]) for point in record.points]
-        return dataclasses.replace(record, points=points)
+        points = [replace(point, runs=point.runs[:2]) for point in record.points]
+        return replace(record, points=points)
 
     comparison = compare_records(few(base), few(changed(base, "tail_fct_ratio", lambda value: value * 2)))
     assert found(comparison, "tail_fct_ratio") is Change.UNSURE
@@ -181,14 +189,14 @@ def test_too_few_runs_cannot_say(base: Record) -> None:
 
 def test_incomplete_runs_do_not_count(base: Record) -> None:
     point = base.points[0]
-    runs = [dataclasses.replace(run, complete=run.index > 3) for run in point.runs]
-    partial = dataclasses.replace(base, points=[dataclasses.replace(point, runs=runs), *base.points[1:]])
+    runs = [replace(run, complete=run.index > 3) for run in point.runs]
+    partial = replace(base, points=[replace(point, runs=runs), *base.points[1:]])
     change = next(item for item in compare_records(base, partial).changes if item.point == point.name)
     assert (len(change.base), len(change.other)) == (6, 3)
 
 
 def test_what_is_not_comparable_is_refused_and_says_in_what(base: Record) -> None:
-    other = dataclasses.replace(base, comparability={**base.comparability, "workload": {"kind": "incast"}})
+    other = replace(base, comparability={**base.comparability, "workload": {"kind": "incast"}})
     with pytest.raises(RecordError, match=r"workload\.kind: '\w+' in base, 'incast' in other") as caught:
         compare_records(base, other)
     assert caught.value.exit_code == 2
@@ -199,60 +207,41 @@ def test_what_is_not_comparable_is_refused_and_says_in_what(base: Record) -> Non
 def test_what_is_compared_needs_no_force(base: Record) -> None:
     """Two designs differ in their topology, and so in their time scale: figures are compared in real time then."""
     k = float(base.points[0].lab.k)
-    factors = {"s": 2.0, "bit/s": 0.5, "byte/s": 0.5}
-    slower = []
-    for point in base.points:
-        of_each = {metric.name: factors.get(metric.unit, 1.0) for metric in point.metrics}
-        runs = [
-            dataclasses.replace(
-                run,
-                metrics={
-                    name: None if value is None else value * of_each.get(name, 1.0)
-                    for name, value in run.metrics.items()
-                },
-            )
-            for run in point.runs
-        ]
-        slower.append(dataclasses.replace(point, lab=dataclasses.replace(point.lab, k=2 * k), runs=runs))
     design = {"topology": {"fabric.design": "other"}, "k": [2 * k]}
-    other = dataclasses.replace(base, points=slower, comparability={**base.comparability, **design})
+    other = replace(base, points=at_scale(base, 2 * k).points, comparability={**base.comparability, **design})
     comparison = compare_records(base, other, metrics=["all"])
     assert comparison.differing and not comparison.incomparable
     assert "their time scales differ: times and rates are those of the real fabric" in comparison.notes
     of_time = [change for change in comparison.changes if change.unit in ("s", "bit/s") and change.relative is not None]
     assert of_time and all(change.relative == pytest.approx(0, abs=1e-9) for change in of_time)
     assert comparison.verdict is Change.SAME
-    output = io.StringIO()
-    print_comparison(comparison, Console(file=output, width=120, color_system=None))
-    assert "compared: topology.fabric.design: " in output.getvalue()
+    assert "compared: topology.fabric.design: " in printed(partial(print_comparison, comparison), 120)
     assert comparison_json(comparison)["incomparable"] == []
 
 
 def test_without_a_comparability_set_lab_and_traffic_must_be_alike(base: Record) -> None:
-    old = dataclasses.replace(base, comparability={})
+    old = replace(base, comparability={})
     assert compare_records(old, old).exit_code == 0
-    other = dataclasses.replace(old, scenario=dataclasses.replace(old.scenario, workload={"kind": "incast"}))
+    other = replace(old, scenario=replace(old.scenario, workload={"kind": "incast"}))
     with pytest.raises(RecordError, match=r"workload\.kind: '\w+' in base, 'incast' in other"):
         compare_records(old, other)
-    tcp = dataclasses.replace(old, scenario=dataclasses.replace(old.scenario, transport={"kind": "tcp"}))
+    tcp = replace(old, scenario=replace(old.scenario, transport={"kind": "tcp"}))
     assert compare_records(old, tcp).differing["transport.kind"] == ("uet", "tcp")
 
 
 def test_an_invalid_record_is_refused(base: Record) -> None:
-    invalid = dataclasses.replace(base, verdict=Verdict(outcome=Outcome.INVALID, reasons=["the machine was 99% busy"]))
+    invalid = replace(base, verdict=Verdict(outcome=Outcome.INVALID, reasons=["the machine was 99% busy"]))
     with pytest.raises(RecordError, match="other is invalid: the machine was 99% busy"):
         compare_records(base, invalid)
     assert "the machine was 99% busy" in compare_records(base, invalid, force=True).notes[0]
 
 
 def test_points_are_matched_by_name(base: Record) -> None:
-    comparison = compare_records(base, dataclasses.replace(base, points=base.points[1:]))
+    comparison = compare_records(base, replace(base, points=base.points[1:]))
     assert comparison.only_base == ["mode=flow"]
     with pytest.raises(RecordError, match="no point in common"):
-        compare_records(
-            dataclasses.replace(base, points=base.points[:1]), dataclasses.replace(base, points=base.points[1:])
-        )
-    alone = [dataclasses.replace(base, points=[point]) for point in base.points[:2]]
+        compare_records(replace(base, points=base.points[:1]), replace(base, points=base.points[1:]))
+    alone = [replace(base, points=[point]) for point in base.points[:2]]
     assert compare_records(*alone).changes, "the only points of two records are compared whatever their names"
 
 
@@ -265,9 +254,7 @@ def test_a_metric_that_was_zero_has_no_relative_change(base: Record) -> None:
 
 def test_shown_on_a_terminal_as_json_and_as_a_page(base: Record) -> None:
     comparison = compare_records(base, changed(base, "tail_fct_ratio", lambda value: value * 3), names=("a<b", "c&d"))
-    output = io.StringIO()
-    print_comparison(comparison, Console(file=output, width=120, color_system=None))
-    text = output.getvalue()
+    text = printed(partial(print_comparison, comparison), 120)
     assert "WORSE: 3 of 6 judged metrics are significantly worse" in text
     assert "+200.0%" in text and "36 others that are not judged and do not differ" in text
     document = comparison_json(comparison)
@@ -279,23 +266,9 @@ def test_shown_on_a_terminal_as_json_and_as_a_page(base: Record) -> None:
 
 def simulated(record: Record) -> Record:
     """The same, as if it had been simulated: at k = 1, k times as fast."""
-    k = float(record.points[0].lab.k)
-
-    def real(point: PointResult) -> PointResult:
-        runs = []
-        for one in point.runs:
-            metrics = dict(one.metrics)
-            for metric in point.metrics:
-                factor = {"s": 1 / k, "bit/s": k, "byte/s": k}.get(metric.unit, 1.0)
-                value = metrics.get(metric.name)
-                metrics[metric.name] = None if value is None else value * factor
-            runs.append(dataclasses.replace(one, metrics=metrics))
-        return dataclasses.replace(point, lab=dataclasses.replace(point.lab, k=1.0), runs=runs)
-
-    return dataclasses.replace(
-        record,
-        environment=dataclasses.replace(record.environment, backend=Backend.SIMULATION, clock="simulated"),
-        points=[real(point) for point in record.points],
+    return replace(
+        at_scale(record, 1.0),
+        environment=replace(record.environment, backend=Backend.SIMULATION, clock="simulated"),
         comparability={**record.comparability, "clock": "simulated", "k": [1.0]},
     )
 
@@ -311,6 +284,6 @@ def test_an_emulation_and_a_simulation_stand_side_by_side_in_real_units(base: Re
 
 def test_two_simulations_are_still_held_to_be_of_the_same(base: Record) -> None:
     one = simulated(base)
-    other = dataclasses.replace(one, comparability={**one.comparability, "workload": {"kind": "other"}})
+    other = replace(one, comparability={**one.comparability, "workload": {"kind": "other"}})
     with pytest.raises(RecordError, match="not comparable"):
         compare_records(one, other)

@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from recorded import load, screen, with_runs
 
 from testbed.record.record import EarlierSession, Record
-from testbed.record.report.scenario import print_record, render_report
+from testbed.record.report.scenario import render_report
 from testbed.record.report.scenario.configuration import facts, machine
-from testbed.record.store import load_record
 
-RECORDS = Path(__file__).parents[3] / "data" / "records"
 COUNTED = {"probe_streams": 64.0, "probe_rate_pps": 20.0, "probes_sent": 9239.0, "probe_bytes": 572818.0}
 
 
 def test_earlier_sessions_are_said_with_what_differed() -> None:
-    record = load_record(RECORDS / "silent-failure.json")
+    record = load("silent-failure")
     assert "Earlier session" not in dict(machine(record)), "a run that was not resumed"
     here = record.environment
     sessions = [
-        EarlierSession(environment=dataclasses.replace(here, kernel="6.1.0-a", frr=None), started="A", points=[""]),
+        EarlierSession(environment=replace(here, kernel="6.1.0-a", frr=None), started="A", points=[""]),
         EarlierSession(environment=here, started="B", points=[f"n={number}" for number in range(6)]),
     ]
-    resumed = dataclasses.replace(record, earlier=sessions)
+    resumed = replace(record, earlier=sessions)
     said = [text for name, text in machine(resumed) if name == "Earlier session"]
     assert said == [
         "A: the only point, measured on kernel 6.1.0-a, frr None",
         "B: n=0; n=1; n=2; n=3 and 2 more, measured on the same machine and versions",
     ]
-    stream = io.StringIO()
-    print_record(resumed, Console(file=stream, width=200))
-    assert f"resumed: {said[0]}" in stream.getvalue()
+    assert f"resumed: {said[0]}" in screen(resumed)
     assert "kernel 6.1.0-a" in render_report(resumed)
 
 
 def with_probes(asked: dict[str, object], counted: dict[str, float]) -> Record:
-    record = load_record(RECORDS / "silent-failure.json")
-    point = record.points[0]
-    runs = [dataclasses.replace(run, counters=counted) for run in point.runs]
-    scenario = dataclasses.replace(record.scenario, probes=asked)
-    return dataclasses.replace(record, scenario=scenario, points=[dataclasses.replace(point, runs=runs)])
+    record = with_runs(load("silent-failure"), lambda run: replace(run, counters=counted))
+    return replace(record, scenario=replace(record.scenario, probes=asked))
 
 
 @pytest.mark.parametrize(

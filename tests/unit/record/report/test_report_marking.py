@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from recorded import load
 
 from testbed.record.record import Record
 from testbed.record.report import render_report
 from testbed.record.report.scenario.plots.links import plot_marking
 from testbed.record.samples import MarkingCurve
-from testbed.record.store import load_record
 
-RECORD = Path(__file__).parents[3] / "data" / "records" / "permutation-lb.json"
 KMIN, KMAX, PMAX, BINS = 100_000, 400_000, 0.2, 24
 WIDTH = KMAX / 16
 
@@ -41,7 +39,7 @@ def curve(marker: str, *, off: int = 0, packets: int = 1000) -> MarkingCurve:
 
 def with_marking(*markings: MarkingCurve) -> Record:
     """A record whose first points have these curves, and no other points."""
-    record = load_record(RECORD)
+    record = load("permutation-lb")
     points = [
         replace(point, name=f"by={item.marker}", runs=[replace(run, marking=[item]) for run in point.runs])
         for point, item in zip(record.points, markings, strict=False)
@@ -65,4 +63,4 @@ def test_the_page_has_it() -> None:
 @pytest.mark.parametrize("packets", [0, 99])
 def test_queues_that_hardly_filled_have_no_picture(packets: int) -> None:
     assert plot_marking(with_marking(curve("eBPF", packets=packets))) is None
-    assert plot_marking(load_record(RECORD)) is None
+    assert plot_marking(load("permutation-lb")) is None

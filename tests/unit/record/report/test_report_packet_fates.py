@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
-from pathlib import Path
+from dataclasses import replace
 
-from rich.console import Console
+from recorded import load, screen, with_runs
 
-from testbed.record.record import Record
-from testbed.record.report import print_record, render_report
+from testbed.record.record import Record, RunResult
+from testbed.record.report import render_report
 from testbed.record.report.scenario.counters import BalanceLine, reconcile
 from testbed.record.report.scenario.figures import FATES, fates_of
 from testbed.record.report.scenario.tables import channels_csv, summary_json
-from testbed.record.store import load_record
 
-RECORDS = Path(__file__).parents[3] / "data" / "records"
 COUNTERS = [
     {"timeout": 3, "ce_marked": 40, "contexts": 1},
     {"trimmed": 5, "inferred_loss": 0, "out_of_order": 7},
@@ -26,13 +23,13 @@ COUNTERS = [
 
 def record_with(totals: dict[str, float]) -> Record:
     """The incast of eight, three of whose channels have counters."""
-    record = load_record(RECORDS / "incast-trimming.json")
-    (point,) = record.points
-    (run,) = point.runs
-    counters = COUNTERS + [{}] * (len(run.channels) - len(COUNTERS))
-    channels = [dataclasses.replace(one, counters=own) for one, own in zip(run.channels, counters, strict=True)]
-    changed = dataclasses.replace(run, channels=channels, counters=totals)
-    return dataclasses.replace(record, points=[dataclasses.replace(point, runs=[changed])])
+
+    def counted(run: RunResult) -> RunResult:
+        counters = COUNTERS + [{}] * (len(run.channels) - len(COUNTERS))
+        channels = [replace(one, counters=own) for one, own in zip(run.channels, counters, strict=True)]
+        return replace(run, channels=channels, counters=totals)
+
+    return with_runs(load("incast-trimming"), counted)
 
 
 def balances(totals: dict[str, float]) -> dict[str, BalanceLine]:
@@ -54,9 +51,7 @@ def test_the_names_of_all_transports_are_one_fate() -> None:
 
 
 def test_the_terminal_shows_what_befell_any_and_no_more_than_fits() -> None:
-    output = io.StringIO()
-    print_record(record_with({}), Console(file=output, width=150, color_system=None))
-    head = next(line for line in output.getvalue().splitlines() if "Share of ideal" in line)
+    head = next(line for line in screen(record_with({}), 150).splitlines() if "Share of ideal" in line)
     assert head.split("Retransmits")[1].split() == ["Time-outs", "Trimmed", "CE-marked", "Out", "of", "order"]
 
 

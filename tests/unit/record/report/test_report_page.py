@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import re
-from html.parser import HTMLParser
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from recorded import NAMES, Page, load, screen, with_runs
 
-from testbed.record.record import Outcome, Record, Verdict
-from testbed.record.report import print_record, render_report
+from testbed.record.record import Outcome, Record, RunResult, Verdict
+from testbed.record.report import render_report
 from testbed.record.report.scenario.figures import (
     foremost_metrics,
     format_bytes,
@@ -23,16 +20,8 @@ from testbed.record.report.scenario.figures import (
 )
 from testbed.record.report.scenario.page import draw_bullet
 from testbed.record.samples import RunEvent
-from testbed.record.store import load_record
 
-RECORDS = Path(__file__).parents[3] / "data" / "records"
-NAMES = sorted(path.stem for path in RECORDS.glob("*.json"))
 HOSTILE = "<script>alert(1)</script>\"'$\\frac{& \x1b[31m\x00"
-BESIDE = {"record.json", "summary.json", "metrics.csv", "transfers.csv", "channels.csv", "nccl-tests.txt"}
-
-
-def load(name: str) -> Record:
-    return load_record(RECORDS / f"{name}.json")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -45,77 +34,18 @@ def page(record: Record) -> str:
     return render_report(record)
 
 
-class Structure(HTMLParser):
-    """Tags that are open, ids, and attributes that could load something."""
-
-    VOID = frozenset({"meta", "link", "br", "img", "input"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.ids: list[str] = []
-        self.references: list[str] = []
-        self.handlers: list[str] = []
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        for name, value in attributes:
-            if name == "id":
-                self.ids.append(value or "")
-            if name in ("src", "href", "xlink:href", "action", "data"):
-                self.references.append(value or "")
-            if name.startswith("on"):
-                self.handlers.append(name)
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attributes)
-        if tag not in self.VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def structure(page: str) -> Structure:
-    parser = Structure()
-    parser.feed(page)
-    parser.close()
-    assert parser.open == []
-    return parser
-
-
-def assert_inert(found: Structure) -> None:
-    """No script, and no reference but to the page itself, to files we wrote beside it, and to embedded CSV."""
-    assert "script" not in found.tags
-    assert not found.handlers
-    strange = [
-        reference
-        for reference in found.references
-        if not (reference.startswith(("#", "data:text/csv;base64,")) or reference in BESIDE)
-    ]
-    assert not strange
-
-
-def screen(record: Record) -> str:
-    output = io.StringIO()
-    print_record(record, Console(file=output, width=140, color_system=None))
-    return output.getvalue()
-
-
 def test_one_file_that_loads_nothing(page: str) -> None:
-    assert_inert(structure(page))
+    Page(page).assert_inert()
     assert not re.findall(r"url\((?!#)", page)
     assert "@import" not in page
     assert len(page) < 2_000_000
 
 
 def test_ids_are_unique_and_referenced_ones_exist(page: str) -> None:
-    found = structure(page)
-    assert len(found.ids) == len(set(found.ids))
-    assert {reference[1:] for reference in found.references if reference.startswith("#")} <= set(found.ids)
+    found = Page(page)
+    ids = found.values("id")
+    assert len(ids) == len(set(ids))
+    assert {reference[1:] for reference in found.references() if reference.startswith("#")} <= set(ids)
 
 
 def test_every_drawing_has_words_and_the_pages_colours(page: str) -> None:
@@ -151,9 +81,9 @@ def test_a_point_whose_runs_prove_nothing_is_invalid() -> None:
     assert "invalid" not in _points(record), "what is expected of them is met, or not"
     first, *others = record.points
     run = first.runs[0]
-    broken = dataclasses.replace(run, checks=[dataclasses.replace(run.checks[0], ok=False), *run.checks[1:]])
-    points = [dataclasses.replace(first, runs=[broken, *first.runs[1:]]), *others]
-    assert _points(dataclasses.replace(record, points=points))[0] == "invalid"
+    broken = replace(run, checks=[replace(run.checks[0], ok=False), *run.checks[1:]])
+    points = [replace(first, runs=[broken, *first.runs[1:]]), *others]
+    assert _points(replace(record, points=points))[0] == "invalid"
 
 
 def _points(record: Record) -> list[str]:
@@ -198,12 +128,10 @@ def test_collectives_have_nccl_tests_columns() -> None:
 
 
 def test_wrong_elements_stand_out() -> None:
-    record = load("allreduce-rail")
-    point = record.points[0]
-    run = point.runs[0]
-    wrong = [dataclasses.replace(item, wrong=3) for item in run.collectives]
-    runs = [dataclasses.replace(run, collectives=wrong), *point.runs[1:]]
-    broken = dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs)])
+    def wrong(run: RunResult) -> RunResult:
+        return replace(run, collectives=[replace(item, wrong=3 * (run.index == 1)) for item in run.collectives])
+
+    broken = with_runs(load("allreduce-rail"), wrong)
     assert '<span class="chip fail">6</span>' in render_report(broken), "two operations of a size, 3 each"
     assert "      6" in screen(broken)
 
@@ -222,55 +150,38 @@ def test_a_partial_record_says_so() -> None:
 
 
 def test_a_strangers_record_is_text(record: Record) -> None:
-    points = []
-    for point in record.points:
-        runs = []
-        for run in point.runs:
-            series = [dataclasses.replace(item, name=HOSTILE, title=HOSTILE, unit=HOSTILE) for item in run.series]
-            runs.append(
-                dataclasses.replace(
-                    run,
-                    channels=[
-                        dataclasses.replace(channel, source=dataclasses.replace(channel.source, node=HOSTILE))
-                        for channel in run.channels
-                    ],
-                    ports=[
-                        dataclasses.replace(port, node=HOSTILE + port.node, peer=HOSTILE, tier=f"{HOSTILE}uplink")
-                        for port in run.ports
-                    ],
-                    events=[RunEvent(at_s=0.1, kind=HOSTILE, target=HOSTILE, detail=HOSTILE)],
-                    series=series,
-                    distributions=[
-                        dataclasses.replace(item, name=HOSTILE, title=HOSTILE, unit=HOSTILE)
-                        for item in run.distributions
-                    ],
-                    collectives=[
-                        dataclasses.replace(item, kind=HOSTILE, label=HOSTILE, datatype=HOSTILE)
-                        for item in run.collectives
-                    ],
-                    counters={HOSTILE: 1.0},
-                    checks=[
-                        dataclasses.replace(check, name=HOSTILE, title=HOSTILE, message=HOSTILE, ok=False)
-                        for check in run.checks
-                    ],
-                )
-            )
-        points.append(
-            dataclasses.replace(
-                point,
-                name=HOSTILE + point.name,
-                values={HOSTILE + key: value for key, value in point.values.items()},
-                runs=runs,
-                notes=[HOSTILE],
-                metrics=[
-                    dataclasses.replace(metric, name=HOSTILE + metric.name, title=HOSTILE, unit=HOSTILE)
-                    for metric in point.metrics
-                ],
-            )
+    named = {"name": HOSTILE, "title": HOSTILE}
+
+    def hostile(run: RunResult) -> RunResult:
+        return replace(
+            run,
+            channels=[replace(channel, source=replace(channel.source, node=HOSTILE)) for channel in run.channels],
+            ports=[
+                replace(port, node=HOSTILE + port.node, peer=HOSTILE, tier=f"{HOSTILE}uplink") for port in run.ports
+            ],
+            events=[RunEvent(at_s=0.1, kind=HOSTILE, target=HOSTILE, detail=HOSTILE)],
+            series=[replace(item, **named, unit=HOSTILE) for item in run.series],
+            distributions=[replace(item, **named, unit=HOSTILE) for item in run.distributions],
+            collectives=[replace(item, kind=HOSTILE, label=HOSTILE, datatype=HOSTILE) for item in run.collectives],
+            counters={HOSTILE: 1.0},
+            checks=[replace(check, **named, message=HOSTILE, ok=False) for check in run.checks],
         )
-    evil = dataclasses.replace(
+
+    points = [
+        replace(
+            point,
+            name=HOSTILE + point.name,
+            values={HOSTILE + key: value for key, value in point.values.items()},
+            notes=[HOSTILE],
+            metrics=[
+                replace(metric, name=HOSTILE + metric.name, title=HOSTILE, unit=HOSTILE) for metric in point.metrics
+            ],
+        )
+        for point in with_runs(record, hostile).points
+    ]
+    evil = replace(
         record,
-        scenario=dataclasses.replace(
+        scenario=replace(
             record.scenario,
             name=HOSTILE,
             description=HOSTILE,
@@ -278,7 +189,7 @@ def test_a_strangers_record_is_text(record: Record) -> None:
             faults=[{HOSTILE: [HOSTILE]}],
             matrix={HOSTILE: [HOSTILE]},
         ),
-        environment=dataclasses.replace(record.environment, approximations=[HOSTILE], cpu_model=HOSTILE),
+        environment=replace(record.environment, approximations=[HOSTILE], cpu_model=HOSTILE),
         points=points,
         verdict=Verdict(outcome=Outcome.FAIL, reasons=[HOSTILE]),
         incomplete=HOSTILE,
@@ -286,25 +197,25 @@ def test_a_strangers_record_is_text(record: Record) -> None:
         comparability={HOSTILE: HOSTILE},
         started=HOSTILE,
     )
-    assert_inert(structure(render_report(evil)))
+    Page(render_report(evil)).assert_inert()
     assert "\x1b" not in screen(evil)
 
 
 def test_a_record_of_nothing(record: Record) -> None:
-    empty = dataclasses.replace(record, points=[], expectations=[], incomplete="interrupted before the first run")
+    empty = replace(record, points=[], expectations=[], incomplete="interrupted before the first run")
     page = render_report(empty)
-    structure(page)
+    Page(page)
     assert "No flow was measured." in page
     assert "<svg" not in page
     assert "interrupted before" in screen(empty)
 
 
 def test_a_point_without_runs(record: Record) -> None:
-    points = [dataclasses.replace(point, runs=[], metrics=[]) for point in record.points]
-    page = render_report(dataclasses.replace(record, points=points))
-    structure(page)
+    empty = replace(record, points=[replace(point, runs=[], metrics=[]) for point in record.points])
+    page = render_report(empty)
+    Page(page)
     assert "No flow was measured." in page
-    screen(dataclasses.replace(record, points=points))
+    screen(empty)
 
 
 def test_pictures_that_do_not_fit_are_left_out_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,23 +226,21 @@ def test_pictures_that_do_not_fit_are_left_out_and_the_page_says_so(monkeypatch:
 
 
 def test_columns_of_unequal_length_and_zero_time_break_nothing() -> None:
-    record = load("permutation")
-    point = record.points[0]
-    run = point.runs[0]
-    samples = dataclasses.replace(run.channels[0].samples, at_s=[0.0, 0.25], acked_bytes=[1])
-    channels = [dataclasses.replace(channel, samples=samples, ideal_bps=0.0) for channel in run.channels]
-    changed = dataclasses.replace(point, runs=[dataclasses.replace(run, channels=channels)])
-    structure(render_report(dataclasses.replace(record, points=[changed])))
+    def uneven(run: RunResult) -> RunResult:
+        samples = replace(run.channels[0].samples, at_s=[0.0, 0.25], acked_bytes=[1])
+        return replace(run, channels=[replace(one, samples=samples, ideal_bps=0.0) for one in run.channels])
+
+    Page(render_report(with_runs(load("permutation"), uneven)))
 
 
 def test_typical_run_is_the_median_of_the_complete_ones() -> None:
     point = load("permutation").points[0]
 
     def run(index: int, share: float, *, complete: bool = True):  # type: ignore[no-untyped-def]
-        return dataclasses.replace(point.runs[0], index=index, metrics={"aggregate_share": share}, complete=complete)
+        return replace(point.runs[0], index=index, metrics={"aggregate_share": share}, complete=complete)
 
     runs = [run(1, 0.9), run(2, 0.5), run(3, 0.7), run(4, 0.6, complete=False)]
-    chosen = typical_run(dataclasses.replace(point, runs=runs))
+    chosen = typical_run(replace(point, runs=runs))
     assert chosen is not None and chosen.index == 3
 
 
@@ -388,12 +297,10 @@ def test_quantities() -> None:
 def test_a_page_of_a_large_sweep_is_still_a_page() -> None:
     record = load("permutation-lb")
     point = record.points[0]
-    run = dataclasses.replace(point.runs[0], channels=point.runs[0].channels * 12)
-    points = [
-        dataclasses.replace(point, name=f"k={number}", values={"k": number}, runs=[run] * 3) for number in range(30)
-    ]
-    page = render_report(dataclasses.replace(record, points=points))
-    structure(page)
+    run = replace(point.runs[0], channels=point.runs[0].channels * 12)
+    points = [replace(point, name=f"k={number}", values={"k": number}, runs=[run] * 3) for number in range(30)]
+    page = render_report(replace(record, points=points))
+    Page(page)
     assert len(page) < 2_000_000
     assert "faster flows are in the record alone" in page
 
@@ -402,15 +309,13 @@ def test_a_queue_is_its_mean_in_a_band_and_an_older_records_queue_its_peaks() ->
     record = load("permutation-lb")
     older = render_report(record)
     assert "each sample is the deepest of its interval" in older and 'class="area' not in older
-    point = record.points[0]
-    run = point.runs[0]
-    series = [
-        dataclasses.replace(item, least=[0.0] * len(item.at_s), most=[2 * (value or 0) for value in item.values])
-        for item in run.series
-    ]
-    changed = dataclasses.replace(run, series=series)
-    runs = [changed, *point.runs[1:]]
-    page = render_report(
-        dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs), *record.points[1:]])
-    )
+
+    def with_bands(run: RunResult) -> RunResult:
+        series = [
+            replace(item, least=[0.0] * len(item.at_s), most=[2 * (value or 0) for value in item.values])
+            for item in run.series
+        ]
+        return replace(run, series=series)
+
+    page = render_report(with_runs(record, with_bands))
     assert "the mean of each interval, in a band from its smallest to its largest" in page and 'class="area' in page

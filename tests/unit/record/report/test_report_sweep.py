@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+
+from recorded import load
 
 from testbed.record.record import PointResult, Record
 from testbed.record.report.scenario.plots.sweep import pareto_front, plot_sweep
-from testbed.record.store import load_record
-
-RECORDS = Path(__file__).parents[3] / "data" / "records"
 
 
 def test_a_point_is_on_the_front_that_no_other_one_beats() -> None:
@@ -37,7 +35,7 @@ def drawing_of_trade(record: Record) -> str:
 
 
 def test_throughput_is_drawn_against_the_queue_with_its_front() -> None:
-    record = load_record(RECORDS / "permutation-lb.json")
+    record = load("permutation-lb")
     count = len(record.points)
     rising = [(1e5 * (number + 1), 0.5 + 0.1 * number) for number in range(count)]
     assert "Pareto front" in drawing_of_trade(with_pairs(record, rising))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from rich.console import Console
+from recorded import load, screen, with_runs
 
 from testbed.base.errors import RecordError
-from testbed.record.record import EarlierTry, Outcome, Record
-from testbed.record.report import print_record, render_report, write_report_files
+from testbed.record.record import EarlierTry, Outcome
+from testbed.record.report import render_report, write_report_files
 from testbed.record.report.scenario.counters import reconcile
 from testbed.record.report.scenario.figures import tenant_figures, title_of, trust_rows
 from testbed.record.report.scenario.nccl_table import collective_rows
@@ -23,13 +23,7 @@ from testbed.record.report.scenario.networks import COLUMNS, TENANT_COLUMNS, Cel
 from testbed.record.report.scenario.senders import senders_of, total_rate
 from testbed.record.report.scenario.tables import junit_xml, metrics_csv, summary_json, transfers_csv
 from testbed.record.samples import NetworkLoad, ScaleUpLoad, TenantLoad
-from testbed.record.store import decode_record, encode_record, load_record
-
-RECORDS = Path(__file__).parents[3] / "data" / "records"
-
-
-def load(name: str) -> Record:
-    return load_record(RECORDS / f"{name}.json")
+from testbed.record.store import decode_record, encode_record
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -59,8 +53,8 @@ def test_transfers_have_their_completion_time_and_slowdown() -> None:
 
 def test_cells_are_no_formulas() -> None:
     record = load("incast-senders")
-    points = [dataclasses.replace(record.points[0], name='=HYPERLINK("http://x","y")')]
-    found = rows(metrics_csv(dataclasses.replace(record, points=points)))
+    points = [replace(record.points[0], name='=HYPERLINK("http://x","y")')]
+    found = rows(metrics_csv(replace(record, points=points)))
     assert found[0]["point"] == '\'=HYPERLINK("http://x","y")'
 
 
@@ -83,16 +77,14 @@ def test_junit_tells_a_missed_expectation_from_one_that_was_not_measured() -> No
     assert [case.get("classname") for case in missed] == [
         "incast-senders.cc=none senders=8", "incast-senders.cc=none senders=16",
     ]  # fmt: skip
-    unmeasured = dataclasses.replace(record.expectations[0], measured=None, outcome=Outcome.INVALID)
-    text = junit_xml(dataclasses.replace(record, expectations=[unmeasured]))
+    unmeasured = replace(record.expectations[0], measured=None, outcome=Outcome.INVALID)
+    text = junit_xml(replace(record, expectations=[unmeasured]))
     assert ElementTree.fromstring(text).get("errors") == "1"
 
 
 def test_junit_of_a_stranger_is_xml() -> None:
     record = load("silent-failure")
-    evil = dataclasses.replace(
-        record, scenario=dataclasses.replace(record.scenario, name="]]><x>\x00\x1b\ud800"), incomplete="\x07&"
-    )
+    evil = replace(record, scenario=replace(record.scenario, name="]]><x>\x00\x1b\ud800"), incomplete="\x07&")
     ElementTree.fromstring(junit_xml(evil))
 
 
@@ -147,12 +139,12 @@ def test_collectives_are_medians_over_operations_of_one_size() -> None:
 def test_counters_that_do_not_add_up_are_told() -> None:
     run = load("permutation-lb").points[0].runs[0]
     assert all(line.ok is not False for line in reconcile(run))
-    channel = dataclasses.replace(run.channels[0], received_bytes=run.channels[0].sent_bytes + 5)
-    lines = {line.what: line for line in reconcile(dataclasses.replace(run, channels=[channel, *run.channels[1:]]))}
+    channel = replace(run.channels[0], received_bytes=run.channels[0].sent_bytes + 5)
+    lines = {line.what: line for line in reconcile(replace(run, channels=[channel, *run.channels[1:]]))}
     assert lines["Payload received"].ok is False
     assert "5 B too much" in lines["Payload received"].remark
-    lost = [dataclasses.replace(channel, received_bytes=0) for channel in run.channels]
-    lines = {line.what: line for line in reconcile(dataclasses.replace(run, channels=lost))}
+    lost = [replace(channel, received_bytes=0) for channel in run.channels]
+    lines = {line.what: line for line in reconcile(replace(run, channels=lost))}
     assert lines["Bytes of ended transfers"].ok is False
 
 
@@ -160,20 +152,18 @@ def test_what_connections_cost_is_told() -> None:
     run = load("permutation-lb").points[0].runs[0]
     assert not any("queue pairs" in line.what for line in reconcile(run))
     counters = {**run.counters, "qp_state_bytes": 70_244, "connects": 0}
-    lines = {line.what: line.counted for line in reconcile(dataclasses.replace(run, counters=counters))}
+    lines = {line.what: line.counted for line in reconcile(replace(run, counters=counters))}
     assert lines["State of queue pairs, of the NIC with the most"] == "70.2 kB"
     assert not any("connects" in what for what in lines)
-    lines = {
-        line.what: line.counted for line in reconcile(dataclasses.replace(run, counters={**counters, "connects": 1200}))
-    }
+    lines = {line.what: line.counted for line in reconcile(replace(run, counters={**counters, "connects": 1200}))}
     assert lines["Packets that attach initiators (connects)"] == "1,200"
 
 
 def test_unended_transfers_are_told_apart() -> None:
     run = load("silent-failure").points[0].runs[0]
     starts: list[float | None] = [None, *run.transfers.start_s[1:]]
-    transfers = dataclasses.replace(run.transfers, start_s=starts)
-    lines = reconcile(dataclasses.replace(run, transfers=transfers))
+    transfers = replace(run.transfers, start_s=starts)
+    lines = reconcile(replace(run, transfers=transfers))
     assert lines[0].remark == "0 were under way at the end, 1 never began"
     assert lines[0].ok is False
 
@@ -201,8 +191,8 @@ def test_turns_of_one_collective_are_one_row_and_groups_are_not() -> None:
     run = point.runs[0]
     largest = [item for item in run.collectives if item.size_bytes == 2**24][:1]
     labels = ["all_reduce[0]", "all_reduce[1]", "all_reduce[0].group1", "all_reduce[1].group1"]
-    several = [dataclasses.replace(item, label=label) for item in largest for label in labels]
-    changed = dataclasses.replace(point, runs=[dataclasses.replace(run, collectives=several)])
+    several = [replace(item, label=label) for item in largest for label in labels]
+    changed = replace(point, runs=[replace(run, collectives=several)])
     assert [(row.label, row.operations, row.datatype) for row in collective_rows(changed)] == [
         ("", 2, "float"), ("group1", 2, "float"),
     ]  # fmt: skip
@@ -212,20 +202,16 @@ def test_a_burst_between_two_samples_is_no_rate() -> None:
     run = load("allreduce-rail").points[0].runs[0]
     channel = run.channels[0]
     at_s, acked = [0.00001, *channel.samples.at_s], [50_000, *channel.samples.acked_bytes]
-    samples = dataclasses.replace(channel.samples, at_s=at_s, acked_bytes=acked)
-    (sender,) = senders_of(dataclasses.replace(run, channels=[dataclasses.replace(channel, samples=samples)]))
+    samples = replace(channel.samples, at_s=at_s, acked_bytes=acked)
+    (sender,) = senders_of(replace(run, channels=[replace(channel, samples=samples)]))
     assert max(rate for _, rate in sender.rate) < 100e6
 
 
 def test_tries_that_do_not_count_are_in_the_summary() -> None:
     record = load("permutation")
     point = record.points[0]
-    earlier = EarlierTry(
-        lab=dataclasses.replace(point.lab, k=500.0), runs=point.runs, metrics=[], reasons=["run 1: too busy"]
-    )
-    retried = dataclasses.replace(
-        record, points=[dataclasses.replace(point, earlier_tries=[earlier]), *record.points[1:]]
-    )
+    earlier = EarlierTry(lab=replace(point.lab, k=500.0), runs=point.runs, metrics=[], reasons=["run 1: too busy"])
+    retried = replace(record, points=[replace(point, earlier_tries=[earlier]), *record.points[1:]])
     found = summary_json(retried)["points"]
     assert found[0]["earlier_tries"] == [{"k": 500.0, "runs": len(point.runs), "reasons": ["run 1: too busy"]}]
 
@@ -250,7 +236,7 @@ def loads() -> list[NetworkLoad]:
         pause_frames=None,
         paused_s=None,
     )
-    busy = dataclasses.replace(
+    busy = replace(
         quiet,
         name="storage",
         carrier="frontend",
@@ -273,10 +259,8 @@ def loads() -> list[NetworkLoad]:
 
 def test_networks_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
     record = load("permutation")
-    point = record.points[0]
-    runs = [dataclasses.replace(run, networks=loads()) for run in point.runs]
-    changed = dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs)])
-    backend, storage = network_rows(runs[0])
+    changed = with_runs(record, lambda run: replace(run, networks=loads()))
+    backend, storage = network_rows(changed.points[0].runs[0])
     assert [cell.text for cell in backend.cells] == [
         "backend", "0 B", "0 B", "0.0%", "0.0%", "–", "0", "–", "–", "–",
     ]  # fmt: skip
@@ -288,17 +272,13 @@ def test_networks_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
     page = render_report(changed)
     assert "<h3>Networks</h3>" in page and "over frontend" in page and "red 2 kB" in page
     assert "<h3>Networks</h3>" not in render_report(record)
-    output = io.StringIO()
-    print_record(changed, Console(file=output, width=200, color_system=None))
-    assert "70 kB (leaf:down1 rdma)" in output.getvalue()
+    assert "70 kB (leaf:down1 rdma)" in screen(changed)
     assert [one["network"] for one in summary_json(changed)["points"][0]["networks"][0]] == ["backend", "storage"]
     assert decode_record(encode_record(changed)) == changed
 
 
 def test_tenants_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
     """By themselves where the lab has one network, whose line would say the same as theirs."""
-    record = load("permutation")
-    point = record.points[0]
     red = TenantLoad(
         name="red",
         ports=4,
@@ -316,22 +296,20 @@ def test_tenants_are_in_the_page_on_the_screen_and_in_the_summary() -> None:
         guarded={"policy": 12},
         payload_bytes=2_000,
     )
-    none = dataclasses.replace(red, name="", queue_max_bytes=None, queue_port="", queue_class="", guarded=None)
-    network = dataclasses.replace(loads()[1], tenants=[red, none])
-    runs = [dataclasses.replace(run, networks=[network]) for run in point.runs]
-    changed = dataclasses.replace(record, points=[dataclasses.replace(point, runs=runs)])
-    first, second = (dict(zip(TENANT_COLUMNS, row, strict=True)) for row in tenant_rows(runs[0]))
+    none = replace(red, name="", queue_max_bytes=None, queue_port="", queue_class="", guarded=None)
+    network = replace(loads()[1], tenants=[red, none])
+    changed = with_runs(load("permutation"), lambda run: replace(run, networks=[network]))
+    run = changed.points[0].runs[0]
+    first, second = (dict(zip(TENANT_COLUMNS, row, strict=True)) for row in tenant_rows(run))
     assert first["Bytes in"] == Cell(text="2.5 kB", remark="1 frame")
     assert first["Worst queue"] == Cell(text="9 kB", remark="leaf:down1 rdma")
     assert first["Lost packets"] == Cell(text="4", remark="4 tail")
     assert first["Guarded"] == Cell(text="12", remark="12 policy")
     assert second["Tenant"].text == "in no tenant" and second["Guarded"].text == second["Worst queue"].text == "–"
-    assert network_rows(runs[0])[0].payload == (), "the table of tenants has it"
+    assert network_rows(run)[0].payload == (), "the table of tenants has it"
     page = render_report(changed)
     assert "12<small>12 policy</small>" in page and "per class and not per tenant" in page
-    output = io.StringIO()
-    print_record(changed, Console(file=output, width=200, color_system=None))
-    assert "12 (12 policy)" in output.getvalue() and "Networks, lab time" not in output.getvalue()
+    assert "12 (12 policy)" in screen(changed) and "Networks, lab time" not in screen(changed)
     (told,) = summary_json(changed)["points"][0]["networks"][0]
     assert [(one["tenant"], one["guarded"]) for one in told["tenants"]] == [("red", {"policy": 12}), (None, None)]
     assert decode_record(encode_record(changed)) == changed
@@ -343,28 +321,23 @@ def test_each_line_about_a_scale_up_domain_names_its_point() -> None:
         latency_p50_s=0.05, latency_p999_s=0.1, lateness_p999_s=0.0, credit_loop_s=0.01, transfers=1, failed=0,
         request_drops=0, request_frames=1,
     )  # fmt: skip
-    record = load("permutation-lb")
-    points = [
-        dataclasses.replace(point, runs=[dataclasses.replace(run, scale_up=[load_of_domain]) for run in point.runs])
-        for point in record.points
-    ]
-    output = io.StringIO()
-    print_record(dataclasses.replace(record, points=points), Console(file=output, width=200, color_system=None))
-    lines = [line for line in output.getvalue().splitlines() if "p1-s1: transactions took 1.00 (P50)" in line]
-    assert len(points) > 1 and [line.split(", p1-s1")[0] for line in lines] == [point.name for point in points]
+    record = with_runs(load("permutation-lb"), lambda run: replace(run, scale_up=[load_of_domain]))
+    lines = [line for line in screen(record).splitlines() if "p1-s1: transactions took 1.00 (P50)" in line]
+    names = [point.name for point in record.points]
+    assert len(names) > 1 and [line.split(", p1-s1")[0] for line in lines] == names
 
 
 def test_tenants_of_a_workload_stand_side_by_side() -> None:
     record = load("permutation")
     point = record.points[0]
-    jct = dataclasses.replace(point.metrics[0], unit="ratio")
+    jct = replace(point.metrics[0], unit="ratio")
     added = [
-        dataclasses.replace(jct, name="jct_ratio[tenant=training]", median=1.25, headline=False),
-        dataclasses.replace(jct, name="jct_ratio[tenant=users]", median=4.5, headline=False),
-        dataclasses.replace(jct, name="failed_requests[tenant=users]", unit="count", median=3.0, headline=False),
-        dataclasses.replace(jct, name="network_drops[network=a tenant=red]", unit="count", median=77.0, headline=False),
+        replace(jct, name="jct_ratio[tenant=training]", median=1.25, headline=False),
+        replace(jct, name="jct_ratio[tenant=users]", median=4.5, headline=False),
+        replace(jct, name="failed_requests[tenant=users]", unit="count", median=3.0, headline=False),
+        replace(jct, name="network_drops[network=a tenant=red]", unit="count", median=77.0, headline=False),
     ]
-    changed = dataclasses.replace(record, points=[dataclasses.replace(point, metrics=[*point.metrics, *added])])
+    changed = replace(record, points=[replace(point, metrics=[*point.metrics, *added])])
     found = tenant_figures(changed.points[0])
     assert list(found.tenants) == ["training", "users"]
     assert [(title, list(texts)) for title, texts in found.rows] == [
@@ -376,6 +349,4 @@ def test_tenants_of_a_workload_stand_side_by_side() -> None:
     assert "<h3>Tenants of the workload</h3>" in page and "<h3>Tenants of the workload</h3>" not in render_report(
         record
     )
-    output = io.StringIO()
-    print_record(changed, Console(file=output, width=200, color_system=None))
-    assert "training" in output.getvalue() and "4.500" in output.getvalue()
+    assert "training" in screen(changed) and "4.500" in screen(changed)

@@ -1,6 +1,55 @@
-"""The pictures of a report: those that compare points or runs, and those of a single run."""
+"""The pictures of a report: those for which a record has data, in the order in which they tell the story."""
 
-from testbed.record.report.scenario.plots.gallery import draw_overview, draw_run
+from __future__ import annotations
+
+import dataclasses
+
+from testbed.record.record import Record, RunResult
+from testbed.record.report.scenario.plots.flows import (
+    plot_busbw,
+    plot_completion,
+    plot_histograms,
+    plot_ranks,
+    plot_repeatability,
+    plot_slowdown,
+)
+from testbed.record.report.scenario.plots.links import plot_links, plot_marking
 from testbed.record.report.scenario.plots.plot import Plot
+from testbed.record.report.scenario.plots.sweep import plot_sweep
+from testbed.record.report.scenario.plots.timeline import plot_timelines
 
 __all__ = ["Plot", "draw_overview", "draw_run"]
+
+
+def draw_overview(record: Record) -> list[Plot]:
+    """Pictures that compare points, or the runs of the only one."""
+    plots = [
+        *plot_sweep(record),
+        plot_busbw(record),
+        plot_ranks(record),
+        plot_completion(record),
+        plot_slowdown(record),
+        plot_marking(record),
+        *([plot_repeatability(record, record.points[0])] if len(record.points) == 1 else []),
+    ]
+    return _arranged([plot for plot in plots if plot is not None])
+
+
+def draw_run(run: RunResult) -> list[Plot]:
+    """Pictures of one run: what happened over time, and where."""
+    return _arranged([*plot_timelines(run), *plot_links(run), *plot_histograms(run)])
+
+
+def _arranged(plots: list[Plot]) -> list[Plot]:
+    """In rows of two; one that would stand alone in its row becomes wide."""
+    placed: list[Plot] = []
+    waiting: Plot | None = None
+    for plot in plots:
+        if plot.wide:
+            placed.append(plot)
+        elif waiting is None:
+            waiting = plot
+        else:
+            placed += [waiting, plot]
+            waiting = None
+    return placed if waiting is None else [*placed, dataclasses.replace(waiting, wide=True)]

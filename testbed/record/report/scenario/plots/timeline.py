@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from testbed.record.record import RunResult
 from testbed.record.report.chart import XYChart, linear_axis
 from testbed.record.report.scenario.plots.plot import Plot
-from testbed.record.report.scenario.senders import Point, Sender, senders_of, total_rate
+from testbed.record.report.scenario.senders import Point, ReportedSender, senders_of, total_rate
 from testbed.record.samples import RunEvent, Series
 
 MAX_LINES = 24
@@ -38,7 +38,7 @@ class _SenderQuantity:
     axis: str
     unit: str
     caption: str
-    take: Callable[[Sender], Sequence[Point]]
+    take: Callable[[ReportedSender], Sequence[Point]]
 
 
 _CWND = _SenderQuantity(
@@ -67,7 +67,7 @@ def plot_timelines(run: RunResult) -> list[Plot]:
     return [plot for plot in plots if plot is not None]
 
 
-def _goodput(run: RunResult, senders: Sequence[Sender]) -> Plot | None:
+def _goodput(run: RunResult, senders: Sequence[ReportedSender]) -> Plot | None:
     """All senders together, and each; with the moments at which something happened."""
     given = next((_points(item) for item in run.series if item.name == "goodput"), [])
     total = given or total_rate(senders)
@@ -96,7 +96,7 @@ def _goodput(run: RunResult, senders: Sequence[Sender]) -> Plot | None:
     )
 
 
-def _ideal_total(senders: Sequence[Sender]) -> float | None:
+def _ideal_total(senders: Sequence[ReportedSender]) -> float | None:
     """Sum of the ideals, NICs that several senders share counted once."""
     sources = {sender.source: sender.ideal_bps for sender in senders}
     destinations = {sender.destination: sender.ideal_bps for sender in senders}
@@ -172,7 +172,7 @@ def _explained(kind: str, *, means: bool) -> str:
     return "As sampled while traffic ran."
 
 
-def _of_senders(run: RunResult, senders: Sequence[Sender], quantity: _SenderQuantity) -> Plot | None:
+def _of_senders(run: RunResult, senders: Sequence[ReportedSender], quantity: _SenderQuantity) -> Plot | None:
     lines = [(sender, quantity.take(sender)) for sender in senders]
     lines = [(sender, points) for sender, points in lines if len(points) > 2][:MAX_LINES]
     if not lines:
