@@ -4,7 +4,8 @@ A section is a class derived from `SpecModel`; a key is a field of it, with a ty
 `quantities`), a default, and a description. A description is one whole sentence whose subject is the key, so it begins
 with a verb: "Names the lab." Messages, the JSON Schema and the reference of the documentation are made from it.
 Sections whose keys depend on their `kind` (`by_kind`) have a class for each kind, made from what a registry declares
-(`declared`). `engine.validate_model` is the one reader of all.
+(`declared`); those that become a data class field by field are made from its keys (`sections`, `testbed.base.keys`).
+`engine.validate_model` is the one reader of all.
 """
 
 from __future__ import annotations

@@ -78,99 +78,73 @@ def _bytes(kmin: int, kmax: int, pmax: float) -> EcnCurve:
     return EcnCurve(kmin=Depth(kmin), kmax=Depth(kmax), pmax=pmax)
 
 
-def _sonic() -> QosPreset:
-    """SONiC: WRED profile AZURE_LOSSLESS (sonic-buildimage, files/build_templates/qos_config.j2), any rate.
-
-    Kmin 1,048,576 B, Kmax 2,097,152 B, 5 %, `ecn_all`. Scheduler weights 15 (lossless) to 14. Buffer of a Tomahawk 5
-    (ingress pool 162,910,774 B); `dynamic_th` 1 is alpha = 2 (SAI: alpha is 2^dynamic_th). Watchdog 200/200 ms.
-    """
-    return _preset(
-        "sonic",
-        summary="SONiC's AZURE_LOSSLESS: high thresholds, gentle marking",
-        source="sonic-buildimage qos_config.j2, Tomahawk 5 buffers",
-        rdma=_rdma(_bytes(1_048_576, 2_097_152, 0.05), weight=52),
-        buffer=Buffer(shared_bytes=162_910_774, alpha=2.0),
-        watchdog=Watchdog(),
-    )
-
-
-def _cisco() -> QosPreset:
-    """Cisco's AI blueprint for Nexus 9000, 100 to 400G: 150 KB to 3000 KB, 7 %, `weight 0 ecn` (instantaneous queue).
-
-    Buffer of a Nexus 9364D-GX2A (120 MB). Alpha 1 and 60:40 are ours, and the watchdog is SONiC's.
-    """
-    return _preset(
-        "cisco",
-        summary="Cisco's AI blueprint: early and gentle, 150 KB to 3 MB at 7 %",
-        source="Cisco Nexus 9000 AI/ML blueprint",
-        rdma=_rdma(_bytes(150_000, 3_000_000, 0.07)),
-        buffer=Buffer(shared_bytes=120_000_000, alpha=1.0),
-        watchdog=Watchdog(),
-    )
-
-
-def _arista() -> QosPreset:
-    """Arista's configuration examples, 100G and more: 256 KB to 512 KB, 100 %.
-
-    Buffer of a 7060X6 (Tomahawk 5, 165 MB). Alpha 1 and 60:40 are ours, and the watchdog is SONiC's.
-    """
-    return _preset(
-        "arista",
-        summary="Arista's examples: a short steep curve, 256 to 512 KB at 100 %",
-        source="Arista AI networking examples",
-        rdma=_rdma(_bytes(256_000, 512_000, 1.0)),
-        buffer=Buffer(shared_bytes=165_000_000, alpha=1.0),
-        watchdog=Watchdog(),
-    )
-
-
-def _nvidia() -> QosPreset:
-    """NVIDIA's RoCE guide (`nv set qos roce`): 150 KB to 1500 KB, 100 %; priorities 3 and 0 share 50:50.
-
-    Buffer of a Spectrum-4 (160 MB). Alpha 1 is ours, and the watchdog is SONiC's.
-    """
-    return _preset(
-        "nvidia",
-        summary="NVIDIA's RoCE guide: 150 KB to 1.5 MB at 100 %, 50:50",
-        source="NVIDIA RoCE configuration guide",
-        rdma=_rdma(_bytes(150_000, 1_500_000, 1.0), weight=50),
-        buffer=Buffer(shared_bytes=160_000_000, alpha=1.0),
-        watchdog=Watchdog(),
-    )
-
-
-def _dcqcn() -> QosPreset:
-    """The DCQCN paper (Zhu et al., SIGCOMM 2015, section 5.3): 5 KB to 200 KB, 1 %, made for 40G ports.
-
-    At another rate multiply them by rate / 40G: thresholds are linear in the rate at equal RTT. Its switch (Trident II)
-    has 12 MB; alpha is ours. No watchdog existed.
-    """
-    return _preset(
-        "dcqcn",
-        summary="the DCQCN paper's parameters, for 40G ports: 5 to 200 KB at 1 %",
-        source="DCQCN, SIGCOMM 2015, section 5.3",
-        rdma=_rdma(_bytes(5_000, 200_000, 0.01)),
-        buffer=Buffer(shared_bytes=12_000_000, alpha=1.0),
-    )
-
-
-def _uec() -> QosPreset:
-    """Ultra Ethernet 1.0, section 3.6.17: ECN from 0.2 to 0.8 BDP at dequeue, trimming at one BDP; lossy.
-
-    Marks surely at Kmax (pmax 1). Buffer and alpha are ours: room for trimming to act before the buffer is full.
-    """
-    return _preset(
-        "uec",
-        summary="Ultra Ethernet: 0.2 to 0.8 BDP, lossy, trimming at one BDP",
-        source="UE specification 1.0, section 3.6.17",
-        rdma=_rdma(
-            EcnCurve(kmin=Depth(0.2, DepthUnit.BDP), kmax=Depth(0.8, DepthUnit.BDP), mark_at=MarkAt.DEQUEUE),
-            limit=Depth(1.0, DepthUnit.BDP),
-            lossless=False,
+QOS_PRESETS = {
+    preset.name: preset
+    for preset in (
+        # SONiC: WRED profile AZURE_LOSSLESS (sonic-buildimage, files/build_templates/qos_config.j2), any rate. Kmin
+        # 1,048,576 B, Kmax 2,097,152 B, 5 %, `ecn_all`. Scheduler weights 15 (lossless) to 14. Buffer of a Tomahawk 5
+        # (ingress pool 162,910,774 B); `dynamic_th` 1 is alpha = 2 (SAI: alpha is 2^dynamic_th). Watchdog 200/200 ms.
+        _preset(
+            "sonic",
+            summary="SONiC's AZURE_LOSSLESS: high thresholds, gentle marking",
+            source="sonic-buildimage qos_config.j2, Tomahawk 5 buffers",
+            rdma=_rdma(_bytes(1_048_576, 2_097_152, 0.05), weight=52),
+            buffer=Buffer(shared_bytes=162_910_774, alpha=2.0),
+            watchdog=Watchdog(),
         ),
-        buffer=Buffer(shared_bytes=64_000_000, alpha=1.0),
-        trimming=True,
+        # Cisco's AI blueprint for Nexus 9000, 100 to 400G: 150 KB to 3000 KB, 7 %, `weight 0 ecn` (instantaneous
+        # queue). Buffer of a Nexus 9364D-GX2A (120 MB). Alpha 1 and 60:40 are ours, and the watchdog is SONiC's.
+        _preset(
+            "cisco",
+            summary="Cisco's AI blueprint: early and gentle, 150 KB to 3 MB at 7 %",
+            source="Cisco Nexus 9000 AI/ML blueprint",
+            rdma=_rdma(_bytes(150_000, 3_000_000, 0.07)),
+            buffer=Buffer(shared_bytes=120_000_000, alpha=1.0),
+            watchdog=Watchdog(),
+        ),
+        # Arista's configuration examples, 100G and more: 256 KB to 512 KB, 100 %. Buffer of a 7060X6 (Tomahawk 5, 165
+        # MB). Alpha 1 and 60:40 are ours, and the watchdog is SONiC's.
+        _preset(
+            "arista",
+            summary="Arista's examples: a short steep curve, 256 to 512 KB at 100 %",
+            source="Arista AI networking examples",
+            rdma=_rdma(_bytes(256_000, 512_000, 1.0)),
+            buffer=Buffer(shared_bytes=165_000_000, alpha=1.0),
+            watchdog=Watchdog(),
+        ),
+        # NVIDIA's RoCE guide (`nv set qos roce`): 150 KB to 1500 KB, 100 %; priorities 3 and 0 share 50:50. Buffer of a
+        # Spectrum-4 (160 MB). Alpha 1 is ours, and the watchdog is SONiC's.
+        _preset(
+            "nvidia",
+            summary="NVIDIA's RoCE guide: 150 KB to 1.5 MB at 100 %, 50:50",
+            source="NVIDIA RoCE configuration guide",
+            rdma=_rdma(_bytes(150_000, 1_500_000, 1.0), weight=50),
+            buffer=Buffer(shared_bytes=160_000_000, alpha=1.0),
+            watchdog=Watchdog(),
+        ),
+        # The DCQCN paper (Zhu et al., SIGCOMM 2015, section 5.3): 5 KB to 200 KB, 1 %, made for 40G ports. At another
+        # rate multiply them by rate / 40G: thresholds are linear in the rate at equal RTT. Its switch (Trident II) has
+        # 12 MB; alpha is ours. No watchdog existed.
+        _preset(
+            "dcqcn",
+            summary="the DCQCN paper's parameters, for 40G ports: 5 to 200 KB at 1 %",
+            source="DCQCN, SIGCOMM 2015, section 5.3",
+            rdma=_rdma(_bytes(5_000, 200_000, 0.01)),
+            buffer=Buffer(shared_bytes=12_000_000, alpha=1.0),
+        ),
+        # Ultra Ethernet 1.0, section 3.6.17: ECN from 0.2 to 0.8 BDP at dequeue, trimming at one BDP; lossy. Marks
+        # surely at Kmax (pmax 1). Buffer and alpha are ours: room for trimming to act before the buffer is full.
+        _preset(
+            "uec",
+            summary="Ultra Ethernet: 0.2 to 0.8 BDP, lossy, trimming at one BDP",
+            source="UE specification 1.0, section 3.6.17",
+            rdma=_rdma(
+                EcnCurve(kmin=Depth(0.2, DepthUnit.BDP), kmax=Depth(0.8, DepthUnit.BDP), mark_at=MarkAt.DEQUEUE),
+                limit=Depth(1.0, DepthUnit.BDP),
+                lossless=False,
+            ),
+            buffer=Buffer(shared_bytes=64_000_000, alpha=1.0),
+            trimming=True,
+        ),
     )
-
-
-QOS_PRESETS = {preset.name: preset for preset in (_sonic(), _cisco(), _arista(), _nvidia(), _dcqcn(), _uec())}
+}

@@ -1,7 +1,8 @@
 """The `qos:` section as it is written: a profile for the whole fabric, and parts of it for kinds, tiers, nodes, ports.
 
 The keys of a profile and of a class are declared where these are (`testbed.lab.core.model.qos`,
-`testbed.base.datapath.traffic_class`). Only shape, type and unit of each value are checked here; how the parts join,
+`testbed.base.datapath.traffic_class`). Here are the types of values that no other section has (depths of queues, DSCPs
+by number or name, sizes), and the sections. Only shape, type and unit of each value are checked; how the parts join,
 and what must hold of the whole, is in `testbed.lab.core.schema.qos.layers`.
 """
 
@@ -9,40 +10,174 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.names import nearest
-from testbed.base.validation.fields import Checked, Name, OneOf, Section, Written
+from testbed.base.units import BDPS, BYTES, TIME, ByteCount, Measure, Rate, parse_bdp, split_quantity
+from testbed.base.validation.fields import Checked, Entries, Name, OneOf, Section, Written, read_quantity
 from testbed.base.validation.model import SpecModel, refusal
-from testbed.base.validation.sections import declared_by
+from testbed.base.validation.sections import Types, declared_by, whole, written
 from testbed.base.yaml.paths import quote
 from testbed.lab.core.fabric import QOS_PRESETS
-from testbed.lab.core.model import NodeKind, QosProfile, Role, TrafficClass
-from testbed.lab.core.schema.qos.fields import TYPES
+from testbed.lab.core.model import Depth, DepthUnit, NodeKind, QosProfile, Role, TrafficClass
 
 HOST_TIER = "host"
 TIERS = (HOST_TIER, *(role.value for role in Role))
-_CLASS_NAME = re.compile(r"[a-z][a-z0-9_-]{0,15}")
-_NODE_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]{1,64}")
-_PORT_NAME = re.compile(r"[a-z][a-z0-9-]{0,47}:[a-z][a-z0-9_.-]{0,14}")
+MAX_BYTES = 4_000_000_000
+"""Counters of the data path have 32 bits."""
+MAX_BDP = 10_000.0
+_EXAMPLE_RATE = Rate.parse("400G")
+_EXAMPLE_BUFFER = ByteCount.parse("16MB")
+
+DSCP_NAMES = {
+    **{f"cs{n}": 8 * n for n in range(8)},
+    **{f"af{n}{drop}": 8 * n + 2 * drop for n in range(1, 5) for drop in range(1, 4)},
+    "be": 0,
+    "ef": 46,
+    "le": 1,
+}
+"""RFC 2474 section 4.2.2 (cs), RFC 2597 (af), RFC 3246 (ef), RFC 8622 (le); be is the default, 0."""
 
 
-def _check_class_name(name: str) -> None:
-    if not _CLASS_NAME.fullmatch(name):
-        raise ValueError(f"{quote(name)} cannot name a class: lower-case letters, digits, '_' and '-', at most 16")
+_DEPTH = BYTES.called("queue depth", "150KB or 0.2bdp")
+_AUTO_DEPTH = BYTES.called("queue depth", "150KB, 0.2bdp or auto")
 
 
-def _check_node_pattern(name: str) -> None:
-    if not _NODE_PATTERN.fullmatch(name):
-        raise ValueError(f"{quote(name)} is no node name and no pattern of node names such as p1-spine*")
+def _bytes(value: object, measure: Measure) -> int:
+    count = read_quantity(value, ByteCount, measure).bytes
+    if count > MAX_BYTES:
+        raise refusal("out-of-range", f"the {measure.noun} must be at most {ByteCount(MAX_BYTES)}, not {quote(value)}")
+    return count
 
 
-def _check_port_name(name: str) -> None:
-    if not _PORT_NAME.fullmatch(name):
-        raise ValueError(f"{quote(name)} is not node:interface, such as p1-s1-rail1:uplink1")
+def _depth_hint(value: object) -> str | None:
+    """Say what to write for a depth in percent, which may be of this or that, or in time, which differs by the port."""
+    number, unit = split_quantity(str(value))
+    if unit == "%":
+        share = Fraction(number) / 100
+        part = ByteCount(max(0, round(share * _EXAMPLE_BUFFER.bytes)))
+        return (
+            f"of what? of a BDP it is {float(share):g}bdp; of the memory of a switch (buffer.shared) write its bytes,"
+            f" {_spelled(part)} of {_spelled(_EXAMPLE_BUFFER)}"
+        )
+    if unit in TIME.units and "/" not in number:
+        sent = ByteCount(max(0, round(Fraction(number) * TIME.units[unit] * _EXAMPLE_RATE.bps / 8 / 10**9)))
+        return f"write what a port sends in that time: at 400G, {_spelled(sent)}; or a share of a BDP, such as 0.2bdp"
+    return None
+
+
+def _spelled(size: ByteCount) -> str:
+    return str(size).replace(" ", "")
+
+
+@dataclass(frozen=True, slots=True)
+class DepthOf(Checked):
+    """A queue depth: "150KB" or "0.2bdp". `auto`: the word is a value too, None."""
+
+    auto: bool = False
+
+    def check(self, value: object) -> Depth | None:
+        if self.auto and value == "auto":
+            return None
+        if isinstance(value, str) and (bdps := parse_bdp(value)) is not None:
+            if not 0 <= bdps <= MAX_BDP:
+                raise refusal("out-of-range", f"the queue depth must be at most {MAX_BDP:g}bdp, not {quote(value)}")
+            return Depth(bdps, DepthUnit.BDP)
+        measure = _AUTO_DEPTH if self.auto else _DEPTH
+        if (hint := _depth_hint(value)) is not None:
+            raise refusal("bad-quantity", f"{quote(value)} is not a queue depth such as {measure.example}", hint)
+        return Depth(float(_bytes(value, measure)))
+
+    def json_schema(self) -> JsonSchemaValue:
+        texts = [{"type": "string", "pattern": one} for one in (BYTES.pattern(), BDPS.pattern(bare=False))]
+        return {"anyOf": [*texts, *([{"const": "auto"}] if self.auto else [])], "examples": ["150KB", "0.2bdp"]}
+
+
+@dataclass(frozen=True, slots=True)
+class SizeInBytes(Checked):
+    """An amount of memory: "16MB"."""
+
+    example: str = "16MB"
+
+    def check(self, value: object) -> int:
+        size = _bytes(value, BYTES)
+        if not size:
+            raise refusal("out-of-range", "the size must be more than zero")
+        return size
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"type": "string", "pattern": BYTES.pattern(), "examples": [self.example]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Dscp(Checked):
+    """A differentiated services code point (RFC 2474): 0..63, or its name."""
+
+    def check(self, value: object) -> int:
+        if isinstance(value, str):
+            code_point = DSCP_NAMES.get(value.lower())
+            if code_point is None:
+                meant = nearest(value.lower(), DSCP_NAMES)
+                known = "known are cs0 to cs7, af11 to af43, ef, be and le; or write a number from 0 to 63"
+                hint = f"did you mean {meant}?" if meant else known
+                if value.isascii() and value.isdigit():
+                    hint = f"write {value} without quotes"
+                raise refusal("unknown-dscp", f"there is no DSCP {quote(value)}", hint)
+            return code_point
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise refusal("wrong-type", f"must be a DSCP such as 26 or ef, not {quote(value)}")
+        if not 0 <= value <= 63:
+            hint = "a DSCP has six bits (RFC 2474); the TOS byte is 4 times it"
+            raise refusal("unknown-dscp", f"a DSCP is from 0 to 63, not {quote(value)}", hint)
+        return value
+
+    def json_schema(self) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 63}, {"enum": sorted(DSCP_NAMES)}]}
+
+
+DscpField = Annotated[int, _Dscp()]
+_DSCP_RANGE = re.compile(r"\s*([0-9]|[1-5][0-9]|6[0-3])\s*-\s*([0-9]|[1-5][0-9]|6[0-3])\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Dscps:
+    """A list of DSCPs, a single one, or a range such as 24-31, as configurations of switches have it."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def listed(value: object) -> object:
+            if isinstance(value, dict):
+                return value
+            entries = value if isinstance(value, list) else [value]
+            return [code_point for entry in entries for code_point in _code_points(entry)]
+
+        return core_schema.no_info_before_validator_function(listed, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        one = {"anyOf": [_Dscp().json_schema(), {"type": "string", "pattern": f"^{_DSCP_RANGE.pattern}$"}]}
+        return {"anyOf": [one, {"type": "array", "items": one}], "examples": ["24-31"]}
+
+
+def _code_points(entry: object) -> list[object]:
+    """The code points of a range, from the lower to the higher; what is none is left as it is."""
+    match = _DSCP_RANGE.fullmatch(entry) if isinstance(entry, str) else None
+    if match is None or int(match[1]) > int(match[2]):
+        return [entry]
+    return list(range(int(match[1]), int(match[2]) + 1))
+
+
+DscpList = Entries[Annotated[list[DscpField], _Dscps()]]
+AutoDepth = Annotated[Depth | None, DepthOf(auto=True)]
+TYPES: Types = {
+    Depth: lambda key: AutoDepth if key.word else written(Annotated[Depth, DepthOf()]),
+    tuple[int, ...]: lambda key: DscpList,
+    int: lambda key: written(Annotated[int, SizeInBytes() if key.measure is BYTES else whole(key)]),
+}
+"""How the keys of those types are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +195,28 @@ class _Tier(Checked):
         return {"type": "string", "pattern": f"^({'|'.join(TIERS)})$"}
 
 
-ClassName = Annotated[str, Name(_check_class_name, f"^{_CLASS_NAME.pattern}$")]
-NodePattern = Annotated[str, Name(_check_node_pattern, f"^{_NODE_PATTERN.pattern}$")]
-PortName = Annotated[str, Name(_check_port_name, f"^{_PORT_NAME.pattern}$")]
+def _name(pattern: str, message: str) -> Name:
+    """Return what reads a name of this pattern; `message` follows it where it is none."""
+
+    def check(name: str) -> None:
+        if not re.fullmatch(pattern, name):
+            raise ValueError(f"{quote(name)} {message}")
+
+    return Name(check, f"^{pattern}$")
+
+
+ClassName = Annotated[
+    str,
+    _name("[a-z][a-z0-9_-]{0,15}", "cannot name a class: lower-case letters, digits, '_' and '-', at most 16"),
+]
+NodePattern = Annotated[
+    str,
+    _name(r"[a-z0-9*?\[\]!-]{1,64}", "is no node name and no pattern of node names such as p1-spine*"),
+]
+PortName = Annotated[
+    str,
+    _name("[a-z][a-z0-9-]{0,47}:[a-z][a-z0-9_.-]{0,14}", "is not node:interface, such as p1-s1-rail1:uplink1"),
+]
 
 
 @declared_by(TrafficClass, TYPES)
