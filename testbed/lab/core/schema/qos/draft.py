@@ -107,13 +107,9 @@ class Draft:
         value = self.values.get("shared")
         return value.path if value is not None else self.origin
 
-    def _get(self, key: str, default: Any) -> Any:
-        value = self.values.get(key)
-        return default if value is None else value.value
-
     def _check_balancing(self) -> None:
         default = LoadBalancing()
-        mode, engine = self._get("mode", default.mode), self._get("hash", default.hash)
+        mode, engine = _of(self.values, "mode", default.mode), _of(self.values, "hash", default.hash)
         written_mode, gap, hashed = self.values.get("mode"), self.values.get("gap"), self.values.get("hash")
         if gap is not None and mode != BalancingMode.FLOWLET and gap.written_over(written_mode):
             self._refuse(
