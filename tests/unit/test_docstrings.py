@@ -14,7 +14,6 @@ PACKAGE = Path(testbed.__file__).parent
 RIDDLE = re.compile(r"(What|Of|Whether|Those|The same|This is what)\b")
 ALLOWED = {
     "endpoints": 134,
-    "lab": 169,
     "protocols": 220,
     "record": 78,
 }

@@ -81,7 +81,7 @@ class _Group:
 
     @property
     def told(self) -> tuple[IPv4Network, ...] | None:
-        """What all of them are told; None: everything."""
+        """The prefixes that all of them are told; None: everything."""
         return self.neighbors[0].told
 
 

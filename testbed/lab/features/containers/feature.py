@@ -15,7 +15,7 @@ class ContainersFeature(Feature):
     """A node has an image, and an engine makes its container."""
 
     def runtimes(self) -> Mapping[str, Runtime]:
-        """Those of `testbed.lab.core.model.containers.CONTAINER_RUNTIMES`."""
+        """Return the runtimes of `testbed.lab.core.model.containers.CONTAINER_RUNTIMES`."""
         from testbed.lab.features.containers.runtimes.docker import DockerRuntime
 
         return {"docker": DockerRuntime()}
