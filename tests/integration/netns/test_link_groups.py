@@ -13,7 +13,7 @@ from waiting import until
 
 from testbed.base.linux.processes import kill_processes
 from testbed.base.names import namespace_name
-from testbed.daemons.lag.node import NodeStatus
+from testbed.daemons.lag.node import LagNodeStatus
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.routing import running_daemons, start_routing
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
@@ -37,7 +37,7 @@ def lab(shared_sandbox: Any) -> Any:
     return shared_sandbox.deploy(load_topology_text(text, file="mlag.yml")).lab
 
 
-def _status(lab: Any, node: str) -> NodeStatus:
+def _status(lab: Any, node: str) -> LagNodeStatus:
     return next(status for status in read_link_groups(lab) if status.node == node)
 
 
