@@ -20,17 +20,16 @@ SAME_WORD = {
     "a packet format has such parts in each protocol": {"Frame", "Layout", "Status", "Feature"},
     "the public API names what the model names: users hold one, and the code the other": {"Lab", "Node"},
     "the simulator has what the kernel has, with the same laws": {
-        *("Line", "LinkSettings"),
+        "LinkSettings",
     },
     "the schema of a file, a program or a record has what the thing itself has": {
-        *("Backend", "Channel", "InferenceRequests", "Link", "Outcome", "Program", "ScaleUp"),
-        *("ScaleUpPlace", "Schedule", "Service", "Step", "Tenant", "Workload", "Expectation"),
+        *("Backend", "Channel", "InferenceRequests", "Outcome", "Program", "ScaleUp"),
+        *("ScaleUpPlace", "Service", "Step", "Tenant", "Workload"),
     },
     "a fault or an error is named after what it does to a lab and what a program sees of it": {"LinkDown"},
-    "a drawing, a table or a report has its own words for its parts": {"Measured"},
     "a format of somebody else has such a word": {"Kind", "Group"},
     "two processes that never meet, each with such a part": {
-        *("Agent", "Depth", "Guard", "LinkChange", "Loop", "NodeStatus", "Place", "Protocol", "Rdma", "Steps"),
+        *("Agent", "Depth", "Loop", "Place", "Protocol", "Rdma", "Steps"),
         "SwitchConfig",
     },
 }

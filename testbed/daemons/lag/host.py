@@ -7,8 +7,8 @@ from pathlib import Path
 from testbed.base.datapath.lag import LagPrograms
 from testbed.base.linux.traffic_control import CLSACT_INGRESS
 from testbed.daemons.lag.configuration import HostAggregate
-from testbed.daemons.lag.kernel import Kernel, LinkChange
-from testbed.daemons.lag.node import GroupNode, GroupStatus, NodeStatus
+from testbed.daemons.lag.kernel import CarrierChange, Kernel
+from testbed.daemons.lag.node import GroupNode, GroupStatus, LagNodeStatus
 from testbed.daemons.lag.ports import GroupPorts
 from testbed.protocols.lacp.lacp import Aggregator, decode_lacpdu
 
@@ -42,7 +42,7 @@ class HostNode(GroupNode):
 
     def changed(self, now: float) -> None:
         for change in self.kernel.changes():
-            if isinstance(change, LinkChange) and change.ifindex in self._members:
+            if isinstance(change, CarrierChange) and change.ifindex in self._members:
                 self._aggregator.carrier(self._members[change.ifindex], change.up, now)
 
     def act(self, now: float) -> float:
@@ -58,6 +58,6 @@ class HostNode(GroupNode):
             self.ports.send(self._indexes[name], pdu)
         return self._aggregator.next_due()
 
-    def status(self, now: float) -> NodeStatus:
+    def status(self, now: float) -> LagNodeStatus:
         group = GroupStatus(name=self._host.nic, members=tuple(self._aggregator.status()))
-        return NodeStatus(node=self.node, groups=(group,))
+        return LagNodeStatus(node=self.node, groups=(group,))

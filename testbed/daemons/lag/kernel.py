@@ -38,7 +38,7 @@ _BEHIND_QUEUES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class LinkChange:
+class CarrierChange:
     """A link has, or has no, carrier."""
 
     ifindex: int
@@ -67,7 +67,7 @@ class RoutesChange:
     """Some IPv4 route has changed."""
 
 
-Change = LinkChange | StationChange | NeighbourChange | RoutesChange
+Change = CarrierChange | StationChange | NeighbourChange | RoutesChange
 
 
 class Kernel:
@@ -104,7 +104,7 @@ class Kernel:
     def everything(self) -> Iterator[Change]:
         """All links, stations and neighbours as they stand, and that routes may have changed."""
         for ifindex, up in self.links().items():
-            yield LinkChange(ifindex, up)
+            yield CarrierChange(ifindex, up)
         for item in dump_neighbours(self._route, socket.AF_BRIDGE, socket.AF_INET, socket.AF_INET6):
             if (change := _neighbour_change(True, item)) is not None:
                 yield change
@@ -179,10 +179,10 @@ def _change(kind: int, body: memoryview) -> Change | None:
     match kind:
         case rtnetlink.RTM_NEWLINK:
             family, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
-            return None if family == socket.AF_BRIDGE else LinkChange(ifindex, bool(flags & _IFF_RUNNING))
+            return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, bool(flags & _IFF_RUNNING))
         case rtnetlink.RTM_DELLINK:
             family, _, ifindex, _, _ = IFINFOMSG.unpack_from(body)
-            return None if family == socket.AF_BRIDGE else LinkChange(ifindex, False)
+            return None if family == socket.AF_BRIDGE else CarrierChange(ifindex, False)
         case rtnetlink.RTM_NEWROUTE | rtnetlink.RTM_DELROUTE:
             return RoutesChange()
     if kind in (RTM_NEWNEIGH, RTM_DELNEIGH):

@@ -13,8 +13,8 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.traffic_control import CLSACT_EGRESS, CLSACT_INGRESS
 from testbed.daemons.lag.bridge import BridgeTables
 from testbed.daemons.lag.configuration import PairedLeaf
-from testbed.daemons.lag.kernel import Kernel, LinkChange, NeighbourChange, RoutesChange, StationChange
-from testbed.daemons.lag.node import GroupNode, GroupStatus, NodeStatus
+from testbed.daemons.lag.kernel import CarrierChange, Kernel, NeighbourChange, RoutesChange, StationChange
+from testbed.daemons.lag.node import GroupNode, GroupStatus, LagNodeStatus
 from testbed.daemons.lag.ports import GroupPorts
 from testbed.protocols.lacp.lacp import Aggregator, decode_lacpdu
 from testbed.protocols.lacp.pair import Pair
@@ -128,15 +128,15 @@ class LeafNode(GroupNode):
             self._take(change, now)
 
     def _take(self, change: object, now: float) -> None:
-        if isinstance(change, LinkChange) and change.ifindex not in self._leaf.uplinks:
+        if isinstance(change, CarrierChange) and change.ifindex not in self._leaf.uplinks:
             for tables in self._tables.values():
                 tables.flushed()  # the kernel forgets what is behind a port that goes down
         match change:
-            case LinkChange(ifindex, up) if ifindex in self._group_of:
+            case CarrierChange(ifindex, up) if ifindex in self._group_of:
                 self._aggregators[self._group_of[ifindex]].carrier(self._names[ifindex], up, now)
-            case LinkChange(ifindex, up) if ifindex == self._leaf.peer_ifindex:
+            case CarrierChange(ifindex, up) if ifindex == self._leaf.peer_ifindex:
                 self._pair.peer_link(up, now)
-            case LinkChange(ifindex, up) if ifindex in self._leaf.uplinks:
+            case CarrierChange(ifindex, up) if ifindex in self._leaf.uplinks:
                 self._uplinks[ifindex] = up
                 self._count_routes(now)  # nothing is told of the IPv4 routes that go with a link
             case RoutesChange():
@@ -240,12 +240,12 @@ class LeafNode(GroupNode):
             self.kernel.set_address(_LOOPBACK_IFINDEX, IPv4Address(self._leaf.vtep), there=serving)
         self._serving = serving
 
-    def status(self, now: float) -> NodeStatus:
+    def status(self, now: float) -> LagNodeStatus:
         groups = tuple(
             GroupStatus(name=group, members=tuple(aggregator.status()))
             for group, aggregator in self._aggregators.items()
         )
-        return NodeStatus(node=self.node, groups=groups, pair=self._pair.status(now))
+        return LagNodeStatus(node=self.node, groups=groups, pair=self._pair.status(now))
 
 
 def _open(leaf: PairedLeaf) -> tuple[dict[str, Kernel], GroupPorts]:

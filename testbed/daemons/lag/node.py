@@ -28,7 +28,7 @@ class GroupStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
+class LagNodeStatus:
     """How the link groups of a node stand. `pair` is None at a host."""
 
     node: str
@@ -36,10 +36,10 @@ class NodeStatus:
     pair: PairStatus | None = None
 
 
-def read_status(directory: Path, node: str) -> NodeStatus | None:
+def read_status(directory: Path, node: str) -> LagNodeStatus | None:
     """The status that a node has written; None where it has not yet."""
     try:
-        return configuration.read(directory / f"{node}.json", NodeStatus)
+        return configuration.read(directory / f"{node}.json", LagNodeStatus)
     except FileNotFoundError:
         return None
 
@@ -56,7 +56,7 @@ class GroupNode(ABC):
         self._sockets = ports.descriptors()
         for descriptor in (kernel.fileno(), *self._sockets):
             self._epoll.register(descriptor, select.EPOLLIN)
-        self._written: NodeStatus | None = None
+        self._written: LagNodeStatus | None = None
 
     def listen(self, descriptor: int) -> None:
         """Wake up for another descriptor, too, and hand it to `readable`."""
@@ -79,7 +79,7 @@ class GroupNode(ABC):
         """Send what is to be sent and set what follows; when to act again."""
 
     @abstractmethod
-    def status(self, now: float) -> NodeStatus:
+    def status(self, now: float) -> LagNodeStatus:
         """How the node stands."""
 
     def start(self) -> None:

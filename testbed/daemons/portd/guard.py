@@ -61,7 +61,7 @@ def open_closed_gates(attachment: LabAttachment, maps: LabMaps) -> int:
     return sum(vector.bit_count() for vector in vectors.values())
 
 
-class Guard:
+class PauseGuard:
     """Watches one agent after the other."""
 
     def __init__(self, run_directory: Path, agent: Companion) -> None:
@@ -140,7 +140,7 @@ def main() -> None:
         print(why, file=sys.stderr, flush=True)
     native.library()  # not only when it is needed most
     with contextlib.suppress(KeyboardInterrupt):
-        Guard(options.run_directory, Companion.parent(options.agent_fd)).run()
+        PauseGuard(options.run_directory, Companion.parent(options.agent_fd)).run()
 
 
 if __name__ == "__main__":

@@ -73,14 +73,6 @@ class Broken:
     hint: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """A transaction of nftables: its messages, and the node in whose namespace they are sent."""
-
-    place: str
-    messages: list[bytes]
-
-
 class ScaleDemand(Protocol):
     """The demand of a feature on a lab's time scale, beside that of the packets of its networks."""
 
@@ -147,8 +139,8 @@ class Feature:
         """Ways of realising nodes, by the name that topology files give them."""
         return {}
 
-    def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
-        """How operations that are transactions of nftables are carried out, by their class."""
+    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+        """The messages of operations that are transactions of nftables, by the class of the operation."""
         return {}
 
     def scale(self, lab: Lab, share: float) -> ScaleDemand | None:
@@ -211,8 +203,8 @@ def register(*modules: str) -> None:
 
 
 @cache
-def filters() -> Mapping[type, Callable[[Any], Filter]]:
-    """How operations of all features that are transactions of nftables are carried out, by their class."""
+def filters() -> Mapping[type, Callable[[Any], list[bytes]]]:
+    """The messages of all features' operations that are transactions of nftables, by the class of the operation."""
     return {kind: make for feature in features() for kind, make in feature.filters().items()}
 
 

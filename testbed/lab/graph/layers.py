@@ -23,7 +23,7 @@ from testbed.lab.graph.layout import (
     TITLE,
     Band,
     Layout,
-    Line,
+    LinkLine,
     Rect,
     Ribbon,
     RowLabel,
@@ -175,12 +175,12 @@ def _around(nodes: Sequence[Node], rects: dict[str, Rect]) -> Rect:
     return replace(first, width=last.x + last.width - first.x)
 
 
-def _mesh(bundle: Bundle, rects: dict[str, Rect]) -> Line:
+def _mesh(bundle: Bundle, rects: dict[str, Rect]) -> LinkLine:
     """From a leaf down to a spine."""
     leaf, spine = rects[bundle.lower], rects[bundle.upper]
     if leaf.y == spine.y:
-        return Line(bundle=bundle, x1=spine.middle, y1=spine.bottom, x2=leaf.middle, y2=leaf.bottom, kind="level")
-    return Line(bundle=bundle, x1=leaf.middle, y1=leaf.bottom, x2=spine.middle, y2=spine.y, kind="mesh")
+        return LinkLine(bundle=bundle, x1=spine.middle, y1=spine.bottom, x2=leaf.middle, y2=leaf.bottom, kind="level")
+    return LinkLine(bundle=bundle, x1=leaf.middle, y1=leaf.bottom, x2=spine.middle, y2=spine.y, kind="mesh")
 
 
 def _counted(number: int, one: str, many: str) -> str:
@@ -209,7 +209,7 @@ def _drops(layout: Layout, below: Sequence[Layer], tiers: Mapping[str, Tier]) ->
         hosts, leaves = above[bundle.upper], under[bundle.lower]
         x1 = host.middle + spread(leaves.index((bundle.upper, number)), len(leaves), host.width, 16.0)
         x2 = leaf.middle + spread(hosts.index((bundle.lower, number)), len(hosts), leaf.width, 14.0)
-        line = Line(bundle=bundle, x1=x1, y1=host.bottom, x2=x2, y2=leaf.y, kind="port")
+        line = LinkLine(bundle=bundle, x1=x1, y1=host.bottom, x2=x2, y2=leaf.y, kind="port")
         layout.drops.append((number, line))
 
 

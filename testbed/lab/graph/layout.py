@@ -106,7 +106,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LinkLine:
     """A bundle as drawn, from the upper node's bottom to the lower node's top."""
 
     bundle: Bundle
@@ -143,7 +143,7 @@ class Band:
     detail: str
     rect: Rect
     nodes: tuple[NodeBox, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[LinkLine, ...]
     ribbon: Ribbon | None
     """Stands for the lines where there would be more than `MAX_LINES`."""
 
@@ -157,13 +157,13 @@ class Layout:
     frames: list[Frame] = field(default_factory=list)
     nodes: list[NodeBox] = field(default_factory=list)
     trays: list[Tray] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[LinkLine] = field(default_factory=list)
     ribbons: list[Ribbon] = field(default_factory=list)
     rows: list[RowLabel] = field(default_factory=list)
     nic_ports: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
     """The NIC ports of each host card: x, relative to the card, and rail."""
     bands: list[Band] = field(default_factory=list)
-    drops: list[tuple[int, Line]] = field(default_factory=list)
+    drops: list[tuple[int, LinkLine]] = field(default_factory=list)
     """Lines from hosts to the networks below them, each with the number of its network."""
     low_rows: list[RowLabel] = field(default_factory=list)
     hosts_top: float = 0.0
@@ -406,15 +406,15 @@ class _Builder:
                 continue
             self.layout.lines.append(self._line(bundle, lower, upper, ends))
 
-    def _line(self, bundle: Bundle, lower: Tier, upper: Tier, ends: _Ends) -> Line:
+    def _line(self, bundle: Bundle, lower: Tier, upper: Tier, ends: _Ends) -> LinkLine:
         above, below = self.rects[bundle.upper], self.rects[bundle.lower]
         if lower is upper:
-            return Line(bundle=bundle, x1=above.middle, y1=above.y, x2=below.middle, y2=below.y, kind="level")
+            return LinkLine(bundle=bundle, x1=above.middle, y1=above.y, x2=below.middle, y2=below.y, kind="level")
         if lower is not Tier.HOST:
-            return Line(bundle=bundle, x1=above.middle, y1=above.bottom, x2=below.middle, y2=below.y, kind="mesh")
+            return LinkLine(bundle=bundle, x1=above.middle, y1=above.bottom, x2=below.middle, y2=below.y, kind="mesh")
         kind = "strand" if bundle.lower.startswith("#") else "port"
         x1, x2 = ends.of(bundle)
-        return Line(bundle=bundle, x1=x1, y1=above.bottom, x2=x2, y2=below.y, kind=kind)
+        return LinkLine(bundle=bundle, x1=x1, y1=above.bottom, x2=x2, y2=below.y, kind=kind)
 
     def _ribbons(self, mesh: Sequence[Bundle]) -> None:
         """One band for all links between a segment's rail switches and a row of spines, and so on up."""

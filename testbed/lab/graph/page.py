@@ -47,7 +47,7 @@ def render_html(
     layers = layers_of(lab)
     grouping = group_layers(lab, layers) if layers else group_lab(lab)
     layout = lay_out_layers(lab, grouping, layers) if layers else lay_out(lab, grouping)
-    measured = [Measured.of_layer(written, whole, one, k) for one in layers] or [Measured.of(lab)]
+    measured = [MeasuredNetwork.of_layer(written, whole, one, k) for one in layers] or [MeasuredNetwork.of(lab)]
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def render_html(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredNetwork:
     """The figures of one network as the side panel shows them. `layer` is None where there is but one network."""
 
     layer: Layer | None
@@ -106,7 +106,7 @@ class Measured:
         return f"{sizing.hosts:,} hosts, {targets}{nics}, {sizing.links:,} links"
 
     @classmethod
-    def of_layer(cls, written: Lab, whole: Lab, layer: Layer, k: float | None) -> Measured:
+    def of_layer(cls, written: Lab, whole: Lab, layer: Layer, k: float | None) -> MeasuredNetwork:
         """The figures of one layer of a lab as it is `written`; `whole` has its scale-up domains, too."""
         if layer.name != SCALE_UP:
             return cls.of(sized(seen_for_sizing(whole, layer.name)), layer)
@@ -119,7 +119,7 @@ class Measured:
         )
 
     @classmethod
-    def of(cls, lab: Lab, layer: Layer | None = None) -> Measured:
+    def of(cls, lab: Lab, layer: Layer | None = None) -> MeasuredNetwork:
         sizing = measure_sizing(lab)
         return cls(
             layer=layer,

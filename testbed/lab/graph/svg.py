@@ -29,7 +29,7 @@ from testbed.lab.graph.layout import (
     Band,
     Frame,
     Layout,
-    Line,
+    LinkLine,
     NodeBox,
     Ribbon,
     RowLabel,
@@ -70,7 +70,7 @@ def _short(rate_bps: int) -> str:
     return str(Rate(rate_bps)).removesuffix("bit/s").replace(" ", "")
 
 
-def _weight(line: Line) -> str:
+def _weight(line: LinkLine) -> str:
     """The style of a line that stands for several links."""
     count = len(line.bundle.links)
     if count == 1:
@@ -205,7 +205,7 @@ class _Drawing:
             f'<tspan class="td" dx="9">{escape(band.detail)}</tspan></text>'
         )
 
-    def _drop(self, number: int, line: Line) -> str:
+    def _drop(self, number: int, line: LinkLine) -> str:
         """A line to a network below the hosts. Its ends are data: it is drawn anew when a host group is opened.
 
         That of a network which another one carries is hidden and moved with that one's switches, too.
@@ -219,21 +219,21 @@ class _Drawing:
         )
         return path if switches == number else f'<g class="net{switches}">{path}</g>'
 
-    def _low_line(self, number: int, line: Line) -> str:
+    def _low_line(self, number: int, line: LinkLine) -> str:
         x1, y1, x2, y2 = (_number(value) for value in (line.x1, line.y1, line.x2, line.y2))
         fall = _number(line.y1 + 26.0)
         path = f"C{x1} {fall} {x2} {fall} {x2} {y2}" if line.kind == "level" else f"L{x2} {y2}"
         classes = f"k {line.kind} net{number}{self._condition(line)}"
         return f'<path class="{classes}" {self._ends(line)}{_weight(line)} d="M{x1} {y1}{path}"/>'
 
-    def _condition(self, line: Line) -> str:
+    def _condition(self, line: LinkLine) -> str:
         """The class of a line whose links are not as declared: all down, or some of them otherwise."""
         found = [self.conditions[str(link.a)] for link in line.bundle.links if str(link.a) in self.conditions]
         if found and len(found) == len(line.bundle.links) and not any(one.up for one in found):
             return " down"
         return " changed" if any(not one.as_declared for one in found) else ""
 
-    def _ends(self, line: Line) -> str:
+    def _ends(self, line: LinkLine) -> str:
         return f'data-a="{self.numbers[line.bundle.upper]}" data-b="{self.numbers[line.bundle.lower]}"'
 
     def _frame(self, frame: Frame) -> str:
@@ -258,7 +258,7 @@ class _Drawing:
         path = f"M{x1} {y1}H{x2}C{x2} {y2} {x4} {y2} {x4} {y3}H{x3}C{x3} {y2} {x1} {y2} {x1} {y1}Z"
         return f'<path class="ribbon" d="{path}"><title>{ribbon.links} links</title></path>'
 
-    def _line(self, line: Line) -> str:
+    def _line(self, line: LinkLine) -> str:
         bundle = line.bundle
         rail = bundle.rail
         if not rail and line.kind == "mesh":

@@ -93,7 +93,7 @@ class Storage(Law):
         return np.stack([packets, left[:, 1] - waiting], axis=1)
 
 
-class Link(Law):
+class LinkLaw(Law):
     """A law: all that leaves a port comes in at its peer, is lost by the emulated wire, or is above the cap there. All
     classes together: ends may differ.
 
@@ -136,7 +136,7 @@ class Link(Law):
         return f"{self._table.place(index)} -> {self._table.place(int(self._table.peer[index]))}"
 
 
-class SharedBuffer(Law):
+class BufferLaw(Law):
     """A switch's shared buffer holds what its queues hold, and its ingress accounts no more than that."""
 
     name = "buffer = queues >= held for ingress ports"
@@ -176,7 +176,7 @@ class SharedBuffer(Law):
 
 
 def all_laws(maps: LabMaps, table: PortTable) -> list[Law]:
-    return [Admission(maps, table), Storage(maps, table), Link(maps, table), SharedBuffer(maps, table)]
+    return [Admission(maps, table), Storage(maps, table), LinkLaw(maps, table), BufferLaw(maps, table)]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

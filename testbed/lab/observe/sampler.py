@@ -57,7 +57,7 @@ class Samples:
         return len(self.times_ns)
 
 
-class Schedule:
+class TickSchedule:
     """Ticks at `start + n * interval`. Pure: times come in, due times go out."""
 
     def __init__(self, start_ns: int, interval_ns: int) -> None:
@@ -140,7 +140,7 @@ class Sampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._schedule = Schedule(0, interval_ns)
+        self._schedule = TickSchedule(0, interval_ns)
         self.latest_ns = 0
         """How late the latest tick was, of those taken."""
 
@@ -178,7 +178,7 @@ class Sampler:
         )
 
     def __enter__(self) -> Self:
-        self._schedule = Schedule(self._clock_ns(), self.interval_ns)
+        self._schedule = TickSchedule(self._clock_ns(), self.interval_ns)
         # a daemon: an interpreter that ends without leaving this context must not wait for it
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()

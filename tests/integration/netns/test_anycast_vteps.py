@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from filters import commit, remove_table
-from outages import FLOWS, Running, running
+from outages import FLOWS, ports_down, short_outage
 from shared_lab import SharedLab
 from waiting import until
 
@@ -113,21 +113,6 @@ def _ways_to_vtep(lab: Any) -> int:
     return max(str(route).count("via") for route in routes)
 
 
-@contextmanager
-def _under_traffic(lab: Any, what: str, limit_s: float) -> Iterator[Running]:
-    """Traffic of all kinds that runs meanwhile; afterwards everything is there again, and the outage was short."""
-    with running(lab, PAIRS) as flows:
-        yield flows
-        until(lambda: _whole(lab), f"all is there again after {what}")
-        outage_s = flows.stop()
-        worst = {
-            f"{source[1]} to {target[1]}": round(1000 * flow.outage_s())
-            for (source, target), flow in zip(PAIRS, flows.flows, strict=True)
-        }
-    print(f"{what}: {outage_s * 1000:.0f} ms; {worst}")
-    assert outage_s < limit_s
-
-
 def test_a_pair_is_one_vtep_and_its_tenants_are_apart(lab: Any) -> None:
     assert _whole(lab)
     assert probe_tenants(lab.plan) == (2 * 9, []), "over IPv4 and IPv6"
@@ -148,19 +133,12 @@ def test_a_router_outside_on_one_leaf_is_reached_by_way_of_either(lab: Any) -> N
 
     pairs = ((FAR, OUTSIDE), (OUTSIDE, FAR), (ROUTED, OUTSIDE), (WEB, OUTSIDE), (OUTSIDE, WEB))
     before = over_peer_link()
-    with running(lab, pairs) as flows, LinkControl(lab) as control:
+    with short_outage(lab, pairs, _whole, "router outside", LIMIT_S) as flows:
         flows.well()
         assert over_peer_link() > before + FLOWS
-        try:
-            control.set(f"{PRIMARY}:peer2", LinkChange(up=False))
+        with ports_down(lab, f"{PRIMARY}:peer2"):
             until(lambda: _ways_to_vtep(lab) == 1, "spines send to the primary alone")
             flows.well()
-        finally:
-            control.reset(f"{PRIMARY}:peer2")
-        until(lambda: _whole(lab), "both leaves are a pair again")
-        outage_s = flows.stop()
-    print(f"router outside: {outage_s * 1000:.0f} ms")
-    assert outage_s < LIMIT_S
 
 
 def _received(lab: Any, host: str) -> int:
@@ -182,38 +160,24 @@ def test_a_broadcast_arrives_once_on_each_leaf_pair_and_never_comes_back(lab: An
 
 def test_a_leaf_loses_its_uplinks_and_gets_them_back(lab: Any) -> None:
     uplinks = [f"{PRIMARY}:uplink1", f"{PRIMARY}:uplink2"]
-    with _under_traffic(lab, "uplinks", LIMIT_S) as flows, LinkControl(lab) as control:
-        try:
-            for uplink in uplinks:
-                control.set(uplink, LinkChange(up=False))
-            until(lambda: _active(lab, WEB[0]) == ["fe2"], "the leaf holds its member back")
-            until(lambda: _ways_to_vtep(lab) == 1, "BGP has taken it out of the fabric")
-            flows.well()
-        finally:
-            for uplink in uplinks:
-                control.reset(uplink)
+    with short_outage(lab, PAIRS, _whole, "uplinks", LIMIT_S) as flows, ports_down(lab, *uplinks):
+        until(lambda: _active(lab, WEB[0]) == ["fe2"], "the leaf holds its member back")
+        until(lambda: _ways_to_vtep(lab) == 1, "BGP has taken it out of the fabric")
+        flows.well()
 
 
 def test_without_the_peer_link_the_secondary_is_no_vtep(lab: Any) -> None:
-    with _under_traffic(lab, "peer link", LIMIT_S) as flows, LinkControl(lab) as control:
-        try:
-            control.set(f"{PRIMARY}:peer2", LinkChange(up=False))
-            until(lambda: _active(lab, WEB[0]) == ["fe1"], "the secondary holds its member back")
-            until(lambda: _ways_to_vtep(lab) == 1, "spines send to the primary alone")
-            flows.well()
-        finally:
-            control.reset(f"{PRIMARY}:peer2")
+    with short_outage(lab, PAIRS, _whole, "peer link", LIMIT_S) as flows, ports_down(lab, f"{PRIMARY}:peer2"):
+        until(lambda: _active(lab, WEB[0]) == ["fe1"], "the secondary holds its member back")
+        until(lambda: _ways_to_vtep(lab) == 1, "spines send to the primary alone")
+        flows.well()
 
 
 @pytest.mark.parametrize("leaf", [PRIMARY, SECONDARY])
 def test_a_link_to_a_host_goes_and_comes(lab: Any, leaf: str) -> None:
-    with _under_traffic(lab, f"link to {leaf}", LIMIT_S) as flows, LinkControl(lab) as control:
-        control.set(f"{leaf}:down1", LinkChange(up=False))
-        try:
-            until(lambda: len(_active(lab, WEB[0])) == 1, "the host has one member left")
-            flows.well()
-        finally:
-            control.reset(f"{leaf}:down1")
+    with short_outage(lab, PAIRS, _whole, f"link to {leaf}", LIMIT_S) as flows, ports_down(lab, f"{leaf}:down1"):
+        until(lambda: len(_active(lab, WEB[0])) == 1, "the host has one member left")
+        flows.well()
 
 
 def test_a_leaf_dies_and_returns(lab: Any) -> None:
@@ -222,7 +186,7 @@ def test_a_leaf_dies_and_returns(lab: Any) -> None:
     Were its ports taken down while its processes live, it would lose the peer link first and still answer over the
     fabric: the secondary would rightly hold its members back, and hosts have none at all.
     """
-    with _under_traffic(lab, "leaf", 1.0) as flows:
+    with short_outage(lab, PAIRS, _whole, "leaf", 1.0) as flows:
         assert power_off(lab, PRIMARY)
         try:
             until(lambda: _active(lab, WEB[0]) == ["fe2"], "the host has one member left")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from open_vswitch import BRIDGE, OpenVSwitch
-from outages import running
+from outages import ports_down, short_outage, switch_gone
 from waiting import until
 
 from testbed.base.linux.processes import kill_processes
 from testbed.base.names import namespace_name
-from testbed.daemons.lag.node import NodeStatus
+from testbed.daemons.lag.node import LagNodeStatus
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.routing import running_daemons, start_routing
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
@@ -37,7 +37,7 @@ def lab(shared_sandbox: Any) -> Any:
     return shared_sandbox.deploy(load_topology_text(text, file="mlag.yml")).lab
 
 
-def _status(lab: Any, node: str) -> NodeStatus:
+def _status(lab: Any, node: str) -> LagNodeStatus:
     return next(status for status in read_link_groups(lab) if status.node == node)
 
 
@@ -88,87 +88,43 @@ def test_a_broadcast_arrives_once_and_never_comes_back(lab: Any) -> None:
 @pytest.mark.timed
 @pytest.mark.parametrize("leaf", [PRIMARY, SECONDARY])
 def test_a_link_that_goes_down_costs_what_the_kernel_needs_to_notice(lab: Any, leaf: str) -> None:
-    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
-        control.set(f"{leaf}:down1", LinkChange(up=False))
-        try:
-            until(lambda: len(_active(lab, HOST[0])) == 1, "the host has one member left")
-            flows.well()
-        finally:
-            control.reset(f"{leaf}:down1")
-        until(lambda: _whole(lab), "both members serve again")
-        outage_s = flows.stop()
-    print(f"link: {outage_s * 1000:.0f} ms")
-    assert outage_s < LIMIT_S
+    with short_outage(lab, PAIRS, _whole, "link", LIMIT_S) as flows, ports_down(lab, f"{leaf}:down1"):
+        until(lambda: len(_active(lab, HOST[0])) == 1, "the host has one member left")
+        flows.well()
 
 
 @pytest.mark.timed
 def test_a_leaf_without_uplinks_leaves_the_group_and_comes_back_with_its_routes(lab: Any) -> None:
     uplinks = [f"{PRIMARY}:uplink1", f"{PRIMARY}:uplink2"]
-    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
-        try:
-            for uplink in uplinks:
-                control.set(uplink, LinkChange(up=False))
-            until(lambda: _active(lab, HOST[0]) == ["fe2"], "the leaf holds its member back")
-            until(lambda: _reason(lab, PRIMARY) == "no way to the fabric", "the leaf says why")
-            flows.well()
-        finally:
-            for uplink in uplinks:
-                control.reset(uplink)
-        until(lambda: _whole(lab), "the leaf is back")
-        outage_s = flows.stop()
-    print(f"uplinks: {outage_s * 1000:.0f} ms")
-    assert outage_s < LIMIT_S
+    with short_outage(lab, PAIRS, _whole, "uplinks", LIMIT_S) as flows, ports_down(lab, *uplinks):
+        until(lambda: _active(lab, HOST[0]) == ["fe2"], "the leaf holds its member back")
+        until(lambda: _reason(lab, PRIMARY) == "no way to the fabric", "the leaf says why")
+        flows.well()
 
 
 def test_without_the_peer_link_the_secondary_leaves(lab: Any) -> None:
     """Split brain: both leaves live, and would both serve hosts that they no longer know together."""
-    peer = f"{PRIMARY}:peer2"
-    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
-        try:
-            control.set(peer, LinkChange(up=False))
-            until(lambda: _active(lab, HOST[0]) == ["fe1"], "the secondary holds its member back")
-            until(lambda: _reason(lab, SECONDARY) == "the peer link is dead and the primary lives", "it says why")
-            flows.well()
-        finally:
-            control.reset(peer)
-        until(lambda: _whole(lab), "both leaves are a pair again")
-        outage_s = flows.stop()
-    print(f"peer link: {outage_s * 1000:.0f} ms")
-    assert outage_s < LIMIT_S
+    with short_outage(lab, PAIRS, _whole, "peer link", LIMIT_S) as flows, ports_down(lab, f"{PRIMARY}:peer2"):
+        until(lambda: _active(lab, HOST[0]) == ["fe1"], "the secondary holds its member back")
+        until(lambda: _reason(lab, SECONDARY) == "the peer link is dead and the primary lives", "it says why")
+        flows.well()
 
 
 def test_a_leaf_that_loses_power_costs_less_than_a_second(lab: Any) -> None:
     """The primary, so that the secondary must find out that nobody lives at the other end of the dead peer link."""
-    ports = [f"{PRIMARY}:{port.name}" for port in lab.plan.ports if port.node == PRIMARY]
-    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
-        try:
-            for port in ports:
-                control.set(port, LinkChange(up=False))
-            kill_processes(running_daemons(lab, PRIMARY))
-            until(lambda: _active(lab, HOST[0]) == ["fe2"], "the host has one member left")
-            flows.well()
-            assert not _reason(lab, SECONDARY)
-        finally:
-            for port in ports:
-                control.reset(port)
-            start_routing(lab, PRIMARY)
-        until(lambda: _whole(lab), "both leaves serve again")
-        outage_s = flows.stop()
-    print(f"leaf: {outage_s * 1000:.0f} ms")
-    assert outage_s < 1
+    with short_outage(lab, PAIRS, _whole, "leaf", 1) as flows, switch_gone(lab, PRIMARY):
+        until(lambda: _active(lab, HOST[0]) == ["fe2"], "the host has one member left")
+        flows.well()
+        assert not _reason(lab, SECONDARY)
 
 
 def test_a_leaf_whose_processes_end_is_given_up_and_comes_back(lab: Any) -> None:
     """The links stay up, and the leaf forwards what it gets: BGP takes it out of the fabric, and LACP off the hosts."""
-    with running(lab, PAIRS) as flows:
+    with short_outage(lab, PAIRS, _whole, "processes", 1) as flows:
         kill_processes(running_daemons(lab, SECONDARY))
         until(lambda: _active(lab, HOST[0]) == ["fe1"], "the host gives the member up after three seconds")
         flows.well()
         start_routing(lab, SECONDARY)
-        until(lambda: _whole(lab), "both leaves serve again")
-        outage_s = flows.stop()
-    print(f"processes: {outage_s * 1000:.0f} ms")
-    assert outage_s < 1
 
 
 @pytest.mark.ovs

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outages import FLOWS, PORT, running, udp_socket
+from outages import FLOWS, PORT, ports_down, short_outage, switch_gone, udp_socket
 from shared_lab import speaker
 from waiting import until
 
 from testbed.base.linux import vty
-from testbed.base.linux.processes import kill_processes
-from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
-from testbed.lab.core.deploy.routing import running_daemons, start_routing
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.schema.load import load_topology_text
@@ -61,38 +58,16 @@ def test_hosts_and_fabric_have_both_ways_in_the_kernel(lab: Any) -> None:
 
 
 def test_a_link_that_goes_down_costs_what_the_kernel_needs_to_notice(lab: Any) -> None:
-    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
-        control.set("fe-leaf1:down1", LinkChange(up=False))
-        try:
-            until(lambda: _ports(lab, "fe-spine1", HOST) == {"down2"}, "the spine has one way left")
-            assert _ports(lab, "p1-s1-h1", "192.168.0.0/18") == {"fe2"}
-            flows.well()
-        finally:
-            control.reset("fe-leaf1:down1")
-        until(lambda: _whole(lab), "both ports serve again")
-        outage_s = flows.stop()
-    print(f"link: {outage_s * 1000:.0f} ms")
-    assert outage_s < 0.3
+    with short_outage(lab, PAIRS, _whole, "link", 0.3) as flows, ports_down(lab, "fe-leaf1:down1"):
+        until(lambda: _ports(lab, "fe-spine1", HOST) == {"down2"}, "the spine has one way left")
+        assert _ports(lab, "p1-s1-h1", "192.168.0.0/18") == {"fe2"}
+        flows.well()
 
 
 def test_a_leaf_that_loses_power_costs_less_than_a_second(lab: Any) -> None:
-    leaf = "fe-leaf2"
-    ports = [f"{leaf}:{port.name}" for port in lab.plan.ports if port.node == leaf]
-    with running(lab, PAIRS) as flows, LinkControl(lab) as control:
-        try:
-            for port in ports:
-                control.set(port, LinkChange(up=False))
-            kill_processes(running_daemons(lab, leaf))
-            until(lambda: _ports(lab, "fe-spine1", HOST) == {"down1"}, "the spine has one way left")
-            flows.well()
-        finally:
-            for port in ports:
-                control.reset(port)
-            start_routing(lab, leaf)
-        until(lambda: _whole(lab), "both leaves serve again")
-        outage_s = flows.stop()
-    print(f"leaf: {outage_s * 1000:.0f} ms")
-    assert outage_s < 1
+    with short_outage(lab, PAIRS, _whole, "leaf", 1) as flows, switch_gone(lab, "fe-leaf2"):
+        until(lambda: _ports(lab, "fe-spine1", HOST) == {"down1"}, "the spine has one way left")
+        flows.well()
 
 
 def _configure(lab: Any, node: str, *commands: str) -> None:

@@ -6,14 +6,17 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from waiting import until
 
 from testbed.base.linux.namespaces import in_namespace
+from testbed.base.linux.processes import kill_processes
 from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
+from testbed.lab.core.deploy.routing import running_daemons, start_routing
 
 PORT = 7000
 INTERVAL_S = 0.01
@@ -140,3 +143,44 @@ def running(lab: Any, pairs: Sequence[tuple[Place, Place]]) -> Iterator[Running]
         under_way = Running(flows)
         opened.callback(under_way.close)
         yield under_way
+
+
+@contextmanager
+def short_outage(
+    lab: Any, pairs: Sequence[tuple[Place, Place]], whole: Callable[[Any], bool], what: str, limit_s: float
+) -> Iterator[Running]:
+    """Flows that run meanwhile. Afterwards the lab is `whole` again, and none was without service for `limit_s`."""
+    with running(lab, pairs) as flows:
+        yield flows
+        until(lambda: whole(lab), f"all is there again after {what}")
+        outage_s = flows.stop()
+        worst = {
+            f"{source[1]} to {target[1]}": round(1000 * flow.outage_s())
+            for (source, target), flow in zip(pairs, flows.flows, strict=True)
+        }
+    print(f"{what}: {outage_s * 1000:.0f} ms; {worst}")
+    assert outage_s < limit_s
+
+
+@contextmanager
+def ports_down(lab: Any, *ports: str) -> Iterator[None]:
+    """Ports (`NODE:IF`) are down, and up again afterwards."""
+    with LinkControl(lab) as control:
+        try:
+            for port in ports:
+                control.set(port, LinkChange(up=False))
+            yield
+        finally:
+            for port in ports:
+                control.reset(port)
+
+
+@contextmanager
+def switch_gone(lab: Any, node: str) -> Iterator[None]:
+    """All ports of a switch are down and its routing daemons killed; it is there again afterwards."""
+    try:
+        with ports_down(lab, *(f"{node}:{port.name}" for port in lab.plan.ports if port.node == node)):
+            kill_processes(running_daemons(lab, node))
+            yield
+    finally:
+        start_routing(lab, node)

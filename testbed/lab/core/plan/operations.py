@@ -388,10 +388,10 @@ class StartRouting:
         return f"start {' '.join(self.daemons)} on {self.node}"
 
 
-def place_of(operation: LocalOperation) -> str:
+def place_of(operation: LocalOperation | GuardSwitch) -> str:
     """Return the node in whose namespace an operation is carried out: that of its VRF, where its port is in one."""
     match operation:
-        case ShapePort() | InstallPort() | DelayPort() | SetUp():
+        case ShapePort() | InstallPort() | DelayPort() | SetUp() | GuardSwitch():
             return operation.vrf or operation.node
     return operation.node
 

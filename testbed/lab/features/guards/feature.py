@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError
-from testbed.lab.core.feature import Feature, Filter
+from testbed.lab.core.feature import Feature
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.records.state import StateDirectory
@@ -28,14 +28,11 @@ class GuardsFeature(Feature):
                 hint="guards: off deploys it without; `testbed doctor` says what the kernel has",
             )
 
-    def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
+    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
         from testbed.lab.core.plan.operations import GuardSwitch
         from testbed.lab.features.guards.apply import guard_messages
 
-        def guard(operation: GuardSwitch) -> Filter:
-            return Filter(place=operation.vrf or operation.node, messages=guard_messages(operation))
-
-        return {GuardSwitch: guard}
+        return {GuardSwitch: guard_messages}
 
 
 FEATURE = GuardsFeature()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError
-from testbed.lab.core.feature import Deployment, Feature, Filter, Started
+from testbed.lab.core.feature import Deployment, Feature, Started
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -56,18 +56,12 @@ class ManagementFeature(Feature):
             )
         require_services(lab)
 
-    def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
+    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
         from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
         from testbed.lab.features.management.apply import management_messages
         from testbed.lab.features.management.community import community_messages
 
-        def guard(operation: GuardManagement) -> Filter:
-            return Filter(place=operation.node, messages=management_messages(operation))
-
-        def form(operation: FormCommunity) -> Filter:
-            return Filter(place=operation.node, messages=community_messages(operation))
-
-        return {GuardManagement: guard, FormCommunity: form}
+        return {GuardManagement: management_messages, FormCommunity: community_messages}
 
     def start(self, deployment: Deployment) -> Started | None:
         if not deployment.plan.services:

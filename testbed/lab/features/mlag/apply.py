@@ -26,7 +26,7 @@ from testbed.daemons.lag.configuration import (
     PairedLeaf,
 )
 from testbed.daemons.lag.groups import AggregatePlan, MemberPlan, PairedBridgePlan, PairedLeafPlan
-from testbed.daemons.lag.node import NodeStatus, read_status
+from testbed.daemons.lag.node import LagNodeStatus, read_status
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
 from testbed.lab.core.deploy.watch.converge import convergence_error
@@ -132,13 +132,13 @@ def _port(member: MemberPlan, number: int) -> MemberPort:
     return MemberPort(name=member.name, ifindex=member.ifindex, number=number)
 
 
-def read_link_groups(lab: RunningLab) -> list[NodeStatus]:
+def read_link_groups(lab: RunningLab) -> list[LagNodeStatus]:
     """How the link groups of every node stand, hosts first; nodes that say nothing are left out."""
     found = _statuses(lab.plan, lab.state.run_directory(lab.name))
     return [status for status in found.values() if status is not None]
 
 
-def _statuses(plan: LabPlan, run: Path) -> dict[str, NodeStatus | None]:
+def _statuses(plan: LabPlan, run: Path) -> dict[str, LagNodeStatus | None]:
     """How the link groups of each node stand, hosts first; None where that is not known."""
     groups = plan.link_groups
     if groups is None:
@@ -146,16 +146,16 @@ def _statuses(plan: LabPlan, run: Path) -> dict[str, NodeStatus | None]:
     bonds = {host.node: host for host in groups.hosts if host.is_bond}
     directory = lag_directory(run)
     served = {node: read_status(directory, node) for node in groups.nodes if node not in bonds}
-    found: dict[str, NodeStatus | None] = {**served, **_bond_statuses(plan.lab, bonds)}
+    found: dict[str, LagNodeStatus | None] = {**served, **_bond_statuses(plan.lab, bonds)}
     return {node: found[node] for node in groups.nodes}
 
 
-def _bond_statuses(lab: str, hosts: Mapping[str, AggregatePlan]) -> dict[str, NodeStatus | None]:
+def _bond_statuses(lab: str, hosts: Mapping[str, AggregatePlan]) -> dict[str, LagNodeStatus | None]:
     """How the bonds of hosts stand, by the kernel; None for one that is gone."""
     return {node: _bond_status(namespace_name(lab, node), host) for node, host in hosts.items()}
 
 
-def _bond_status(name: str, host: AggregatePlan) -> NodeStatus | None:
+def _bond_status(name: str, host: AggregatePlan) -> LagNodeStatus | None:
     try:
         (namespace,) = open_namespaces([name]).values()
     except DriverError:
@@ -167,7 +167,7 @@ def _bond_status(name: str, host: AggregatePlan) -> NodeStatus | None:
     if bond is None:
         return None
     members = {member.ifindex: member.name for member in host.members}
-    return NodeStatus(node=host.node, groups=(bond_status(host.nic, bond, members),))
+    return LagNodeStatus(node=host.node, groups=(bond_status(host.nic, bond, members),))
 
 
 def missing_members(plan: LabPlan, run: Path) -> list[str]:

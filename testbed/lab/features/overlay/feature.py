@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import Feature, Filter, Watch
+from testbed.lab.core.feature import Feature, Watch
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -54,17 +54,11 @@ class OverlayFeature(Feature):
         own = (("tenants", watch_tenants.check_tenants),) if any(not tenant.network for tenant in tenants) else ()
         return (("overlay", watch_tenants.check_overlay), *own, ("isolation", watch_tenants.check_isolation))
 
-    def filters(self) -> Mapping[type, Callable[[Any], Filter]]:
+    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
         from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
         from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 
-        def police(operation: SetPolicy) -> Filter:
-            return Filter(place=operation.node, messages=policy_messages(operation))
-
-        def close_border(operation: SetBorder) -> Filter:
-            return Filter(place=operation.node, messages=border_messages(operation))
-
-        return {SetPolicy: police, SetBorder: close_border}
+        return {SetPolicy: policy_messages, SetBorder: border_messages}
 
 
 FEATURE = OverlayFeature()

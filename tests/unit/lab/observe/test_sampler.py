@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_ports import BULK, CONTROL, RDMA, FakePorts
 
-from testbed.lab.observe.sampler import Ring, Sampler, SamplerError, Schedule
+from testbed.lab.observe.sampler import Ring, Sampler, SamplerError, TickSchedule
 
 UP = "p1-s1-rail1:uplink1"
 MS = 1_000_000
@@ -101,7 +101,7 @@ def test_a_row_that_is_overwritten_while_it_is_read_is_left_out() -> None:
 
 
 def test_the_schedule_is_absolute_and_counts_what_it_missed() -> None:
-    schedule = Schedule(1000, 100)
+    schedule = TickSchedule(1000, 100)
     schedule.take(1000)
     assert (schedule.due_ns, schedule.missed) == (1100, 0)
     schedule.take(1199)
@@ -115,7 +115,7 @@ def test_the_schedule_is_absolute_and_counts_what_it_missed() -> None:
 def test_a_late_thread_takes_one_sample_and_reports_the_others(ports: FakePorts) -> None:
     clock = Clock()
     found = sampler(ports, clock, interval_ns=2 * MS)
-    found._schedule = Schedule(0, 2 * MS)
+    found._schedule = TickSchedule(0, 2 * MS)
     waits: list[float] = []
 
     def steps() -> Iterator[bool]:

@@ -18,7 +18,7 @@ from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.schema.load import load_topology, load_topology_text
 from testbed.lab.graph import mermaid, render_dot, render_html, render_mermaid
 from testbed.lab.graph.layers import group_layers, lay_out_layers, layers_of
-from testbed.lab.graph.layout import Layout, Line, Rect
+from testbed.lab.graph.layout import Layout, LinkLine, Rect
 from testbed.lab.graph.management import pictured
 
 TOPOLOGIES = Path(__file__).parents[4] / "topologies"
@@ -161,7 +161,7 @@ def within(one: Rect, other: Rect) -> bool:
     return across and other.y <= one.y and one.bottom <= other.bottom
 
 
-def points(line: Line) -> list[tuple[float, float]]:
+def points(line: LinkLine) -> list[tuple[float, float]]:
     """Of the curve that is drawn, a cubic Bezier curve that leaves and arrives upright."""
     middle, found = (line.y1 + line.y2) / 2, []
     for step in range(41):

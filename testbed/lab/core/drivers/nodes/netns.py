@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import namespaces, offload, processes, rtnetlink, syscalls
@@ -204,16 +205,16 @@ class NetnsKernel:
             batch = [offload.features_off(family, index) for index in indexes]
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
 
-    def _filter(self, operations: Sequence[Operation]) -> None:
+    def _filter(self, operations: Sequence[Any]) -> None:
         """Put filters in force, each as one transaction of netfilter."""
         opened = self._open()
         transactions = [(operation, filters()[type(operation)](operation)) for operation in operations]
 
         def put_in_force() -> None:
-            for operation, made in transactions:
-                syscalls.setns(opened[made.place].fd, syscalls.CLONE_NEWNET)
-                with closing(NetfilterSocket()) as socket:
-                    socket.commit(made.messages, str(operation))
+            for operation, messages in transactions:
+                syscalls.setns(opened[place_of(operation)].fd, syscalls.CLONE_NEWNET)
+                with closing(NetfilterSocket()) as item:
+                    item.commit(messages, str(operation))
 
         syscalls.in_thread(put_in_force)
 

@@ -292,7 +292,7 @@ def _keep_management_apart() -> str:
 def _committed(operation: GuardSwitch | GuardManagement, what: str) -> str:
     try:
         with closing(NetfilterSocket()) as sockets:
-            sockets.commit(filters()[type(operation)](operation).messages, what)
+            sockets.commit(filters()[type(operation)](operation), what)
     except OSError as error:
         return f"no netfilter: {os.strerror(error.errno or 0)}"
     except DriverError as error:

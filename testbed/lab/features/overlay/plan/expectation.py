@@ -40,7 +40,7 @@ class TenantNic:
         return tuple(address for address, _ in self.pairs)
 
 
-class Expectation:
+class OverlayExpectation:
     """The entries that the VRFs of a lab must have of each other and of the NICs of their tenants.
 
     `macs` are those of NICs, `indexes` the interface indexes of each node.

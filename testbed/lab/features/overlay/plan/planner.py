@@ -44,7 +44,7 @@ from testbed.lab.features.overlay.plan.devices import (
     device_switches,
     set_up_devices,
 )
-from testbed.lab.features.overlay.plan.expectation import Expectation, TenantNic
+from testbed.lab.features.overlay.plan.expectation import OverlayExpectation, TenantNic
 from testbed.lab.features.overlay.plan.external import ExternalPlanner
 from testbed.lab.features.overlay.plan.policies import (
     PolicyPlanner,
@@ -478,7 +478,7 @@ class OverlayPlanner:
         }
         self._check_paths(reachable)
         check_device_names(self.vrfs, self._policies.names, indexes)
-        expected = Expectation(self.vrfs, self._nics, self._macs, indexes).entries(reachable)
+        expected = OverlayExpectation(self.vrfs, self._nics, self._macs, indexes).entries(reachable)
         nics = tuple(
             HeardNic(
                 node=nic.end.node,
