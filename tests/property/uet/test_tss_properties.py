@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from testbed.protocols.errors import DecodeError
@@ -121,20 +121,6 @@ def test_any_flipped_bit_is_refused(
     assert receiver.open(*pair, port, sealed) == plain
 
 
-def test_every_single_flipped_bit_of_one_packet_is_refused() -> None:
-    key = DomainKey(bytes(range(32)))
-    for ssi in (None, 7):
-        header = TssHeader(0, 1, ssi, 0, 0)
-        sealed = member(header, key, SecurityMode.DIRECT).seal(A, B, 50000, b"payload")
-        receiver = other_member(header, key, SecurityMode.DIRECT)
-        for bit in range(8 * len(sealed)):
-            forged = bytearray(sealed)
-            forged[bit // 8] ^= 0x80 >> bit % 8
-            with pytest.raises((SecurityError, DecodeError)):
-                receiver.open(A, B, 50000, bytes(forged))
-        assert receiver.open(A, B, 50000, sealed) == b"payload"
-
-
 def flipped(address: str, bit: int) -> str:
     """`address` with another bit in it."""
     if ":" in address:
@@ -216,6 +202,7 @@ def test_reordering_within_the_window_is_accepted_exactly_once(
 
 
 @CHECKED
+@example(64, [0, 129, 128])  # one bit of two blocks: it would show if the second one was not cleared
 @given(st.integers(1, 70), st.lists(st.integers(0, 200) | st.integers(0, 0xFFFF_FFFF_FFFF), max_size=100))
 def test_window_agrees_with_a_set_of_all_counters(size: int, counters: list[int]) -> None:
     window = ReplayWindow(size)
