@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from testbed.protocols.nvme.codes import DISCOVERY_NQN, IoOpcode, PduType
@@ -21,8 +21,6 @@ BLOCK = 4096
 BLOCKS = 1024
 NAMESPACE = NamespaceData(nsid=1, nguid=bytes(range(1, 17)), blocks=BLOCKS, block_bytes=BLOCK)
 S = 1_000_000_000
-
-Mangle = Callable[[bytes], bytes]
 
 
 def some_target(config: ControllerConfig | None = None, *subsystems: Subsystem) -> Target:
