@@ -28,7 +28,7 @@ SAME_WORD = {
     },
     "a fault or an error is named after what it does to a lab and what a program sees of it": {"LinkDown"},
     "a drawing, a table or a report has its own words for its parts": {"Measured"},
-    "a format of somebody else has such a word": {"Kind", "Group"},
+    "a format of somebody else has such a word": {"Group"},
     "two processes that never meet, each with such a part": {
         *("Agent", "Depth", "Guard", "LinkChange", "Loop", "NodeStatus", "Place", "Protocol", "Rdma", "Steps"),
         "SwitchConfig",
