@@ -27,7 +27,7 @@ SAME_WORD = {
         *("ScaleUpPlace", "Service", "Step", "Tenant", "Workload"),
     },
     "a fault or an error is named after what it does to a lab and what a program sees of it": {"LinkDown"},
-    "a format of somebody else has such a word": {"Kind", "Group"},
+    "a format of somebody else has such a word": {"Group"},
     "two processes that never meet, each with such a part": {
         *("Agent", "Depth", "Loop", "Place", "Protocol", "Rdma", "Steps"),
         "SwitchConfig",

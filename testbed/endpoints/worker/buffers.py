@@ -16,13 +16,13 @@ from testbed.endpoints.worker.program import Piece, Program, Step
 from testbed.workload.collectives.arithmetic import Array, add, storage
 from testbed.workload.collectives.correctness import count_different, expected_output, make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.operation import Kind
+from testbed.workload.collectives.operation import CollectiveKind
 from testbed.workload.steps import Combine, Slice
 
 _Shape = tuple[Hashable, ...]
 
 
-SAME_EVERYWHERE = frozenset({Kind.ALL_REDUCE, Kind.ALL_GATHER})
+SAME_EVERYWHERE = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER})
 """Kinds after which all ranks have the same array: one rank checks it, the others tell a digest of theirs."""
 _DIGEST_BYTES = 16
 

@@ -30,7 +30,7 @@ from testbed.endpoints.worker.program import (
 )
 from testbed.endpoints.worker.transport_registry import decode_settings, encode_settings
 from testbed.protocols.errors import TransportError
-from testbed.workload.collectives.operation import ROOTED, Kind
+from testbed.workload.collectives.operation import ROOTED, CollectiveKind
 from testbed.workload.steps import Collective, Combine, InSwitch
 
 _TYPES = {
@@ -44,7 +44,7 @@ _TYPES = {
 class ProgramCollective(ProgramRow, frozen=True, kw_only=True):
     """A collective, without the steps that it was made of."""
 
-    kind: Kind
+    kind: CollectiveKind
     algorithm: Text
     ranks: tuple[Rank, ...]
     size_bytes: Elements
@@ -96,7 +96,7 @@ def _collective(row: ProgramCollective, path: str) -> Collective:
     _distinct(f"{path}.ranks", ranks)
     if not ranks or (row.kind in ROOTED and row.root not in ranks):
         raise ProgramError(path, "a collective has ranks, and its root is one of them")
-    if row.kind is Kind.ALL_TO_ALL and row.elements % (2 * len(ranks)):
+    if row.kind is CollectiveKind.ALL_TO_ALL and row.elements % (2 * len(ranks)):
         raise ProgramError(path, f"{row.elements} elements are not two buffers of equal blocks")
     return Collective(**msgspec.structs.asdict(row) | {"kind": row.kind.value, "steps": range(0)})
 

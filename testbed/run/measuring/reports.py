@@ -22,14 +22,14 @@ from testbed.run.measuring.storage import computed_s, storage_samples
 from testbed.run.placed.placed_workload import PlacedWorkload, datatype_of
 from testbed.run.placed.placement import flow_end
 from testbed.run.placed.scale_up import DomainPackets, ScaleUpDomains
-from testbed.workload.collectives.operation import Kind
+from testbed.workload.collectives.operation import CollectiveKind
 from testbed.workload.metrics.collectives import algbw, busbw
 from testbed.workload.oracles.roofline import NicLoad
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.steps import Collective, Transfer
 from testbed.workload.tenants import part_of_ranks
 
-SUMS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE})
+SUMS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE})
 _NS = 1e9
 
 

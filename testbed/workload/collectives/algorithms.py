@@ -28,8 +28,8 @@ from testbed.workload.collectives.operation import (
     OUT_OF_PLACE,
     ROOTED,
     Algorithm,
+    CollectiveKind,
     CollectiveOperation,
-    Kind,
 )
 from testbed.workload.collectives.relayed import relay_staging, relayed_all_to_all
 from testbed.workload.collectives.ring import (
@@ -111,7 +111,7 @@ def add_collective(
 
     `root` is a rank (the first member unless told). Raises `WorkloadError`.
     """
-    kind = choose(Kind, operation.kind, "kind")
+    kind = choose(CollectiveKind, operation.kind, "kind")
     algorithm = _algorithm(operation, kind)
     datatype = operation.datatype
     elements = _elements(kind, operation.size_bytes, datatype, len(members))
@@ -149,7 +149,7 @@ def add_collective(
     return frontier
 
 
-def _algorithm(operation: CollectiveOperation, kind: Kind) -> Algorithm:
+def _algorithm(operation: CollectiveOperation, kind: CollectiveKind) -> Algorithm:
     if operation.algorithm is None:
         return ALGORITHMS[kind][0]
     algorithm = choose(Algorithm, operation.algorithm, "algorithm")
@@ -159,17 +159,17 @@ def _algorithm(operation: CollectiveOperation, kind: Kind) -> Algorithm:
     return algorithm
 
 
-def _chunks(operation: CollectiveOperation, kind: Kind, algorithm: Algorithm) -> int:
+def _chunks(operation: CollectiveOperation, kind: CollectiveKind, algorithm: Algorithm) -> int:
     if operation.chunks is not None:
         return operation.chunks
-    pipelined = algorithm is Algorithm.TREE or kind in (Kind.BROADCAST, Kind.REDUCE)
+    pipelined = algorithm is Algorithm.TREE or kind in (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
     rails_pipelined = algorithm is Algorithm.HIERARCHICAL and operation.rail_algorithm == Algorithm.TREE
     return PIPELINE_CHUNKS if pipelined or rails_pipelined else 1
 
 
 def _add(
     group: Group,
-    kind: Kind,
+    kind: CollectiveKind,
     algorithm: Algorithm,
     elements: int,
     *,
@@ -181,23 +181,23 @@ def _add(
     at = 0 if root is None or root not in group.ranks else group.ranks.index(root)
     halving = algorithm is Algorithm.HALVING_DOUBLING
     match kind:
-        case Kind.ALL_REDUCE:
+        case CollectiveKind.ALL_REDUCE:
             _add_all_reduce(group, algorithm, array, operation)
-        case Kind.REDUCE_SCATTER:
+        case CollectiveKind.REDUCE_SCATTER:
             (halving_reduce_scatter if halving else ring_reduce_scatter)(group, blocks)
-        case Kind.ALL_GATHER:
+        case CollectiveKind.ALL_GATHER:
             (doubling_all_gather if halving else ring_all_gather)(group, blocks)
-        case Kind.BROADCAST:
+        case CollectiveKind.BROADCAST:
             ring_broadcast(group, array, root=at)
-        case Kind.REDUCE:
+        case CollectiveKind.REDUCE:
             ring_reduce(group, array, root=at)
-        case Kind.GATHER | Kind.SCATTER:
-            direct_rooted(group, blocks, root=at, gather=kind is Kind.GATHER)
-        case Kind.ALL_TO_ALL if algorithm is Algorithm.PXN:
+        case CollectiveKind.GATHER | CollectiveKind.SCATTER:
+            direct_rooted(group, blocks, root=at, gather=kind is CollectiveKind.GATHER)
+        case CollectiveKind.ALL_TO_ALL if algorithm is Algorithm.PXN:
             relayed_all_to_all(group, elements, domains=_domains(group), window=operation.window)
-        case Kind.ALL_TO_ALL:
+        case CollectiveKind.ALL_TO_ALL:
             direct_all_to_all(group, elements, window=operation.window)
-        case Kind.SEND_RECV:
+        case CollectiveKind.SEND_RECV:
             direct_send_recv(group, elements)
 
 
@@ -236,14 +236,14 @@ def _domains(group: Group) -> list[list[int]]:
     return list(domains.values())
 
 
-def _elements(kind: Kind, size_bytes: int, datatype: DataType, ranks: int) -> int:
+def _elements(kind: CollectiveKind, size_bytes: int, datatype: DataType, ranks: int) -> int:
     elements, odd = divmod(size_bytes, datatype.size_bytes)
     if odd or elements < 1:
         raise WorkloadError(
             f"{size_bytes} bytes are not a whole number of {datatype} elements of {datatype.size_bytes} bytes, or none",
             field="size_bytes",
         )
-    if kind is Kind.ALL_TO_ALL and ranks:
+    if kind is CollectiveKind.ALL_TO_ALL and ranks:
         elements -= elements % ranks
         if elements == 0:
             least = ranks * datatype.size_bytes

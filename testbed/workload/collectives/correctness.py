@@ -12,10 +12,10 @@ import numpy as np
 
 from testbed.workload.collectives.arithmetic import Array, encode, storage
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.operation import OUT_OF_PLACE, Kind
+from testbed.workload.collectives.operation import OUT_OF_PLACE, CollectiveKind
 from testbed.workload.steps import Collective, Slice
 
-_SUMS = frozenset({Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.REDUCE})
+_SUMS = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE})
 PERIOD = 65_521
 """Elements after which data repeats, so that megabytes are made and checked in milliseconds. It is prime: blocks and
 chunks that change places do not look alike."""
@@ -30,14 +30,14 @@ def make_input(collective: Collective, rank: int, datatype: DataType, *, seed: i
     Shape (`collective.elements + collective.staging`,); sums have no staging. NaN shows up in the result if a stale
     element is ever sent or added.
     """
-    kind, index = Kind(collective.kind), collective.ranks.index(rank)
+    kind, index = CollectiveKind(collective.kind), collective.ranks.index(rank)
     if kind in _SUMS:
         whole = Slice(offset=0, length=collective.elements)
         return _repeated(encode(_summand(collective, index, datatype, seed, whole), datatype), whole)
     array = np.repeat(encode(np.array([np.nan]), datatype), collective.elements + collective.staging)
     for piece in _contributes(collective, index):
         array[piece.offset : piece.end] = _pattern(piece, index, datatype, seed)
-    if kind is Kind.ALL_TO_ALL:
+    if kind is CollectiveKind.ALL_TO_ALL:
         # a rank's block for itself is copied by no transfer
         own = _blocks(collective)[index]
         array[own.end - own.length + collective.elements // 2 :][: own.length] = array[own.offset : own.end]
@@ -46,32 +46,32 @@ def make_input(collective: Collective, rank: int, datatype: DataType, *, seed: i
 
 def expected_output(collective: Collective, rank: int, datatype: DataType, *, seed: int) -> tuple[Slice, Array]:
     """Return where in `rank`'s array the collective leaves a result (a slice of length 0: nowhere), and the result."""
-    kind, index, n = Kind(collective.kind), collective.ranks.index(rank), len(collective.ranks)
+    kind, index, n = CollectiveKind(collective.kind), collective.ranks.index(rank), len(collective.ranks)
     whole = Slice(offset=0, length=collective.elements)
     blocks = _blocks(collective)
     root = None if collective.root is None else collective.ranks.index(collective.root)
     nowhere = Slice(offset=0, length=0)
     match kind:
-        case Kind.ALL_REDUCE | Kind.REDUCE | Kind.REDUCE_SCATTER:
-            if kind is Kind.REDUCE and index != root:
+        case CollectiveKind.ALL_REDUCE | CollectiveKind.REDUCE | CollectiveKind.REDUCE_SCATTER:
+            if kind is CollectiveKind.REDUCE and index != root:
                 return nowhere, np.empty(0, dtype=storage(datatype))
-            where = blocks[index] if kind is Kind.REDUCE_SCATTER else whole
+            where = blocks[index] if kind is CollectiveKind.REDUCE_SCATTER else whole
             total = sum(_summand(collective, other, datatype, seed, where) for other in range(n))
             return where, _repeated(encode(np.asarray(total), datatype), where)
-        case Kind.ALL_GATHER | Kind.GATHER:
-            if kind is Kind.GATHER and index != root:
+        case CollectiveKind.ALL_GATHER | CollectiveKind.GATHER:
+            if kind is CollectiveKind.GATHER and index != root:
                 return nowhere, np.empty(0, dtype=storage(datatype))
             parts = [_pattern(block, other, datatype, seed) for other, block in enumerate(blocks)]
             return whole, np.concatenate(parts)
-        case Kind.BROADCAST | Kind.SCATTER:
+        case CollectiveKind.BROADCAST | CollectiveKind.SCATTER:
             assert root is not None
-            where = whole if kind is Kind.BROADCAST else blocks[index]
+            where = whole if kind is CollectiveKind.BROADCAST else blocks[index]
             return where, _pattern(where, root, datatype, seed)
-        case Kind.ALL_TO_ALL:
+        case CollectiveKind.ALL_TO_ALL:
             half = collective.elements // 2
             parts = [_pattern(blocks[index], other, datatype, seed) for other in range(n)]
             return Slice(offset=half, length=half), np.concatenate(parts)
-        case Kind.SEND_RECV:
+        case CollectiveKind.SEND_RECV:
             half = collective.elements // 2
             if n == 1:
                 return nowhere, np.empty(0, dtype=storage(datatype))
@@ -93,20 +93,20 @@ def count_different(array: Array, where: Slice, expected: Array) -> int:
 
 
 def _blocks(collective: Collective) -> tuple[Slice, ...]:
-    halves = 2 if Kind(collective.kind) in OUT_OF_PLACE else 1
+    halves = 2 if CollectiveKind(collective.kind) in OUT_OF_PLACE else 1
     return Slice(offset=0, length=collective.elements // halves).split(len(collective.ranks))
 
 
 def _contributes(collective: Collective, index: int) -> tuple[Slice, ...]:
     is_root = collective.root is not None and collective.ranks.index(collective.root) == index
-    match Kind(collective.kind):
-        case Kind.ALL_GATHER | Kind.GATHER:
+    match CollectiveKind(collective.kind):
+        case CollectiveKind.ALL_GATHER | CollectiveKind.GATHER:
             return (_blocks(collective)[index],)
-        case Kind.BROADCAST | Kind.SCATTER:
+        case CollectiveKind.BROADCAST | CollectiveKind.SCATTER:
             return (Slice(offset=0, length=collective.elements),) if is_root else ()
-        case Kind.ALL_TO_ALL | Kind.SEND_RECV:
+        case CollectiveKind.ALL_TO_ALL | CollectiveKind.SEND_RECV:
             return (Slice(offset=0, length=collective.elements // 2),)
-        case Kind.ALL_REDUCE | Kind.REDUCE_SCATTER | Kind.REDUCE:
+        case CollectiveKind.ALL_REDUCE | CollectiveKind.REDUCE_SCATTER | CollectiveKind.REDUCE:
             return (Slice(offset=0, length=collective.elements),)
 
 

@@ -10,7 +10,7 @@ from testbed.workload.collectives.datatype import DataType
 from testbed.workload.parameters import asked, whole
 
 
-class Kind(StrEnum):
+class CollectiveKind(StrEnum):
     ALL_REDUCE = "all_reduce"
     REDUCE_SCATTER = "reduce_scatter"
     ALL_GATHER = "all_gather"
@@ -34,27 +34,27 @@ class Algorithm(StrEnum):
     """With a relay inside the scale-up domain, so that what crosses the fabric stays on its rail."""
 
 
-ALGORITHMS: Mapping[Kind, tuple[Algorithm, ...]] = {
-    Kind.ALL_REDUCE: (
+ALGORITHMS: Mapping[CollectiveKind, tuple[Algorithm, ...]] = {
+    CollectiveKind.ALL_REDUCE: (
         Algorithm.RING,
         Algorithm.TREE,
         Algorithm.HALVING_DOUBLING,
         Algorithm.HIERARCHICAL,
         Algorithm.NVLS,
     ),
-    Kind.REDUCE_SCATTER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
-    Kind.ALL_GATHER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
-    Kind.BROADCAST: (Algorithm.RING,),
-    Kind.REDUCE: (Algorithm.RING,),
-    Kind.GATHER: (Algorithm.DIRECT,),
-    Kind.SCATTER: (Algorithm.DIRECT,),
-    Kind.ALL_TO_ALL: (Algorithm.DIRECT, Algorithm.PXN),
-    Kind.SEND_RECV: (Algorithm.DIRECT,),
+    CollectiveKind.REDUCE_SCATTER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
+    CollectiveKind.ALL_GATHER: (Algorithm.RING, Algorithm.HALVING_DOUBLING),
+    CollectiveKind.BROADCAST: (Algorithm.RING,),
+    CollectiveKind.REDUCE: (Algorithm.RING,),
+    CollectiveKind.GATHER: (Algorithm.DIRECT,),
+    CollectiveKind.SCATTER: (Algorithm.DIRECT,),
+    CollectiveKind.ALL_TO_ALL: (Algorithm.DIRECT, Algorithm.PXN),
+    CollectiveKind.SEND_RECV: (Algorithm.DIRECT,),
 }
 """The algorithms of each kind; the first is the default."""
 
-ROOTED = frozenset({Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER})
-OUT_OF_PLACE = frozenset({Kind.ALL_TO_ALL, Kind.SEND_RECV})
+ROOTED = frozenset({CollectiveKind.BROADCAST, CollectiveKind.REDUCE, CollectiveKind.GATHER, CollectiveKind.SCATTER})
+OUT_OF_PLACE = frozenset({CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV})
 
 
 def hyphenated(words: tuple[Algorithm, ...]) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class CollectiveOperation:
     hierarchical AllReduce, or NVLS over several scale-up domains, does along a rail. `window` is of all-to-all.
     """
 
-    kind: Kind | str
+    kind: CollectiveKind | str
     size_bytes: int
     datatype: DataType = DataType.FLOAT32
     algorithm: Algorithm | str | None = None

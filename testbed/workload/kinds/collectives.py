@@ -11,8 +11,8 @@ from testbed.workload.collectives.operation import (
     ROOTED,
     WINDOW,
     Algorithm,
+    CollectiveKind,
     CollectiveOperation,
-    Kind,
     hyphenated,
 )
 from testbed.workload.kinds.kind import Builder, FabricView, WorkloadKind
@@ -20,21 +20,21 @@ from testbed.workload.parameters import Parameter, ParameterType, Values, choice
 from testbed.workload.steps import Workload
 
 _DESCRIPTIONS = {
-    Kind.ALL_REDUCE: "Every rank ends with the sum of all arrays.",
-    Kind.REDUCE_SCATTER: "Every rank ends with its block of the sum of all arrays.",
-    Kind.ALL_GATHER: "Every rank ends with all blocks.",
-    Kind.BROADCAST: "The root's array goes to all ranks.",
-    Kind.REDUCE: "The root ends with the sum of all arrays.",
-    Kind.GATHER: "The root ends with all blocks.",
-    Kind.SCATTER: "Every rank gets its block from the root.",
-    Kind.SEND_RECV: "Every rank sends its array to the next one.",
+    CollectiveKind.ALL_REDUCE: "Every rank ends with the sum of all arrays.",
+    CollectiveKind.REDUCE_SCATTER: "Every rank ends with its block of the sum of all arrays.",
+    CollectiveKind.ALL_GATHER: "Every rank ends with all blocks.",
+    CollectiveKind.BROADCAST: "The root's array goes to all ranks.",
+    CollectiveKind.REDUCE: "The root ends with the sum of all arrays.",
+    CollectiveKind.GATHER: "The root ends with all blocks.",
+    CollectiveKind.SCATTER: "Every rank gets its block from the root.",
+    CollectiveKind.SEND_RECV: "Every rank sends its array to the next one.",
 }
 
 _SIZES = {
-    Kind.ALL_REDUCE: "each rank's array",
-    Kind.BROADCAST: "the root's array",
-    Kind.REDUCE: "each rank's array",
-    Kind.SEND_RECV: "what each rank sends",
+    CollectiveKind.ALL_REDUCE: "each rank's array",
+    CollectiveKind.BROADCAST: "the root's array",
+    CollectiveKind.REDUCE: "each rank's array",
+    CollectiveKind.SEND_RECV: "what each rank sends",
 }
 _TOTAL = "all ranks' blocks together"
 
@@ -58,12 +58,12 @@ def algorithm_of(values: Values, name: str) -> str | None:
     return None if text is None else text.replace("-", "_")
 
 
-def _build(kind: Kind) -> Builder:
-    to_all = kind is Kind.ALL_TO_ALL
+def _build(kind: CollectiveKind) -> Builder:
+    to_all = kind is CollectiveKind.ALL_TO_ALL
 
     def build(values: Values, fabric: FabricView) -> Workload:
         datatype = DataType(values.text("datatype"))
-        along_rail = algorithm_of(values, "rail_algorithm") if kind is Kind.ALL_REDUCE else None
+        along_rail = algorithm_of(values, "rail_algorithm") if kind is CollectiveKind.ALL_REDUCE else None
         operation = values.make(
             CollectiveOperation,
             kind=kind,
@@ -85,7 +85,7 @@ def _build(kind: Kind) -> Builder:
     return build
 
 
-def _collective(kind: Kind) -> WorkloadKind:
+def _collective(kind: CollectiveKind) -> WorkloadKind:
     algorithms = ALGORITHMS[kind]
     parameters = [
         size("bytes", "16MB", f"Gives S of nccl-tests: the bytes of {_SIZES.get(kind, _TOTAL)}."),
@@ -99,7 +99,7 @@ def _collective(kind: Kind) -> WorkloadKind:
     ]
     if kind in ROOTED:
         parameters.append(rank("root", 0, "Gives the index of the root among the ranks of the collective."))
-    if kind is Kind.ALL_REDUCE:
+    if kind is CollectiveKind.ALL_REDUCE:
         along = hyphenated((Algorithm.RING, Algorithm.TREE, Algorithm.HALVING_DOUBLING))
         parameters.append(
             choice(
@@ -130,14 +130,14 @@ KINDS = (
             DATATYPE,
             choice(
                 "algorithm",
-                hyphenated(ALGORITHMS[Kind.ALL_TO_ALL])[0],
-                hyphenated(ALGORITHMS[Kind.ALL_TO_ALL]),
+                hyphenated(ALGORITHMS[CollectiveKind.ALL_TO_ALL])[0],
+                hyphenated(ALGORITHMS[CollectiveKind.ALL_TO_ALL]),
                 "Says whether blocks go straight, or by the GPU of their scale-up domain that has their rail (PXN).",
             ),
             WINDOW,
             ITERATIONS,
         ),
-        build=_build(Kind.ALL_TO_ALL),
+        build=_build(CollectiveKind.ALL_TO_ALL),
         timed=True,
         knows_hosts=True,
         collective=True,

@@ -18,7 +18,7 @@ from testbed.workload.builder import Frontier, StepBuilder
 from testbed.workload.choices import choose
 from testbed.workload.collectives.algorithms import add_collective
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind, hyphenated
+from testbed.workload.collectives.operation import Algorithm, CollectiveKind, CollectiveOperation, hyphenated
 from testbed.workload.models.language_models import TrainingVolumes
 from testbed.workload.models.layout import ParallelLayout
 from testbed.workload.parameters import asked, choice, flag, whole
@@ -191,7 +191,9 @@ def _add_pass(
             progress.buckets[rank] = pieces
         if len(group) > 1 and tensor_bytes:
             entry = {rank: progress.done[rank] for rank in group}
-            operation = CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=tensor_bytes, datatype=_DATA_TYPE)
+            operation = CollectiveOperation(
+                kind=CollectiveKind.ALL_REDUCE, size_bytes=tensor_bytes, datatype=_DATA_TYPE
+            )
             summed = add_collective(builder, operation, members=group, after=entry, label=f"{label}.tensor")
             progress.done.update(builder.join_all(group, summed))
         if 0 <= neighbour < layout.pipeline and volumes.activation_bytes:
@@ -209,7 +211,9 @@ def _add_gradients(builder: StepBuilder, training: Training, progress: _Progress
     done = dict(progress.done)
     if layout.data == 1 or size_bytes == 0:
         return done
-    kinds = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) if training.sharded else (Kind.ALL_REDUCE,)
+    kinds = (
+        (CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER) if training.sharded else (CollectiveKind.ALL_REDUCE,)
+    )
     for stage in range(layout.pipeline):
         for tensor in range(layout.tensor):
             group = layout.data_group(tensor=tensor, pipeline=stage)

@@ -28,7 +28,7 @@ from testbed.run.placed.scale_up import ScaleUpDomains
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.operation import ALGORITHMS, Algorithm, CollectiveOperation, Kind
+from testbed.workload.collectives.operation import ALGORITHMS, Algorithm, CollectiveKind, CollectiveOperation
 from testbed.workload.patterns import generate_background, generate_permutation
 from testbed.workload.steps import Workload
 
@@ -81,7 +81,7 @@ PAIRS = [(kind, algorithm) for kind, algorithms in ALGORITHMS.items() for algori
 )
 def test_a_collective_is_what_the_reference_gives(
     mover: str,
-    pair: tuple[Kind, Algorithm],
+    pair: tuple[CollectiveKind, Algorithm],
     hosts: int,
     per_host: int,
     span: int,

@@ -15,7 +15,7 @@ from local_waits import check_local
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import count_wrong, make_input
 from testbed.workload.collectives.datatype import DataType
-from testbed.workload.collectives.operation import ALGORITHMS, Algorithm, CollectiveOperation, Kind
+from testbed.workload.collectives.operation import ALGORITHMS, Algorithm, CollectiveKind, CollectiveOperation
 from testbed.workload.steps import Transfer, Workload
 
 FEW = settings(max_examples=40, deadline=None)
@@ -32,12 +32,12 @@ def wrong_of(workload: Workload, datatype: DataType, *, seed: int, rng: random.R
 @pytest.mark.parametrize(("kind", "algorithm"), CASES)
 @FEW
 @given(data=st.data())
-def test_results_are_right_in_any_order(kind: Kind, algorithm: Algorithm, data: st.DataObject) -> None:
+def test_results_are_right_in_any_order(kind: CollectiveKind, algorithm: Algorithm, data: st.DataObject) -> None:
     per_host = data.draw(st.sampled_from([1, 2, 4]), label="ranks per host")
     hosts = data.draw(st.integers(1, 12 // per_host), label="hosts")
     ranks = per_host * hosts
     datatype = data.draw(st.sampled_from(list(DataType)))
-    least = ranks if kind is Kind.ALL_TO_ALL else 1
+    least = ranks if kind is CollectiveKind.ALL_TO_ALL else 1
     elements = data.draw(st.integers(least, 60), label="elements")
     workload = generate_collective(
         CollectiveOperation(
@@ -64,7 +64,7 @@ def test_results_are_right_in_any_order(kind: Kind, algorithm: Algorithm, data: 
 
 @pytest.mark.parametrize(("kind", "algorithm"), CASES)
 @pytest.mark.parametrize("datatype", list(DataType))
-def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, datatype: DataType) -> None:
+def test_a_lost_transfer_is_counted_wrong(kind: CollectiveKind, algorithm: Algorithm, datatype: DataType) -> None:
     size = 96 * datatype.size_bytes
     workload = generate_collective(
         CollectiveOperation(kind=kind, size_bytes=size, datatype=datatype, algorithm=algorithm),
@@ -93,7 +93,8 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
     bits = whole[rank].view(np.dtype(f"u{datatype.size_bytes}")).copy()
     place = (
         collective.elements - 1
-        if kind in (Kind.ALL_TO_ALL, Kind.SEND_RECV, Kind.GATHER, Kind.ALL_GATHER)
+        if kind
+        in (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV, CollectiveKind.GATHER, CollectiveKind.ALL_GATHER)
         else rank * 16
     )
     bits[place] ^= 1
@@ -101,12 +102,15 @@ def test_a_lost_transfer_is_counted_wrong(kind: Kind, algorithm: Algorithm, data
 
 
 @pytest.mark.parametrize(("kind", "algorithm"), CASES)
-def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algorithm) -> None:
+def test_the_drawn_orders_find_a_missing_dependency(kind: CollectiveKind, algorithm: Algorithm) -> None:
     """Without any, a collective of more than one hop comes out wrong in some order."""
     workload = generate_collective(
         CollectiveOperation(kind=kind, size_bytes=256, algorithm=algorithm), ranks=8, ranks_per_domain=2
     )
-    hops = any(step.after for step in workload.transfers) and kind not in (Kind.GATHER, Kind.SCATTER)
+    hops = any(step.after for step in workload.transfers) and kind not in (
+        CollectiveKind.GATHER,
+        CollectiveKind.SCATTER,
+    )
     steps = tuple(replace(step, after=()) for step in workload.steps)
     loose = Workload(name="", ranks=8, steps=steps, collectives=workload.collectives)
     wrong = [wrong_of(loose, DataType.FLOAT32, seed=1, rng=random.Random(seed)) for seed in range(5)]
@@ -121,7 +125,9 @@ def test_the_drawn_orders_find_a_missing_dependency(kind: Kind, algorithm: Algor
 )
 def test_sums_are_exact_whatever_the_order(ranks: int, datatype: DataType, seed: int) -> None:
     workload = generate_collective(
-        CollectiveOperation(kind=Kind.REDUCE, size_bytes=5 * datatype.size_bytes, datatype=datatype, chunks=1),
+        CollectiveOperation(
+            kind=CollectiveKind.REDUCE, size_bytes=5 * datatype.size_bytes, datatype=datatype, chunks=1
+        ),
         ranks=ranks,
         root=0,
     )
@@ -144,21 +150,21 @@ def sent_per_rank(workload: Workload, *, scale_up: bool | None = None) -> list[i
 def test_textbook_totals(ranks: int, blocks: int) -> None:
     size = 4 * ranks * blocks
 
-    def sent(kind: Kind, algorithm: Algorithm | None = None, *, root: int = 0) -> list[int]:
+    def sent(kind: CollectiveKind, algorithm: Algorithm | None = None, *, root: int = 0) -> list[int]:
         operation = CollectiveOperation(kind=kind, size_bytes=size, algorithm=algorithm)
         return sent_per_rank(generate_collective(operation, ranks=ranks, root=root))
 
     block = size // ranks
-    assert sent(Kind.ALL_REDUCE, Algorithm.RING) == [2 * (ranks - 1) * block] * ranks
-    assert sent(Kind.REDUCE_SCATTER, Algorithm.RING) == [(ranks - 1) * block] * ranks
-    assert sent(Kind.ALL_GATHER, Algorithm.RING) == [(ranks - 1) * block] * ranks
-    assert sent(Kind.ALL_TO_ALL) == [(ranks - 1) * block] * ranks
-    assert sum(sent(Kind.ALL_REDUCE, Algorithm.TREE)) == 2 * (ranks - 1) * size
-    assert sent(Kind.GATHER, root=ranks - 1) == [block] * (ranks - 1) + [0]
-    assert sent(Kind.SCATTER, root=0) == [(ranks - 1) * block] + [0] * (ranks - 1)
-    assert sum(sent(Kind.BROADCAST)) == sum(sent(Kind.REDUCE)) == (ranks - 1) * size
-    assert max(sent(Kind.BROADCAST)) <= size
-    assert sent(Kind.SEND_RECV) == ([size] * ranks if ranks > 1 else [0])
+    assert sent(CollectiveKind.ALL_REDUCE, Algorithm.RING) == [2 * (ranks - 1) * block] * ranks
+    assert sent(CollectiveKind.REDUCE_SCATTER, Algorithm.RING) == [(ranks - 1) * block] * ranks
+    assert sent(CollectiveKind.ALL_GATHER, Algorithm.RING) == [(ranks - 1) * block] * ranks
+    assert sent(CollectiveKind.ALL_TO_ALL) == [(ranks - 1) * block] * ranks
+    assert sum(sent(CollectiveKind.ALL_REDUCE, Algorithm.TREE)) == 2 * (ranks - 1) * size
+    assert sent(CollectiveKind.GATHER, root=ranks - 1) == [block] * (ranks - 1) + [0]
+    assert sent(CollectiveKind.SCATTER, root=0) == [(ranks - 1) * block] + [0] * (ranks - 1)
+    assert sum(sent(CollectiveKind.BROADCAST)) == sum(sent(CollectiveKind.REDUCE)) == (ranks - 1) * size
+    assert max(sent(CollectiveKind.BROADCAST)) <= size
+    assert sent(CollectiveKind.SEND_RECV) == ([size] * ranks if ranks > 1 else [0])
 
 
 @pytest.mark.parametrize("power", range(6))
@@ -166,7 +172,11 @@ def test_halving_doubling_totals(power: int) -> None:
     ranks = 2**power
     size = 4 * ranks * 3
     each = (ranks - 1) * size // ranks
-    for kind, factor in ((Kind.ALL_REDUCE, 2), (Kind.REDUCE_SCATTER, 1), (Kind.ALL_GATHER, 1)):
+    for kind, factor in (
+        (CollectiveKind.ALL_REDUCE, 2),
+        (CollectiveKind.REDUCE_SCATTER, 1),
+        (CollectiveKind.ALL_GATHER, 1),
+    ):
         workload = generate_collective(
             CollectiveOperation(kind=kind, size_bytes=size, algorithm=Algorithm.HALVING_DOUBLING), ranks=ranks
         )
@@ -180,7 +190,7 @@ def test_hierarchical_totals(hosts: int, gpus: int) -> None:
     """Of S, 2 (h - 1) / h / g crosses the fabric per GPU, and only along rails; 2 (g - 1) / g stays inside."""
     size = 4 * hosts * gpus * 2
     workload = generate_collective(
-        CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.HIERARCHICAL),
+        CollectiveOperation(kind=CollectiveKind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.HIERARCHICAL),
         ranks=hosts * gpus,
         ranks_per_domain=gpus,
     )
@@ -198,7 +208,9 @@ def test_pxn_keeps_to_the_rails(gpus: int, domains: int, blocks: int) -> None:
     ranks = gpus * domains
 
     def build(algorithm: Algorithm) -> Workload:
-        operation = CollectiveOperation(kind=Kind.ALL_TO_ALL, size_bytes=4 * ranks * blocks, algorithm=algorithm)
+        operation = CollectiveOperation(
+            kind=CollectiveKind.ALL_TO_ALL, size_bytes=4 * ranks * blocks, algorithm=algorithm
+        )
         return generate_collective(operation, ranks=ranks, ranks_per_domain=gpus)
 
     direct, relayed = build(Algorithm.DIRECT), build(Algorithm.PXN)
@@ -218,7 +230,7 @@ def test_nvls_has_every_piece_pass_the_switch_once(gpus: int, chunks: int) -> No
     """Each block is an operation that adds up, and one that copies; every other member has a part in both."""
     size = 4 * gpus * chunks
     workload = generate_collective(
-        CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.NVLS, chunks=chunks),
+        CollectiveOperation(kind=CollectiveKind.ALL_REDUCE, size_bytes=size, algorithm=Algorithm.NVLS, chunks=chunks),
         ranks=gpus,
         ranks_per_domain=gpus,
     )

@@ -13,7 +13,7 @@ from local_waits import check_local
 
 from testbed.base.errors import WorkloadError
 from testbed.workload.collectives.algorithms import generate_collective
-from testbed.workload.collectives.operation import CollectiveOperation, Kind
+from testbed.workload.collectives.operation import CollectiveKind, CollectiveOperation
 from testbed.workload.draws import draw_derangement
 from testbed.workload.patterns import (
     Scope,
@@ -137,7 +137,7 @@ def test_tornado() -> None:
 
 @pytest.mark.parametrize("window", [1, 2, 3, None])
 def test_all_to_all_keeps_its_window(window: int | None) -> None:
-    operation = CollectiveOperation(kind=Kind.ALL_TO_ALL, size_bytes=60, window=window)
+    operation = CollectiveOperation(kind=CollectiveKind.ALL_TO_ALL, size_bytes=60, window=window)
     workload = generate_collective(operation, ranks=5)
     check_local(workload)
     assert Counter(pairs(workload)) == Counter((a, b) for a in range(5) for b in range(5) if a != b)

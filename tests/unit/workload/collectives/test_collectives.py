@@ -14,7 +14,7 @@ from testbed.workload.collectives.algorithms import add_collective, generate_col
 from testbed.workload.collectives.correctness import PERIOD, count_wrong, expected_output, make_input
 from testbed.workload.collectives.datatype import DataType
 from testbed.workload.collectives.halving_doubling import fold
-from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind
+from testbed.workload.collectives.operation import Algorithm, CollectiveKind, CollectiveOperation
 from testbed.workload.collectives.tree import binary_tree, double_binary_tree
 from testbed.workload.steps import Compute, Slice, Transfer, Workload
 
@@ -78,7 +78,7 @@ def test_a_ring_of_four_step_by_step() -> None:
 
 
 def test_one_rank_has_nothing_to_send() -> None:
-    for kind in Kind:
+    for kind in CollectiveKind:
         workload = generate_collective(CollectiveOperation(kind=kind, size_bytes=8), ranks=1)
         assert workload.steps == ()
         assert workload.collectives[0].steps == range(0)
@@ -174,8 +174,8 @@ def test_a_dependency_on_others_alone_is_found() -> None:
 
 
 @pytest.mark.parametrize("datatype", list(DataType))
-@pytest.mark.parametrize("kind", list(Kind))
-def test_data_beyond_its_period(kind: Kind, datatype: DataType) -> None:
+@pytest.mark.parametrize("kind", list(CollectiveKind))
+def test_data_beyond_its_period(kind: CollectiveKind, datatype: DataType) -> None:
     """Right results of more elements than the data's period; blocks that change places are found."""
     size = 3 * PERIOD * datatype.size_bytes
     workload = generate_collective(CollectiveOperation(kind=kind, size_bytes=size, datatype=datatype), ranks=3)

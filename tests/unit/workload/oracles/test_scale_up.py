@@ -17,7 +17,7 @@ from scale_up_bounds import (
 )
 
 from testbed.workload.collectives.algorithms import generate_collective
-from testbed.workload.collectives.operation import Algorithm, CollectiveOperation, Kind
+from testbed.workload.collectives.operation import Algorithm, CollectiveKind, CollectiveOperation
 from testbed.workload.models.moe import MixtureOfExperts, generate_moe
 from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.steps import Workload, payload_bytes
@@ -29,7 +29,9 @@ GPUS, DOMAINS = 8, 4
 S = 4 * GPUS * DOMAINS * 64
 
 
-def build(kind: Kind, algorithm: Algorithm, *, domains: int = DOMAINS, size: int = S, chunks: int = 1) -> Workload:
+def build(
+    kind: CollectiveKind, algorithm: Algorithm, *, domains: int = DOMAINS, size: int = S, chunks: int = 1
+) -> Workload:
     operation = CollectiveOperation(kind=kind, size_bytes=size, algorithm=algorithm, chunks=chunks)
     return generate_collective(operation, ranks=domains * GPUS, ranks_per_domain=GPUS)
 
@@ -43,26 +45,26 @@ def roofline(workload: Workload, *, in_switch: float = 1.0) -> float:
 
 
 def test_all_reduce() -> None:
-    flat = generate_collective(CollectiveOperation(kind=Kind.ALL_REDUCE, size_bytes=S), ranks=GPUS * DOMAINS)
+    flat = generate_collective(CollectiveOperation(kind=CollectiveKind.ALL_REDUCE, size_bytes=S), ranks=GPUS * DOMAINS)
     assert roofline(flat) == pytest.approx(ring_all_reduce(ranks=GPUS * DOMAINS))
     # The chain of a rank's pieces is no longer than one of each kind: the links' sum is the bound.
     rails = hierarchical_all_reduce(domains=DOMAINS, gpus=GPUS, rho=RHO, pipelined=True)
     serial = hierarchical_all_reduce(domains=DOMAINS, gpus=GPUS, rho=RHO)
-    assert rails <= roofline(build(Kind.ALL_REDUCE, Algorithm.HIERARCHICAL)) <= serial
+    assert rails <= roofline(build(CollectiveKind.ALL_REDUCE, Algorithm.HIERARCHICAL)) <= serial
 
 
 def test_the_switch_does_each_piece_once() -> None:
-    found = roofline(build(Kind.ALL_REDUCE, Algorithm.NVLS, domains=1), in_switch=0.85)
+    found = roofline(build(CollectiveKind.ALL_REDUCE, Algorithm.NVLS, domains=1), in_switch=0.85)
     assert found == pytest.approx(nvls_all_reduce(gpus=GPUS, efficiency=0.85) / RHO)
     assert nvls_gain(gpus=8) == pytest.approx(1.556, abs=0.001)
     assert nvls_gain(gpus=8, efficiency=0.85) == pytest.approx(1.32, abs=0.01)
 
 
 def test_all_to_all_with_and_without_a_relay() -> None:
-    assert roofline(build(Kind.ALL_TO_ALL, Algorithm.DIRECT)) == pytest.approx(
+    assert roofline(build(CollectiveKind.ALL_TO_ALL, Algorithm.DIRECT)) == pytest.approx(
         all_to_all(domains=DOMAINS, gpus=GPUS, rho=RHO)
     )
-    relayed = roofline(build(Kind.ALL_TO_ALL, Algorithm.PXN))
+    relayed = roofline(build(CollectiveKind.ALL_TO_ALL, Algorithm.PXN))
     assert relayed == pytest.approx(
         relay_all_to_all(domains=DOMAINS, gpus=GPUS, rho=RHO, pipelined=True), rel=0.01
     )  # the last block arrives from the relay
