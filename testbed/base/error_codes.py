@@ -37,7 +37,6 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "bad-name": "A name has letters that names of its kind may not have.",
             "bad-prefix": "A value is not an IPv4 prefix with room for two addresses.",
             "bad-quantity": "A value is not a quantity, such as a rate, a size or a duration.",
-            "choice": "A parameter of a design is none of the values that it may have.",
             "contradiction": "Two keys cannot both be as they are written.",
             "missing-key": "A key that is needed is not there.",
             "no-unit": "A quantity has no unit.",
@@ -48,7 +47,6 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "too-long": "A text is longer than its key allows.",
             "unknown-key": "There is no such key at this place.",
             "unknown-value": "A value is none of those that its key may have.",
-            "unsupported": "A combination of parameters is not built yet.",
             "wrong-type": "A value is of another type than its key wants, such as text where a number is needed.",
         },
         "Fabrics, nodes and links": {
@@ -69,7 +67,6 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "homing": "A host would speak BGP in two networks.",
             "host": "A host has more NIC ports than the plan has room for.",
             "interface-taken": "An interface has a link already.",
-            "link": "A link of the fabric is not between two switches.",
             "loss-without-qos": "A link declares loss, for which the lab needs the section `qos`.",
             "name-taken": "A node has the name of one that the fabric generates.",
             "no-leaves": "A network that is to carry another one has no leaf.",

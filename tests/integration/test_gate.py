@@ -23,6 +23,7 @@ from progress import Progress
 from summary import Row
 from tier_run import TierRunner, exit_code
 from tiers import BY_NAME, FIRST, GATE, INTERPRETED, PARTS, Tier
+from waiting import until
 
 pytestmark = pytest.mark.process
 
@@ -183,12 +184,20 @@ def test_an_interrupt_ends_it_with_a_table_and_cleans_up(
     assert (tmp_path / "undone.count").exists()
 
 
+def is_over(stat: Path) -> bool:
+    """Tell from its file in /proc whether a process is gone, or only waits for its parent."""
+    try:
+        return stat.read_text().split()[2] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def test_an_interrupt_ends_the_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check may have started others: all of its group end."""
     waits = [
         "sh",
         "-c",
-        f"sleep 60 & echo $! > {tmp_path}/started.part; mv {tmp_path}/started.part {tmp_path}/started; wait",
+        f"sleep 600 & echo $! > {tmp_path}/started.part; mv {tmp_path}/started.part {tmp_path}/started; wait",
     ]
     monkeypatch.setattr(checks, "commands", lambda root: {"slow": waits})
     deaf = signal.signal(signal.SIGTERM, _interrupt)
@@ -206,7 +215,7 @@ def test_an_interrupt_ends_the_checks(tmp_path: Path, monkeypatch: pytest.Monkey
         signal.signal(signal.SIGTERM, deaf)
     assert exit_code(ended.value) == 143
     sleeping = Path("/proc", (tmp_path / "started").read_text().strip(), "stat")
-    assert not sleeping.exists() or sleeping.read_text().split()[2] == "Z"
+    until(lambda: is_over(sleeping), "what a check has started ends")
 
 
 # --- what is asked for -------------------------------------------------------------------------------
