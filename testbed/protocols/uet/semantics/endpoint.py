@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 LONGEST_MESSAGE: Final = (1 << 32) - 1
 """`request_length` has 32 bits."""
-ANY_TAG: Final = (1 << 64) - 1
 _FETCHING_ONLY: Final = frozenset({AmoOpcode.READ})
 
 
