@@ -10,7 +10,7 @@ import errno
 import socket
 import sys
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from testbed.base.linux.socket_options import SOL_UDP, UDP_GRO
 from testbed.protocols.datagram import Incoming
@@ -24,15 +24,9 @@ _CONTROL_BYTES: Final = 64
 _TOS: Final = ((socket.IPPROTO_IP, socket.IP_TOS), (socket.IPPROTO_IPV6, socket.IPV6_TCLASS))
 
 
-class Message(NamedTuple):
-    """A message of one call; `tos` (or the traffic class) and `segment` are 0 where the socket does not tell them."""
-
-    data: memoryview
-    remote: str
-    port: int
-    tos: int
-    segment: int
-    """Bytes of one datagram where UDP_GRO joined several."""
+Message = tuple[memoryview, str, int, int, int]
+"""A message of one call: data, remote address and port, TOS or traffic class, and the bytes of one datagram where UDP_GRO
+joined several; the last two are 0 where the socket does not tell them."""
 
 
 def read_control(control: Iterable[tuple[int, int, bytes]]) -> tuple[int, int]:
@@ -57,7 +51,8 @@ def receive_messages(item: socket.socket, limit: int) -> tuple[list[Message], in
             break
         except OSError as error:
             return found, error.errno or errno.EIO
-        found.append(Message(memoryview(data), str(name[0]), int(name[1]), *read_control(control)))
+        tos, segment = read_control(control)
+        found.append((memoryview(data), str(name[0]), int(name[1]), tos, segment))
     return found, 0
 
 

@@ -63,5 +63,5 @@ class HeaderReceiver(RawReceiver):
 
     def receive(self) -> list[Incoming]:
         """Return the datagrams that have arrived."""
-        found = (decode_datagram(message.data, message.remote, self._port) for message in self.read())
+        found = (decode_datagram(data, remote, self._port) for data, remote, *_ in self.read())
         return [datagram for datagram in found if datagram is not None]
