@@ -25,8 +25,8 @@ _TOS: Final = ((socket.IPPROTO_IP, socket.IP_TOS), (socket.IPPROTO_IPV6, socket.
 
 
 Message = tuple[memoryview, str, int, int, int]
-"""A message of one call: data, remote address and port, TOS or traffic class, and the bytes of one datagram where UDP_GRO
-joined several; the last two are 0 where the socket does not tell them."""
+"""A message of one call: data, remote address and port, TOS or traffic class, and the bytes of one datagram where
+UDP_GRO joined several; the last two are 0 where the socket does not tell them."""
 
 
 def read_control(control: Iterable[tuple[int, int, bytes]]) -> tuple[int, int]:
