@@ -37,9 +37,10 @@ def measure(program: Path, frame_bytes: int, lost_of: int = 0) -> tuple[float, f
 def test_a_frame_through_both_ends(tmp_path: Path) -> None:
     if shutil.which("clang") is None:
         pytest.skip("clang is not installed")
-    native = Path(str(resources.files("testbed.protocols.scale_up").joinpath("native")))
+    protocols = Path(str(resources.files("testbed.protocols")))
+    native = protocols / "scale_up/native"
     program = tmp_path / "link_engine"
-    compile_c([SOURCE, *sorted(native.glob("*.c"))], program, ["-std=gnu11", "-O2", "-Wall", "-I", str(native)])
+    compile_c([SOURCE, *sorted(native.glob("*.c"))], program, ["-std=gnu11", "-O2", "-Wall", *("-I", str(native)), *("-I", str(protocols))])
     figures = []
     for frame_bytes, lost_of, most in ((128, 0, 0.4), (8192, 0, 5.0), (8192, 100, 6.0)):
         copy_ns, frame_ns, replays = measure(program, frame_bytes, lost_of)
