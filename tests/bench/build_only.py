@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pydantic_core  # noqa: F401 - `deploy` has it from reading the file: to load a library is not to build
 
+import testbed.lab.assembly.planner  # noqa: F401 - the same
 from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.fabric import generate_fabric

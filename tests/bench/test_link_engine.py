@@ -40,7 +40,11 @@ def test_a_frame_through_both_ends(tmp_path: Path) -> None:
     protocols = Path(str(resources.files("testbed.protocols")))
     native = protocols / "scale_up/native"
     program = tmp_path / "link_engine"
-    compile_c([SOURCE, *sorted(native.glob("*.c"))], program, ["-std=gnu11", "-O2", "-Wall", *("-I", str(native)), *("-I", str(protocols))])
+    compile_c(
+        [SOURCE, *sorted(native.glob("*.c"))],
+        program,
+        ["-std=gnu11", "-O2", "-Wall", *("-I", str(native)), *("-I", str(protocols))],
+    )
     figures = []
     for frame_bytes, lost_of, most in ((128, 0, 0.4), (8192, 0, 5.0), (8192, 100, 6.0)):
         copy_ns, frame_ns, replays = measure(program, frame_bytes, lost_of)

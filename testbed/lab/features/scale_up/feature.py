@@ -32,9 +32,12 @@ class ScaleUpFeature(Feature):
 
     def scale(self, lab: Lab, share: float) -> ScaleDemand | None:
         from testbed.lab.core.model import ScaleUpBy
+
+        if lab.scale_up.by is not ScaleUpBy.PACKETS:
+            return None
         from testbed.lab.features.scale_up.plan.time_scale import packet_scale
 
-        return packet_scale(lab, share) if lab.scale_up.by is ScaleUpBy.PACKETS else None
+        return packet_scale(lab, share)
 
     def links(self, lab: RunningLab) -> LinksBeside:
         from testbed.lab.features.scale_up.planes import PlaneControl
@@ -42,6 +45,8 @@ class ScaleUpFeature(Feature):
         return PlaneControl(lab)
 
     def start(self, deployment: Deployment) -> Started | None:
+        if not deployment.plan.scale_up_domains:
+            return None
         from testbed.lab.features.scale_up.apply import start_domain_switches
         from testbed.lab.features.scale_up.host_gpus import write_host_gpus
 
