@@ -64,7 +64,7 @@ class CompletionError(TransportError):
 
 
 class Depth:
-    """This tells how many more operations may begin; who waits is served in order."""
+    """The room for more operations under way; who waits is served in order."""
 
     __slots__ = ("_free", "_waiting", "size")
 

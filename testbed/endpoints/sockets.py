@@ -79,7 +79,7 @@ class Marking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketConfig:
-    """This tells how the sockets of a FEP are set up and used."""
+    """Settings of the sockets of a FEP."""
 
     port: int = UDP_PORT
     marking: Marking = field(default_factory=Marking)

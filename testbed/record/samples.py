@@ -227,7 +227,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkingCurve:
-    """This tells how the packets that allowed a mark fared in all switch queues of a class, by the depth that decided.
+    """The fate of packets that allowed a mark in all switch queues of a class, by the depth that decided.
 
     `marked[i]` of `packets[i]` met a depth from `edges_bytes[i]` to the next edge; the last bin has no upper end.
     """

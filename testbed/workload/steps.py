@@ -47,7 +47,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoJob:
-    """This is how fio moves a transfer: requests of `block_bytes`, `depth` of them under way, in an area of a target.
+    """A transfer that fio moves: requests of `block_bytes`, `depth` of them under way, in an area of a target.
 
     A job that reads and writes is two transfers of one label, one each way.
     """

@@ -15,7 +15,7 @@ from testbed.workload.steps import Collective, Compute, FirstToken, Request, Ste
 
 
 class TenantPlacement(StrEnum):
-    """This tells how tenants share the ranks of a fabric.
+    """The shares that tenants have of the ranks of a fabric.
 
     Source: the placements of ATLAHS's GOAL merger (spcl/atlahs).
     """

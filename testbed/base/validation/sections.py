@@ -7,9 +7,8 @@ from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, create_model
+from pydantic import Field, create_model
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
 from testbed.base.keys import Key, keys_of, types_of
 from testbed.base.units import SHARE, Duration
@@ -19,6 +18,7 @@ from testbed.base.validation.fields import (
     NotNull,
     Number,
     OneOf,
+    OrShort,
     Section,
     Share,
     Whole,
@@ -37,7 +37,7 @@ Types = Mapping[Any, Callable[[Key], Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class OrWord:
+class OrWord(OrShort):
     """A mapping for `model`, or `word` for none of it (`false`) or for all by default (`auto`); kept as it is.
 
     `hint` is for those who wrote neither.
@@ -48,22 +48,16 @@ class OrWord:
     keys: str
     hint: str
 
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def read(value: object, read_mapping: core_schema.ValidatorFunctionWrapHandler) -> Any:
-            if isinstance(value, dict):
-                return read_mapping(value)
-            value = written_switch(value, (self.word,))
-            if value == self.word and isinstance(value, bool) == isinstance(self.word, bool):
-                return value
-            word = self.word if isinstance(self.word, str) else quote(self.word)
-            hint = f"write {word}" if switch_word(value) and self.word == "auto" else self.hint
-            raise refusal("wrong-type", f"must be {word} or a mapping with {self.keys}, not {quote(value)}", hint)
+    def read(self, value: object) -> object:
+        value = written_switch(value, (self.word,))
+        if value == self.word and isinstance(value, bool) == isinstance(self.word, bool):
+            return value
+        word = self.word if isinstance(self.word, str) else quote(self.word)
+        hint = f"write {word}" if switch_word(value) and self.word == "auto" else self.hint
+        raise refusal("wrong-type", f"must be {word} or a mapping with {self.keys}, not {quote(value)}", hint)
 
-        return core_schema.no_info_wrap_validator_function(read, handler.generate_schema(self.model))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        word = {"const": self.word} if isinstance(self.word, str) else switch_schema(False)
-        return {"anyOf": [word, handler(schema)]}
+    def short_schema(self) -> list[JsonSchemaValue]:
+        return [{"const": self.word} if isinstance(self.word, str) else switch_schema(False)]
 
 
 def declared_by(kind: type, types: Types) -> Callable[[type[Model]], type[Model]]:

@@ -157,7 +157,7 @@ class ScaleUpPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpPackets:
-    """This tells how transfers inside a scale-up domain are carried as frames through its switch."""
+    """Settings of transfers inside a scale-up domain that go as frames through its switch."""
 
     library: Annotated[str, Meta(min_length=1, max_length=4096)]
     """Path of the compiled library (`testbed.protocols.scale_up.domain.endpoint`)."""

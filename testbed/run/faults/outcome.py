@@ -21,7 +21,7 @@ class TimedEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultOutcome:
-    """This tells how far the faults of a run happened as planned.
+    """The faults of a run, as far as they happened as planned.
 
     `planned` is how many faults the scenario has, `acts` how often something was done or undone, `latest_s` how late
     the latest of that was begun. `troubles` name each fault that did not happen, was late or slow beyond its bound, or

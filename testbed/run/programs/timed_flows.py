@@ -49,7 +49,7 @@ class TimedFlow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowWatch:
-    """This tells who hears of flows while they run, and who may end them.
+    """The watch over flows while they run, by those who may end them.
 
     `around` is entered when every server listens and left when the last sender has ended, so that counters can be read
     there. `on_listening` gets how many servers listen, `on_elapsed` how many seconds have passed; each also gets of how

@@ -49,7 +49,7 @@ class FlowTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTime:
-    """This tells when the transfers and the computing beside them began and ended, in s.
+    """The times at which transfers and the computing beside them began and ended, in s.
 
     Only of a run whose transfers all ended: one that was cut short says nothing about how long it takes.
     """

@@ -130,7 +130,7 @@ class RSocket:
 
 
 class _Memory:
-    """This tells where a buffer lies, for as long as this is kept."""
+    """The place of a buffer in memory, for as long as this is kept."""
 
     def __init__(self, buffer: Buffer) -> None:
         view = memoryview(buffer)

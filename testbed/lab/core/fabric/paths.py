@@ -17,7 +17,7 @@ from testbed.lab.core.model import BACKEND, Lab, Link, LinkKind, Place
 
 
 class Relation(StrEnum):
-    """This tells how two NICs stand to each other. Ports of different planes are not compared."""
+    """The relation of two NICs to each other. Ports of different planes are not compared."""
 
     SAME_RAIL = "same rail, same segment"
     CROSS_RAIL = "other rail, same segment"

@@ -60,7 +60,7 @@ class Role(StrEnum):
 
 
 class DelayBy(StrEnum):
-    """This tells who realises a link's delay."""
+    """The mechanism of a link's delay."""
 
     AUTO = "auto"
     KERNEL = "kernel"
@@ -69,7 +69,7 @@ class DelayBy(StrEnum):
 
 
 class LagBy(StrEnum):
-    """This tells who realises the link groups of hosts (`homing: mlag`)."""
+    """The mechanism of the link groups of hosts (`homing: mlag`)."""
 
     AUTO = "auto"
     """The kernel's bonding where it has that, else eBPF."""
@@ -102,7 +102,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """This tells where a generated node stands. All numbers start at 1; 0 means "not at this level".
+    """The place of a generated node in its fabric. All numbers start at 1; 0 means "not at this level".
 
     A place alone decides the node's addresses and AS number, so that adding nodes renumbers nobody.
     `plane` is 0 for single-port NICs, else 1..4 for the switch plane (names: a..d).

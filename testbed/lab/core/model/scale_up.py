@@ -24,7 +24,7 @@ TRANSACTION = ByteCount(256)
 
 
 class DomainSpan(StrEnum):
-    """This tells which GPUs make one scale-up domain."""
+    """The GPUs that make one scale-up domain."""
 
     HOST = "host"
     """The GPUs of one host: an HGX board."""
@@ -33,7 +33,7 @@ class DomainSpan(StrEnum):
 
 
 class ScaleUpFlowControl(StrEnum):
-    """This tells how a scale-up link keeps its receiver's buffer from overflowing."""
+    """The means by which a scale-up link keeps its receiver's buffer from overflowing."""
 
     CREDITS = "credits"
     """Credits of each virtual channel of a link (CBFC of Ultra Ethernet 1.0 section 5.2; NVLink and UALink alike)."""
@@ -44,7 +44,7 @@ class ScaleUpFlowControl(StrEnum):
 
 
 class ScaleUpBy(StrEnum):
-    """This tells what realises the transfers of a domain."""
+    """The mechanism of the transfers of a domain."""
 
     TIME = "time"
     """Timers: a copy in memory takes the time that the GPU's links would need. No packets, no loss."""
@@ -53,7 +53,7 @@ class ScaleUpBy(StrEnum):
 
 
 class PlaneSpray(StrEnum):
-    """This tells which planes the transactions of a copy take. Those of one 256-byte region take one plane."""
+    """The spread of the transactions of a copy over planes. Those of one 256-byte region take one plane."""
 
     EQUAL = "equal"
     """All alike."""
@@ -64,7 +64,7 @@ class PlaneSpray(StrEnum):
 
 
 class ScaleUpHeaders(StrEnum):
-    """This tells whose headers the payload of a frame stands behind, as far as it occupies its link."""
+    """The headers that the payload of a frame stands behind, as far as it occupies its link."""
 
     LAB = "lab"
     """The lab's own, from Ethernet header to FCS."""

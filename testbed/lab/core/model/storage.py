@@ -42,7 +42,7 @@ class Medium:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageTarget:
-    """This tells what a storage target serves, and how."""
+    """The service of a storage target."""
 
     protocols: tuple[StorageProtocol, ...] = (StorageProtocol.NVME_TCP,)
     """All that hosts may speak with it."""

@@ -123,9 +123,7 @@ class LinkTelemetry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprayTelemetry:
-    """This tells how evenly a class of a switch uses its equal uplinks: the most loaded one over the mean (1: perfectly
-    even).
-    """
+    """Use of equal uplinks by a class of a switch: the most loaded one over the mean, 1 where they share evenly."""
 
     node: str
     class_name: str

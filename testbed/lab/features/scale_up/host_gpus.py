@@ -45,8 +45,6 @@ def host_gpus(plan: LabPlan, library: Path, run: Path) -> Iterator[tuple[str, Ho
 
 def write_host_gpus(plan: LabPlan, run: Path) -> None:
     """Write the files of all hosts into the lab's run directory. Raises `CapabilityError` without a compiler."""
-    if not plan.scale_up_domains:
-        return
     for host, found in host_gpus(plan, scale_up_domain.build(), run):
         path = gpu_file(run, host)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ FILE_NAME = "links.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireChange:
-    """This tells how one direction of a link differs from what the topology declares; None: it does not.
+    """The difference of one direction of a link from what the topology declares; None: there is none.
 
     Rates and times are in lab time; `loss` and `corruption` are shares of packets; `loss_every` N loses one packet
     in N, 0 none.
