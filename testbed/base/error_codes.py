@@ -189,6 +189,7 @@ ERROR_CODES: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "no-nics": "No NIC is in the tenants and networks that are asked for.",
             "no-packets": "Transfers inside scale-up domains are to be packets, and the topology has none there.",
             "no-such-point": "No point of the matrix has these values.",
+            "not-measured": "No run measures this metric.",
             "protocol-of-target": "A storage target of the ranks does not speak the protocol of the transport.",
             "transport-in-tenant": "Tenants, or switches that trim packets of tenants, do not carry this transport.",
             "unknown-daemon": "The switch does not run this daemon.",

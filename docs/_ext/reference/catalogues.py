@@ -88,6 +88,7 @@ def metrics_page() -> str:
                 ("Unit", f"{plain(one['unit'])}; {better}"),
                 ("Formula", plain(one["formula"])),
                 ("Source", plain(one["source"])),
+                ("Measured", "" if one["measured"] else "by no run: it is for samples of your own, from Python"),
             ]
             text += "".join(f"* **{name}:** {value}\n" for name, value in rows if value) + "\n"
     return text

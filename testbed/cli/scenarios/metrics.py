@@ -61,6 +61,7 @@ def _in_full(metric: "Metric") -> str:
         ("formula", metric.formula),
         ("source", metric.source),
         ("from", ", ".join(metric.samples)),
+        ("runs", "measure it" if metric.takes else "do not measure it: it is for samples of your own, from Python"),
     )
     return "\n".join([f"{metric.name}: {metric.title}", *(f"  {key:<8} {value}" for key, value in lines)])
 

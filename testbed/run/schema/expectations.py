@@ -137,8 +137,12 @@ class ExpectationReader:
             yield problem("contradiction", (*path, "over"), message, hint="write min and max", key=True)
 
     def _unselectable(self, path: Path, spec: ExpectationSpec) -> Iterator[Problem]:
-        """A network or a tenant of a metric that has none, and a metric of a network without one."""
+        """A metric that no run measures; a network or a tenant that it has none of; a network that it lacks."""
         problem, metric = self._document.problem, spec.metric
+        if CATALOGUE[metric].takes is None:
+            message = f"no run measures {metric}: it is for samples of your own, from Python"
+            hint = f"`testbed metrics {metric}` says what it is made from"
+            yield problem("not-measured", (*path, "metric"), message, hint=hint)
         if CATALOGUE[metric].by_network:
             if spec.network is None:
                 message = f"{metric} is of one network, and none is named"

@@ -110,6 +110,7 @@ class Metric:
             "source": self.source,
             "samples": list(self.samples),
             "emulation": self.emulation,
+            "measured": self.takes is not None,
         }
 
 
