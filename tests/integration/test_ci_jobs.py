@@ -78,7 +78,8 @@ def test_the_gate_needs_no_root_and_leaves_what_ci_reads(file: str, tmp_path: Pa
 
 
 def test_both_services_and_the_table_name_the_capabilities_that_a_lab_needs() -> None:
-    capabilities, security = container_options(github_options())
+    capabilities, security, init = container_options(github_options())
+    assert init and "FF_USE_INIT_WITH_DOCKER_EXECUTOR" in job_files()[GITLAB]
     runner = gitlab_runner()
     assert (runner["cap_add"], runner["security_opt"]) == (capabilities, security)
     assert "privileged" not in runner

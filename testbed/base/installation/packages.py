@@ -290,7 +290,7 @@ PACKAGES = (
     _vagrant("qemu-utils", "vagrant", images=(_QEMU,)),
     _vagrant("iptables", "vagrant"),
     _vagrant("rsync", "vagrant", images=(_VM,)),
-    _images("git", images=(_RUNNER,)),  # records name the commit that a job has checked out
+    _images("git", images=(_RUNNER,)),  # actions/checkout makes no repository without it
     # Images alone: the system of the lab VM, soft RDMA and storage in it, and what of the testbed runs in a container.
     _images("seabios", images=(_QEMU,)),
     *(_images(name, images=(_VM,)) for name in ("busybox-static", "dbus", "kmod", "sudo")),

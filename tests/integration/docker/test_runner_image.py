@@ -42,14 +42,14 @@ class Job:
     """A container of the image with a repository in it, without a network of the machine's."""
 
     def __init__(self, client: ContainerEngine, image: str, repository: Path, options: Sequence[str]) -> None:
-        capabilities, security = container_options(options)
+        capabilities, security, init = container_options(options)
         self._container: Any = client.client.containers.run(
             image,
             ["sh", "-c", HOURS],
             cap_add=capabilities,
             security_opt=security,
             network_mode="none",
-            init=True,
+            init=init,
             detach=True,
         )
         buffer = io.BytesIO()

@@ -45,13 +45,15 @@ def github_options() -> list[str]:
     return options.split()
 
 
-def container_options(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The capabilities and security options that words of Docker's command line say; others are refused."""
+def container_options(words: Sequence[str]) -> tuple[list[str], list[str], bool]:
+    """The capabilities and security options that words of Docker's command line say, and whether there is an init;
+    others are refused."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--init", action="store_true")
     parser.add_argument("--cap-add", action="append", default=[])
     parser.add_argument("--security-opt", action="append", default=[])
     found = parser.parse_args(list(words))
-    return found.cap_add, found.security_opt
+    return found.cap_add, found.security_opt, found.init
 
 
 def gitlab_runner() -> Mapping[str, Any]:
