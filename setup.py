@@ -13,7 +13,9 @@ import datetime
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import setup
@@ -37,6 +39,18 @@ def released() -> str:
     """Return when the newest version that CHANGELOG.md has was released, in seconds since 1970, at midnight (UTC)."""
     dates = re.findall(r"^## \S+ - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     return str(int(datetime.datetime.fromisoformat(f"{dates[0]}T00:00:00+00:00").timestamp()))
+
+
+def compile_into(target: Path) -> None:
+    """Compile the modules anew, and put them into a directory of `target` that is named after the key of the build.
+
+    mypyc writes its C in the order of sets, which follows from Python's hash seed: a process of its own has a fixed one.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "XDG_CACHE_HOME": cache}
+        subprocess.run([sys.executable, "-m", "testbed.base.compiled"], cwd=ROOT, env=environment, check=True)
+        (made,) = (path for path in Path(cache, "testbed", "compiled").iterdir() if path.is_dir())
+        shutil.copytree(made, target / made.name)
 
 
 class PackageDistribution(Distribution):
@@ -65,10 +79,7 @@ class BuildWithMadeFiles(build_py):
             for path in (ROOT / folder).glob("*.yml"):
                 shutil.copy(path, package / "api" / "shipped" / folder)
         if compiles():
-            from testbed.base.compiled.build import build
-
-            made = build(print).directory
-            shutil.copytree(made, package / "base" / "compiled" / "built" / made.name)
+            compile_into(package / "base" / "compiled" / "built")
         for path in package.rglob("*"):
             path.chmod(0o755 if path.is_dir() or (os.access(path, os.X_OK) and path.suffix != ".so") else 0o644)
 
@@ -81,4 +92,5 @@ class BuildWithMadeFiles(build_py):
 
 
 os.environ.setdefault("SOURCE_DATE_EPOCH", released())
+os.umask(0o022)
 setup(cmdclass={"build_py": BuildWithMadeFiles}, distclass=PackageDistribution)

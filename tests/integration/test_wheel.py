@@ -103,6 +103,7 @@ def test_two_builds_are_equal_to_the_byte(wheel: Path, tmp_path: Path) -> None:
     stale.write_text("print('of a module that is no longer there')\n")
     for path in sources.rglob("*"):
         os.utime(path, (1_600_000_000, 1_600_000_000))
+        path.chmod(0o700 if path.is_dir() else 0o600)
     before = os.umask(0o077)
     try:
         again = build_wheel(sources, tmp_path / "dist", environment={"PYTHONHASHSEED": "7"})
