@@ -44,7 +44,8 @@ def released() -> str:
 def compile_into(target: Path) -> None:
     """Compile the modules anew, and put them into a directory of `target` that is named after the key of the build.
 
-    mypyc writes its C in the order of sets, which follows from Python's hash seed: a process of its own has a fixed one.
+    mypyc writes its C in the order of sets, which follows from Python's hash seed: a process of its own has always the
+    same.
     """
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "PYTHONHASHSEED": "0", "XDG_CACHE_HOME": cache}
