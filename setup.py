@@ -1,12 +1,21 @@
-"""Building the package: beside what pyproject.toml says, the JSON Schemas of the files users write are made, and what
-is in the way of a packet is compiled.
+"""Building the package: beside what pyproject.toml says, the JSON Schemas of the files users write are made, shipped
+topologies and scenarios are put in, and what is in the way of a packet is compiled.
 
 The schemas follow from the models of `testbed.lab.core.schema`, so they are not tracked; a checkout has `testbed
 schema` instead. Without a C compiler, or with TESTBED_PURE=1, a wheel has no compiled modules and fits any machine.
+
+Two builds of the same sources are equal to the byte: nothing of an earlier build stays, files have the same modes
+whatever the umask was, and their times are SOURCE_DATE_EPOCH (https://reproducible-builds.org/specs/source-date-epoch),
+by default that of the version. Compiled modules are equal where compiler, Python and mypy are.
 """
 
+import datetime
+import os
+import re
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import setup
@@ -26,6 +35,25 @@ def compiles() -> bool:
     return not is_pure() and not missing()
 
 
+def released() -> str:
+    """Return when the newest version that CHANGELOG.md has was released, in seconds since 1970, at midnight (UTC)."""
+    dates = re.findall(r"^## \S+ - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    return str(int(datetime.datetime.fromisoformat(f"{dates[0]}T00:00:00+00:00").timestamp()))
+
+
+def compile_into(target: Path) -> None:
+    """Compile the modules anew, and put them into a directory of `target` that is named after the key of the build.
+
+    mypyc writes its C in the order of sets, which follows from Python's hash seed: a process of its own has always the
+    same.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "XDG_CACHE_HOME": cache}
+        subprocess.run([sys.executable, "-m", "testbed.base.compiled"], cwd=ROOT, env=environment, check=True)
+        (made,) = (path for path in Path(cache, "testbed", "compiled").iterdir() if path.is_dir())
+        shutil.copytree(made, target / made.name)
+
+
 class PackageDistribution(Distribution):
     """What it builds is for this kind of machine where it has compiled modules."""
 
@@ -34,27 +62,36 @@ class PackageDistribution(Distribution):
 
 
 class BuildWithMadeFiles(build_py):
-    """Copies the modules, writes the schemas beside those of `testbed.api`, and compiles."""
+    """Copies the modules, writes the schemas and shipped files beside those of `testbed.api`, and compiles."""
 
     def run(self) -> None:
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)  # modules that have been removed since
         super().run()
         if self.editable_mode:
             return
         from testbed.api.json_schema import write_schemas
+        from testbed.api.shipped_files import FOLDERS
 
         package = Path(self.build_lib) / "testbed"
         write_schemas(package / "api")
+        for folder in FOLDERS:
+            (package / "api" / "shipped" / folder).mkdir(parents=True)
+            for path in (ROOT / folder).glob("*.yml"):
+                shutil.copy(path, package / "api" / "shipped" / folder)
         if compiles():
-            from testbed.base.compiled.build import build
-
-            made = build(print).directory
-            shutil.copytree(made, package / "base" / "compiled" / "built" / made.name, dirs_exist_ok=True)
+            compile_into(package / "base" / "compiled" / "built")
+        for path in package.rglob("*"):
+            path.chmod(0o755 if path.is_dir() or (os.access(path, os.X_OK) and path.suffix != ".so") else 0o644)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         package = Path(self.build_lib) / "testbed"
         made = [] if self.editable_mode else [str(package / "api" / f"{kind}.schema.json") for kind in KINDS]
+        made += map(str, sorted((package / "api" / "shipped").glob("*/*.yml")))
         made += map(str, sorted((package / "base" / "compiled" / "built").glob("*/*.so")))
         return [*super().get_outputs(include_bytecode), *made]
 
 
+os.environ.setdefault("SOURCE_DATE_EPOCH", released())
+os.umask(0o022)
 setup(cmdclass={"build_py": BuildWithMadeFiles}, distclass=PackageDistribution)

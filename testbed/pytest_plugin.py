@@ -2,13 +2,14 @@
 
     @pytest.mark.topology("topologies/demo.yml", overrides={"fabric.hosts": 2})
     def test_rails(lab):
-        assert lab.check().exit_code == 0
+        assert lab.check()
 
     def test_spraying(run_scenario):
         result = run_scenario("scenarios/rail-permutation.yml", overrides={"workload.bytes": "1MB"})
         assert result.metric("jain_flows").median > 0.9
 
-`--testbed-keep` leaves the lab of a failed test deployed. A machine that cannot deploy skips, saying why.
+`--testbed-keep` leaves the lab of a failed test deployed. A machine that cannot deploy skips, saying why; with
+`--testbed-require`, which is for CI, it fails. A failed test shows what the last check of its labs had found.
 """
 
 from __future__ import annotations
@@ -17,19 +18,26 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
     from testbed.api import Lab, ScenarioResult
+    from testbed.base.errors import CapabilityError
 
 _failed = pytest.StashKey[bool]()
+_labs = pytest.StashKey["list[Lab]"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("testbed")
     group.addoption("--testbed-keep", action="store_true", help="leave the lab of a failed test deployed")
+    group.addoption(
+        "--testbed-require",
+        action="store_true",
+        help="fail where this machine cannot deploy a lab, instead of skipping",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +49,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if report.failed:  # type: ignore[attr-defined]
         item.stash[_failed] = True
+        for lab in item.stash.get(_labs, []):
+            if lab.last_check is not None and not lab.last_check:
+                report.sections.append((f"testbed check of {lab.name}", str(lab.last_check)))  # type: ignore[attr-defined]
     return report
 
 
@@ -51,6 +62,7 @@ def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
     from testbed.base.errors import CapabilityError
 
     deployed: list[Lab] = []
+    request.node.stash[_labs] = deployed
 
     def deploy(topology: str | Path, **options: object) -> Lab:
         options.setdefault("name", _lab_name(request.node.nodeid, len(deployed)))
@@ -58,7 +70,7 @@ def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
         try:
             lab = Lab.deploy(topology, **options)  # type: ignore[arg-type]
         except CapabilityError as error:
-            pytest.skip(f"this machine cannot deploy a lab: {error.message}")
+            _cannot_deploy(request.config, error)
         deployed.append(lab)
         return lab
 
@@ -70,7 +82,7 @@ def deploy_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 
 
 @pytest.fixture
-def run_scenario(tmp_path: Path) -> Callable[..., ScenarioResult]:
+def run_scenario(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., ScenarioResult]:
     """A function like `testbed.run_scenario`, whose labs are removed and whose results go to the test's `tmp_path`."""
     from testbed.api import run_scenario as run
     from testbed.base.errors import CapabilityError
@@ -80,7 +92,7 @@ def run_scenario(tmp_path: Path) -> Callable[..., ScenarioResult]:
         try:
             return run(scenario, **options)  # type: ignore[arg-type]
         except CapabilityError as error:
-            pytest.skip(f"this machine cannot deploy a lab: {error.message}")
+            _cannot_deploy(request.config, error)
 
     return run_here
 
@@ -92,6 +104,14 @@ def lab(request: pytest.FixtureRequest, deploy_lab: Callable[..., Lab]) -> Lab:
     if marker is None or not marker.args:
         raise pytest.UsageError('the lab fixture needs @pytest.mark.topology("FILE.yml")')
     return deploy_lab(marker.args[0], **marker.kwargs)
+
+
+def _cannot_deploy(config: pytest.Config, error: CapabilityError) -> NoReturn:
+    """Skip the test, or fail it where the machine was required to deploy; either says what is missing."""
+    why = f"this machine cannot deploy a lab: {error.message}"
+    if config.getoption("--testbed-require"):
+        pytest.fail(f"{why}\n  hint: {error.hint}" if error.hint else why, pytrace=False)
+    pytest.skip(why)
 
 
 def _lab_name(test: str, number: int) -> str:

@@ -114,6 +114,8 @@ class Lab:
         self._running = running
         self._state = state
         self.name = running.name
+        self.last_check: CheckReport | None = None
+        """The report of the last `check`."""
 
     @classmethod
     def deploy(
@@ -192,8 +194,9 @@ class Lab:
         return self._running.status()
 
     def check(self) -> CheckReport:
-        """Run the live tests of `testbed check`."""
-        return check_lab(self._running)
+        """Run the live tests of `testbed check`. The report is true where all passed: `assert lab.check()`."""
+        self.last_check = check_lab(self._running)
+        return self.last_check
 
     def run(
         self,

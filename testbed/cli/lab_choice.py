@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import LabNotFound, PlanError, TestbedError
+from testbed.base.errors import CapabilityError, LabNotFound, PlanError, TestbedError
 from testbed.cli import output
 
 if TYPE_CHECKING:
@@ -76,12 +77,28 @@ def parse_settings(settings: Sequence[str]) -> dict[str, object]:
 
 
 def open_lab(name: str | None, topology: str | None = None) -> RunningLab:
-    """Open the lab that is named by -n or by the topology file, or the only one deployed. Raises `LabNotFound`."""
+    """Open the lab that is named by -n or by the topology file, or the only one deployed.
+
+    Raises `LabNotFound`, and `CapabilityError` without root.
+    """
+    require_sight("looking into a lab that runs")
+    return _open_recorded(name, topology)
+
+
+def _open_recorded(name: str | None, topology: str | None = None) -> RunningLab:
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
 
     state = StateDirectory()
     return RunningLab.open(lab_name(name, topology), state)
+
+
+def require_sight(what: str) -> None:
+    """Raise `CapabilityError` without root, which sees no processes of labs and would take all of them for degraded."""
+    if os.geteuid() != 0:
+        from testbed.lab.core.deploy.records.state import needs_root
+
+        raise needs_root(what)
 
 
 def open_or_declare(name: str | None, topology: str | None) -> RunningLab | DeclaredLab:
@@ -97,8 +114,8 @@ def open_or_declare(name: str | None, topology: str | None) -> RunningLab | Decl
         return open_lab(name)
     lab = read_topology(topology, name)
     try:
-        return open_lab(lab.name)
-    except LabNotFound:
+        return _open_recorded(lab.name)
+    except (LabNotFound, CapabilityError):
         state = StateDirectory()
         return DeclaredLab(model=lab, plan=preview(lab, state, resolve_scale(lab, state).k))
 

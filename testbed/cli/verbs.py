@@ -45,6 +45,8 @@ PANELS = {
         "mininet-cli": "nodes.mininet_cli",
     },
     "Scenarios and results": {
+        "demo": "scenarios.demo",
+        "examples": "scenarios.examples",
         "run": "scenarios.run",
         "job": "scenarios.job",
         "workloads": "scenarios.workloads",

@@ -158,7 +158,7 @@ def test_a_changed_pyproject_installs_again(copy: Path) -> None:
     done = run(copy, "docs", RECORD=str(copy / "record"))
     assert done.returncode == 0, done.stderr
     assert "installing Python packages" in done.stderr
-    assert f"-e {copy}[docs]" in (copy / "record").read_text()
+    assert f"-e {copy}[all,docs]" in (copy / "record").read_text()
     assert run(copy, "list").stderr == "", "the command line is served too"
 
 
@@ -172,35 +172,26 @@ def test_arguments_of_tests_go_to_the_gate(copy: Path, words: list[str]) -> None
     assert "installing" not in done.stderr
 
 
-@pytest.mark.parametrize("words", ["demo", "test --all", "test --everything"])
+@pytest.mark.parametrize("words", ["demo", "demo -q", "test --all", "test --everything"])
 def test_what_deploys_labs_needs_root(copy: Path, words: str) -> None:
     done = run(copy, *words.split(), nobody=True)
     assert done.returncode == 2, done.stderr
     assert f"sudo ./lab {words}" in done.stderr
 
 
-@pytest.mark.parametrize("verb", ["demo", "docs"])
-def test_demo_and_docs_take_no_arguments(copy: Path, verb: str) -> None:
-    done = run(copy, verb, "--fast")
+def test_docs_take_no_arguments(copy: Path) -> None:
+    done = run(copy, "docs", "--fast")
     assert done.returncode == 2
     assert "takes no arguments" in done.stderr
 
 
-@needs_root
-def test_demo_names_its_report_and_keeps_the_verdict(copy: Path) -> None:
-    directory = copy / "results" / "rail-permutation-1"
-    program(copy / ".venv/bin/testbed", f'mkdir -p "{directory}"; echo >"{directory}/report.html"; exit 2')
-    done = run(copy, "demo")
-    assert done.stdout.splitlines()[-1] == f"report: {directory}/report.html (open it in a browser)"
-    assert done.returncode == 2
-
-
-@needs_root
-def test_demo_without_a_report_asks_the_doctor(copy: Path) -> None:
-    program(copy / ".venv/bin/testbed", '[ "$1" = doctor ] && echo "veth is missing"; exit 1')
-    done = run(copy, "demo")
-    assert "veth is missing" in done.stderr
-    assert done.returncode == 1
+@pytest.mark.parametrize("words", ["run x.yml", "demo --backend simulation"])
+def test_what_carries_packets_is_compiled_first(copy: Path, words: str) -> None:
+    python(copy, '[ "$2" != testbed.base.compiled ] || echo made >&2')
+    done = run(copy, *words.split(), nobody=True, TESTBED_PURE="0")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"testbed {words}"), done.stderr
+    assert done.stderr == "transports: made\n"
+    assert run(copy, "validate", "x", TESTBED_PURE="0").stderr == ""
 
 
 def test_docs_are_built_strictly_without_root_and_the_first_page_is_named(copy: Path) -> None:

@@ -138,6 +138,8 @@ def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) 
         name = module_name(source)
         libraries[name] = [(str(CHECKOUT / source), f"{scratch}/{name}.o")]
     units = [unit for library in libraries.values() for unit in library]
+    # Where it was made is nowhere in what is made: two builds of the same sources are equal.
+    placeless = [f"-ffile-prefix-map={scratch}=build", f"-ffile-prefix-map={CHECKOUT}=."]
     include = [f"-I{item}" for item in (*extensions[0].include_dirs, sysconfig.get_paths()["include"])]
     compiler = _compiler()
     assert compiler is not None
@@ -149,7 +151,7 @@ def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) 
 
     def compile_one(unit: tuple[str, str]) -> None:
         level = _NATIVE if unit[0] in native else _TRANSLATED
-        _run([compiler, level, *_FLAGS, *include, "-c", unit[0], "-o", unit[1]])
+        _run([compiler, level, *_FLAGS, *placeless, *include, "-c", unit[0], "-o", unit[1]])
 
     def link_one(name: str) -> None:
         _run([compiler, "-shared", *(unit[1] for unit in libraries[name]), "-o", str(made / f"{name}.so")])

@@ -59,7 +59,7 @@ INTERPRETED = (
 are numbers of any type, where a compiled comparison rounds."""
 NATIVE_HEADERS = ("testbed/protocols/crc32.h",)
 """Headers that modules in C include."""
-WAY_OF_BUILDING = "2"
+WAY_OF_BUILDING = "3"
 """To be changed whenever the builder makes something else of the same sources."""
 PACKAGED = CHECKOUT / "testbed/base/compiled/built"
 """Where a wheel has its build."""

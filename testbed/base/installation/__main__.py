@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SPHINX = ("-b", "html", "-W", "--keep-going", "-n", "-E", "-q")
 """Strict: a link or a cross reference that leads nowhere, or a page that no list names, is an error."""
-DEMO = "scenarios/ecmp-against-spraying.yml"
 
 
 def main(words: list[str]) -> int:
@@ -31,12 +30,11 @@ def main(words: list[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # without compiled modules every command takes half a second longer
     verb, environment = words[0] if words else "", VirtualEnvironment(ROOT)
     try:
-        if verb in ("demo", "docs") and len(words) > 1:
-            raise InstallationError(f"./lab {verb} takes no arguments", _INSTEAD[verb])
         match verb:
-            case "demo":
-                return _demo(environment)
             case "docs":
+                if len(words) > 1:
+                    advice = "a test of one page: ./lab test tests/unit/docs -k PAGE"
+                    raise InstallationError("./lab docs takes no arguments", advice)
                 return _docs(environment)
             case "test":
                 _test(environment, words[1:])
@@ -47,12 +45,6 @@ def main(words: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130  # as a shell says that SIGINT has ended something
-
-
-_INSTEAD = {
-    "demo": "for scenarios of your own: ./lab run FILE",
-    "docs": "a test of one page: ./lab test tests/unit/docs -k PAGE",
-}
 
 
 def _set_up(environment: VirtualEnvironment, purpose: str, level: str) -> None:
@@ -78,36 +70,15 @@ def _need_root(what: str, words: str) -> None:
 
 
 def _command_line(environment: VirtualEnvironment, words: list[str]) -> NoReturn:
-    """It says itself what a lab lacks; without root it still validates, draws and reports."""
-    installs = os.geteuid() == 0 and not environment.serves("run")
+    """It says itself what a lab lacks; without root it still validates, draws, simulates and reports."""
+    demo = words[:1] == ["demo"]
+    if demo and not any("simulation" in word for word in words):
+        _need_root("the demo", " ".join(words))
+    installs = os.geteuid() == 0 and (demo or not environment.serves("run"))
     _set_up(environment, "run", "LABS" if installs else "")
-    if words[:1] == ["run"]:
+    if demo or words[:1] == ["run"]:
         environment.compile_modules()
     _run(environment.program("testbed"), *words)
-
-
-def _demo(environment: VirtualEnvironment) -> int:
-    import subprocess
-
-    _need_root("the demo", "demo")
-    _set_up(environment, "run", "LABS")
-    environment.compile_modules()
-    os.chdir(ROOT)
-    results, testbed = ROOT / "results", environment.program("testbed")
-    before = set(results.rglob("report.html"))
-    code = finish(subprocess.Popen([testbed, "run", str(ROOT / DEMO), "--results", str(results)]))
-    reports = sorted(set(results.rglob("report.html")) - before)
-    if reports:
-        print(f"\nreport: {reports[-1]} (open it in a browser)")
-        return code
-    say(f"lab: the demo ended without a report (exit code {code})")
-    # The doctor fails where a lab cannot work; else what was printed above is the reason.
-    doctor = subprocess.run(
-        [testbed, "doctor"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if doctor.returncode:
-        say(doctor.stdout.rstrip("\n"))
-    return code or 1
 
 
 def _docs(environment: VirtualEnvironment) -> int:

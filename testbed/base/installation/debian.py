@@ -23,6 +23,7 @@ SYSTEMD = Path("/run/systemd/system")
 LISTS = "/var/lib/apt/lists"
 INIT_SCRIPTS = Path("/etc/init.d")
 _APT = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120")
+_INSTALL = ("install", "--no-install-recommends")
 
 
 def release() -> str:
@@ -35,16 +36,10 @@ def release() -> str:
 
 def install_packages(level: Level, log: Log, *, without: Sequence[str] = ()) -> None:
     """Install what this machine lacks for `level`, but for those named `without`. Raises `InstallationError`."""
-    packages = [package for package in missing_packages(level, release()) if package.name not in without]
+    packages = _missing(level, without)
     if not packages:
         return
     names = " ".join(package.name for package in packages)
-    if shutil.which("apt-get") is None:
-        raise InstallationError(
-            f"this is {release()}: packages are installed only on Debian 12, 13 and Ubuntu 24.04",
-            f"install these and try again (Debian's names): {names}",
-            "Python must be 3.11 or newer, FRR 8.4 or newer",
-        )
     if os.geteuid() != 0:
         raise InstallationError(
             f"missing packages, and only root can install them: {names}",
@@ -60,12 +55,33 @@ def install_packages(level: Level, log: Log, *, without: Sequence[str] = ()) -> 
         )
 
 
+def install_line(level: Level, *, without: Sequence[str] = ()) -> str:
+    """Return the command that installs what this machine lacks for `level`; "" where it lacks nothing.
+
+    Raises `InstallationError` with the packages' names where there is no apt.
+    """
+    names = [package.name for package in _missing(level, without)]
+    return " ".join(("env", "DEBIAN_FRONTEND=noninteractive", *_APT, *_INSTALL, *names)) if names else ""
+
+
+def _missing(level: Level, without: Sequence[str]) -> list[Package]:
+    """Raises `InstallationError` where something is missing, and this is no system of Debian packages."""
+    packages = [package for package in missing_packages(level, release()) if package.name not in without]
+    if packages and shutil.which("apt-get") is None:
+        raise InstallationError(
+            f"this is {release()}: packages are installed only on Debian 12, 13 and Ubuntu 24.04",
+            f"install these and try again (Debian's names): {' '.join(package.name for package in packages)}",
+            "Python must be 3.11 or newer, FRR 8.4 or newer",
+        )
+    return packages
+
+
 def _apt_install(packages: Sequence[Package], log: Log) -> bool:
     def apt(*words: str) -> bool:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
         return log.run([*_APT, *words], environment=environment) == 0
 
-    install = ("install", "--no-install-recommends", *(package.name for package in packages))
+    install = (*_INSTALL, *(package.name for package in packages))
     if not any(Path(LISTS).glob("*_Packages*")) and not apt("update"):
         return False
     # Lists may be out of date: names of packages that the mirror no longer has.

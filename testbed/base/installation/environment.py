@@ -17,7 +17,7 @@ from pathlib import Path
 from testbed.base.installation.errors import InstallationError, say
 from testbed.base.installation.log import Log
 
-EXTRAS = {"run": "[compiled]", "docs": "[docs]", "dev": "[dev]"}
+EXTRAS = {"run": "[all,compiled]", "docs": "[all,docs]", "dev": "[dev]"}
 """The purposes of an environment, with the extra of `pyproject.toml` that pip installs for each."""
 
 

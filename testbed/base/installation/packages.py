@@ -39,6 +39,7 @@ class DebianImage(Enum):
     """No system: QEMU is run out of it."""
     HOST = auto()
     SWITCH = auto()
+    RUNNER = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,30 +216,30 @@ _slow_tests = partial(_package, Level.SLOW_TESTS)
 # Not every release has Vagrant; the test of `vagrant up` skips where it is missing.
 _vagrant = partial(_package, Level.ALL_TESTS, release="bookworm")
 _images = partial(_package, None)
-_VM, _QEMU, _HOST, _SWITCH = DebianImage
+_VM, _QEMU, _HOST, _SWITCH, _RUNNER = DebianImage
 
 PACKAGES = (
     # The two that `lab` itself installs: without them nobody reads this.
-    _images("python3", images=(_VM, _HOST)),
-    _images("python3-venv", images=(_VM,)),
+    _images("python3", images=(_VM, _HOST, _RUNNER)),
+    _images("python3-venv", images=(_VM, _RUNNER)),
     _labs(
         "frr",
         *("/usr/lib/frr/bgpd", "/usr/libexec/frr/bgpd", "/usr/local/sbin/bgpd"),
         units="frr.service",
-        images=(_VM, _SWITCH),
+        images=(_VM, _SWITCH, _RUNNER),
     ),
-    _labs("iperf3", "iperf3", images=(_VM, _HOST)),
-    _labs("iproute2", "ip", images=(_VM, _HOST, _SWITCH)),
-    _labs("tcpdump", "tcpdump", images=(_VM,)),
-    _labs("procps", "ps", images=(_VM, _HOST, _SWITCH)),
-    _labs("iputils-ping", "ping", images=(_VM, _HOST, _SWITCH)),
-    _labs("libcairo2", "/usr/lib*/*/libcairo.so.2", "/usr/lib*/libcairo.so.2", images=(_VM,)),
-    _labs("clang", "clang", images=(_VM,)),
-    _labs("libbpf-dev", "/usr/include/bpf/bpf_helpers.h", images=(_VM,)),
-    _labs("linux-libc-dev", "/usr/include/linux/bpf.h", images=(_VM,)),
-    # No image has it: a complete one has nothing left to compile.
-    _labs("python3-dev", is_there=_python_has_headers),
-    _labs("ca-certificates", is_there=_has_certificates, images=(_VM,)),
+    _labs("iperf3", "iperf3", images=(_VM, _HOST, _RUNNER)),
+    _labs("iproute2", "ip", images=(_VM, _HOST, _SWITCH, _RUNNER)),
+    _labs("tcpdump", "tcpdump", images=(_VM, _RUNNER)),
+    _labs("procps", "ps", images=(_VM, _HOST, _SWITCH, _RUNNER)),
+    _labs("iputils-ping", "ping", images=(_VM, _HOST, _SWITCH, _RUNNER)),
+    _labs("libcairo2", "/usr/lib*/*/libcairo.so.2", "/usr/lib*/libcairo.so.2", images=(_VM, _RUNNER)),
+    _labs("clang", "clang", images=(_VM, _RUNNER)),
+    _labs("libbpf-dev", "/usr/include/bpf/bpf_helpers.h", images=(_VM, _RUNNER)),
+    _labs("linux-libc-dev", "/usr/include/linux/bpf.h", images=(_VM, _RUNNER)),
+    # A system that is complete has nothing left to compile; the runner is built with its own Python.
+    _labs("python3-dev", is_there=_python_has_headers, images=(_RUNNER,)),
+    _labs("ca-certificates", is_there=_has_certificates, images=(_VM, _RUNNER)),
     # The services of a management network.
     _tests("openssh-server", "/usr/sbin/sshd", units="ssh.service", images=(_VM,)),
     _tests("openssh-client", "/usr/bin/ssh"),
@@ -275,6 +276,7 @@ PACKAGES = (
         units="nfs-ganesha.service nfs-ganesha-lock.service nfs-ganesha-config.service",
     ),
     _slow_tests("debian-archive-keyring", "/usr/share/keyrings/debian-archive-keyring.gpg"),
+    _package(Level.ALL_TESTS, "ubuntu-keyring", "/usr/share/keyrings/ubuntu-archive-keyring.gpg"),
     _vagrant("vagrant", "vagrant"),
     _vagrant("vagrant-libvirt", "vagrant"),
     _vagrant(
@@ -288,6 +290,7 @@ PACKAGES = (
     _vagrant("qemu-utils", "vagrant", images=(_QEMU,)),
     _vagrant("iptables", "vagrant"),
     _vagrant("rsync", "vagrant", images=(_VM,)),
+    _images("git", images=(_RUNNER,)),  # actions/checkout makes no repository without it
     # Images alone: the system of the lab VM, soft RDMA and storage in it, and what of the testbed runs in a container.
     _images("seabios", images=(_QEMU,)),
     *(_images(name, images=(_VM,)) for name in ("busybox-static", "dbus", "kmod", "sudo")),

@@ -21,6 +21,7 @@ from testbed.base.errors import DriverError, NameInUse
 from testbed.base.linux import syscalls
 from testbed.base.linux.offload import generic_socket
 from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.base.linux.sysctl import write_setting
 
 _T = TypeVar("_T")
 
@@ -81,7 +82,7 @@ def _create(names: Sequence[str], cpu_masks: Mapping[str, int]) -> dict[str, Nam
         for name in names:
             syscalls.unshare(syscalls.CLONE_NEWNET)
             if steering:
-                _write(RPS_DEFAULT_MASK, f"{cpu_masks[name]:x}")
+                write_setting(RPS_DEFAULT_MASK, f"{cpu_masks[name]:x}")
             made[name] = _open_current(name)
     except OSError:
         for namespace in made.values():
@@ -120,7 +121,7 @@ def adopt_namespaces(pids: Mapping[str, int], cpu_masks: Mapping[str, int]) -> d
                 finally:
                     os.close(fd)
                 if steering:
-                    _write(RPS_DEFAULT_MASK, f"{cpu_masks[name]:x}")
+                    write_setting(RPS_DEFAULT_MASK, f"{cpu_masks[name]:x}")
                 found[name] = _open_current(name)
         except OSError as error:
             for namespace in found.values():
@@ -190,14 +191,6 @@ def identities_of(paths: Iterable[str]) -> dict[str, int]:
         return found
 
     return syscalls.in_thread(enter)
-
-
-def _write(path: str, value: str) -> None:
-    fd = os.open(path, os.O_WRONLY)
-    try:
-        os.write(fd, value.encode())
-    finally:
-        os.close(fd)
 
 
 def prepare_directory() -> None:

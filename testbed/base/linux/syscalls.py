@@ -24,6 +24,10 @@ MS_SHARED = 1 << 20
 MS_SLAVE = 1 << 19
 MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
+_FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
+"""Numbers of system calls that have no function in older C libraries; they are the same on every architecture."""
+_FS_CLOEXEC = 1
+_FSCONFIG_CMD_CREATE = 6
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
@@ -54,6 +58,22 @@ def mount(source: str, target: str, filesystem: str | None, flags: int, data: st
 def umount(target: str, flags: int = MNT_DETACH) -> None:
     """umount2(2)."""
     _check(_libc.umount2(target.encode(), flags), "umount2", target)
+
+
+def detached_mount(filesystem: str) -> int:
+    """Mount a file system nowhere, and return a descriptor of its root: fsopen(2), fsconfig(2), fsmount(2), Linux 5.2.
+
+    Raises `OSError`.
+    """
+    context = _libc.syscall(_FSOPEN, filesystem.encode(), _FS_CLOEXEC)
+    _check(min(context, 0), "fsopen", filesystem)
+    try:
+        _check(_libc.syscall(_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0), "fsconfig", filesystem)
+        root: int = _libc.syscall(_FSMOUNT, context, _FS_CLOEXEC, 0)
+        _check(min(root, 0), "fsmount", filesystem)
+    finally:
+        os.close(context)
+    return root
 
 
 def in_thread(function: Callable[[], _T]) -> _T:

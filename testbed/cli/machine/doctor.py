@@ -9,9 +9,13 @@ from testbed.cli.command import command, option
 
 @command("doctor")
 @option("--refresh", is_flag=True, help="Probe again what was probed since the last boot.")
+@option("--install-line", is_flag=True, help="Print the command that installs what labs lack here, or nothing.")
 @options.format_option
-def doctor(refresh: bool, format: options.Format) -> None:
+def doctor(refresh: bool, install_line: bool, format: options.Format) -> None:
     """Say what this machine has and lacks, which mechanism each feature will use, and how to get what is missing."""
+    if install_line:
+        _print_install_line()
+        return
     from testbed.cli.machine.doctor_report import print_machine
     from testbed.lab.core.deploy.packet_costs import PacketCosts
     from testbed.lab.core.deploy.records.state import StateDirectory
@@ -20,3 +24,22 @@ def doctor(refresh: bool, format: options.Format) -> None:
     report = probe_machine(keep=os.geteuid() == 0, refresh=refresh)
     print_machine(report, format, PacketCosts(StateDirectory()).all())
     sys.exit(0 if report.can_deploy else 1)
+
+
+def _print_install_line() -> None:
+    """Print the line for a shell. Raises `CapabilityError` where packages are missing and there is no apt."""
+    from importlib.util import find_spec
+
+    from testbed.base.errors import CapabilityError
+    from testbed.base.installation.debian import install_line
+    from testbed.base.installation.errors import InstallationError
+    from testbed.base.installation.packages import Level
+
+    # Python's headers are there to compile modules, which takes mypyc; a wheel was compiled when it was built.
+    without = () if find_spec("mypyc") else ("python3-dev",)
+    try:
+        line = install_line(Level.LABS, without=without)
+    except InstallationError as error:
+        raise CapabilityError(str(error), missing="packages", hint="; ".join(error.advice)) from error
+    if line:
+        print(line)

@@ -11,12 +11,12 @@ images = Group("images", help="Build the images that containers are made from.")
 
 
 @images.command("build")
-@argument("names", nargs=-1, metavar="[host|switch...]", help="Default: all.")
+@argument("names", nargs=-1, metavar="[host|switch|runner...]", help="Default: host and switch.")
 @option("--base", default="auto", help="registry, mmdebstrap (needs no registry of images), or auto.")
 @option("--rebuild", is_flag=True, help="Also what is up to date.")
 @options.quiet
 def build(names: tuple[str, ...], base: str, rebuild: bool, quiet: bool) -> None:
-    """Build testbed/host and testbed/switch in the Docker engine, from images/."""
+    """Build testbed/host and testbed/switch for nodes, or testbed/runner for CI jobs, in the Docker engine."""
     from testbed.lab.features.containers.engine import ContainerEngine
     from testbed.lab.features.containers.images.container_images import IMAGES, Base, build_image, known_names
 

@@ -71,7 +71,7 @@ def run(
     """Run scenarios: deploy, drive traffic, measure, judge, report. Exit 0 pass, 1 fail, 2 invalid."""
     from testbed.cli.scenarios.named_files import read_sweeps
 
-    simulated = _is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
+    simulated = is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
     sweeps = read_sweeps(files, set, seed=seed, repeat=repeat, only=only, warn=True)
     if simulated:
         _check_simulated(sweeps)
@@ -113,7 +113,7 @@ def _check_steady(command: RunCommand) -> None:
             raise TestbedError(f"{name}: --steady runs each scenario anew, several times", hint="leave one out")
 
 
-def _is_simulation(backend: str, *, keep: bool, prove_scale: bool, dry_run: bool) -> bool:
+def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False, dry_run: bool = False) -> bool:
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
     from testbed.base.names import nearest
     from testbed.record.record import Backend

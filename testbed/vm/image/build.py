@@ -12,7 +12,6 @@ import io
 import os
 import re
 import shutil
-import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ BASE = "base.tar"
 DISK, KERNEL, INITRAMFS = "disk.raw", "vmlinuz", "initramfs.cpio"
 EPOCH = 1_767_225_600
 """The time at which all files of the image say that they were made: 1 January 2026."""
-SOURCES_ONLY = ("mininet",)
 DISK_TOOLS = ("mke2fs", "debugfs")
 LABEL = "testbed"
 UUID = "7e57bed0-0000-4000-8000-000000000001"
@@ -148,19 +146,10 @@ def _debootstrap(recipe: VmRecipe, directory: Path) -> dict[str, Any]:
 
 
 def _fetch_wheels(recipe: VmRecipe, target: Path) -> list[str]:
-    """Fetch the Python packages for the image's Python, with this machine's own pip and its settings."""
+    """Fetch the Python packages for the image's Python."""
     target.mkdir()
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-    # No wheels of these are published; they are pure Python.
-    if unbuilt := [line for line in recipe.requirements if line.startswith(SOURCES_ONLY)]:
-        run_tool([*pip, "wheel", "--no-deps", "--wheel-dir", str(target), *unbuilt], {})
-    compact = recipe.python.replace(".", "")
-    options = ["--only-binary=:all:", "--python-version", compact, "--implementation", "cp"]
-    for abi in (f"cp{compact}", "abi3", "none"):
-        options += ["--abi", abi]
-    for platform in (*recipe.platforms, "any"):
-        options += ["--platform", platform]
-    run_tool([*pip, "download", *options, "--find-links", str(target), "--dest", str(target), *recipe.requirements], {})
+    for command in recipe.wheels.commands(target):
+        run_tool(command, {})
     return sorted(path.name for path in target.iterdir())
 
 

@@ -14,10 +14,13 @@ from testbed.base.errors import CapabilityError
 from testbed.base.files import CHECKOUT
 from testbed.base.installation.environment import requirements
 from testbed.base.installation.packages import DebianImage, packages_of
+from testbed.base.installation.wheels import WantedWheels
 from testbed.lab.features.containers.images.debian_mirror import mirror, security_mirror
 
 HOOK = "before-packages"
 """The hook that mmdebstrap runs before it installs packages."""
+EXTRAS = ("docker", "figures", "remote")
+"""The extras of pyproject.toml that `install-packages` asks for."""
 FORMAT = 1
 """Counts up when the code that builds images makes something else of the same recipe."""
 
@@ -38,9 +41,7 @@ class VmRecipe:
     kernel_package: str
     kernel_suite: str
     oldest_kernel: tuple[int, ...]
-    python: str
-    platforms: tuple[str, ...]
-    requirements: tuple[str, ...]
+    wheels: WantedWheels
     qemu_packages: tuple[str, ...]
     oldest_qemu: tuple[int, ...]
     qemu_fingerprint: str
@@ -67,7 +68,6 @@ def load_recipe(checkout: Path = CHECKOUT) -> VmRecipe:
         )
     versions = tomllib.loads(versions_file.read_text())
     project_text = (checkout / "pyproject.toml").read_text()
-    project = tomllib.loads(project_text)
     packages, qemu = packages_of(DebianImage.VM), packages_of(DebianImage.QEMU)
     hook = (directory / HOOK).read_bytes()
     base = (FORMAT, versions["debian"], versions["linux"], packages, hook)
@@ -84,9 +84,7 @@ def load_recipe(checkout: Path = CHECKOUT) -> VmRecipe:
         kernel_package=versions["linux"]["package"],
         kernel_suite=versions["linux"]["suite"],
         oldest_kernel=version_numbers(versions["linux"]["oldest"]),
-        python=versions["python"]["version"],
-        platforms=tuple(versions["python"]["platforms"]),
-        requirements=(*project["project"]["dependencies"], *project["build-system"]["requires"]),
+        wheels=WantedWheels.of(checkout, EXTRAS),
         qemu_packages=qemu,
         oldest_qemu=version_numbers(versions["qemu"]["oldest"]),
         qemu_fingerprint=hashlib.sha256(repr((FORMAT, versions["debian"], qemu)).encode()).hexdigest()[:16],

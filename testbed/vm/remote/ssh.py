@@ -23,12 +23,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-import paramiko
-
 from testbed.base.errors import TestbedError
+from testbed.base.extras import extra_missing
 from testbed.vm.archives import extract_member
 from testbed.vm.errors import ConnectionLost
 from testbed.vm.remote import tethered_command as errand
+
+try:
+    import paramiko
+except ModuleNotFoundError as error:
+    raise extra_missing("remote", "a lab on another machine or in the lab VM", error) from error
 
 # It tells of every connection that fails, with a traceback, before it raises what we report.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from testbed.base.errors import DriverError
-from testbed.base.linux import namespaces, syscalls
+from testbed.base.linux import namespaces, syscalls, sysctl
 from testbed.base.linux.iproute import converse_here
 from testbed.base.linux.rtnetlink import IFF_UP
 
 pytestmark = pytest.mark.netns
 
+MS_RDONLY, MS_REMOUNT = 1, 32
 NAMES = [f"n{number}" for number in range(5 * namespaces.MANY)]
 MASKS = dict.fromkeys(NAMES, 1)
 
@@ -71,3 +72,46 @@ def test_a_conversation_by_pyroute2_leaves_no_thread_and_no_descriptor() -> None
     before = descriptors(), threading.active_count()
     syscalls.in_thread(talk)
     assert (descriptors(), threading.active_count()) == before
+
+
+# --- settings of a namespace where /proc/sys is read-only, as in a container that is not privileged -----------
+
+FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+
+
+def read_only_settings() -> None:
+    """Give this thread a network namespace, and a /proc/sys as Docker mounts it."""
+    syscalls.unshare(syscalls.CLONE_FS | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET)
+    syscalls.mount("", "/", None, syscalls.MS_PRIVATE | syscalls.MS_REC)
+    syscalls.mount("/proc/sys", "/proc/sys", None, syscalls.MS_BIND)
+    syscalls.mount("", "/proc/sys", None, MS_REMOUNT | syscalls.MS_BIND | MS_RDONLY)
+
+
+def test_settings_are_written_where_proc_is_read_only() -> None:
+    def write() -> tuple[int, list[str]]:
+        read_only_settings()
+        with pytest.raises(OSError) as refused:
+            os.close(os.open(FORWARDING, os.O_WRONLY))
+        values = [Path(FORWARDING).read_text().strip()]
+        for value in ("1", "0", "1"):
+            sysctl.write_setting(FORWARDING, value)
+            values.append(Path(FORWARDING).read_text().strip())
+        return refused.value.errno or 0, values
+
+    outside = Path(FORWARDING).read_text()
+    assert syscalls.in_thread(write) == (errno.EROFS, ["0", "1", "0", "1"])
+    assert Path(FORWARDING).read_text() == outside
+
+
+def test_without_a_procfs_of_ones_own_the_first_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def write() -> int:
+        read_only_settings()
+        with pytest.raises(OSError) as refused:
+            sysctl.write_setting(FORWARDING, "1")
+        return refused.value.errno or 0
+
+    def refuse() -> int:
+        raise OSError(errno.EPERM, "fsopen: Operation not permitted")
+
+    monkeypatch.setattr(sysctl, "_own_procfs", refuse)
+    assert syscalls.in_thread(write) == errno.EROFS

@@ -115,26 +115,67 @@ def test_scenarios_run_on_labs_of_their_own_and_on_one_that_is_up(project: pytes
     assert sandbox.leftovers() == []
 
 
-def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, sandbox: Any) -> None:
+def test_a_failed_test_shows_the_rows_of_the_check_that_failed(project: pytest.Pytester, sandbox: Any) -> None:
     result = _run(
         project,
         """
         import pytest
-        from testbed.lab.core.deploy import lifecycle
-        from testbed.lab.core.drivers.probing.machine import find_frr
-
-        @pytest.fixture(autouse=True)
-        def no_frr(monkeypatch):
-            monkeypatch.setattr(lifecycle, "find_frr", lambda: find_frr(directories=()))
 
         @pytest.mark.topology("small.yml")
-        def test_lab(no_frr, lab):
-            pytest.fail("deployed without FRR")
+        def test_down(lab):
+            assert lab.check()
+            lab.set_link("p1-s1-rail1", "uplink1", up=False)
+            assert lab.check().exit_code == 0
         """,
-        "-rs",
     )
-    result.assert_outcomes(skipped=1)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*assert 1 == 0*",
+            "*testbed check of t*",
+            "t*: * of * tests passed",
+            "fail * links: *",
+            "*p1-s1-rail1:uplink1*",
+        ]
+    )
+    assert "pass     " not in result.stdout.str()
+    assert sandbox.state.names() == []
+
+
+WITHOUT_FRR = """
+    import pytest
+    from testbed.lab.core.deploy import lifecycle
+    from testbed.lab.core.drivers.probing.machine import find_frr
+
+    @pytest.fixture(autouse=True)
+    def no_frr(monkeypatch):
+        monkeypatch.setattr(lifecycle, "find_frr", lambda: find_frr(directories=()))
+
+    @pytest.mark.topology("small.yml")
+    def test_lab(no_frr, lab):
+        pytest.fail("deployed without FRR")
+
+    def test_scenario(no_frr, run_scenario):
+        run_scenario("tiny.yml")
+"""
+
+
+def test_a_machine_without_frr_skips_with_the_reason(project: pytest.Pytester, sandbox: Any) -> None:
+    (project.path / "tiny.yml").write_text(SCENARIO)
+    result = _run(project, WITHOUT_FRR, "-rs")
+    result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(["*this machine cannot deploy a lab: FRR is not installed*"])
+    assert sandbox.state.names() == []
+
+
+def test_a_machine_that_must_deploy_fails_with_the_reason(project: pytest.Pytester, sandbox: Any) -> None:
+    (project.path / "tiny.yml").write_text(SCENARIO)
+    result = _run(project, WITHOUT_FRR, "--testbed-require")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(errors=1, failed=1)  # the lab is a fixture's, the scenario is run by the test
+    result.stdout.fnmatch_lines(
+        ["*this machine cannot deploy a lab: FRR is not installed*", "*hint: apt-get install frr*"]
+    )
     assert sandbox.state.names() == []
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from foreign_root import ForeignRoot, build_root, lacking
+from foreign_root import CACHE, DEBIAN, ForeignRoot, build_root
 from lab_vm import LabVm
 
 SUITE = "trixie"
@@ -21,15 +21,14 @@ PACKAGES = (
     "tcpdump",
 )
 """What `./lab` would install first."""
-CACHE = Path(os.environ.get("TESTBED_TEST_CACHE", "/var/cache/testbed-tests"))
 CHECKOUT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
 def debian() -> Iterator[ForeignRoot]:
     """A minimal Debian 13 with our checkout, in which `./lab` has installed what it needs."""
-    if missing := lacking():
-        pytest.skip(f"no {missing}")
+    if why := DEBIAN.lacks(SUITE):
+        pytest.skip(why)
     with build_root(SUITE, PACKAGES, CACHE) as root:
         with ForeignRoot(root, CHECKOUT) as machine:
             machine.check("./lab", "--version", timeout_s=600)  # installs

@@ -1,4 +1,4 @@
-"""Another Debian in a directory, entered as a machine of its own but for the kernel and the network.
+"""Another Debian, or Ubuntu, in a directory, entered as a machine of its own but for the kernel and the network.
 
 `build_root` makes a minimal system with mmdebstrap and keeps it for later runs, under a name that depends on
 what it was made from. `ForeignRoot` runs commands in it: with its own mount and process namespaces, which end
@@ -14,8 +14,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,9 +27,11 @@ from testbed.lab.features.containers.images.debian_mirror import mirror
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 TOOLS = ("mmdebstrap", "unshare", "nsenter", "pivot_root")
+CACHE = Path(os.environ.get("TESTBED_TEST_CACHE", "/var/cache/testbed-tests"))
 LEFT_OUT = ("doc", "man", "locale", "info")
 CHECKOUT = "/srv/testbed"
 BUILD_TIMEOUT_S = 840
+REACHED_WITHIN_S = 20.0
 COMMAND_TIMEOUT_S = 300.0
 
 # Host's process number, then the mounts. Private copies of /run, /tmp and the like make every start a fresh boot.
@@ -57,29 +61,58 @@ exec python3 -c 'import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IG
 """
 
 
-def lacking() -> str:
-    """Return the tools that this machine lacks to build and enter a foreign root; "" if none."""
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    if not KEYRING.exists():
-        missing.append("debian-archive-keyring")
-    return ", ".join(missing)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """Where the packages of a distribution are, and the keys that sign them, which are in a package of their own."""
+
+    mirror: str
+    keyring: Path
+    keyring_package: str
+    components: str = "main"
+
+    def lacks(self, suite: str) -> str:
+        """Return why this machine cannot have a release of it; "" where it can."""
+        missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+        if not self.keyring.exists():
+            missing.append(self.keyring_package)
+        if missing:
+            return f"no {', '.join(missing)}"
+        url = f"{self.mirror}/dists/{suite}/Release"
+        try:
+            with urllib.request.urlopen(url, timeout=REACHED_WITHIN_S):
+                return ""
+        except OSError as error:
+            return f"{url} cannot be reached: {error}"
+
+
+DEBIAN = Archive(mirror=mirror(), keyring=KEYRING, keyring_package="debian-archive-keyring")
+UBUNTU = Archive(
+    mirror="http://archive.ubuntu.com/ubuntu",
+    keyring=Path("/usr/share/keyrings/ubuntu-archive-keyring.gpg"),
+    keyring_package="ubuntu-keyring",
+    components="main,universe",
+)
 
 
 @contextmanager
-def build_root(suite: str, packages: Sequence[str], cache: Path) -> Iterator[Path]:
+def build_root(
+    suite: str, packages: Sequence[str], cache: Path, *, archive: Archive = DEBIAN, name: str = ""
+) -> Iterator[Path]:
     """The root of a minimal `suite` with `packages`, for this test alone while the context lasts.
 
-    One that is incomplete or does not run any more is built anew; those of other package lists are removed.
+    One that is incomplete or does not run any more is built anew; those of this name (default: the suite's) and other
+    package lists are removed.
     """
     cache.mkdir(parents=True, exist_ok=True)
+    name = name or suite
     key = hashlib.sha256("\n".join([suite, *packages]).encode()).hexdigest()[:12]
-    root = cache / f"{suite}-{key}"
-    with (cache / f"{suite}.lock").open("w") as lock:
+    root = cache / f"{name}-{key}"
+    with (cache / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_whole(root, packages):
-            for old in cache.glob(f"{suite}-*"):
+            for old in cache.glob(f"{name}-*"):
                 shutil.rmtree(old)
-            _build(suite, packages, root)
+            _build(suite, packages, root, archive)
         yield root
 
 
@@ -106,14 +139,15 @@ def _is_whole(root: Path, packages: Sequence[str]) -> bool:
     return True
 
 
-def _build(suite: str, packages: Sequence[str], root: Path) -> None:
+def _build(suite: str, packages: Sequence[str], root: Path, archive: Archive) -> None:
     unfinished = root.with_name(root.name + ".unfinished")
-    options = ["--variant=apt", f"--include={','.join(packages)}", f"--keyring={KEYRING}"]
+    options = ["--variant=apt", f"--include={','.join(packages)}", f"--keyring={archive.keyring}"]
+    options.append(f"--components={archive.components}")
     options += ["--aptopt=Acquire::Languages none", "--aptopt=Acquire::Retries 3"]
     options += [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in LEFT_OUT]
     try:
         subprocess.run(
-            ["mmdebstrap", "--quiet", *options, suite, str(unfinished), mirror()],
+            ["mmdebstrap", "--quiet", *options, suite, str(unfinished), archive.mirror],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

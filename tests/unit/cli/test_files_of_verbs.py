@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from testbed.base.errors import LabNotFound, TestbedError
+from testbed.base.errors import CapabilityError, LabNotFound, TestbedError
 from testbed.cli.app import app
 from testbed.cli.labs.inspect_views import chosen_nodes, show_view
 from testbed.cli.options import Format
 from testbed.cli.scenarios.run import RunCommand, run_all
+from testbed.lab.core.deploy.records.state import StateDirectory
 
 ROOT = Path(__file__).parents[3]
 DEMO, SPRAY, TENANTS = (str(ROOT / "topologies" / f"{name}.yml") for name in ("demo", "uec-spray", "two-tenants"))
@@ -75,8 +77,12 @@ def test_the_sizing_of_a_file_is_that_of_validate() -> None:
         show_view("sizing", None, DEMO, "frontend", chosen_nodes(None), Format.JSON)
 
 
-@pytest.mark.parametrize("what", ["nodes", "links", "routes", "bgp", "guards", "link-groups", "services", "vteps"])
-def test_views_of_what_runs_say_that_it_does_not(what: str) -> None:
+RUNNING_VIEWS = ("nodes", "links", "routes", "bgp", "guards", "link-groups", "services", "vteps")
+
+
+@pytest.mark.parametrize("what", RUNNING_VIEWS)
+def test_views_of_what_runs_say_that_it_does_not(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(LabNotFound, match="no lab named demo is deployed"):
         show_view(what, None, DEMO, None, chosen_nodes(None), Format.JSON)
 
@@ -96,3 +102,39 @@ def test_what_became_of_several_scenarios_is_one_document(
     assert [row["file"] for row in rows] == [SCENARIO, SCENARIO]
     assert all(Path(row["directory"]).is_dir() and row["verdict"] in ("pass", "fail", "invalid") for row in rows)
     assert len({row["directory"] for row in rows}) == 2
+
+
+class TestWithoutRoot:
+    """Who sees no namespace and no process of a lab is told that, and not that there is no lab, or a broken one."""
+
+    @pytest.fixture(autouse=True)
+    def nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 65534)
+
+    @pytest.mark.parametrize(
+        "argv",
+        [["list"], ["list", "-f", "json"], ["inspect"], ["inspect", "-n", "demo"], ["inspect", "--all-networks"]]
+        + [["inspect", what, "-t", DEMO] for what in RUNNING_VIEWS],
+        ids=" ".join,
+    )
+    def test_what_runs_needs_root(self, argv: list[str]) -> None:
+        done = CliRunner().invoke(app, argv)
+        assert isinstance(done.exception, CapabilityError), done.output
+        assert done.exception.missing == "root"
+        assert "sudo" in str(done.exception)
+        assert done.stdout == ""
+
+    def test_what_a_file_says_does_not(self) -> None:
+        assert json.loads(output("inspect", "sizing", "-t", DEMO, "-f", "json"))
+
+    def test_a_state_directory_that_is_closed_is_not_an_empty_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def closed(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        state = StateDirectory(tmp_path)
+        assert state.names() == []
+        monkeypatch.setattr(os, "scandir", closed)
+        with pytest.raises(CapabilityError, match=rf"reading {tmp_path}/labs needs root"):
+            state.not_found("demo")

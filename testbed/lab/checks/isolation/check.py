@@ -57,7 +57,7 @@ class AttackResult:
     """At how many ports it was not tried, by the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IsolationReport(CheckReport):
     """All tests as `CheckReport` has them, and the attacks one by one."""
 

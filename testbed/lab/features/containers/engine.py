@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError, DriverError, NameInUse
+from testbed.base.extras import extra_missing
 from testbed.base.names import namespace_name
 from testbed.lab.core.model import NodeKind
 from testbed.lab.core.model.containers import HOST_IMAGE, SWITCH_IMAGE, HealthCheck
@@ -101,10 +102,14 @@ class ContainerEngine:
 
     @classmethod
     def connect(cls, url: str | None = None) -> ContainerEngine:
-        """Raises `CapabilityError` where no engine answers at `url` (default: `engine_url`), or it is not of here."""
-        import docker
-        from docker.errors import DockerException
-        from requests.exceptions import RequestException
+        """Raises `CapabilityError` where no engine answers at `url` (default: `engine_url`), or it is not of here, and
+        where Docker's SDK is not installed."""
+        try:
+            import docker
+            from docker.errors import DockerException
+            from requests.exceptions import RequestException
+        except ModuleNotFoundError as error:
+            raise extra_missing("docker", "a node that is a container", error) from error
 
         url = url or engine_url()
         if not url.startswith("unix://"):

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from testbed.base.errors import CapabilityError, TestbedError
+from testbed.base.extras import extra_missing
 from testbed.record.report.chart.svg import TONES, Drawing, element, number, path, text
 
 _TITLE_HEIGHT, _LEGEND_ROW, _GAP, _EDGE = 44.0, 22.0, 14.0, 16.0
@@ -93,6 +94,8 @@ def write_picture(svg: str, target: Path) -> None:
 def _rendered(svg: str, suffix: str) -> bytes:
     try:
         import cairosvg
+    except ModuleNotFoundError as error:
+        raise extra_missing("figures", "a picture as PNG or PDF", error) from error
     except OSError as error:  # the Python package is there, the library that it loads is not
         raise CapabilityError(
             f"PNG and PDF are drawn by Cairo, which cannot be loaded: {str(error).splitlines()[0]}",

@@ -7,11 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from testbed.base.errors import CapabilityError
 from testbed.base.installation import debian
 from testbed.base.installation.errors import InstallationError
 from testbed.base.installation.log import Log
 from testbed.base.installation.packages import Level, Package
+from testbed.cli.app import app
 
 IPERF, FRR = Package(name="iperf3"), Package(name="frr", units=("frr.service", "more.socket"))
 
@@ -139,3 +142,30 @@ def test_without_systemd_what_has_started_is_stopped(
     (tmp_path / "chrony").touch(mode=0o755)
     install(log)
     assert log.ran[1:] == [f"{tmp_path}/chrony stop"]
+
+
+# --- the line that `doctor --install-line` prints -----------------------------------------------------
+
+
+def test_the_line_installs_what_is_missing_and_nothing_is_run(
+    log: RecordedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks(monkeypatch, IPERF, FRR, Package(name="python3-dev"))
+    line = debian.install_line(Level.LABS, without=("python3-dev",))
+    assert line == (
+        "env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120"
+        " install --no-install-recommends iperf3 frr"
+    )
+    assert debian.install_line(Level.LABS, without=("iperf3", "frr", "python3-dev")) == ""
+    assert log.ran == []
+
+
+def test_without_apt_the_line_is_refused_with_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacks(monkeypatch, IPERF, FRR)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    done = CliRunner().invoke(app, ["doctor", "--install-line"])
+    assert isinstance(done.exception, CapabilityError)
+    assert "iperf3 frr" in str(done.exception)
+    assert done.stdout == ""
+    lacks(monkeypatch)
+    assert CliRunner().invoke(app, ["doctor", "--install-line"]).output == ""

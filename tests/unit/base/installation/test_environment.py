@@ -82,7 +82,7 @@ def test_one_without_its_python_is_none(environment: VirtualEnvironment) -> None
 
 def test_pip_installs_once_for_each_purpose(environment: VirtualEnvironment, tools: Tools) -> None:
     environment.install("run")
-    assert tools.ran[-1][-2:] == ["-e", f"{environment.root}[compiled]"]
+    assert tools.ran[-1][-2:] == ["-e", f"{environment.root}[all,compiled]"]
     tools.ran.clear()
     environment.install("run")
     assert tools.ran == []

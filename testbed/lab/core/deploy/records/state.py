@@ -29,6 +29,15 @@ class StateBusy(TestbedError):
     exit_code = 2
 
 
+def needs_root(what: str) -> CapabilityError:
+    """The error for what a user without root has asked for, who sees neither namespaces nor processes of labs."""
+    return CapabilityError(
+        f"{what} needs root, which alone sees the namespaces and processes of labs",
+        missing="root",
+        hint="run the same command with sudo",
+    )
+
+
 class StateDirectory:
     """The record of all labs of this machine."""
 
@@ -113,9 +122,14 @@ class StateDirectory:
         return self.lab_directory(lab).is_dir()
 
     def names(self) -> list[str]:
-        if not self.labs.is_dir():
+        """Return the names of the labs of this machine. Raises `CapabilityError` where root alone may read them."""
+        try:
+            with os.scandir(self.labs) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(path.name for path in self.labs.iterdir() if path.is_dir())
+        except PermissionError as error:
+            raise needs_root(f"reading {self.labs}") from error
 
     def read(self, lab: str) -> LabRecord:
         """Raises `LabNotFound`; a lab whose record was never completed is one that only `destroy` knows.
@@ -139,10 +153,13 @@ class StateDirectory:
 
     def _content(self, lab: str) -> str | None:
         """The record of a lab as it was written, by whichever version; None where there is none."""
+        path = self.lab_directory(lab) / "lab.json"
         try:
-            return (self.lab_directory(lab) / "lab.json").read_text(errors="replace")
+            return path.read_text(errors="replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except PermissionError as error:
+            raise needs_root(f"reading {path}") from error
 
     def not_found(self, lab: str) -> LabNotFound:
         """The error for a lab that is not recorded here."""

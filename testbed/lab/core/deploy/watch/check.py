@@ -47,12 +47,35 @@ class CheckResult:
     by_network: Mapping[str, int] = for_programs(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CheckReport:
-    """All tests. `exit_code`: 0 pass, 1 fail, 2 cannot say."""
+    """All tests, true where each of them passed. `exit_code`: 0 pass, 1 fail, 2 cannot say.
+
+    As text it has a line for each test that did not pass, and below it what was found; its representation, which
+    pytest cuts at 240 characters, has their names and details.
+    """
 
     lab: str
     results: tuple[CheckResult, ...]
+
+    def __bool__(self) -> bool:
+        return self.exit_code == 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.lab}: {len(self.results) - len(self.not_passed)} of {len(self.results)} tests passed"]
+        for result in self.not_passed:
+            lines.append(f"{result.status:7}  {result.name}: {result.detail}")
+            lines += (f"         {failure}" for failure in result.failures)
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        found = "; ".join(f"{result.name} {result.status}: {result.detail}" for result in self.not_passed)
+        return f"<{type(self).__name__} of {self.lab}: {found or 'pass'}>"
+
+    @property
+    def not_passed(self) -> tuple[CheckResult, ...]:
+        """The tests that failed, or that could not say."""
+        return tuple(result for result in self.results if result.status is not CheckStatus.PASS)
 
     @property
     def by_network(self) -> dict[str, int]:

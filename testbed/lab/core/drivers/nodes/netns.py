@@ -19,6 +19,7 @@ from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.processes import Process
 from testbed.base.linux.rtnetlink import LinkEnd
+from testbed.base.linux.sysctl import open_setting
 from testbed.base.names import namespace_name
 from testbed.daemons.lag import bonding
 from testbed.daemons.lag.groups import CreateBond
@@ -370,7 +371,7 @@ def _stage(operation: Operation) -> str:
 def write_sysctl(item: SetSysctl) -> None:
     """Write a setting in the namespace of this thread. Raises `DriverError`."""
     try:
-        fd = os.open(f"/proc/sys/{item.key}", os.O_WRONLY)
+        fd = open_setting(f"/proc/sys/{item.key}")
     except OSError as error:
         lacking = isinstance(error, FileNotFoundError)
         if item.optional and lacking:

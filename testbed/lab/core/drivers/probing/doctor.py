@@ -19,6 +19,7 @@ from testbed.base.errors import CapabilityError
 from testbed.base.installation.packages import PROGRAMS
 from testbed.lab.core.drivers.probing.capabilities import Capabilities, probe_capabilities
 from testbed.lab.core.drivers.probing.machine import (
+    CONTAINER_HINT,
     FrrInstallation,
     find_frr,
     missing_capabilities,
@@ -224,8 +225,7 @@ def _root() -> Feature:
         return _judged("root", False, detail, needed_for, "run with sudo", required=True)
     lacking = missing_capabilities()
     detail = f"without {', '.join(lacking)}" if lacking else "yes"
-    remedy = "run outside the container, or start it with --privileged"
-    return _judged("root", not lacking, detail, needed_for, remedy, required=True)
+    return _judged("root", not lacking, detail, needed_for, CONTAINER_HINT, required=True)
 
 
 def _frr() -> tuple[Feature, FrrInstallation | None]:

@@ -29,6 +29,7 @@ from testbed.base.linux.iproute import converse_here
 from testbed.base.linux.modules import ModuleState, module_state
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.base.linux.rtnetlink import LinkEnd, RouteSocket, attribute, message, text, u32
+from testbed.base.linux.sysctl import write_setting
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.probing.status import Answers
 from testbed.lab.core.feature import filters
@@ -130,7 +131,8 @@ def _probe() -> Answers:
     finally:
         route.close()
         os.close(fd)
-    answers |= {name: attempt(lambda p=path, v=value: _write(p, v)) for name, (path, value) in _SYSCTLS.items()}  # type: ignore[misc]
+    for name, (path, value) in _SYSCTLS.items():
+        answers[name] = attempt(lambda p=path, v=value: write_setting(str(p), v))  # type: ignore[misc]
     answers |= {f"tcp.{name}": attempt(lambda n=name: _use_congestion_control(n)) for name in CONGESTION_CONTROLS}  # type: ignore[misc]
     return answers
 
@@ -334,15 +336,6 @@ def attempt(action: Callable[[], object]) -> str:
             return "this kernel does not have it"
         return os.strerror(error.errno) if error.errno else str(error)
     return ""
-
-
-def _write(path: Path, value: str) -> None:
-    """Into the scratch namespace: /proc/sys/net is that of the thread that opens it."""
-    descriptor = os.open(path, os.O_WRONLY)
-    try:
-        os.write(descriptor, value.encode())
-    finally:
-        os.close(descriptor)
 
 
 def _use_congestion_control(name: str) -> None:

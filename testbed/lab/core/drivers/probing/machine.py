@@ -29,8 +29,13 @@ _VERSION = re.compile(r"^\w+ version (\d+(?:\.\d+)+)", re.MULTILINE)
 _MULTIPATH = re.compile(r"--enable-multipath=(\d+)")
 _VERSION_TIMEOUT_S = 10.0
 
-CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}
-"""Bit numbers of linux/capability.h: links and routes; raw sockets; namespaces and mounts."""
+CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_PTRACE": 19, "CAP_SYS_ADMIN": 21}
+"""Bit numbers of linux/capability.h: links and routes; raw sockets; which namespace another user's process is in, such
+as a daemon of FRR; namespaces and mounts."""
+CONTAINER_HINT = (
+    "start the container with --cap-add NET_ADMIN --cap-add SYS_ADMIN --cap-add SYS_PTRACE"
+    " --security-opt apparmor=unconfined, or with --privileged"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +75,7 @@ def require_root() -> None:
         raise CapabilityError(
             f"this root has been stripped of {', '.join(lacking)} (an unprivileged container?)",
             missing=lacking[0],
-            hint="run outside the container, or start it with --privileged",
+            hint=CONTAINER_HINT,
         )
 
 

@@ -1,4 +1,5 @@
-"""Our own images of containers: built by an engine from `images/`, in the versions that `images/versions.toml` says.
+"""Our own images of containers, for nodes and for CI jobs: built by an engine from `images/`, in the versions that
+`images/versions.toml` says.
 
 They stand on an image of a registry, or, where none can be reached, on a minimal Debian that mmdebstrap makes and the
 engine imports. An image says in a label what it was made from; one that would come out the same is not built again.
@@ -20,9 +21,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from testbed.base.compiled.finder import is_pure
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.installation.packages import DebianImage, packages_of
+from testbed.base.installation.wheels import WantedWheels
 from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.base.version import __version__
@@ -31,7 +34,9 @@ from testbed.lab.features.containers.engine import ContainerEngine, answers
 from testbed.lab.features.containers.images.debian_mirror import mirror
 from testbed.lab.features.containers.images.mmdebstrap import KEYRING, mmdebstrap_command, mmdebstrap_options
 
-IMAGES: Mapping[str, str] = {"host": HOST_IMAGE, "switch": SWITCH_IMAGE}
+RUNNER = "runner"
+"""The recipe of the image that CI jobs run in: no node is made of it, and it is built by its name alone."""
+IMAGES: Mapping[str, str] = {"host": HOST_IMAGE, "switch": SWITCH_IMAGE, RUNNER: "testbed/runner"}
 """Name of each recipe below `images/`, and of the image it makes."""
 BASE_IMAGE = "testbed/base"
 INPUTS_LABEL = "org.testbed.inputs"
@@ -55,7 +60,8 @@ class Base(StrEnum):
 class Recipe:
     """Everything that one image is made from.
 
-    `files` are those of the build's context, by name; `inputs` the hash of it all.
+    `files` are those of the build's context, by name; `inputs` the hash of it all. `wheels` are the Python packages
+    that it is given, for the suite's Python, and `extras` those of testbed's that it has.
     """
 
     image: str
@@ -64,6 +70,8 @@ class Recipe:
     packages: tuple[str, ...]
     files: Mapping[str, Path]
     inputs: str
+    extras: tuple[str, ...] = ()
+    wheels: WantedWheels | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +104,13 @@ def load_recipe(name: str, checkout: Path = CHECKOUT) -> Recipe:
     versions = tomllib.loads(versions_file.read_text())
     docker = versions["docker"]
     files = {str(path.relative_to(directory)): path for path in _files(directory)}
-    for module in docker["modules"].get(name, ()):
-        sources = _files(checkout / "testbed" / module)
-        files |= {str(path.relative_to(checkout)): path for path in sources}
+    for source in docker["files"].get(name, ()):
+        files |= {str(path.relative_to(checkout)): path for path in _files(checkout / source)}
     packages, suite = packages_of(DebianImage[name.upper()]), versions["debian"]["suite"]
+    extras = tuple(docker["extras"].get(name, ()))
     digest = hashlib.sha256(repr((docker["base"], suite, packages)).encode())
+    if extras:
+        digest.update(repr((extras, is_pure())).encode())
     for file, path in sorted(files.items()):
         digest.update(repr((file, os.access(path, os.X_OK), path.read_bytes())).encode())
     return Recipe(
@@ -110,6 +120,8 @@ def load_recipe(name: str, checkout: Path = CHECKOUT) -> Recipe:
         packages=packages,
         files=files,
         inputs=digest.hexdigest()[:16],
+        extras=extras,
+        wheels=WantedWheels.of(checkout, extras) if extras else None,
     )
 
 
@@ -179,7 +191,28 @@ def build_image(
 
 def _docker_build(engine: ContainerEngine, recipe: Recipe, below: str, tell: Tell) -> None:
     """`docker build`, over the engine's own interface. Its steps see the host's network: there is none of Docker's."""
+    with tempfile.TemporaryDirectory(prefix="testbed-wheels-", dir="/var/tmp") as directory:
+        files = dict(recipe.files)
+        if recipe.wheels is not None:
+            tell("fetching Python packages")
+            files |= {f"wheels/{path.name}": path for path in _fetch(recipe.wheels, Path(directory))}
+        _build_of(engine, recipe, below, files, tell)
+
+
+def _fetch(wheels: WantedWheels, directory: Path) -> list[Path]:
+    """Fetch wheels with this machine's own pip and its settings. Raises `DriverError` with its last words."""
+    for command in wheels.commands(directory):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = "\n".join(done.stderr.strip().splitlines()[-5:])
+            raise DriverError(f"pip could not fetch the Python packages: {said}", operation="pip download")
+    return sorted(directory.iterdir())
+
+
+def _build_of(engine: ContainerEngine, recipe: Recipe, below: str, files: Mapping[str, Path], tell: Tell) -> None:
     arguments = {"BASE": below, "PACKAGES": " ".join(recipe.packages)}
+    if recipe.extras:
+        arguments |= {"EXTRAS": ",".join(recipe.extras), "TESTBED_PURE": str(int(is_pure()))}
     for key in PROXIES:
         if value := os.environ.get(key, os.environ.get(key.upper(), "")):
             arguments[key] = value
@@ -188,7 +221,7 @@ def _docker_build(engine: ContainerEngine, recipe: Recipe, below: str, tell: Tel
     api: Any = engine.client.api
     with answers(f"building {recipe.image}"):
         for line in api.build(
-            fileobj=io.BytesIO(_context(recipe.files)),
+            fileobj=io.BytesIO(_context(files)),
             custom_context=True,
             tag=recipe.image,
             buildargs=arguments,
@@ -284,8 +317,8 @@ def _bootstrap(engine: ContainerEngine, suite: str, image: str) -> None:
 
 
 def known_names(names: Sequence[str]) -> tuple[str, ...]:
-    """`names` of recipes, all for none. Raises `CapabilityError` for one that is not known."""
+    """`names` of recipes, for none all that nodes are made of. Raises `CapabilityError` for one that is not known."""
     for name in names:
         if name not in IMAGES:
             raise CapabilityError(f"there is no image {name!r}", missing=name, hint=f"known are {', '.join(IMAGES)}")
-    return tuple(names) or tuple(IMAGES)
+    return tuple(names) or tuple(name for name in IMAGES if name != RUNNER)

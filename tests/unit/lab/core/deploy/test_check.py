@@ -76,7 +76,28 @@ def test_planes_without_a_spine_are_not_expected_to_meet() -> None:
 )
 def test_exit_codes(statuses: tuple[CheckStatus, ...], code: int) -> None:
     results = tuple(CheckResult(name="x", status=status, count=1, detail="") for status in statuses)
-    assert CheckReport(lab="x", results=results).exit_code == code
+    report = CheckReport(lab="x", results=results)
+    assert report.exit_code == code
+    assert bool(report) is (code == 0)
+
+
+def test_a_report_prints_the_rows_that_did_not_pass() -> None:
+    passed = CheckResult(name="nodes", status=CheckStatus.PASS, count=4, detail="4 run")
+    failed = CheckResult(
+        name="links", status=CheckStatus.FAIL, count=8, detail="7 of 8 are up", failures=("a:up1: down", "b:up2: down")
+    )
+    unknown = CheckResult(name="rails", status=CheckStatus.UNKNOWN, count=0, detail="no root")
+    report = CheckReport(lab="demo", results=(passed, failed, unknown))
+    assert str(report).splitlines() == [
+        "demo: 1 of 3 tests passed",
+        "fail     links: 7 of 8 are up",
+        "         a:up1: down",
+        "         b:up2: down",
+        "unknown  rails: no root",
+    ]
+    assert repr(report) == "<CheckReport of demo: links fail: 7 of 8 are up; rails unknown: no root>"
+    assert str(CheckReport(lab="demo", results=(passed,))) == "demo: 1 of 1 tests passed"
+    assert repr(CheckReport(lab="demo", results=(passed,))) == "<CheckReport of demo: pass>"
 
 
 @pytest.mark.parametrize(

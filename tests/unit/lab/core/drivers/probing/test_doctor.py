@@ -107,7 +107,7 @@ def test_old_and_broken_frr_are_refused(tmp_path: Path) -> None:
 def test_capabilities_are_read_from_the_effective_set(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text("Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t00000000a80425fb\n")
-    assert machine.missing_capabilities(status) == ("CAP_NET_ADMIN", "CAP_SYS_ADMIN")
+    assert machine.missing_capabilities(status) == ("CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN")
     status.write_text("CapEff:\t000001ffffffffff\n")
     assert machine.missing_capabilities(status) == ()
 
