@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SPHINX = ("-b", "html", "-W", "--keep-going", "-n", "-E", "-q")
 """Strict: a link or a cross reference that leads nowhere, or a page that no list names, is an error."""
 DEMO = "scenarios/ecmp-against-spraying.yml"
+FAIL, INVALID, NOT_STARTED = 1, 2, 3
+"""As `testbed.base.errors.ExitCode` says, which takes other modules along."""
 
 
 def main(words: list[str]) -> int:
@@ -44,7 +46,7 @@ def main(words: list[str]) -> int:
                 _command_line(environment, words)
     except InstallationError as error:
         say(f"lab: {error}", *(f"  {line}" for line in error.advice))
-        return 2
+        return NOT_STARTED
     except KeyboardInterrupt:
         return 130  # as a shell says that SIGINT has ended something
 
@@ -81,7 +83,8 @@ def _command_line(environment: VirtualEnvironment, words: list[str]) -> NoReturn
     """It says itself what a lab lacks; without root it still validates, draws and reports."""
     installs = os.geteuid() == 0 and not environment.serves("run")
     _set_up(environment, "run", "LABS" if installs else "")
-    if words[:1] == ["run"]:
+    environment.is_looked_at()
+    if words[:1] == ["run"] and "--dry-run" not in words:
         environment.compile_modules()
     _run(environment.program("testbed"), *words)
 
@@ -107,7 +110,7 @@ def _demo(environment: VirtualEnvironment) -> int:
     )
     if doctor.returncode:
         say(doctor.stdout.rstrip("\n"))
-    return code or 1
+    return code or INVALID
 
 
 def _docs(environment: VirtualEnvironment) -> int:
@@ -119,7 +122,8 @@ def _docs(environment: VirtualEnvironment) -> int:
     shutil.rmtree(built, ignore_errors=True)
     argv = [environment.program("python"), "-m", "sphinx", *SPHINX, str(ROOT / "docs"), str(built)]
     if finish(subprocess.Popen(argv, stdin=subprocess.DEVNULL)):
-        raise InstallationError("the documentation has mistakes (above)")
+        say("lab: the documentation has mistakes (above)")
+        return FAIL
     print(f"docs: {built}/index.html (open it in a browser)")
     return 0
 

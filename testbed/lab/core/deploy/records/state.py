@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 class StateBusy(TestbedError):
     """Another command works on this lab right now."""
 
-    exit_code = 2
-
 
 class StateDirectory:
     """The record of all labs of this machine."""
