@@ -13,8 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pydantic.json_schema import DEFAULT_REF_TEMPLATE
+from pydantic.json_schema import DEFAULT_REF_TEMPLATE, CoreRef, GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
+from testbed.base.validation.by_kind import KindReader
 from testbed.base.validation.fields import TYPE_NAME
 from testbed.base.validation.model import SpecModel
 from testbed.lab.assembly.spec import LabSpec
@@ -58,11 +60,41 @@ def write_schemas(directory: Path) -> list[Path]:
 
 def model_schema(model_class: type[SpecModel], title: str) -> Schema:
     """The schema of files that `validate_model(model_class, ...)` accepts."""
-    schema = _tidied(model_class.model_json_schema(ref_template=DEFAULT_REF_TEMPLATE))
+    schema = _tidied(model_class.model_json_schema(ref_template=DEFAULT_REF_TEMPLATE, schema_generator=KindsJsonSchema))
     definitions = schema.pop("$defs", {})
     schema = _share_types(schema, definitions)
     schema = _share_keys(schema, definitions)
     return {"$schema": DIALECT, "title": title, **schema, "$defs": dict(sorted(definitions.items()))}
+
+
+class KindsJsonSchema(GenerateJsonSchema):
+    """Makes JSON Schemas of sections, those that `KindReader`s read by models of their own among them."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._begun: set[type[SpecModel]] = set()
+        """The models whose schemas have been begun: sections may nest."""
+
+    def function_plain_schema(self, schema: core_schema.PlainValidatorFunctionSchema) -> JsonSchemaValue:
+        """Return the schema of a kind, or a reference to it where it has been begun."""
+        reader = schema["function"]["function"]
+        if not isinstance(reader, KindReader):
+            return super().function_plain_schema(schema)
+        model = reader.model
+        model.model_rebuild()
+        own: Any = model.__pydantic_core_schema__
+        if model in self._begun:
+            _, reference = self.get_cache_defs_ref_schema(_ref_of(own))
+            return reference
+        self._begun.add(model)
+        return self.generate_inner(own)
+
+
+def _ref_of(schema: Any) -> CoreRef:
+    """Return the name that pydantic has for the model of a schema."""
+    while schema["type"] == "definitions":
+        schema = schema["schema"]
+    return CoreRef(schema["ref"] if "ref" in schema else schema["schema_ref"])
 
 
 def schema_text(schema: Schema) -> str:

@@ -8,16 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The exit codes of a command, which hold for every verb but those that run a program: theirs is its own.
+
+    A pipeline can tell an answer from what is no answer: `FAIL` is a finding, `INVALID` may be tried again, and
+    `NOT_STARTED` is to be mended first.
+    """
+
+    PASS = 0
+    """It is done, and where the verb judges, its verdict is good."""
+    FAIL = 1
+    """The verb judges, and its verdict is bad."""
+    INVALID = 2
+    """It began and has no answer: a measurement that is not to be trusted, or what broke off on the way."""
+    NOT_STARTED = 3
+    """It could not begin: a typo, a bad option, or a file, lab, program or right that is missing."""
+    INTERRUPTED = 130
+    """Ctrl-C or SIGTERM has ended it; what it had made is undone."""
 
 
 class TestbedError(Exception):
     """Anything that went wrong and that a user can act on.
 
-    `exit_code` is what the command line leaves with: 1 for "no", 2 for "cannot say" and wrong use.
+    `exit_code` is what the command line leaves with. What is raised on the way, and not before, is `INVALID`.
     """
 
     __test__ = False  # not a pytest class
-    exit_code = 1
+    exit_code: int = ExitCode.NOT_STARTED
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -74,8 +94,6 @@ class Finding:
 class SpecError(TestbedError):
     """A file the user wrote is wrong. Carries every problem of the stage that found them."""
 
-    exit_code = 2
-
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
@@ -86,8 +104,6 @@ class FabricError(TestbedError):
 
     `spec` turns it into a `Problem` with the position of that key.
     """
-
-    exit_code = 2
 
     def __init__(self, message: str, *, field: str, code: str = "design", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -101,8 +117,6 @@ class PlanError(TestbedError):
     `node` and `field` say what of the model is at fault, where one thing is.
     """
 
-    exit_code = 2
-
     def __init__(self, message: str, *, field: str = "", code: str = "plan", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.field = field
@@ -112,8 +126,6 @@ class PlanError(TestbedError):
 class WorkloadError(TestbedError):
     """A workload cannot be generated as asked. `field` is the parameter at fault, e.g. `size_bytes`."""
 
-    exit_code = 2
-
     def __init__(self, message: str, *, field: str = "", hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.field = field
@@ -121,8 +133,6 @@ class WorkloadError(TestbedError):
 
 class CapabilityError(TestbedError):
     """This machine lacks something the lab needs. `missing` names it: a tool, a kernel option, root."""
-
-    exit_code = 2
 
     def __init__(self, message: str, *, missing: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -132,17 +142,15 @@ class CapabilityError(TestbedError):
 class LabNotFound(TestbedError):
     """No lab of that name is recorded in the state directory."""
 
-    exit_code = 2
-
 
 class NameInUse(TestbedError):
     """Something with that name exists and is not ours."""
 
-    exit_code = 2
-
 
 class DriverError(TestbedError):
     """The kernel or a tool refused an operation. `operation` is what was asked, `errno` what it answered."""
+
+    exit_code = ExitCode.INVALID
 
     def __init__(self, message: str, *, operation: str = "", errno: int = 0, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -152,6 +160,8 @@ class DriverError(TestbedError):
 
 class ConvergenceError(TestbedError):
     """The lab is up but routing did not converge in time. `missing` names what and where."""
+
+    exit_code = ExitCode.FAIL
 
     def __init__(self, message: str, *, missing: Sequence[str], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -164,5 +174,3 @@ class ScenarioError(TestbedError):
 
 class RecordError(TestbedError):
     """A result record cannot be read: wrong schema, newer version, not JSON."""
-
-    exit_code = 2

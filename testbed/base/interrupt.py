@@ -1,7 +1,8 @@
 """Ctrl-C as an event instead of an exception at a random line.
 
 While a scenario runs, the first SIGINT or SIGTERM only makes `Interrupt.fileno()` readable, so that
-the runner can stop its children and keep what they measured. A second one raises KeyboardInterrupt.
+the runner can stop its children and keep what they measured. A second one is handled as it was before, by the command
+line for instance, and raises KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -42,11 +43,16 @@ class Interrupt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._previous.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._on_signal:  # else the second one has changed it for good
+                signal.signal(number, handler)
         os.close(self._reader)
         os.close(self._writer)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
-            raise KeyboardInterrupt
-        self.request()
+        if not self.requested:
+            self.request()
+            return
+        before = self._previous[signal.Signals(number)]
+        if callable(before):  # it may see to it that what is undone now is not interrupted again
+            before(number, frame)
+        raise KeyboardInterrupt

@@ -5,24 +5,25 @@ with inside their functions, which keeps help and shell completion fast.
 """
 
 import errno
-import gc
-import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import click
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 from testbed.base.version import __version__
 from testbed.cli.command import option
-from testbed.cli.signals import stand_by_the_outcome
+from testbed.cli.signals import nobody_reads, stand_by_the_outcome
 from testbed.cli.verbs import WRITTEN_ARGUMENTS, Verbs
 
-COLLECT_AT_OBJECTS = 50_000
-"""How many more objects than before have the garbage collector look for cycles among them."""
+LOG_LEVELS = ("debug", "info", "warning", "error")
+NOT_TO_BE_HAD = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
+"""The errors of the kernel for a file that a command needs and cannot have."""
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -76,12 +77,12 @@ def _complete(context: click.Context, asked: click.Parameter, wanted: bool) -> N
 @click.pass_context
 def app(context: click.Context, log_level: str, on: str | None, clock: str) -> None:
     """A scale model of an AI data-centre fabric on one Linux machine: real FRR, real kernel, real packets."""
-    import logging
-
-    level = logging.getLevelNamesMapping().get(log_level.upper())
-    if level is None:
+    if log_level.lower() not in LOG_LEVELS:
         raise TestbedError(f"--log-level {log_level}: expected debug, info, warning or error")
-    logging.basicConfig(level=level, format="%(levelname)s %(name)s: %(message)s")
+    if log_level.lower() != "warning":  # it is the default of Python's, whose import every command would wait for
+        import logging
+
+        logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
     if on is not None and context.invoked_subcommand != "vm":
         from testbed.cli.machine import elsewhere
 
@@ -96,31 +97,56 @@ def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def main() -> None:
-    """Entry point: errors become one clear message and an exit code.
+    """Entry point: carry out the command line of this process, and end with its exit code.
 
     The first SIGINT or SIGTERM interrupts; what follows it only undoes, and more of them change nothing.
     """
-    # What a start makes stays: looking through it every 700 objects (the default) takes an eighth of the start.
-    gc.set_threshold(COLLECT_AT_OBJECTS)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
-    try:
-        app(prog_name="testbed")
-    except TestbedError as error:
-        _fail(str(error), error.exit_code if error.exit_code else 1)
-    except SystemExit:
-        stand_by_the_outcome()
-        raise
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EDQUOT):
-            raise
-        where = f" ({error.filename})" if error.filename else ""
-        _fail(f"{error.strerror}{where}", 1)
-
-
-def _fail(message: str, code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+    code = exit_code()
+    stand_by_the_outcome()
     sys.exit(code)
+
+
+def exit_code(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line, by default that of this process, and return its exit code (`ExitCode`, but for verbs
+    that run a program: its own). What is wrong is told on standard error."""
+    try:
+        code = _carry_out(arguments)
+        sys.stdout.flush()
+    except TestbedError as error:
+        return _told(str(error), error.exit_code)
+    except click.ClickException as error:  # all of them are about the command line
+        error.show()
+        return ExitCode.NOT_STARTED
+    except (KeyboardInterrupt, click.Abort):  # before there was a verb
+        return _told("interrupted", ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        return nobody_reads()
+    except OSError as error:
+        if error.errno not in NOT_TO_BE_HAD | DISK_FULL:
+            return _bug()
+        where = f" ({error.filename})" if error.filename else ""
+        code = ExitCode.INVALID if error.errno in DISK_FULL else ExitCode.NOT_STARTED
+        return _told(f"{error.strerror}{where}", code)
+    except Exception:
+        return _bug()
+    return code
+
+
+def _carry_out(arguments: Sequence[str] | None) -> int:
+    try:
+        return app.main(arguments, prog_name="testbed", standalone_mode=False) or ExitCode.PASS
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else ExitCode.PASS
+
+
+def _told(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def _bug() -> int:
+    """Show what nobody expected, as Python does; nothing can be said of what was asked for."""
+    sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]  # called where there is an exception
+    return ExitCode.INVALID

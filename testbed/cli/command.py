@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,15 @@ class Option(click.Option):
 
 
 class VerbCommand(click.Command):
-    """A verb. An option that takes one value is refused where it is given twice: click takes the last one silently."""
+    """A verb. An option that takes one value is refused where it is given twice: click takes the last one silently.
+
+    `codes` says what exit codes mean that are the verb's own, beside those of every verb (`ExitCode`): its verdicts, or
+    those of the program that it runs, which stand under "own".
+    """
+
+    def __init__(self, *arguments: Any, codes: Mapping[int | str, str] | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.codes: Mapping[int | str, str] = codes or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take the command line apart. Raises `TestbedError` for an option that is given twice."""
@@ -42,6 +50,13 @@ class VerbCommand(click.Command):
         if arguments:
             with formatter.section("Arguments"):
                 formatter.write_dl([(one.make_metavar(ctx), _explained(one, ctx)) for one in arguments])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print what the verb's own exit codes mean."""
+        super().format_epilog(ctx, formatter)
+        if self.codes:
+            with formatter.section("Exit codes"):
+                formatter.write_dl([(str(code), meaning) for code, meaning in self.codes.items()])
 
 
 class Group(VerbCommand, click.Group):
@@ -75,6 +90,4 @@ def _refuse_repeated_options(command: click.Command, context: click.Context, arg
         if parameter.is_flag and not parameter.secondary_opts:
             continue
         names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-        error = TestbedError(f"{names}: given {times} times, and it takes one value", hint="say it once")
-        error.exit_code = 2
-        raise error
+        raise TestbedError(f"{names}: given {times} times, and it takes one value", hint="say it once")

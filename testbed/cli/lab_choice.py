@@ -122,9 +122,14 @@ def open_or_declare(name: str | None, topology: str | None) -> RunningLab | Decl
 
 def lab_name(name: str | None, topology: str | None) -> str:
     """The name of the lab that `open_lab` would open. Raises `LabNotFound` where no name can be told."""
+    from testbed.base.names import check_lab_name
     from testbed.lab.core.deploy.records.state import StateDirectory
 
     if name is not None:
+        try:
+            check_lab_name(name)
+        except ValueError as error:
+            raise LabNotFound(str(error)) from error
         return name
     if topology is not None:
         return read_topology(topology, None).name

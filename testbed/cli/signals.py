@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,3 +27,15 @@ def terminal_handed_over() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def nobody_reads() -> int:
+    """Have what is still to be printed go nowhere, since whoever read it is gone; returns the exit code of a shell for
+    what SIGPIPE has ended."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+
+
+def code_of(status: int) -> int:
+    """Return the exit code of a shell for a program that `subprocess` says ended so: 128 + n for signal n."""
+    return status if status >= 0 else 128 - status

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
 
 import click
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 from testbed.cli.command import Group
+from testbed.cli.signals import nobody_reads
 
-INTERRUPTED = 130
-"""The exit code of a shell for what SIGINT has ended."""
 WRITTEN_ARGUMENTS = "testbed.written_arguments"
 """Key of a context's `meta`: the words of the command line from the verb on, which `--on` hands to another machine."""
 
@@ -85,8 +85,10 @@ class Verbs(Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             error = TestbedError("interrupted")
-            error.exit_code = INTERRUPTED
+            error.exit_code = ExitCode.INTERRUPTED
             raise error from None
+        except BrokenPipeError:  # which click would end with 1
+            sys.exit(nobody_reads())
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from testbed.base.errors import ExitCode
 from testbed.record.samples import (
     Channel,
     CollectiveResult,
@@ -40,7 +41,7 @@ class Outcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        return {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.INVALID: 2}[self]
+        return ExitCode[self.name]
 
 
 class Backend(StrEnum):

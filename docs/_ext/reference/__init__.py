@@ -13,11 +13,12 @@ from types import MappingProxyType
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-from reference import catalogues, commands, errors, keys, packages, quantities, shipped, states
+from reference import catalogues, commands, errors, exit_codes, keys, packages, quantities, shipped, states
 
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
         "commands": commands.page,
+        "exit-codes": exit_codes.page,
         "topology-keys": keys.topology_page,
         "scenario-keys": keys.scenario_page,
         "quantities": quantities.page,

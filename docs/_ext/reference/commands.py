@@ -31,6 +31,11 @@ def page() -> str:
     return text
 
 
+def every_verb() -> Iterator[tuple[str, Any, Any]]:
+    """Every verb that does something, those of groups included: its whole name, its command, its context."""
+    yield from _verbs(app, app.make_context("testbed", [], resilient_parsing=True))
+
+
 def anchor(name: str) -> str:
     """The label of a verb's section."""
     return f"verb-{name.replace(' ', '-')}"

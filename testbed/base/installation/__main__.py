@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SPHINX = ("-b", "html", "-W", "--keep-going", "-n", "-E", "-q")
 """Strict: a link or a cross reference that leads nowhere, or a page that no list names, is an error."""
+FAIL, NOT_STARTED = 1, 3
+"""As `testbed.base.errors.ExitCode` says, which takes other modules along."""
 
 
 def main(words: list[str]) -> int:
@@ -42,7 +44,7 @@ def main(words: list[str]) -> int:
                 _command_line(environment, words)
     except InstallationError as error:
         say(f"lab: {error}", *(f"  {line}" for line in error.advice))
-        return 2
+        return NOT_STARTED
     except KeyboardInterrupt:
         return 130  # as a shell says that SIGINT has ended something
 
@@ -76,7 +78,8 @@ def _command_line(environment: VirtualEnvironment, words: list[str]) -> NoReturn
         _need_root("the demo", " ".join(words))
     installs = os.geteuid() == 0 and (demo or not environment.serves("run"))
     _set_up(environment, "run", "LABS" if installs else "")
-    if demo or words[:1] == ["run"]:
+    environment.is_looked_at()
+    if demo or (words[:1] == ["run"] and "--dry-run" not in words):
         environment.compile_modules()
     _run(environment.program("testbed"), *words)
 
@@ -90,7 +93,8 @@ def _docs(environment: VirtualEnvironment) -> int:
     shutil.rmtree(built, ignore_errors=True)
     argv = [environment.program("python"), "-m", "sphinx", *SPHINX, str(ROOT / "docs"), str(built)]
     if finish(subprocess.Popen(argv, stdin=subprocess.DEVNULL)):
-        raise InstallationError("the documentation has mistakes (above)")
+        say("lab: the documentation has mistakes (above)")
+        return FAIL
     print(f"docs: {built}/index.html (open it in a browser)")
     return 0
 

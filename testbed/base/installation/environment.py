@@ -5,13 +5,13 @@ A stamp in it says what it was made from. It is made anew when that changes, and
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.base.installation.errors import InstallationError, say
@@ -57,11 +57,16 @@ class VirtualEnvironment:
         """Note that it is complete for a purpose."""
         self._stamp.write_text(self._stamp_for(purpose))
 
+    def is_looked_at(self) -> None:
+        """Note that it is as its stamp says, so that `lab` need not ask again until `pyproject.toml` changes."""
+        with contextlib.suppress(OSError):  # it is somebody else's
+            os.utime(self._stamp)
+
     def _stamp_for(self, purpose: str) -> str:
         wanted = requirements((self.root / "pyproject.toml").read_text())
         return f"{hashlib.sha256(wanted.encode()).hexdigest()[:32]} {purpose} {self.root}"
 
-    @contextmanager
+    @contextlib.contextmanager
     def being_changed(self) -> Iterator[None]:
         """Keep every other `./lab` waiting: two at once would fill one directory."""
         descriptor = os.open(self.root, os.O_RDONLY)

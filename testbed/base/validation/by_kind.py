@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,18 +14,37 @@ from testbed.base.validation.fields import Checked, OneOf
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.paths import quote
 
+Models = Callable[[], Mapping[str, type[SpecModel]]]
+"""Gives the model of each kind. It is called when one is first needed, because sections may nest."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindReader:
+    """Reads a section by the model of one kind. The models of all other kinds need not be made for that."""
+
+    kind: str
+    models: Models
+
+    @property
+    def model(self) -> type[SpecModel]:
+        return self.models()[self.kind]
+
+    def __call__(self, value: object) -> SpecModel:
+        """Read a section. Raises pydantic's `ValidationError`, whose places are then below that of the section."""
+        return self.model.model_validate(value)
+
 
 @dataclass(frozen=True, slots=True)
 class ByKind:
     """Annotation of a section that is read by the model of its `kind`.
 
-    `models` has the model of each kind, and is called when it is first needed, because sections may nest. A section
-    without `kind` is of the kind `default`; where that is empty, it is refused. `example` is the hint for those who
-    wrote no mapping. `name` reads a text that stands for a section written elsewhere; None: it has to stand here.
+    `models` has the model of each kind. A section without `kind` is of the kind `default`; where that is empty, it is
+    refused. `example` is the hint for those who wrote no mapping. `name` reads a text that stands for a section written
+    elsewhere; None: it has to stand here.
     """
 
     noun: str
-    models: Callable[[], Mapping[str, type[SpecModel]]]
+    models: Models
     example: str
     default: str = ""
     name: Checked | None = None
@@ -49,7 +68,8 @@ class ByKind:
 
     def model_tagged(self, tag: object) -> type[SpecModel] | None:
         """The model that a place named in an error of pydantic stands for."""
-        return next((model for kind, model in self.models().items() if _tag(kind) == tag), None)
+        models = self.models()
+        return next((models[kind] for kind in models if _tag(kind) == tag), None)
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         def chosen(value: Any) -> str:
@@ -61,7 +81,10 @@ class ByKind:
             self.choose(value)
             return read_union(value)
 
-        choices = {_tag(kind): handler.generate_schema(model) for kind, model in self.models().items()}
+        choices: dict[Hashable, CoreSchema] = {
+            _tag(kind): core_schema.no_info_plain_validator_function(KindReader(kind, self.models))
+            for kind in self.models()
+        }
         union = core_schema.tagged_union_schema(choices, discriminator=chosen)
         return core_schema.no_info_wrap_validator_function(read, union)
 

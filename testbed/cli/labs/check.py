@@ -27,7 +27,7 @@ class RttRow:
     status: str
 
 
-@command("check")
+@command("check", codes={0: "every test passed", 1: "a test failed", 2: "a test could not be made, and none failed"})
 @options.lab_name
 @options.topology
 @option("--rtt", is_flag=True, help="Compare modelled and achieved base RTT instead.")
@@ -37,7 +37,7 @@ class RttRow:
 def check(
     name: str | None, topology: str | None, rtt: bool, isolation: bool, network: str | None, format: options.Format
 ) -> None:
-    """Test a live lab: sessions, ECMP width, rails, path MTU, black holes. Exit 0, 1, or 2 for 'cannot say'."""
+    """Test a live lab: sessions, ECMP width, rails, path MTU, black holes."""
     from testbed.base.errors import TestbedError
     from testbed.cli.lab_choice import check_network, open_lab
     from testbed.lab.core.deploy.watch.check import check_lab

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 RUNTIMES = ("netns", "mininet")
 
 
-@command("deploy")
+@command(
+    "deploy",
+    codes={
+        0: "the lab is up, and its routing has converged where that was waited for",
+        1: "the lab is up, and its routing has not converged in time",
+        2: "it broke off, and nothing of the lab is left",
+    },
+)
 @options.topology
 @options.lab_name
 @options.settings

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def validate(files: tuple[Path, ...], topology: str | None, set: tuple[str, ...], format: options.Format) -> None:
     """Check topology files and report their sizing, or scenario files. Touches nothing, needs no root."""
     from testbed.cli.labs.sizing import emit_sizings, sizing_documents
-    from testbed.cli.scenarios.named_files import is_scenario
+    from testbed.cli.scenarios.named_files import is_scenario_file
 
-    scenarios = [path for path in files if is_scenario(path)]
+    scenarios = [path for path in files if is_scenario_file(path)]
     topologies: list[str | None] = [str(path) for path in files if path not in scenarios]
     if topology is not None or not files:
         topologies.append(topology)

@@ -3,11 +3,12 @@
 import os
 import sys
 
+from testbed.base.errors import ExitCode
 from testbed.cli import options
 from testbed.cli.command import command, option
 
 
-@command("doctor")
+@command("doctor", codes={0: "labs can be deployed here", 1: "no lab can be deployed here"})
 @option("--refresh", is_flag=True, help="Probe again what was probed since the last boot.")
 @option("--install-line", is_flag=True, help="Print the command that installs what labs lack here, or nothing.")
 @options.format_option
@@ -23,7 +24,7 @@ def doctor(refresh: bool, install_line: bool, format: options.Format) -> None:
 
     report = probe_machine(keep=os.geteuid() == 0, refresh=refresh)
     print_machine(report, format, PacketCosts(StateDirectory()).all())
-    sys.exit(0 if report.can_deploy else 1)
+    sys.exit(ExitCode.PASS if report.can_deploy else ExitCode.FAIL)
 
 
 def _print_install_line() -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 from testbed.base.rows import for_programs, if_known
 from testbed.cli import options
 from testbed.cli.command import PATH, Group, argument, option
@@ -105,10 +105,10 @@ def down(name: str) -> None:
     print(f"{name}: {'down' if Machine(name).down() else 'was not up'}")
 
 
-@vm.command("status")
+@vm.command("status", codes={0: "one runs", 1: "none runs"})
 @options.format_option
 def status(format: options.Format) -> None:
-    """Show the lab VMs, how they run, and the image. Exit 1 if none runs."""
+    """Show the lab VMs, how they run, and the image."""
     from testbed.cli.output import emit
     from testbed.vm.errors import ImageError
     from testbed.vm.image.build import find_image
@@ -125,10 +125,10 @@ def status(format: options.Format) -> None:
         facts = dataclasses.asdict(found.record) if found.record is not None else {}
         rows.append(MachineRow(**{"name": name, **facts, "state": found.state, "detail": found.detail, "image": image}))
     emit(rows, MachineRow, format)
-    sys.exit(0 if any(row.state == "running" for row in rows) else 1)
+    sys.exit(ExitCode.PASS if any(row.state == "running" for row in rows) else ExitCode.FAIL)
 
 
-@vm.command("ssh")
+@vm.command("ssh", codes={"own": "that of the shell"})
 @machine_name
 def ssh(name: str) -> None:
     """Open a shell in the lab VM."""
@@ -140,12 +140,16 @@ def ssh(name: str) -> None:
         sys.exit(session.interact([]))
 
 
-@vm.command("exec", context_settings={"ignore_unknown_options": True})
+@vm.command(
+    "exec",
+    context_settings={"ignore_unknown_options": True},
+    codes={"own": "that of the command", 127: "there is no such command"},
+)
 @argument("command", nargs=-1, required=True, metavar="-- CMD...", help="The command and its arguments.")
 @machine_name
 @option("-C", "--directory", default=SHELL_DIRECTORY, help="Where in it.")
 def exec(command: tuple[str, ...], name: str, directory: str) -> None:
-    """Run a command in the lab VM; its exit code is ours."""
+    """Run a command in the lab VM."""
     from testbed.vm.machine import Machine
 
     with Machine(name).connect() as session:

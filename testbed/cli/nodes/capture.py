@@ -3,7 +3,7 @@
 import shutil
 import sys
 
-from testbed.base.errors import CapabilityError
+from testbed.base.errors import CapabilityError, ExitCode
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
 
@@ -17,7 +17,7 @@ from testbed.cli.command import argument, command, option
 def capture(port: str, write: str | None, count: int | None, expression: tuple[str, ...], name: str | None) -> None:
     """Capture packets of an interface with tcpdump."""
     from testbed.cli.lab_choice import open_lab, split_port
-    from testbed.cli.signals import terminal_handed_over
+    from testbed.cli.signals import code_of, terminal_handed_over
     from testbed.lab.features.scale_up.links import find_link, names_gpu_link
 
     lab = open_lab(name)
@@ -39,4 +39,6 @@ def capture(port: str, write: str | None, count: int | None, expression: tuple[s
     argv += expression
     process = lab.spawn_tool(node, argv) if place is None else lab.spawn_at(place, argv)
     with terminal_handed_over():
-        sys.exit(process.wait())
+        code = code_of(process.wait())
+    # What tcpdump complains of it has found before it captures: a filter, or a file that it cannot write.
+    sys.exit(ExitCode.NOT_STARTED if code == 1 else code)

@@ -38,7 +38,7 @@ def link_change(
     **others: Any,
 ) -> LinkChange:
     """Work out the change that options of `link set` ask for, None for what was not written; `lab_rate` says how `rate`
-    is meant. Raises `TestbedError` (exit code 2) where they ask for none."""
+    is meant. Raises `TestbedError` where they ask for none."""
     chosen: dict[str, Any] = others
     if lab_rate and rate is None:
         raise wrong("--lab-rate says how --rate is meant", "for example --rate 5M --lab-rate")
@@ -85,10 +85,8 @@ def _quantity(kind: type[Rate | Duration], option: str, text: str) -> Rate | Dur
 
 
 def wrong(message: str, hint: str | None = None) -> TestbedError:
-    """Make an error about what was asked for, which ends the command with exit code 2."""
-    error = TestbedError(message, hint=hint)
-    error.exit_code = 2
-    return error
+    """Make an error about what was asked for."""
+    return TestbedError(message, hint=hint)
 
 
 _TITLES = {

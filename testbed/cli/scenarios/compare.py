@@ -4,12 +4,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import ExitCode, RecordError
 from testbed.cli import options
 from testbed.cli.command import PATH, argument, command, option
 
 
-@command("compare")
+@command(
+    "compare",
+    codes={
+        0: "the same or better",
+        1: "significantly worse",
+        2: "too few runs to tell, or records that are not comparable",
+    },
+)
 @argument(
     "records",
     nargs=-1,
@@ -33,7 +40,7 @@ def compare(
     html: Path | None,
     format: options.Format,
 ) -> None:
-    """Compare records metric by metric. Exit 0 same or better, 1 significantly worse, 2 cannot say."""
+    """Compare records metric by metric."""
     from testbed.cli.output import console, emit_json, print_csv
     from testbed.record.report.comparison import (
         COLUMNS,
@@ -77,7 +84,7 @@ def compare(
         if format is options.Format.TABLE:
             console().print(f"report {html}", highlight=False, soft_wrap=True)
     codes = {comparison.exit_code for comparison in comparisons}
-    sys.exit(next((code for code in (1, 2) if code in codes), 0))
+    sys.exit(next((code for code in (ExitCode.FAIL, ExitCode.INVALID) if code in codes), ExitCode.PASS))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from testbed.base.errors import ScenarioError
+from testbed.base.errors import ExitCode, ScenarioError
 from testbed.base.rows import column
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
@@ -51,14 +51,14 @@ class CollectiveRow:
         )
 
 
-@command("job")
+@command("job", codes={0: "all data has arrived", 1: "data was wrong", 2: "the traffic broke off"})
 @argument("kind", metavar="KIND", help="A kind of workload: `testbed workloads` lists them.")
 @argument("parameters", nargs=-1, metavar="[KEY=VALUE]...", help="Its parameters: bytes=16MiB.")
 @option("--transport", default="tcp", help="tcp, roce or uet.")
 @options.lab_name
 @options.format_option
 def job(kind: str, parameters: tuple[str, ...], transport: str, name: str | None, format: options.Format) -> None:
-    """Run a workload on the hosts of the Slurm job in whose batch script this is; exit 1 where data was wrong."""
+    """Run a workload on the hosts of the Slurm job in whose batch script this is."""
     from testbed.base.interrupt import Interrupt
     from testbed.cli.lab_choice import open_lab, parse_settings
     from testbed.cli.output import emit
@@ -87,7 +87,7 @@ def job(kind: str, parameters: tuple[str, ...], transport: str, name: str | None
     if result.failure is not None:
         raise result.failure
     if result.interrupted:
-        sys.exit(130)
+        sys.exit(ExitCode.INTERRUPTED)
     if result.collectives:
         emit(list(map(CollectiveRow.of, result.collectives)), CollectiveRow, format)
     else:
@@ -95,4 +95,4 @@ def job(kind: str, parameters: tuple[str, ...], transport: str, name: str | None
         moved = MovedRow(kind=kind, ranks=traffic.workload.ranks, bytes=size, seconds=round(result.elapsed_s, 6))
         emit([moved], MovedRow, format)
     if any(one.wrong for one in result.collectives):
-        sys.exit(1)
+        sys.exit(ExitCode.FAIL)

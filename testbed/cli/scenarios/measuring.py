@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.base.errors import ConvergenceError, ExitCode
+
 if TYPE_CHECKING:
     from testbed.cli.options import Format
     from testbed.record.record import Backend
@@ -54,7 +56,11 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
             outcome = run_simulated(sweep, record_options, steps)
         else:
             lab_options = LabOptions(timeout_s=command.timeout_s, keep=command.keep, notify=display, warn=warn)
-            outcome = run_on_own_labs(sweep, StateDirectory(), lab_options, record_options, steps)
+            try:
+                outcome = run_on_own_labs(sweep, StateDirectory(), lab_options, record_options, steps)
+            except ConvergenceError as error:
+                error.exit_code = ExitCode.INVALID  # it is no verdict on the scenario
+                raise
     assert record_options.directory is not None
     return outcome, record_options.directory
 

@@ -50,8 +50,9 @@ def read_sweeps(
     return sweeps
 
 
-def is_scenario(path: Path) -> bool:
+def is_scenario_file(path: Path) -> bool:
     """Tell by its keys whether a file is a scenario. Raises `SpecError` for what is no mapping in YAML."""
     from testbed.base.yaml.reader import read_document
+    from testbed.lab.core.schema.file_kind import is_scenario
 
-    return "workload" in read_document(path).data
+    return is_scenario(read_document(path).data)

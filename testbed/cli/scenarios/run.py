@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 from testbed.base.rows import row_json
 from testbed.cli import options
 from testbed.cli.command import PATH, argument, command, option
@@ -27,7 +27,14 @@ class ToldRow:
     verdict: str
 
 
-@command("run")
+@command(
+    "run",
+    codes={
+        0: "pass: every expectation is met",
+        1: "fail: an expectation is missed, and the measurement can be trusted",
+        2: "invalid: the machine or the lab did not keep up, or the run broke off",
+    },
+)
 @argument(
     "files", nargs=-1, required=True, metavar="SCENARIO.yml...", type=PATH, help="Scenarios, run one after the other."
 )
@@ -68,7 +75,7 @@ def run(
     format: options.Format,
     quiet: bool,
 ) -> None:
-    """Run scenarios: deploy, drive traffic, measure, judge, report. Exit 0 pass, 1 fail, 2 invalid."""
+    """Run scenarios: deploy, drive traffic, measure, judge, report. Of several, the worst verdict counts."""
     from testbed.cli.scenarios.named_files import read_sweeps
 
     simulated = is_simulation(backend, keep=keep, prove_scale=prove_scale, dry_run=dry_run)
@@ -159,13 +166,13 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
     if command.prove_scale:
         for sweep in sweeps:
             check_provable(sweep.scenario)
-    worst, told = 0, list["ToldRow"]()
+    worst, told = int(ExitCode.PASS), list["ToldRow"]()
     try:
         for sweep in sweeps:
             record = _run_one(sweep, command, told).record
             worst = max(worst, record.verdict.outcome.exit_code)
             if record.incomplete.startswith("interrupted"):
-                return 130
+                return ExitCode.INTERRUPTED
     finally:
         _tell(told, command.form, several=len(sweeps) > 1)
     return worst

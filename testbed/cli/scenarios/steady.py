@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 
 if TYPE_CHECKING:
     from testbed.cli.options import Format
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from testbed.run.sweep.points import Sweep
 
 LEAST_RUNS = 2
-INTERRUPTED = 130
-"""The exit code of a run that the user has ended."""
 
 
 def run_steadily(
@@ -50,7 +48,7 @@ def run_steadily(
         for _ in range(runs):
             for one in series:
                 if one.failure is None and not one.run_once():
-                    return INTERRUPTED
+                    return ExitCode.INTERRUPTED
     finally:
         if measured := [one.found for one in series if one.found is not None]:
             show_steadiness(measured, command.form)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 
 
 class PauseAgentError(TestbedError):
     """The agent refused, or answered what nobody can read."""
+
+    exit_code = ExitCode.INVALID
 
 
 class PauseAgentMissing(PauseAgentError):
@@ -20,4 +22,4 @@ class PauseAgentTimeout(PauseAgentError):
 class NoSuchPort(PauseAgentError):
     """A lab, port or priority that the agent does not serve."""
 
-    exit_code = 2
+    exit_code = ExitCode.NOT_STARTED

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 
 
 class SwitchError(TestbedError):
     """The switch cannot do that, or did not start."""
+
+    exit_code = ExitCode.INVALID
 
 
 class SwitchMissing(SwitchError):

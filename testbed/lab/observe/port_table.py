@@ -26,8 +26,6 @@ from testbed.lab.core.plan.operations import CreateBridge, InstallPort
 class NothingSelected(TestbedError):
     """A pattern or class name that no port of the lab has."""
 
-    exit_code = 2
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class UplinkGroup:

@@ -46,8 +46,6 @@ _OPTION_TSOFFSET = 14
 class CaptureError(TestbedError):
     """This is no capture, or it is damaged. `offset` counts bytes from the start of the file."""
 
-    exit_code = 2
-
     def __init__(self, offset: int, reason: str, *, hint: str | None = None) -> None:
         super().__init__(f"at byte {offset} of the capture: {reason}", hint=hint)
         self.offset = offset

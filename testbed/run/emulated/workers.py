@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, Self
 
-from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.protocols.nvme.codes import Status, status_name
 from testbed.run.placed.lab import LiveLab
@@ -40,6 +40,8 @@ Event = dict[str, Any]
 
 class WorkerFailed(ScenarioError):
     """Traffic cannot go on. `host` says where; `reason` is what the worker says of itself, or how it ended."""
+
+    exit_code = ExitCode.INVALID
 
     def __init__(self, host: str, reason: str, *, is_death: bool = False) -> None:
         super().__init__(f"{host}: {reason}", hint=None if is_death else _hint(reason))

@@ -6,7 +6,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -37,6 +37,8 @@ class FaultOutcome:
 
 class LabLeftChanged(ScenarioError):
     """A fault could not be undone: what would run on this lab now would not run on what the topology declares."""
+
+    exit_code = ExitCode.INVALID
 
     def __init__(self, outcome: FaultOutcome) -> None:
         super().__init__(

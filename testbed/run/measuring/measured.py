@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from testbed.base.errors import ScenarioError
+from testbed.base.errors import ExitCode, ScenarioError
 from testbed.record.samples import Channel, CollectiveResult, RunEvent, Transfers
 from testbed.run.machine.cpu import SoftnetCounts
 from testbed.run.measuring.observation import Observation
@@ -25,6 +25,8 @@ Span = tuple[float, float]
 
 class TimeLimitReached(ScenarioError):
     """A run did not end in its time. `hosts` are those that had steps left."""
+
+    exit_code = ExitCode.INVALID
 
     def __init__(self, limit_s: float, hosts: Mapping[str, int]) -> None:
         left = ", ".join(f"{host} ({steps} steps left)" for host, steps in list(hosts.items())[:3])

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from testbed.base.errors import CapabilityError, ScenarioError
+from testbed.base.errors import CapabilityError, ExitCode, ScenarioError
 from testbed.base.interrupt import Interrupt
 from testbed.base.units import Duration
 from testbed.lab.core.plan.lab_plan import PortPlan
@@ -90,6 +90,8 @@ class TimedTraffic:
 
 class FlowFailed(ScenarioError):
     """A flow's program failed. `node` is where; `reason` is the program's own error."""
+
+    exit_code = ExitCode.INVALID
 
     def __init__(self, flow: TimedFlow, node: str, reason: str) -> None:
         super().__init__(

@@ -6,7 +6,7 @@ field of a `SpecModel`, of the same types that sections with fixed keys are made
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +26,28 @@ Nested = Callable[[ParameterType], ByKind]
 """Gives the model of a parameter that is a workload or a transport of its own."""
 
 
+class ModelsByKind(Mapping[str, type[SpecModel]]):
+    """The model of each kind, which is made when it is asked for first: a file has few of the kinds."""
+
+    def __init__(self, kinds: Sequence[str], make: Callable[[str], type[SpecModel]]) -> None:
+        self._kinds = kinds
+        self._make = make
+        self._made: dict[str, type[SpecModel]] = {}
+
+    def __getitem__(self, kind: str) -> type[SpecModel]:
+        if kind not in self._kinds:
+            raise KeyError(kind)
+        if kind not in self._made:
+            self._made[kind] = self._make(kind)
+        return self._made[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
 def models_by_kind(
     noun: str,
     kinds: Mapping[str, tuple[Parameter, ...]],
@@ -35,8 +57,8 @@ def models_by_kind(
     nested: Nested | None = None,
     prefix: str = "",
     descriptions: Mapping[str, str] | None = None,
-) -> dict[str, type[SpecModel]]:
-    """Make for each kind a model with its keys and those of `base`.
+) -> Mapping[str, type[SpecModel]]:
+    """Make for each kind a model with its keys and those of `base`, when it is first asked for.
 
     `noun` is what messages call such a section, `prefix` (default: `noun`) what the JSON Schema calls its models.
     """
@@ -44,8 +66,9 @@ def models_by_kind(
     for kind, parameters in kinds.items():
         for parameter in parameters:
             owners.setdefault(parameter.name, []).append(kind)
-    models = {}
-    for kind, parameters in kinds.items():
+
+    def make(kind: str) -> type[SpecModel]:
+        parameters = kinds[kind]
         own = {parameter.name for parameter in parameters}
         model = declared_model(
             f"{prefix or noun}-{kind}",
@@ -61,8 +84,9 @@ def models_by_kind(
             if name not in own
         }
         model.__doc__ = (descriptions or {}).get(kind)
-        models[kind] = model
-    return models
+        return model
+
+    return ModelsByKind(tuple(kinds), make)
 
 
 def declared_model(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import LabNotFound, TestbedError
+from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -53,6 +55,8 @@ class ScenarioLabs:
         self._key = ""
         self._lab: RunningLab | None = None
         self._ours = False
+        self._begun = ""
+        """Name of a lab whose deploy has begun and of whose end we do not know, "" for none."""
         self._found: set[str] = set()
         """Names of labs that were up before us: their k stays."""
         self.kept = ""
@@ -74,8 +78,11 @@ class ScenarioLabs:
         if scale.warning:
             self._options.warn(scale.warning)
         deploy_options = DeployOptions(k=scale.k, timeout_s=self._options.timeout_s)
+        if not self._state.exists(model.name):
+            self._begun = model.name
         outcome = deploy_lab(model, self._state, deploy_options, self._options.notify)
         self._lab, self._key, self._ours = outcome.lab, key, outcome.changed
+        self._begun = ""
         if not outcome.changed:
             self._found.add(outcome.lab.name)
         self._warn_of_transports(outcome.lab)
@@ -118,14 +125,27 @@ class ScenarioLabs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._lab is not None and (self._options.keep or not self._ours):
-            self.kept = self._lab.name if self._options.keep else ""
-        else:
-            self._remove()
-        if clock() != "virtual":
-            keep_reading(self._state)
+        interrupted = isinstance(error, KeyboardInterrupt)
+        try:
+            self._leave(interrupted)
+        except KeyboardInterrupt:  # it came before signals were held back
+            self._leave(interrupted=True)
+            raise
+
+    def _leave(self, interrupted: bool) -> None:
+        """Remove the lab that is there. Further signals change nothing: half of a lab would stay."""
+        with uninterrupted():
+            if self._lab is not None and (self._options.keep or not self._ours):
+                self.kept = self._lab.name if self._options.keep else ""
+            else:
+                self._remove()
+            if interrupted and self._begun and self._state.exists(self._begun):
+                destroy_lab(self._begun, self._state)
+            if clock() != "virtual":
+                keep_reading(self._state)
 
     def _remove(self) -> None:
-        lab, self._lab = self._lab, None
-        if lab is not None and self._ours:
-            destroy_lab(lab.name, self._state)
+        if self._lab is not None and self._ours:
+            with suppress(LabNotFound):  # somebody else has destroyed it, or the interrupted try before this one
+                destroy_lab(self._lab.name, self._state)
+        self._lab = None

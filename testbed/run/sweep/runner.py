@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.base.errors import ScenarioError, TestbedError
+from testbed.base.errors import ExitCode, ScenarioError, TestbedError
 from testbed.base.interrupt import Interrupt
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.record.journal import RecordJournal
@@ -33,7 +33,7 @@ from testbed.run.sweep.verdict import decide_verdict, evaluate_expectations
 class ScenarioStopped(ScenarioError):
     """A scenario failed on the way. `record` has what was measured until then, marked incomplete."""
 
-    exit_code = 2  # its verdict is invalid: it cannot say
+    exit_code = ExitCode.INVALID
 
     def __init__(self, cause: TestbedError, record: Record) -> None:
         super().__init__(cause.message, hint=cause.hint)

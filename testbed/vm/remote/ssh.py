@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import DriverError
 from testbed.base.extras import extra_missing
 from testbed.vm.archives import extract_member
-from testbed.vm.errors import ConnectionLost
+from testbed.vm.errors import ConnectionLost, NotConnected
 from testbed.vm.remote import tethered_command as errand
 
 try:
@@ -90,13 +90,13 @@ class SshSession:
                 **options,  # type: ignore[arg-type]
             )
         except paramiko.BadHostKeyException as error:
-            raise ConnectionLost(
+            raise NotConnected(
                 f"{login} is not the machine it was: its host key differs",
                 hint="if that is as it should be: ssh-keygen -R and log in once by hand",
             ) from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             hint = "log in once by hand: ssh " + str(login) if "not found in known_hosts" in str(error) else None
-            raise ConnectionLost(f"no SSH connection to {login}: {error}", hint=hint) from error
+            raise NotConnected(f"no SSH connection to {login}: {error}", hint=hint) from error
         transport = self._client.get_transport()
         assert transport is not None
         transport.set_keepalive(KEEPALIVE_S)
@@ -157,8 +157,9 @@ class SshSession:
         if status := self._status(channel):
             words = said.getvalue().decode(errors="replace").strip()
             if any(sign in words for sign in DISK_FULL):
-                raise TestbedError(f"the disk of {self.login} is full: {words[-300:]}")
-            raise TestbedError(f"{self.login}: {line[0]} ended with status {status}: {words[-1000:]}")
+                raise DriverError(f"the disk of {self.login} is full: {words[-300:]}", operation=line[0])
+            said_there = f"{self.login}: {line[0]} ended with status {status}: {words[-1000:]}"
+            raise DriverError(said_there, operation=line[0])
         return output.getvalue()
 
     def interact(self, line: Sequence[str]) -> int:

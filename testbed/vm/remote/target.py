@@ -64,9 +64,7 @@ def parse_target(text: str) -> RemoteTarget:
     except ValueError:
         port = None
     if parts.scheme != "ssh" or not parts.hostname or (port is None and parts.netloc.rpartition("@")[2].count(":")):
-        error = TestbedError(f"--on {text}: expected vm, vm:NAME or ssh://user@host[:port][/directory]")
-        error.exit_code = 2
-        raise error
+        raise TestbedError(f"--on {text}: expected vm, vm:NAME or ssh://user@host[:port][/directory]")
     login = Login(host=parts.hostname, port=port or 22, user=parts.username)
     return RemoteTarget(login=login, path=parts.path.rstrip("/") or GUEST_CHECKOUT)
 

@@ -32,7 +32,7 @@ from pathlib import Path
 
 from testbed.vm import cache
 from testbed.vm.emulator import Emulator, environment
-from testbed.vm.errors import MachineError
+from testbed.vm.errors import JobUnfinished, MachineError
 from testbed.vm.image import checkout
 from testbed.vm.image.build import VmImage
 from testbed.vm.image.checkout import add
@@ -113,7 +113,7 @@ def run_job(
             with _following(files[1], stdout) as out, _following(files[2], stderr) as err:
                 while process.poll() is None:
                     if time.monotonic() - began > timeout_s:
-                        raise MachineError(f"the lab VM did not finish within {timeout_s:.0f} s", console=_tail(files))
+                        raise JobUnfinished(f"the lab VM did not finish within {timeout_s:.0f} s", console=_tail(files))
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(_POLL_S)
                     out()
@@ -124,7 +124,7 @@ def run_job(
         outcome, archive = _read_outcome(disk)
         if outcome is None:
             words = _tail([scratch / "complaints", *files[:1]])
-            raise MachineError("the lab VM ended before its job did", console=words)
+            raise JobUnfinished("the lab VM ended before its job did", console=words)
         with cache.room_on(job.results):
             written = workplace.unpack(archive, job.results, prefix=f"{FILES}{_RESULTS}/")
         written += workplace.unpack(archive, prefix=FILES, but=f"{FILES}{_RESULTS}/")

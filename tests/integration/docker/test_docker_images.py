@@ -111,6 +111,6 @@ def test_a_base_is_made_where_what_is_killed_leaves_no_mount(
 
 def test_names_and_bases_that_do_not_exist(sandbox: Any) -> None:
     unknown = sandbox.cli("images", "build", "router")
-    assert (unknown.returncode, "there is no image 'router'" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "there is no image 'router'" in unknown.stderr) == (3, True)
     nowhere = sandbox.cli("images", "build", "--base", "moon")
-    assert (nowhere.returncode, "--base moon: expected auto" in nowhere.stderr) == (1, True)
+    assert (nowhere.returncode, "--base moon: expected auto" in nowhere.stderr) == (3, True)

@@ -59,7 +59,7 @@ def test_without_root_deploy_says_so(sandbox: Any) -> None:
         timeout=60,
         check=False,
     )
-    assert result.returncode == 2, result
+    assert result.returncode == 3, result
     assert "need root" in result.stderr
     assert "sudo" in result.stderr
     assert "Traceback" not in result.stderr
@@ -70,7 +70,7 @@ def test_without_frr_nothing_is_touched(sandbox: Any, tmp_path: Path, monkeypatc
     monkeypatch.setattr(lifecycle, "find_frr", functools.partial(find_frr, directories=(tmp_path,)))
     with pytest.raises(CapabilityError, match="FRR is not installed") as caught:
         sandbox.deploy(sandbox.tiny())
-    assert (caught.value.missing, caught.value.exit_code) == ("frr", 2)
+    assert (caught.value.missing, caught.value.exit_code) == ("frr", 3)
     assert "apt-get install frr" in str(caught.value)
     assert sandbox.leftovers() == []
     assert not sandbox.state.labs.exists()

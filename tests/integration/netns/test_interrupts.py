@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -63,10 +64,10 @@ def _signal_after(process: subprocess.Popen[bytes], delay_s: float, number: sign
 
 
 def _destroy(sandbox: Any) -> None:
-    """`destroy` of whatever there is: nothing at all is status 2 and says so."""
+    """`destroy` of whatever there is: nothing at all is status 3 and says so."""
     sandbox.note_daemons()
     result = sandbox.cli("destroy", "-n", sandbox.name())
-    assert result.returncode == 0 or (result.returncode == 2 and "no lab named" in result.stderr), result
+    assert result.returncode == 0 or (result.returncode == 3 and "no lab named" in result.stderr), result
 
 
 @pytest.mark.timeout(900)
@@ -153,5 +154,41 @@ def test_deploy_replaces_what_a_killed_deploy_left(sandbox: Any, measured: tuple
 def test_two_commands_on_one_lab_do_not_meet(sandbox: Any) -> None:
     with sandbox.state.lock_lab(sandbox.name()):
         result = sandbox.cli("deploy", "-q", "-t", str(_write_topology(sandbox)))
-    assert result.returncode == 2
+    assert result.returncode == 3
     assert f"another command is working on the lab {sandbox.name()}" in result.stderr
+
+
+SCENARIO = """
+name: interrupted
+topology:
+  inline: {{name: {name}, scale: {{time: 10000}}, fabric: {{design: single-switch, hosts: 3, gpus: 1}}}}
+transport: {{kind: tcp}}
+workload: {{kind: permutation, bytes: 400MB}}
+repeat: {{runs: 5}}
+probes: off
+"""
+"""Traffic of minutes, so that it runs whenever the signals come."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("after_s", [0.0, 0.7, 2.0])
+def test_three_interrupts_of_a_run_leave_no_lab(sandbox: Any, after_s: float) -> None:
+    """Ctrl-C three times within 0.4 s: the first stops the traffic, the second gives up, the third came in the middle
+    of removing the lab, which stayed there as "degraded"."""
+    path = sandbox.root / "scenario.yml"
+    path.write_text(SCENARIO.format(name=sandbox.name()))
+    process = sandbox.start("run", "-q", str(path))
+    journal = sandbox.state.labs / sandbox.name() / "journal.jsonl"
+    deadline = time.monotonic() + 90
+    while not (journal.exists() and '"running"' in journal.read_text()):
+        assert time.monotonic() < deadline and process.poll() is None, (sandbox.root / "out").read_text()
+        time.sleep(0.01)
+    sandbox.note_daemons()
+    time.sleep(after_s)  # the moments differ: workers start, traffic runs
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.13)
+    assert process.wait(90) == 130, (sandbox.root / "out").read_text()
+    assert "interrupted" in (sandbox.root / "out").read_text()
+    assert sandbox.state.names() == [] and sandbox.leftovers() == []

@@ -161,7 +161,7 @@ def test_a_lab_of_another_version_stands_in_nobodys_way(sandbox: Any) -> None:
     assert {row["name"]: row["state"] for row in listed} == {sandbox.name("a"): "unknown", sandbox.name("b"): "running"}
     assert check_lab(other.lab).exit_code == 0
     refused = sandbox.cli("inspect", "-n", sandbox.name("a"))
-    assert refused.returncode == 2 and f"testbed destroy -n {sandbox.name('a')}" in refused.stderr
+    assert refused.returncode == 3 and f"testbed destroy -n {sandbox.name('a')}" in refused.stderr
     sandbox.destroy("b")
     gone = sandbox.cli("destroy", "-n", sandbox.name("a"))
     assert gone.returncode == 0, gone.stderr

@@ -200,7 +200,7 @@ def test_a_change_outlives_the_process_that_made_it(sandbox: Any) -> None:
     assert [item["port"] for item in shown] == [NIC]
     assert shown[0]["now"]["rate_bps"] * 2 == shown[0]["declared"]["rate_bps"]
     refused = sandbox.cli("link", "set", NIC, "--loss", "1%", "-n", lab.name)
-    assert refused.returncode == 2
+    assert refused.returncode == 3
     assert "qos:" in refused.stderr
     assert sandbox.cli("link", "reset", "--all", "-n", lab.name).stdout == "1 directions are as declared again\n"
     assert seen(lab, "p1-s1-h1") == before

@@ -140,7 +140,7 @@ def test_the_prompt(sandbox: Any) -> None:
     again = sandbox.cli("deploy", "-q", "-f", "json", "--runtime", "mininet", "-t", topology)
     assert json.loads(again.stdout)["changed"] is False
     other = sandbox.cli("deploy", "-q", "-t", topology)
-    assert other.returncode == 2 and "deployed with runtime mininet" in other.stderr
+    assert other.returncode == 3 and "deployed with runtime mininet" in other.stderr
 
     lab = RunningLab.open(sandbox.name(), sandbox.state)
     assert {node: line.split()[-1] for node, line in shells(lab).items()} == {
@@ -280,5 +280,5 @@ def test_a_killed_scripts_lab_is_used_by_the_next(sandbox: Any) -> None:
 
 def test_a_wrong_runtime_is_named(sandbox: Any) -> None:
     done = sandbox.cli("deploy", "--runtime", "vm", "-t", write_topology(sandbox))
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "--runtime vm: expected netns or mininet" in done.stderr

@@ -77,10 +77,10 @@ def deploy(box: Any) -> subprocess.Popen[bytes]:
 
 
 def destroy(box: Any) -> None:
-    """`destroy` of whatever there is: nothing at all is status 2 and says so."""
+    """`destroy` of whatever there is: nothing at all is status 3 and says so."""
     box.note_daemons()
     result = box.cli("destroy", "-n", box.name())
-    assert result.returncode == 0 or (result.returncode == 2 and "no lab named" in result.stderr), result
+    assert result.returncode == 0 or (result.returncode == 3 and "no lab named" in result.stderr), result
 
 
 def nothing_is_left(box: Any, when: str) -> None:

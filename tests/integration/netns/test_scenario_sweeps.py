@@ -107,7 +107,7 @@ def test_nothing_is_deployed_for_a_scenario_that_does_not_fit(sandbox: Any, swee
         sweep.read_text().replace("repeat:", 'faults: [{at: 1s, link: "p1-s1-h9:rail1", down: true}]\nrepeat:')
     )
     refused = sandbox.cli("run", str(sweep))
-    assert refused.returncode == 2
+    assert refused.returncode == 3
     assert "unknown-node: faults[0].link" in refused.stderr
     assert not (sandbox.work / "results").exists()
     assert sandbox.state.names() == []

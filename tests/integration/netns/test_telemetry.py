@@ -146,7 +146,7 @@ def test_stats_prints_tables_and_documents(lab: Lab, shared_sandbox: Any) -> Non
     csv = shared_sandbox.cli("stats", "-f", "csv", "0.2")
     assert csv.stdout.startswith("time_ns,node,interface,class")
     wrong = shared_sandbox.cli("stats", "p1-s1-h9")
-    assert (wrong.returncode, "did you mean p1-s1-h1?" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "did you mean p1-s1-h1?" in wrong.stderr) == (3, True)
 
 
 def test_watch_ends_cleanly(lab: Lab, shared_sandbox: Any) -> None:
@@ -193,11 +193,11 @@ def test_metrics_of_labs_that_come_and_go(lab: Lab, shared_sandbox: Any) -> None
             kernel = shared_sandbox.cli("stats", "-n", plain_name)
             assert "no qos: section" in kernel.stdout
             refused = shared_sandbox.cli("stats", "-n", plain_name, "--class", "rdma")
-            assert refused.returncode == 2
+            assert refused.returncode == 3
             assert "qos:" in refused.stderr
         assert labs_of(scrape(address)) == {lab.name: 1}
         taken = shared_sandbox.cli("serve", "metrics", "--listen", address.split("/")[2])
-        assert (taken.returncode, "Address already in use" in taken.stderr) == (1, True)
+        assert (taken.returncode, "Address already in use" in taken.stderr) == (3, True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
     finally:

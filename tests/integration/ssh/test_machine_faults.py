@@ -205,7 +205,7 @@ def test_it_is_killed_while_something_runs_in_it(image: VmImage) -> None:
     with pytest.raises(MachineError, match="has ended"):
         machine.connect()
     told = command_line("vm", "exec", "-n", "test", "--", "true")
-    assert (told.returncode, "the lab VM has ended" in told.stderr) == (2, True)
+    assert (told.returncode, "the lab VM has ended" in told.stderr) == (3, True)
     assert "testbed vm up starts a new one" in told.stderr
     starts_again(image)
 

@@ -68,7 +68,7 @@ def test_a_shell_on_a_terminal(lab_vm: LabVm) -> None:
     assert b"/dev/pts/" in done.stdout, done
     assert done.returncode == 7
     without = command_line("vm", "ssh", "-n", lab_vm.machine.name)
-    assert (without.returncode, "needs a terminal" in without.stderr) == (1, True)
+    assert (without.returncode, "needs a terminal" in without.stderr) == (3, True)
 
 
 def test_files_go_and_come_back(lab_vm: LabVm, tmp_path: Path) -> None:
@@ -79,9 +79,9 @@ def test_files_go_and_come_back(lab_vm: LabVm, tmp_path: Path) -> None:
     assert command_line("vm", "cp", *name, "vm:/tmp/copied", str(tmp_path / "back")).returncode == 0
     assert (tmp_path / "back/sub/file").read_text() == "content"
     missing = command_line("vm", "cp", *name, "vm:/no/such/file", str(tmp_path / "none"))
-    assert (missing.returncode, "/no/such" in missing.stderr) == (1, True)
+    assert (missing.returncode, "/no/such" in missing.stderr) == (2, True)
     nothing = command_line("vm", "cp", *name, str(tmp_path / "none"), "vm:/tmp/")
-    assert (nothing.returncode, "none: no such file" in nothing.stderr) == (1, True)
+    assert (nothing.returncode, "none: no such file" in nothing.stderr) == (3, True)
 
 
 def test_verbs_run_in_it_as_if_it_were_here(lab_vm: LabVm, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_verbs_run_in_it_as_if_it_were_here(lab_vm: LabVm, tmp_path: Path) -> No
 def test_a_mistake_in_a_file_is_told_with_its_place(lab_vm: LabVm, tmp_path: Path) -> None:
     (tmp_path / "bad.yml").write_text("name: bad\nfabrik: {}\n")
     done = on_vm(lab_vm, "validate", "-t", "bad.yml", cwd=tmp_path)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "bad.yml:2:1" in done.stderr
 
 
@@ -111,13 +111,13 @@ def test_its_disk_is_full(lab_vm: LabVm, tmp_path: Path) -> None:
     lab_vm.check("mount", "-t", "tmpfs", "-o", "size=64k", "full", "/mnt")
     done = command_line("vm", "cp", "-n", lab_vm.machine.name, str(tmp_path / "file"), "vm:/mnt/file")
     lab_vm.check("umount", "/mnt")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "full" in done.stderr
 
 
 def test_it_cannot_be_up_twice(lab_vm: LabVm) -> None:
     done = command_line("vm", "up", "-n", lab_vm.machine.name)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "is up already" in done.stderr
 
 
@@ -125,7 +125,7 @@ def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = command_line("vm", "up", "-n", f"test-port-{os.getpid()}", "--port", str(port))
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert f"port {port} of 127.0.0.1 is in use" in done.stderr
     assert not Machine(f"test-port-{os.getpid()}").directory.exists()
 
@@ -133,7 +133,7 @@ def test_a_port_in_use() -> None:
 def test_no_qemu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESTBED_QEMU", "/no/such/qemu")
     done = command_line("vm", "up", "-n", f"test-qemu-{os.getpid()}")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "no QEMU" in done.stderr
 
 
@@ -182,7 +182,7 @@ class TestKilled:
             assert process.returncode == 2
             assert "broke" in errors
             asked = command_line("vm", "exec", "-n", name, "--", "true")
-            assert asked.returncode == 2
+            assert asked.returncode == 3
             assert "has ended" in asked.stderr
             again = vm_up(name)
             assert again.returncode == 0, again.stderr

@@ -45,7 +45,7 @@ def test_a_machine_in_mode_exclusive_is_refused(lab_vm: LabVm) -> None:
         done = lab_vm.run(*DEPLOY)
     finally:
         lab_vm.check("rdma", "system", "set", "netns", "shared")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "mode exclusive" in done.stderr and "rdma system set netns shared" in done.stderr
     assert lab_vm.check("sh", "-c", REMAINS) == "", "nothing was begun"
 

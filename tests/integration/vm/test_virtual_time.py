@@ -160,13 +160,13 @@ def wall_clock_metrics(machine: LabVm, results: Path) -> dict[str, float | None]
 
 def test_a_verb_that_cannot_run_there_is_refused() -> None:
     done = virtual("deploy", "-t", "two-tier.yml")
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "cannot run in virtual time" in done.stderr
 
 
 def test_a_mistake_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "bad.yml").write_text("name: bad\nfabrik: {}\n")
     done = virtual("validate", "-t", "bad.yml", cwd=tmp_path)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "bad.yml:2:1" in done.stderr
     assert "virtual time: the guest's clock" in done.stderr

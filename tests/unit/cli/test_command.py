@@ -40,7 +40,7 @@ def test_an_option_of_one_value_is_refused_the_second_time(words: tuple[str, ...
     twice = (option.opts[0], *value, option.opts[-1], *value)
     done = CliRunner().invoke(app, [*words, *twice])
     assert isinstance(done.exception, TestbedError), (done.exception, done.output)
-    assert done.exception.exit_code == 2
+    assert done.exception.exit_code == 3
     assert f"{', '.join([*option.opts, *option.secondary_opts])}: given 2 times" in str(done.exception)
 
 

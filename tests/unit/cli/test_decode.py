@@ -235,5 +235,5 @@ def test_the_command(decode: Decode) -> None:
     broken = subprocess.run(
         [*argv, "-", "--filter", "flags=SYN"], capture_output=True, check=False, timeout=60, input=b"\x1f\x8b\x08\x00"
     )
-    assert broken.returncode == 2
+    assert broken.returncode == 3
     assert b"hint: it is compressed" in broken.stderr

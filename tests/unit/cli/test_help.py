@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import testbed.cli
-from testbed.cli.app import app
+from testbed.cli.app import app, exit_code
 from testbed.cli.verbs import MODULES, PANELS
 
 pytestmark = pytest.mark.process
@@ -68,10 +68,9 @@ def test_every_verb_is_declared_where_the_table_of_verbs_says() -> None:
     assert set(MODULES.values()) == in_package
 
 
-def test_a_verb_that_is_not_there_is_answered_with_its_like() -> None:
-    answer = CliRunner().invoke(app, ["inspct"])
-    assert answer.exit_code == 2
-    assert "No such command 'inspct'. (Did you mean one of: 'inspect'" in answer.stderr
+def test_a_verb_that_is_not_there_is_answered_with_its_like(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["inspct"]) == 3
+    assert "No such command 'inspct'. (Did you mean one of: 'inspect'" in capsys.readouterr().err
 
 
 def loaded_by(*arguments: str) -> set[str]:

@@ -57,7 +57,7 @@ def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TestbedError) as raised:
         link_change(**options)
     assert words in raised.value.message
-    assert raised.value.exit_code == 2
+    assert raised.value.exit_code == 3
 
 
 def test_shares() -> None:

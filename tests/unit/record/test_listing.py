@@ -100,7 +100,7 @@ def test_report_of_a_directory_of_a_file_and_elsewhere(results: Path, tmp_path: 
 
 def test_report_into_what_is_no_directory(results: Path) -> None:
     code, text = run("report", results / "permutation", "-o", results / "file")
-    assert code == 2 and "cannot create" in text
+    assert code == 3 and "cannot create" in text
 
 
 def test_report_into_a_read_only_directory(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_report_into_a_read_only_directory(results: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("testbed.base.files.os.open", refuse)
     code, text = run("report", results / "permutation")
-    assert code == 2 and "Permission denied" in text
+    assert code == 3 and "Permission denied" in text
 
 
 def test_compare(results: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_compare(results: Path, tmp_path: Path) -> None:
     code, text = run("compare", results / "permutation-lb", results / "silent-failure")
     assert code == 2 and "not comparable" in text
     code, text = run("compare", results / "permutation-lb")
-    assert code == 2 and "two records or more" in text
+    assert code == 3 and "two records or more" in text
 
 
 def test_compare_exits_with_1_for_worse(results: Path) -> None:

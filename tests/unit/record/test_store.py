@@ -30,7 +30,7 @@ def changed(record: Record, **changes: Any) -> bytes:
 def test_a_newer_schema_is_refused(record: Record) -> None:
     with pytest.raises(RecordError, match="record has schema 4; this version reads up to 3") as caught:
         decode_record(changed(record, schema=4))
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 3
     assert caught.value.hint == "it was written by a newer testbed: use that one"
 
 

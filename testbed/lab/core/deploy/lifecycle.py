@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.datapath import pins
-from testbed.base.errors import ConvergenceError, LabNotFound, TestbedError
+from testbed.base.errors import ConvergenceError, DriverError, LabNotFound, TestbedError
 from testbed.base.linux.processes import Process, await_reaping, parents_text
 from testbed.base.version import __version__
 from testbed.daemons.portd.errors import PauseAgentError
@@ -68,8 +68,6 @@ NEIGHBOURS_SPARE = 1024
 
 class LabExists(TestbedError):
     """A different lab of that name is deployed."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,9 +432,8 @@ def _run_node_commands(lab: Lab, running: RunningLab) -> None:
         for argv in node.exec:
             result = running.run(node.name, argv)
             if result.returncode:
-                raise TestbedError(
-                    f"{node.name}: exec {' '.join(argv)} ended with status {result.returncode}: {result.stderr.strip()}"
-                )
+                ended = f"exec {' '.join(argv)} ended with status {result.returncode}"
+                raise DriverError(f"{node.name}: {ended}: {result.stderr.strip()}", operation="exec")
 
 
 def _await_convergence(plan: LabPlan, state: StateDirectory, options: DeployOptions, notify: StepCallback) -> None:

@@ -42,13 +42,9 @@ if TYPE_CHECKING:
 class NoSuchNode(TestbedError):
     """A node or interface that this lab does not have."""
 
-    exit_code = 2
-
 
 class NoDataPath(TestbedError):
     """The lab was deployed without `qos:`, so its ports have no eBPF data path."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,6 @@ WITH_POWER = frozenset((NodeKind.HOST, NodeKind.SWITCH, NodeKind.STORAGE))
 class NoPower(TestbedError):
     """A node whose power is not ours to switch."""
 
-    exit_code = 2
-
 
 def is_on(lab: RunningLab, node: str) -> bool:
     """Tell whether a node has power: one without has taken all its links down. Raises `NoSuchNode`."""

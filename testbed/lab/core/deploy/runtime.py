@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.base.errors import DriverError, TestbedError
+from testbed.base.errors import DriverError, ExitCode, TestbedError
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent
 from testbed.lab.core.deploy.steps import StepCallback
 from testbed.lab.core.model import Lab
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 class NodesRemain(TestbedError):
     """Nodes of a lab could not be removed: the lab stays recorded until they are."""
+
+    exit_code = ExitCode.INVALID
 
 
 def join_remaining(errors: Sequence[NodesRemain]) -> NodesRemain:

@@ -12,6 +12,7 @@ from testbed.base.yaml.paths import parse_path, quote
 from testbed.base.yaml.reader import load_document, parse_value, read_text
 from testbed.lab.core.assembly import assembly
 from testbed.lab.core.model import Lab
+from testbed.lab.core.schema.file_kind import is_scenario
 from testbed.lab.core.schema.warnings import find_warnings
 
 _SUFFIXES = frozenset({".yml", ".yaml"})
@@ -91,9 +92,8 @@ def parse_assignment(text: str) -> tuple[str, object]:
 def find_topology(directory: Path) -> Path:
     """The only topology file of `directory`.
 
-    Of several YAML files those count that have the key `fabric` or `topology` and no `workload` (which makes a
-    scenario); one that cannot be read counts too, so that its problems are seen. Raises `SpecError` unless
-    there is exactly one.
+    Of several YAML files those count that have the key `fabric` or `topology` and are no scenarios; one that cannot be
+    read counts too, so that its problems are seen. Raises `SpecError` unless there is exactly one.
     """
     try:
         files = sorted(path for path in directory.iterdir() if path.suffix in _SUFFIXES and path.name[0] != ".")
@@ -119,4 +119,4 @@ def _is_topology(path: Path) -> bool:
         data = load_document(read_text(path), str(path)).data
     except SpecError:
         return path.is_file()
-    return "workload" not in data and ("fabric" in data or "topology" in data)
+    return ("fabric" in data or "topology" in data) and not is_scenario(data)

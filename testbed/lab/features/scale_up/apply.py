@@ -45,8 +45,6 @@ LEAST_TIMEOUT_S, TIMEOUT_ROUND_TRIPS = 5.0, 100
 class NoPackets(TestbedError):
     """A lab whose scale-up domains have no packets, or no such GPU or domain."""
 
-    exit_code = 2
-
 
 def domain_link(plan: LabPlan, plane: int) -> LinkSettings:
     """Return the settings of the wires of a plane (from 1), in lab units. Raises `NoPackets` for a lab without

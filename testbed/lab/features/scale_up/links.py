@@ -34,8 +34,6 @@ _INTERFACE = re.compile(r"(?P<host>[a-z][a-z0-9-]*):gpu(?P<gpu>[1-9][0-9]{0,3})p
 class NoSuchScaleUpLink(TestbedError):
     """A name of scale-up links that this lab does not have."""
 
-    exit_code = 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpLink:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 class PlaneRefused(TestbedError):
     """A change that links of scale-up domains do not have."""
 
-    exit_code = 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneLink:

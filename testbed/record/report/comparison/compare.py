@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from testbed.base.errors import RecordError
+from testbed.base.errors import ExitCode, RecordError
 from testbed.record.record import Backend, Outcome, PointResult, Record
 from testbed.workload.metrics import Better, MetricUnit, definition_of, selected_words
 
@@ -35,6 +35,12 @@ OF_WHAT_IS_MEASURED = frozenset({"workload", "clock"})
 the design of the fabric, the transport or a fault, that is what is compared."""
 ALL = "all"
 """In place of metrics' names: judge every one that has a better and a worse."""
+
+
+class Incomparable(RecordError):
+    """Nothing can be said of one record beside the other: they are of different things, or not to be trusted."""
+
+    exit_code = ExitCode.INVALID
 
 
 _WORDS = {Backend.EMULATION: "emulated", Backend.SIMULATION: "simulated"}
@@ -109,7 +115,7 @@ class Comparison:
     @property
     def exit_code(self) -> int:
         """1 significantly worse, 2 cannot say, 0 same or better."""
-        return {Change.WORSE: 1, Change.UNSURE: 2}.get(self.verdict, 0)
+        return {Change.WORSE: ExitCode.FAIL, Change.UNSURE: ExitCode.INVALID}.get(self.verdict, ExitCode.PASS)
 
 
 def compare_records(
@@ -210,12 +216,12 @@ def _incomparable(differing: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[A
 def _refuse(names: tuple[str, str], differing: Mapping[str, tuple[Any, Any]], doubts: Sequence[str]) -> None:
     if differing:
         lines = [f"  {key}: {a!r} in {names[0]}, {b!r} in {names[1]}" for key, (a, b) in list(differing.items())[:12]]
-        raise RecordError(
+        raise Incomparable(
             "these records are not comparable, as they measured different things:\n" + "\n".join(lines),
             hint="--force compares them nevertheless, where the difference is what you want to see",
         )
     if doubts:
-        raise RecordError("; ".join(doubts), hint="--force compares them nevertheless")
+        raise Incomparable("; ".join(doubts), hint="--force compares them nevertheless")
 
 
 def _match(base: Record, other: Record) -> tuple[list[tuple[PointResult, PointResult]], list[str], list[str]]:

@@ -137,7 +137,7 @@ def test_damage_is_named_with_its_place(data: bytes, offset: int, reason: str) -
         frames(data)
     assert reason in raised.value.reason
     assert raised.value.offset == offset
-    assert raised.value.exit_code == 2
+    assert raised.value.exit_code == 3
 
 
 def test_a_compressed_capture_comes_with_advice() -> None:

@@ -49,7 +49,7 @@ def write(tmp_path: Path, text: str) -> Path:
 def problems(tmp_path: Path, text: str) -> str:
     with pytest.raises(SpecError) as caught:
         load_scenario(write(tmp_path, text))
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 3
     return str(caught.value).replace(f"{tmp_path}/", "")
 
 

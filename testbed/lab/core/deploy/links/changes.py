@@ -45,8 +45,6 @@ LARGEST_BURST = 1_000_000
 class LinkRefused(TestbedError):
     """A change that this lab cannot make."""
 
-    exit_code = 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange:

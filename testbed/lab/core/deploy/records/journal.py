@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, Any
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 
 JOURNAL_NAME = "journal.jsonl"
 
@@ -59,7 +59,7 @@ class JournalContent:
 class StateError(TestbedError):
     """A part of a lab's state could not be recorded."""
 
-    exit_code = 2
+    exit_code = ExitCode.INVALID
 
 
 def state_error(path: Path, error: OSError) -> StateError:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 class StateBusy(TestbedError):
     """Another command works on this lab right now."""
 
-    exit_code = 2
-
 
 def needs_root(what: str) -> CapabilityError:
     """The error for what a user without root has asked for, who sees neither namespaces nor processes of labs."""

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ExitCode, TestbedError
 from testbed.base.linux.routes import difference, key_text, route_key, wanted_routes
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
@@ -89,8 +89,8 @@ class CheckReport:
     def exit_code(self) -> int:
         statuses = {result.status for result in self.results}
         if CheckStatus.FAIL in statuses:
-            return 1
-        return 2 if CheckStatus.UNKNOWN in statuses else 0
+            return ExitCode.FAIL
+        return ExitCode.INVALID if CheckStatus.UNKNOWN in statuses else ExitCode.PASS
 
 
 def check_lab(lab: RunningLab) -> CheckReport:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from testbed.base.errors import PlanError
+from testbed.base.errors import ExitCode, PlanError
 from testbed.lab.core.deploy.links.changes import ports_now
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckStatus
@@ -73,8 +73,8 @@ class RttReport:
         """0 pass, 1 fail, 2 cannot say."""
         statuses = {path.status for path in self.paths}
         if CheckStatus.FAIL in statuses:
-            return 1
-        return 0 if statuses == {CheckStatus.PASS} else 2
+            return ExitCode.FAIL
+        return ExitCode.PASS if statuses == {CheckStatus.PASS} else ExitCode.INVALID
 
 
 def measure_rtt(lab: RunningLab, *, probes: int = PROBES) -> RttReport:

@@ -183,7 +183,7 @@ def test_without_a_data_path_loss_is_refused_with_the_way_to_get_it(tmp_path: Pa
         with control_of(lab) as control, pytest.raises(LinkRefused) as raised:
             control.set(NIC, change)
         assert "qos: {preset: uec}" in (raised.value.hint or "")
-        assert raised.value.exit_code == 2
+        assert raised.value.exit_code == 3
     assert lab.opened == 0
     assert not list(tmp_path.iterdir())
 

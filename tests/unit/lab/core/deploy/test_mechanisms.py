@@ -51,7 +51,7 @@ def test_guards_that_the_kernel_cannot_do_are_refused_with_a_way_out(
     words = f"the guards of {named} need nf_tables.*Protocol not supported"
     with pytest.raises(CapabilityError, match=words) as caught:
         GuardsFeature().require(lab(fabric, frontend), None)  # type: ignore[arg-type]
-    assert caught.value.missing == "nf_tables" and caught.value.exit_code == 2
+    assert caught.value.missing == "nf_tables" and caught.value.exit_code == 3
     assert "guards: off" in (caught.value.hint or "")
     assert asked == ["filter.guards"]
 

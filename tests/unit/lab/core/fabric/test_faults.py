@@ -144,7 +144,7 @@ def test_refused(design: str, written: dict[str, Any], field: str, text: str) ->
     params = FabricParams(design=design, **written)
     faults = check_params(params)
     assert [(fault.field, str(fault)) for fault in faults] == [(field, text)]
-    assert faults[0].exit_code == 2
+    assert faults[0].exit_code == 3
     with pytest.raises(FabricError) as raised:
         generate_fabric(params, name="lab")
     assert (raised.value.field, str(raised.value), raised.value.code) == (field, text, faults[0].code)

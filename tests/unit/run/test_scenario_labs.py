@@ -1,0 +1,119 @@
+"""The labs of a scenario go when it ends, whenever Ctrl-C comes and however often."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from testbed.api.sweeps import read_sweep
+from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.run.sweep import labs as module
+from testbed.run.sweep.labs import LabOptions, ScenarioLabs
+
+SCENARIO = Path(__file__).parents[3] / "scenarios" / "incast-trimming.yml"
+
+
+class Machine:
+    """A machine that deploys by making the directory of a lab, and destroys by removing it."""
+
+    def __init__(self, state: StateDirectory) -> None:
+        self.state = state
+        self.during_deploy: Callable[[], None] = lambda: None
+        self.during_destroy: Callable[[], None] = lambda: None
+
+    def deploy(self, model: Any, *_: object) -> Any:
+        self.state.lab_directory(model.name).mkdir(parents=True)
+        self.during_deploy()
+        lab = SimpleNamespace(name=model.name, model=model, of_network=lambda *_: None)
+        return SimpleNamespace(lab=lab, changed=True)
+
+    def destroy(self, name: str, _: StateDirectory) -> None:
+        if not self.state.exists(name):
+            raise self.state.not_found(name)
+        self.during_destroy()
+        self.state.lab_directory(name).rmdir()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    found = Machine(StateDirectory(tmp_path / "state", tmp_path / "run"))
+    monkeypatch.setattr(module, "deploy_lab", found.deploy)
+    monkeypatch.setattr(module, "destroy_lab", found.destroy)
+    monkeypatch.setattr(module, "keep_reading", lambda _: None)
+    monkeypatch.setattr(module, "lab_transports", lambda *_: [])
+    monkeypatch.setattr(module, "ScenarioScales", lambda *_: Scales())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield found
+    signal.signal(signal.SIGINT, before)
+
+
+class Scales:
+    """The time scale of every lab is 1000."""
+
+    def watch_others(self) -> None: ...
+
+    def __call__(self, *_: object) -> Any:
+        return SimpleNamespace(warning="", k=1000.0)
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def run(machine: Machine, work: Callable[[], None]) -> None:
+    """Have a lab deployed for the first point of a scenario, do some work on it, and leave."""
+    sweep = read_sweep(SCENARIO)
+    with ScenarioLabs(sweep, machine.state, LabOptions()) as labs:
+        labs(sweep.points[0].topology)
+        assert machine.state.names()
+        work()
+
+
+def test_an_interrupt_in_the_middle_of_removing_a_lab_changes_nothing(machine: Machine) -> None:
+    machine.during_destroy = interrupt
+    run(machine, lambda: None)
+    assert machine.state.names() == []
+
+
+def test_a_lab_is_removed_after_an_interrupt_and_more_of_them_while_it_goes(machine: Machine) -> None:
+    machine.during_destroy = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        run(machine, interrupt)
+    assert machine.state.names() == []
+
+
+def test_one_that_comes_right_before_signals_are_held_back_leaves_no_lab(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_back, comes = module.uninterrupted, [interrupt]
+
+    @contextmanager
+    def uninterrupted() -> Iterator[None]:
+        if comes:
+            comes.pop()()
+        held: AbstractContextManager[None] = held_back()
+        with held:
+            yield
+
+    monkeypatch.setattr(module, "uninterrupted", uninterrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(machine, lambda: None)
+    assert machine.state.names() == []
+
+
+def test_a_lab_that_is_up_when_its_deploy_is_interrupted_at_the_very_end_goes(machine: Machine) -> None:
+    machine.during_deploy = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        run(machine, lambda: None)
+    assert machine.state.names() == []
+
+
+def test_a_lab_that_somebody_else_has_destroyed_meanwhile_is_no_error(machine: Machine) -> None:
+    run(machine, lambda: machine.destroy(machine.state.names()[0], machine.state))
+    assert machine.state.names() == []
