@@ -20,6 +20,7 @@ PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "commands": commands.page,
         "topology-keys": keys.topology_page,
         "scenario-keys": keys.scenario_page,
+        "price-keys": keys.prices_page,
         "quantities": quantities.page,
         "transports": keys.transports_page,
         "faults": keys.faults_page,
