@@ -103,7 +103,7 @@ def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[SizingRow]:
 
 
 def _bisection_rows(sizing: Sizing) -> list[SizingRow]:
-    """What one half of the hosts can send to the other: on its own rails, and to all NICs there."""
+    """Make rows of what one half of the hosts can send to the other: on its own rails, and to all NICs there."""
     bisection = sizing.bisection
     if bisection is None:
         return []
@@ -125,7 +125,7 @@ def _bisection_rows(sizing: Sizing) -> list[SizingRow]:
 
 
 def _passed(path: PathCount) -> str:
-    """How many switches there are on the way."""
+    """Tell how many switches there are on the way."""
     if not path.most:
         return "not joined by the fabric"
     if path.fewest_switches != path.most_switches:

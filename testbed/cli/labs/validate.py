@@ -60,7 +60,7 @@ def validate(
 
 
 class _Refusals:
-    """What is wrong with some of several files, told once the others are dealt with."""
+    """The errors of some of several files, told once the others are dealt with."""
 
     def __init__(self) -> None:
         self._errors: list[TestbedError] = []

@@ -98,7 +98,7 @@ _ON_LEAF = -1
 _Rails = dict[int, int]
 """NIC ports of one place on one switch: how many of each rail."""
 _Way = tuple[int, int]
-"""How many paths lead from one NIC port to another, and how many switches they pass."""
+"""The number of paths from one NIC port to another, and of switches that each passes."""
 _ONE_SWITCH: _Way = (1, 1)
 _NO_WAY: _Way = (0, 0)
 

@@ -63,14 +63,14 @@ class Sizing:
     spine_super_spine_links: int
     roles: tuple[RoleSizing, ...]
     bisection: Bisection | None
-    """What the links between halves could carry, of whatever traffic fits them best: `traffic` tells kinds apart."""
+    """The most that the links between halves could carry, of the traffic that fits them best: `traffic` has kinds."""
     traffic: tuple[TrafficLoad, ...]
     paths: tuple[PathCount, ...]
     widths: tuple[EcmpWidth, ...]
 
     @property
     def bisection_traffic(self) -> tuple[TrafficLoad, ...]:
-        """What each kind of traffic makes of the bisection: its loads between the same halves."""
+        """The loads of each kind of traffic between the halves of the bisection."""
         between = None if self.bisection is None else self.bisection.between
         return tuple(load for load in self.traffic if load.between == between)
 

@@ -49,7 +49,7 @@ class Cable(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CableCount:
-    """How many cables of one kind and rate there are."""
+    """The number of cables of one kind and rate."""
 
     cable: Cable
     rate: Rate

@@ -63,7 +63,7 @@ def measure_designs(lab: Lab, prices: PriceList | None = None) -> list[DesignFig
 
 
 def figures_document(figures: DesignFigures) -> dict[str, Any]:
-    """What is known of a network beside its sizing, as JSON data."""
+    """Return what is known of a network beside its sizing, as JSON data."""
     document: dict[str, Any] = {
         "failures": [dataclasses.asdict(one) for one in figures.failures],
         "cables": [{"cable": one.cable.value, "rate_bps": one.rate.bps, "count": one.count} for one in figures.cables],
@@ -113,12 +113,12 @@ def _number(row: _Row, what: str, number: int) -> FigureRow:
 
 
 def _counts(figures: DesignFigures, row: _Row) -> Iterator[FigureRow]:
-    """How many of each there are, and the ports that they use."""
+    """Count what there is, and the ports that it uses."""
     sizing = figures.sizing
     if figures.network == BACKEND:
         yield _number(row, "GPUs", sizing.gpus)
+        yield _number(row, "NICs", sizing.nics)
     yield _number(row, "hosts", sizing.hosts)
-    yield _number(row, "NIC ports", sizing.host_links)
     if sizing.targets:
         yield _number(row, "storage targets", sizing.targets)
     yield _number(row, "switches", sizing.switches)
@@ -127,7 +127,13 @@ def _counts(figures: DesignFigures, row: _Row) -> Iterator[FigureRow]:
     for role in sizing.roles:
         yield row(what=f"ports used, {role.role} switches", value=_ports(role), text=_ports(role))
     yield _number(row, "links", sizing.links)
-    yield _number(row, "links between switches", sizing.fabric_links)
+    yield _number(row, "links to hosts", sizing.host_links)
+    for what, number in (
+        ("leaf to spine", sizing.rail_spine_links),
+        ("spine to super-spine", sizing.spine_super_spine_links),
+    ):
+        if number:
+            yield _number(row, f"links, {what}", number)
 
 
 def _ports(role: RoleSizing) -> str:
@@ -163,7 +169,7 @@ def load_text(load: TrafficLoad, sizing: Sizing) -> str:
 
 
 def _ways(sizing: Sizing, row: _Row) -> Iterator[FigureRow]:
-    """How far it is from NIC to NIC, and by how many ways."""
+    """Tell how far it is from NIC to NIC, and by how many ways."""
     for path in sizing.paths:
         passed = _span(path.fewest_switches, path.most_switches) if path.most else "not joined"
         yield row(what=f"switches passed, {path.relation}", value=passed, text=passed)
@@ -195,7 +201,7 @@ def _costs(bill: Bill, gpus: int, row: _Row) -> Iterator[FigureRow]:
         yield money("price with energy", bill.total)
     if gpus:
         each = None if bill.total is None else bill.total / gpus
-        yield money("price of a GPU's share", each)
+        yield money("price for each GPU", each)
 
 
 def _ratio(ratio: float) -> str:

@@ -180,7 +180,7 @@ class _Up:
 
 
 class _Losses:
-    """What switches and the links between them take with them.
+    """The losses with which switches and the links between them die.
 
     Ways up are walked once for all leaves that have the same links up, and NICs that are on the same such leaves are
     counted together.

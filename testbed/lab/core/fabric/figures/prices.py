@@ -23,7 +23,7 @@ HOURS_A_YEAR = 8766
 
 
 class PartKind(StrEnum):
-    """What one pays for, and powers."""
+    """A kind of thing that one pays for, and powers."""
 
     SWITCHES = "switches"
     OPTICS = "optics"
@@ -69,7 +69,7 @@ class EnergyPrice:
     years: float
 
     def cost(self, watts: float) -> float:
-        """What so much power costs over the years."""
+        """The price of so much power over the years."""
         return watts / 1000 * self.pue * HOURS_A_YEAR * self.years * self.per_kwh
 
 
@@ -82,7 +82,7 @@ class PriceList:
     switches: Sequence[SwitchModel]
     optics: Mapping[Rate, PartPrice]
     cables: Mapping[tuple[Cable, Rate], PartPrice]
-    """Those of copper and of active optical cables."""
+    """The prices of copper and of active optical cables."""
     fibre: PartPrice | None
     energy: EnergyPrice | None
 
@@ -100,7 +100,7 @@ class BillItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """What a design costs. `missing` names what the list has no price for: nothing is summed up where that is any."""
+    """The cost of a design. `missing` names what the list has no price for: nothing is summed up where that is any."""
 
     currency: str
     items: tuple[BillItem, ...]
@@ -127,12 +127,12 @@ class Bill:
 
     @property
     def energy(self) -> float | None:
-        """What the power costs over the years; None where the list has no price of energy."""
+        """The price of the energy over the years; None where the list has no price of energy."""
         return None if self.watts is None or self.energy_price is None else self.energy_price.cost(self.watts)
 
     @property
     def total(self) -> float | None:
-        """What parts and energy cost together."""
+        """The price of parts and energy together."""
         return None if self.price is None else self.price + (self.energy or 0.0)
 
 
@@ -176,7 +176,8 @@ def _choose(said: str, links: Mapping[Rate, int], prices: PriceList) -> SwitchMo
     """The model of a switch with such links, or what is wanted and not there."""
     if said:
         named = next((model for model in prices.switches if model.name == said), None)
-        return f"switch called {said}" if named is None else named if named.has_room(links) else _wanted(said, links)
+        called = f"switch called {said}"
+        return called if named is None else named if named.has_room(links) else _wanted(called, links)
     fitting = [model for model in prices.switches if model.has_room(links)]
     if fitting:
         return min(fitting, key=lambda model: (model.part.price, model.part.watts, model.ports))
@@ -188,15 +189,13 @@ def _wanted(what: str, links: Mapping[Rate, int]) -> str:
 
 
 def _cables(cables: Sequence[CableCount], prices: PriceList) -> Iterator[_Priced]:
+    fibres = 0
     for one in cables:
         if one.cable is Cable.OPTICS:
-            optics = prices.optics.get(one.rate)
-            yield PartKind.OPTICS, f"transceiver of {one.rate}", 2 * one.count, optics
-            yield PartKind.CABLES, "fibre", one.count, prices.fibre
+            yield PartKind.OPTICS, f"transceiver of {one.rate}", 2 * one.count, prices.optics.get(one.rate)
+            fibres += one.count
         else:
-            yield (
-                PartKind.CABLES,
-                f"{one.cable.title} of {one.rate}",
-                one.count,
-                prices.cables.get((one.cable, one.rate)),
-            )
+            priced = prices.cables.get((one.cable, one.rate))
+            yield PartKind.CABLES, f"{one.cable.title} of {one.rate}", one.count, priced
+    if fibres:
+        yield PartKind.CABLES, "fibre", fibres, prices.fibre

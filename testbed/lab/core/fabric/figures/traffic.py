@@ -38,7 +38,7 @@ _ROUNDED = 9
 
 
 class TrafficPattern(StrEnum):
-    """To whom every NIC sends."""
+    """A choice of the NICs to which every NIC sends."""
 
     RAIL = "rail"
     ALL_TO_ALL = "all-to-all"
@@ -46,8 +46,9 @@ class TrafficPattern(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficLoad:
-    """What a fabric makes of a traffic pattern between halves (`between` is "hosts", "segments" or "pods").
+    """The load that a traffic pattern is between halves (`between` is "hosts", "segments" or "pods").
 
+    `places` names them for people: "hosts of a segment", or "hosts" in a graph without segments.
     `access_bps` is what the NICs of the smaller halves can send, per direction. `oversubscription` is None where the
     fabric does not join all that would send to each other, or where there are too many leaves to tell; `joined` is the
     share of the traffic that has a path. `fullest` are the tiers of the link that is full first, "" where that is the
@@ -56,6 +57,7 @@ class TrafficLoad:
 
     pattern: TrafficPattern
     between: str
+    places: str
     access_bps: int
     oversubscription: float | None
     joined: float
@@ -68,13 +70,8 @@ class TrafficLoad:
 
     @property
     def bandwidth_bps(self) -> int | None:
-        """What the NICs of the smaller halves send at once, per direction; None where oversubscription is."""
+        """The rate at which the NICs of the smaller halves send, per direction; None where oversubscription is."""
         return None if self.oversubscription is None else round(self.access_bps / self.oversubscription)
-
-    @property
-    def places(self) -> str:
-        """Name the halves of which the traffic is between: "hosts of a segment", "pods"."""
-        return {"hosts": "hosts of a segment", "segments": "segments of a pod"}.get(self.between, self.between)
 
 
 def measure_traffic(lab: Lab, graph: LabGraph, *, widest: int) -> tuple[TrafficLoad, ...]:
@@ -101,7 +98,7 @@ def measure_traffic(lab: Lab, graph: LabGraph, *, widest: int) -> tuple[TrafficL
                 found.append(_untold(pattern, level, demand))
                 continue
             classes = _Classes(graph, demand.attached, alike)
-            found.append(_Loads(lab, classes, demand).measured(pattern, level.between))
+            found.append(_Loads(lab, classes, demand).measured(pattern, level))
     return tuple(found)
 
 
@@ -149,6 +146,7 @@ class _Level:
     """A level at which hosts are halved. `sides` has the group of each host, and its half in there (0 or 1)."""
 
     between: str
+    places: str
     sides: Mapping[str, tuple[Hashable, int]]
 
 
@@ -157,7 +155,7 @@ def _levels(lab: Lab, wired: set[str]) -> Iterator[_Level]:
     hosts = [node for node in lab.hosts if node.name in wired]
     placed = [node for node in hosts if node.place is not None]
     if not placed:
-        yield from _halved("hosts", {None: [[node.name] for node in hosts]})
+        yield from _halved("hosts", "hosts", {None: [[node.name] for node in hosts]})
         return
     segments: dict[tuple[int, int], list[Node]] = defaultdict(list)
     for node in placed:
@@ -166,12 +164,14 @@ def _levels(lab: Lab, wired: set[str]) -> Iterator[_Level]:
     pods: dict[int, list[list[str]]] = defaultdict(list)
     for (pod, _), members in segments.items():
         pods[pod].append([node.name for node in members])
-    yield from _halved("hosts", {key: [[node.name] for node in members] for key, members in segments.items()})
-    yield from _halved("segments", pods)
-    yield from _halved("pods", {None: [[name for unit in units for name in unit] for units in pods.values()]})
+    yield from _halved(
+        "hosts", "hosts of a segment", {key: [[node.name] for node in members] for key, members in segments.items()}
+    )
+    yield from _halved("segments", "segments of a pod", pods)
+    yield from _halved("pods", "pods", {None: [[name for unit in units for name in unit] for units in pods.values()]})
 
 
-def _halved(between: str, groups: Mapping[Any, list[list[str]]]) -> Iterator[_Level]:
+def _halved(between: str, places: str, groups: Mapping[Any, list[list[str]]]) -> Iterator[_Level]:
     """The level of groups of units, whose first halves send to the second ones; none where no group has two units."""
     sides: dict[str, tuple[Hashable, int]] = {}
     for group, units in groups.items():
@@ -179,18 +179,19 @@ def _halved(between: str, groups: Mapping[Any, list[list[str]]]) -> Iterator[_Le
             for number, unit in enumerate(units):
                 sides |= dict.fromkeys(unit, (group, int(number >= len(units) // 2)))
     if sides:
-        yield _Level(between=between, sides=sides)
+        yield _Level(between=between, places=places, sides=sides)
 
 
 _Key = Hashable
 """Whose NICs send to each other: a group, a plane and, for rail traffic, a rail."""
 _Attached = dict[tuple[_Key, int], int]
-"""What the NICs of a key and a half can send from one switch, in bit/s."""
+"""The rate at which the NICs of a key and a half can send from one switch, in bit/s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Demand:
-    """What NICs would send: by switch (`attached`), and in all by key (`offered`: that of the smaller half)."""
+    """The rates at which NICs would send: by switch (`attached`), of both halves by key (`totals`), and of the smaller
+    one (`offered`)."""
 
     attached: Mapping[str, _Attached]
     totals: Mapping[_Key, tuple[int, int]]
@@ -286,7 +287,7 @@ class _Loads:
         self._loads: dict[tuple[_Class, _Class], float] = defaultdict(float)
         self._lost = 0.0
 
-    def measured(self, pattern: TrafficPattern, between: str) -> TrafficLoad:
+    def measured(self, pattern: TrafficPattern, level: _Level) -> TrafficLoad:
         """Send everything, and look for the link that is full first."""
         for key, offered in self._demand.offered.items():
             for half in (0, 1):
@@ -300,7 +301,8 @@ class _Loads:
         joined = round(1 - self._lost / (2 * access_bps), _ROUNDED)
         return TrafficLoad(
             pattern=pattern,
-            between=between,
+            between=level.between,
+            places=level.places,
             access_bps=access_bps,
             oversubscription=round(fullest, _ROUNDED) if joined >= 1 else None,
             joined=joined,
@@ -358,5 +360,10 @@ class _Loads:
 
 def _untold(pattern: TrafficPattern, level: _Level, demand: _Demand) -> TrafficLoad:
     return TrafficLoad(
-        pattern=pattern, between=level.between, access_bps=demand.access_bps, oversubscription=None, joined=1.0
+        pattern=pattern,
+        between=level.between,
+        places=level.places,
+        access_bps=demand.access_bps,
+        oversubscription=None,
+        joined=1.0,
     )

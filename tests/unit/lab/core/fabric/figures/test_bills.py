@@ -71,7 +71,7 @@ def test_the_bill_in_rows() -> None:
     assert rows["power of all parts"] == "2.0 kW"
     assert rows["energy of 4 years"] == "10,730 USD"
     assert rows["price with energy"] == "59,450 USD"
-    assert rows["price of a GPU's share"] == "7,431 USD"
+    assert rows["price for each GPU"] == "7,431 USD"
 
 
 def test_without_a_price_of_energy_parts_are_all() -> None:
