@@ -169,7 +169,7 @@ def test_what_the_plan_finds_is_told_beside_what_the_schema_finds(tmp_path: Path
 
 def test_scenarios_beside_one_that_is_wrong(tmp_path: Path) -> None:
     text = Path(SCENARIO).read_text().replace("../topologies", str(ROOT / "topologies"))
-    (tmp_path / "wrong.yml").write_text(text.replace("workload:", "workload:\n  colour: red", 1))
+    (tmp_path / "wrong.yml").write_text(text.replace("kind: incast,", "kind: incats,"))
     wrong = str(tmp_path / "wrong.yml")
     for form in ("table", "json", "csv"):
         done = invoke("-f", form, SCENARIO, wrong, OTHER)

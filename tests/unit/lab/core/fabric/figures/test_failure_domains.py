@@ -100,10 +100,10 @@ def test_shares_follow_the_rates_of_links() -> None:
     assert found["rail to spine link"].worst == "leaf:eth2 - spine1:eth1"
 
 
-def test_switches_that_are_not_joined_are_planes_where_hosts_are_on_several() -> None:
+def test_two_interfaces_without_a_rail_are_two_nics() -> None:
     lab = by_hand([("h1", "leaf", 200), ("h1", "spine1", 200)])
     found = domains(lab)
-    assert "plane" not in found  # two interfaces without a rail are two NICs, with a GPU each
+    assert "plane" not in found
     assert (found["NIC link"].elements, found["NIC link"].share) == (2, 1.0)
 
 
