@@ -65,6 +65,9 @@ class _Refusals:
     def __init__(self) -> None:
         self._errors: list[TestbedError] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Keep the error of the body, which is about one file, for later."""

@@ -42,7 +42,7 @@ class Cable(StrEnum):
     """A transceiver at each end, and fibre between them."""
 
     @property
-    def title(self) -> str:
+    def shown(self) -> str:
         """Return its name for people."""
         return self.value if self is Cable.OPTICS else self.value.upper()
 

@@ -89,16 +89,9 @@ def figure_rows(figures: DesignFigures) -> list[FigureRow]:
         *_counts(figures, row),
         *_oversubscription(figures.sizing, row),
         *_ways(figures.sizing, row),
+        *(row(what=f"{one.what} dies", value=_loss(one), text=_loss(one)) for one in figures.failures),
         *(
-            row(
-                what=f"{one.what} dies",
-                value=f"{one.affected} {one.unit} lose {_percent(one.share)}",
-                text=f"{one.affected:,} {one.unit} lose {_percent(one.share)}",
-            )
-            for one in figures.failures
-        ),
-        *(
-            row(what=f"cables, {one.cable.title} {one.rate}", value=one.count, text=f"{one.count:,}")
+            row(what=f"cables, {one.cable.shown} {one.rate}", value=one.count, text=f"{one.count:,}")
             for one in figures.cables
         ),
         *([] if figures.bill is None else _costs(figures.bill, gpus, row)),
@@ -202,6 +195,13 @@ def _costs(bill: Bill, gpus: int, row: _Row) -> Iterator[FigureRow]:
     if gpus:
         each = None if bill.total is None else bill.total / gpus
         yield money("price for each GPU", each)
+
+
+def _loss(domain: FailureDomain) -> str:
+    """Tell who loses which share of bandwidth."""
+    if domain.affected == 1:
+        return f"1 {domain.unit.removesuffix('s')} loses {_percent(domain.share)}"
+    return f"{domain.affected:,} {domain.unit} lose {_percent(domain.share)}"
 
 
 def _ratio(ratio: float) -> str:

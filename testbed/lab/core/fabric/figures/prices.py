@@ -196,6 +196,6 @@ def _cables(cables: Sequence[CableCount], prices: PriceList) -> Iterator[_Priced
             fibres += one.count
         else:
             priced = prices.cables.get((one.cable, one.rate))
-            yield PartKind.CABLES, f"{one.cable.title} of {one.rate}", one.count, priced
+            yield PartKind.CABLES, f"{one.cable.shown} of {one.rate}", one.count, priced
     if fibres:
         yield PartKind.CABLES, "fibre", fibres, prices.fibre
