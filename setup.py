@@ -23,7 +23,7 @@ from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
 
 ROOT = Path(__file__).parent
-KINDS = ("topology", "scenario")
+KINDS = ("topology", "scenario", "prices")
 sys.path.insert(0, str(ROOT))
 
 

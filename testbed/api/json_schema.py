@@ -42,8 +42,15 @@ def scenario_schema() -> Schema:
     return model_schema(ScenarioSpec, "A scenario of the testbed")
 
 
+def prices_schema() -> Schema:
+    """The schema of price lists."""
+    from testbed.lab.core.schema.prices import PricesSpec  # of which nothing else has need
+
+    return model_schema(PricesSpec, "A price list of the testbed")
+
+
 SCHEMAS: Mapping[str, Callable[[], Schema]] = MappingProxyType(
-    {"topology": topology_schema, "scenario": scenario_schema}
+    {"topology": topology_schema, "scenario": scenario_schema, "prices": prices_schema}
 )
 """The schema of each kind of file."""
 

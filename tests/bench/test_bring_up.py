@@ -247,18 +247,44 @@ def test_mininet_peer(tmp_path: Path) -> None:
     )
 
 
+LARGE = """\
+name: large
+fabric:
+  design: rail-optimized
+  pods: 16
+  segments: 4
+  hosts: 64
+  gpus: 8
+  spines: 32
+  uplink: {count: 2}
+  core_uplink: {count: 1}
+  super_spines: 256
+  super_spine_groups: 4
+  switch_radix: 128
+"""
+"""Three tiers of switches with 128 ports, 32,768 GPUs and 98,304 links."""
+
+
 def best_of(argv: list[str], cwd: Path, tries: int = 5) -> float:
     return min(timed(argv, cwd) for _ in range(tries))
 
 
 def test_command_line(tmp_path: Path) -> None:
     topology = str(ROOT / "topologies/rail-optimized-1024.yml")
+    large = tmp_path / "large.yml"
+    large.write_text(LARGE)
     judge(
         Figure("testbed --help", best_of([*TESTBED, "--help"], tmp_path), at_most=0.3, unit="s"),
         Figure(
             "testbed validate of the 1,024-GPU file",
             best_of([*TESTBED, "validate", "-t", topology], tmp_path),
             at_most=1,
+            unit="s",
+        ),
+        Figure(
+            "testbed validate of two designs of 32,768 GPUs each",
+            best_of([*TESTBED, "validate", str(large), str(large)], tmp_path, tries=1),
+            at_most=30,
             unit="s",
         ),
     )

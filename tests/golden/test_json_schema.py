@@ -1,4 +1,4 @@
-"""The JSON Schema of topology files agrees with the loader; every key of both schemas is described."""
+"""The JSON Schema of topology files agrees with the loader; every key of all schemas is described."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_key_that_several_sections_have_is_described_once(kind: str) -> None:
     schema = SCHEMAS[kind]()
     texts = [schema_text(entry) for section in _sections(schema) for entry in section["properties"].values()]
     texts = [text for text in texts if len(text) > 120]
-    assert len(texts) > 10
+    assert len(texts) > (10 if kind != "prices" else 1)
     assert sorted(texts) == sorted(set(texts))
 
 
@@ -127,7 +127,7 @@ def test_every_key_is_described_by_a_whole_sentence(kind: str) -> None:
     """A sentence whose subject is the key, so it begins with a verb: messages and docs/ are made of it."""
     schema = SCHEMAS[kind]()
     found = list(_keys(schema, schema["$defs"], ""))
-    assert len(found) > 100
+    assert len(found) > (100 if kind != "prices" else 15)
     sentence = re.compile(r"[A-Z][a-z]+s,? [^\n]*\w[^\n]*\.")
     assert [(key, said) for key, said in found if not sentence.fullmatch(said) or ".." in said.rstrip(".")] == []
 

@@ -182,13 +182,17 @@ def count_of(lab: Lab, key: str) -> int:
 @given(fabrics())
 @settings(PATIENT, max_examples=40)
 def test_sizing_agrees_with_an_independent_count(params: FabricParams) -> None:
-    """networkx' maximum flow for the bisection; every pair's paths lie within the summary's range."""
+    """networkx' maximum flow for the bisection, which no kind of traffic exceeds; every pair's paths lie within the
+    summary's range."""
     lab = generate(params)
     sizing = measure_sizing(lab)
     assert len(lab.links) == sizing.host_links + sizing.rail_spine_links + sizing.spine_super_spine_links
     if sizing.bisection is not None:
         assert sizing.bisection.bandwidth_bps == flow_between_halves(lab, sizing.bisection.between)
         assert sizing.bisection.bandwidth_bps <= sizing.bisection.access_bps
+        for load in sizing.bisection_traffic:
+            assert load.access_bps <= sizing.bisection.access_bps
+            assert (load.bandwidth_bps or 0) <= sizing.bisection.bandwidth_bps * (1 + 1e-6)
     nics = [link.a for link in lab.links if link.kind is LinkKind.ACCESS]
     seen = {equal_cost_paths(lab, a, b) for a, b in product(nics[:1], nics[1:][-6:])}
     if sizing.paths and len(lab.switches) < 40 and (params.nic.ports or 1) == 1 and params.design in SINGLE_PORT:

@@ -21,6 +21,7 @@ PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "exit-codes": exit_codes.page,
         "topology-keys": keys.topology_page,
         "scenario-keys": keys.scenario_page,
+        "price-keys": keys.prices_page,
         "quantities": quantities.page,
         "transports": keys.transports_page,
         "faults": keys.faults_page,

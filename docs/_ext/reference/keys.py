@@ -1,4 +1,4 @@
-"""The keys of topology and scenario files, from the JSON Schemas that editors get."""
+"""The keys of topology and scenario files and of price lists, from the JSON Schemas that editors get."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def topology_page() -> str:
         "Generated from the JSON Schema that `./lab schema` prints for editors. Where a key of"
         " `fabric` has no default here, the [design](designs.md) has it. `NAME` stands for a name of your own.\n\n"
         + _Walk(json_of("schema", "topology"), "topology").text()
+    )
+
+
+def prices_page() -> str:
+    return (
+        "# Keys of a price list\n\n"
+        "What `./lab validate --prices FILE` reads, generated from the JSON Schema that `./lab schema prices` prints"
+        " for editors. `NAME` stands for the name of a model, or for a rate such as 400G. [Choosing a design]"
+        "(../guides/choosing-a-design.md#cost-and-power) says what is made of them.\n\n"
+        + _Walk(json_of("schema", "prices"), "prices").text()
     )
 
 

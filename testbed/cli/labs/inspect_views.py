@@ -11,7 +11,6 @@ from testbed.base.errors import DriverError, LabNotFound, TestbedError
 from testbed.base.rows import column, for_programs, if_known, row_json, text_of
 from testbed.base.units import Duration, Rate
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
-from testbed.cli.labs.sizing import emit_sizing
 from testbed.cli.nodes.link_changes import read_conditions
 from testbed.cli.options import Format
 from testbed.cli.output import emit, emit_json
@@ -143,6 +142,8 @@ def show_view(
         "vteps": _vteps,
     }
     if what == "sizing" and topology is not None:  # of the file as it is, whatever runs under its name
+        from testbed.cli.labs.sizing import emit_sizing
+
         model = read_topology(topology, name)
         check_network(model, network)
         emit_sizing(model if network is None else model.of_network(network), form)
@@ -383,6 +384,8 @@ def _print_mechanism(lab: RunningLab | DeclaredLab, form: Format) -> None:
 
 
 def _sizing(lab: RunningLab | DeclaredLab, _: Nodes, form: Format) -> None:
+    from testbed.cli.labs.sizing import emit_sizing
+
     emit_sizing(lab.model, form)
 
 

@@ -11,10 +11,13 @@ from typing import Any
 from testbed.base.units import Rate
 from testbed.cli.options import Format
 from testbed.cli.output import emit
-from testbed.lab.core.fabric import Sizing, measure_sizing
-from testbed.lab.core.fabric.sizing import SizingRow, seen_for_sizing
+from testbed.lab.core.fabric import PathCount, Sizing
+from testbed.lab.core.fabric.figures.design import DesignFigures, figures_document, load_text, measure_designs
+from testbed.lab.core.fabric.sizing import SizingRow
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Network, Role
 from testbed.lab.features.scale_up.view import scale_up_document, validated_rows
+
+_ROUNDING = 1 + 1e-9
 
 
 def emit_sizing(lab: Lab, form: Format) -> None:
@@ -25,44 +28,44 @@ def emit_sizing(lab: Lab, form: Format) -> None:
     emit(rows, SizingRow, form, document=document, without=unshown)
 
 
-def emit_sizings(labs: Sequence[Lab], form: Format) -> None:
-    """Print the sizing of files for programs: each row has its file, and JSON of several files is a list."""
-    documents = sizing_documents(labs)
-    every = [replace(row, file=lab.source) for lab in labs for row in describe_sizing(lab)[0]]
-    emit(every, SizingRow, form, document=documents if len(labs) > 1 else documents[0])
-
-
-def sizing_documents(labs: Sequence[Lab]) -> list[dict[str, Any]]:
-    """The JSON data of files, with their names."""
-    return [{"file": lab.source, **describe_sizing(lab)[1]} for lab in labs]
+def emit_file_sizing(lab: Lab, form: Format) -> None:
+    """Print the sizing of a file for programs: each row, and the document, has its file."""
+    rows, document = describe_sizing(lab)
+    every = [replace(row, file=lab.source) for row in rows]
+    emit(every, SizingRow, form, document={"file": lab.source, **document})
 
 
 def describe_sizing(lab: Lab) -> tuple[list[SizingRow], dict[str, Any]]:
     """Rows of the sizing of a lab, and the same as JSON data."""
-    seen = [seen_for_sizing(lab, name) for name in lab.data_networks] or [lab]
     if lab.design == OUT_OF_BAND and lab.out_of_band is not None:
         name, rows, sized = _out_of_band(lab, lab.out_of_band)
         return rows, {"lab": lab.name, "networks": {name: sized}}
-    sizings = [measure_sizing(one) for one in seen]
+    figures = measure_designs(lab)
     rows = [
         replace(row, network=network)
-        for network, sizing in zip(lab.data_networks or ("",), sizings, strict=True)
-        for row in sizing_rows(sizing, lab, network)
+        for network, one in zip(lab.data_networks or ("",), figures, strict=True)
+        for row in sizing_rows(one.sizing, lab, network)
     ]
-    document: dict[str, Any] = {"lab": lab.name, "design": lab.design, "sizing": dataclasses.asdict(sizings[0])}
-    if lab.networks:
-        document["networks"] = {
-            network: {"design": one.design, "sizing": dataclasses.asdict(sizing)}
-            for network, one, sizing in zip(lab.data_networks, seen, sizings, strict=True)
-        }
     if lab.out_of_band is not None:
-        name, more, sized = _out_of_band(lab, lab.out_of_band)
-        rows += more
+        rows += _out_of_band(lab, lab.out_of_band)[1]
+    return rows + validated_rows(lab), describe_figures(lab, figures)
+
+
+def describe_figures(lab: Lab, figures: Sequence[DesignFigures]) -> dict[str, Any]:
+    """Return the figures of a lab's networks as JSON data: the first one's, and by name where there are several."""
+    document: dict[str, Any] = {"lab": lab.name, **_figures_of(figures[0])}
+    if lab.networks:
+        document["networks"] = {one.network: _figures_of(one) for one in figures}
+    if lab.out_of_band is not None:
+        name, _, sized = _out_of_band(lab, lab.out_of_band)
         document["networks"][name] = sized
-    if scale_up := validated_rows(lab):
-        rows += scale_up
+    if validated_rows(lab):
         document["scale_up"] = scale_up_document(lab, lab.scale.time)
-    return rows, document
+    return document
+
+
+def _figures_of(one: DesignFigures) -> dict[str, Any]:
+    return {"design": one.design, "sizing": dataclasses.asdict(one.sizing), **figures_document(one)}
 
 
 def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[SizingRow]:
@@ -92,23 +95,42 @@ def sizing_rows(sizing: Sizing, lab: Lab, network: str) -> list[SizingRow]:
         ports = f"{role.ports} of {role.radix}" if role.radix else str(role.ports)
         over = f", oversubscription {role.oversubscription:.2f}:1" if role.oversubscription is not None else ""
         rows.append(SizingRow(what=f"{role.role} switches", value=role.switches, note=f"{ports} ports used{over}"))
-    if sizing.bisection is not None:
-        bisection = sizing.bisection
-        ecmp = ""
-        if bisection.ecmp_bps is not None and bisection.ecmp_bps < bisection.bandwidth_bps:
-            ecmp = f", {bisection.ecmp_share:.0%} by plain ECMP"
-        rows.append(
-            SizingRow(
-                what=f"bisection between {bisection.between}",
-                value=str(Rate(bisection.bandwidth_bps)),
-                note=f"{bisection.share:.0%} of what the NICs of one half can send{ecmp}",
-            )
-        )
+    rows += _bisection_rows(sizing)
     for path in sizing.paths:
         count = str(path.fewest) if path.fewest == path.most else f"{path.fewest} to {path.most}"
-        note = "" if path.most else "not joined by the fabric"
-        rows.append(SizingRow(what=f"equal-cost paths, {path.relation}", value=count, note=note))
+        rows.append(SizingRow(what=f"equal-cost paths, {path.relation}", value=count, note=_passed(path)))
     return rows
+
+
+def _bisection_rows(sizing: Sizing) -> list[SizingRow]:
+    """Make rows of what one half of the hosts can send to the other: on its own rails, and to all NICs there."""
+    bisection = sizing.bisection
+    if bisection is None:
+        return []
+    rows = []
+    for load in sizing.bisection_traffic:
+        what = f"bisection between {load.between}, {load.pattern} traffic"
+        if load.bandwidth_bps is None:
+            rows.append(
+                SizingRow(
+                    what=what, value="not joined" if not load.is_joined else "unknown", note=load_text(load, sizing)
+                )
+            )
+            continue
+        note = f"{load.bandwidth_bps / load.access_bps:.0%} of what the NICs of one half can send"
+        if bisection.bandwidth_bps > load.bandwidth_bps * _ROUNDING:
+            note += f" by plain ECMP, up to {bisection.share:.0%} by the links"
+        rows.append(SizingRow(what=what, value=str(Rate(load.bandwidth_bps)), note=note))
+    return rows
+
+
+def _passed(path: PathCount) -> str:
+    """Tell how many switches there are on the way."""
+    if not path.most:
+        return "not joined by the fabric"
+    if path.fewest_switches != path.most_switches:
+        return f"through {path.fewest_switches} to {path.most_switches} switches"
+    return f"through {path.most_switches} switch{'es' if path.most_switches > 1 else ''}"
 
 
 def _protocols(lab: Lab, network: str) -> str:

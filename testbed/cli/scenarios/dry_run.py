@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.base.errors import SpecError
 from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.cli.options import Format
@@ -38,18 +39,33 @@ class PointRow:
     estimate: str
 
 
-def print_dry_run(sweeps: Sequence[Sweep], form: Format, before: Sequence[dict[str, Any]] = ()) -> None:
+def print_dry_run(
+    sweeps: Sequence[Sweep],
+    form: Format,
+    before: Sequence[dict[str, Any]] = (),
+    *,
+    refused: Callable[[SpecError], None] | None = None,
+) -> None:
     """Print points, labs, ranks, bytes and times; JSON has the documents `before` first. Raises `SpecError` where a lab
-    cannot carry its workload."""
-    scales = scales_to_foresee(sweeps)
-    foreseen = [(sweep, foresee(sweep, scale)) for sweep, scale in zip(sweeps, scales, strict=True)]
+    cannot carry its workload; `refused` is told instead where it is given, and the other sweeps are printed."""
+    foreseen: list[tuple[Sweep, list[PointOutlook]]] = []
+    scales: list[ScenarioScales] = []
+    for sweep, its_scales in zip(sweeps, scales_to_foresee(sweeps), strict=True):
+        try:
+            foreseen.append((sweep, foresee(sweep, its_scales)))
+        except SpecError as error:
+            if refused is None:
+                raise
+            refused(error)
+        else:
+            scales.append(its_scales)
     rows = [_row(sweep, one) for sweep, points in foreseen for one in points]
-    explained = [_scales_of(sweep, scale) for sweep, scale in zip(sweeps, scales, strict=True)]
+    explained = [_scales_of(sweep, scale) for (sweep, _), scale in zip(foreseen, scales, strict=True)]
     document = [_document(sweep, points, whys) for (sweep, points), whys in zip(foreseen, explained, strict=True)]
     document = [*before, *document]
     emit(rows, PointRow, form, document=document)
     if form is Format.TABLE:
-        for sweep, whys in zip(sweeps, explained, strict=True):
+        for (sweep, _), whys in zip(foreseen, explained, strict=True):
             for line in dict.fromkeys(_explanation(scale) for scale in whys.values()):
                 console().print(f"{sweep.scenario.name}: {line}", highlight=False, soft_wrap=True, markup=False)
             for said in dict.fromkeys(expect_busy(scale).sentence for scale in whys.values()):
@@ -60,7 +76,7 @@ def print_dry_run(sweeps: Sequence[Sweep], form: Format, before: Sequence[dict[s
                     f"{sweep.scenario.name}: warning: {said}", highlight=False, soft_wrap=True, markup=False
                 )
         points = sum(len(ones) for _, ones in foreseen)
-        labs = sum(len(sweep.labs) for sweep in sweeps)
+        labs = sum(len(sweep.labs) for sweep, _ in foreseen)
         runs = sum(one.runs for _, ones in foreseen for one in ones)
         total_s = sum(estimate_s(sweep, ones) for sweep, ones in foreseen)
         print(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,10 @@ def read_sweeps(
     repeat: int | None = None,
     only: Sequence[str] = (),
     warn: bool = False,
+    refused: Callable[[SpecError], None] | None = None,
 ) -> list[Sweep]:
-    """Read every file with its topologies. Touches nothing. Raises `SpecError` with the problems of all files.
+    """Read every file with its topologies. Touches nothing. Raises `SpecError` with the problems of all files; where
+    there is `refused`, that is told of each file that is wrong instead, and the others are returned.
 
     With `warn`, what is valid in a topology and works less well than it looks is said on standard error, once.
     """
@@ -42,7 +44,10 @@ def read_sweeps(
         try:
             sweeps.append(read_sweep(path, overrides, wanted, warn=warnings.append if warn else None))
         except SpecError as error:
-            problems.extend(error.problems)
+            if refused is None:
+                problems.extend(error.problems)
+            else:
+                refused(error)
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))
     for problem in dict.fromkeys(warnings):

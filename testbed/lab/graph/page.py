@@ -16,6 +16,8 @@ from markupsafe import Markup
 
 from testbed.base.units import Rate
 from testbed.lab.core.fabric import Sizing, measure_sizing
+from testbed.lab.core.fabric.figures.design import load_text
+from testbed.lab.core.fabric.figures.traffic import TrafficLoad
 from testbed.lab.core.fabric.sizing import seen_for_sizing
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Link, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
@@ -158,9 +160,16 @@ def _span(fewest: int, most: int) -> str:
 def _bisection(sizing: Sizing) -> str:
     if sizing.bisection is None:
         return ""
-    bisection = sizing.bisection
-    share = f"{bisection.share * 100:.3g} % of what NICs can send"
-    return f"{Rate(bisection.bandwidth_bps)} between {bisection.between}, {share}"
+    told = (f"{load.pattern} traffic {_carried(load, sizing)}" for load in sizing.bisection_traffic)
+    return f"Between {sizing.bisection.between}: {'; '.join(told)}."
+
+
+def _carried(load: TrafficLoad, sizing: Sizing) -> str:
+    """Tell what the NICs of one half can send of a kind of traffic."""
+    if load.bandwidth_bps is None:
+        return load_text(load, sizing)
+    share = f"{load.bandwidth_bps / load.access_bps * 100:.3g} % of what NICs can send"
+    return f"{Rate(load.bandwidth_bps)}, {share}"
 
 
 def _data(

@@ -7,11 +7,12 @@ the same Clos (RFC 7938 section 3), so there is one generator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from testbed.base.names import host_name, rail_switch_name, spine_name, super_spine_name
 from testbed.lab.core.fabric.bfd import resolve_routing
+from testbed.lab.core.fabric.figures.cables import CABLE_LABEL
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.fabric.ports import access_port, nic_name, parallel_links, plane_letter, super_spine_position
 from testbed.lab.core.fabric.shape import Shape, resolve_shape
@@ -89,6 +90,7 @@ def _rail_subnets(shape: Shape) -> Iterator[RailSubnet]:
 
 
 def _access_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
+    labels = _cable_label(shape.nic_cable)
     for pod, segment in _segments(shape):
         wiring = [
             (
@@ -110,13 +112,26 @@ def _access_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
                     rate=shape.nic_rate,
                     mtu_bytes=mtu_bytes,
                     rail=rail,
+                    labels=labels,
                 )
+
+
+def _cable_label(cable: str | None) -> Mapping[str, str]:
+    """Return the labels of links that have this kind of cable."""
+    return {} if cable is None else {CABLE_LABEL: str(cable)}
 
 
 def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
     """Yield the links from every rail switch to every spine of its pod."""
     planes = len(shape.planes)
-    link = partial(Link, rate=shape.uplink_rate, mtu_bytes=mtu_bytes, delay=shape.uplink_delay, loss=shape.uplink_loss)
+    link = partial(
+        Link,
+        rate=shape.uplink_rate,
+        mtu_bytes=mtu_bytes,
+        delay=shape.uplink_delay,
+        loss=shape.uplink_loss,
+        labels=_cable_label(shape.uplink_cable),
+    )
     for pod, segment in _segments(shape):
         spines = [spine_name(pod, spine) for spine in range(1, shape.spines + 1)]
         for index, plane in _switch_places(shape):
@@ -128,7 +143,14 @@ def _uplinks(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
 
 def _core_links(shape: Shape, mtu_bytes: int) -> Iterator[Link]:
     """Yield the links from every spine to every super-spine of its group."""
-    link = partial(Link, rate=shape.core_rate, mtu_bytes=mtu_bytes, delay=shape.core_delay, loss=shape.core_loss)
+    link = partial(
+        Link,
+        rate=shape.core_rate,
+        mtu_bytes=mtu_bytes,
+        delay=shape.core_delay,
+        loss=shape.core_loss,
+        labels=_cable_label(shape.core_cable),
+    )
     for pod in range(1, shape.pods + 1):
         for spine in range(1, shape.spines + 1):
             group, within = (spine - 1) % shape.groups, (spine - 1) // shape.groups

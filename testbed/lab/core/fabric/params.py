@@ -21,6 +21,8 @@ class NicParams:
     count: int | None = None
     """NICs per host where `per` is "host"; default 1 (figure 13-1 has 2)."""
     rdma: Rdma | None = None
+    cable: str | None = None
+    """The kind of cable to a switch: "dac", "aoc" or "optics". Of no effect on a lab."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class UplinkParams:
     delay: Delay | None = None
     loss: float | None = None
     """Share of packets (0 to 1) that a link's wire loses, each way."""
+    cable: str | None = None
+    """The kind of cable, as of `NicParams`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

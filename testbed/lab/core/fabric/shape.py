@@ -68,6 +68,7 @@ class Shape:
     planes: tuple[int, ...]
     """(0,) for single-port NICs, else (1, 2[, 3, 4])."""
     nic_rate: Rate
+    nic_cable: str | None
     slots: int
     """Rails a switch can carry."""
     rail_switches: int
@@ -84,10 +85,12 @@ class Shape:
     uplink_count: int
     uplink_delay: Delay | None
     uplink_loss: float
+    uplink_cable: str | None
     core_rate: Rate
     core_count: int
     core_delay: Delay | None
     core_loss: float
+    core_cable: str | None
     switch_radix: int | None
 
     @property
@@ -350,6 +353,7 @@ def _shape(design: Design, values: dict[str, Value], params: FabricParams) -> Sh
         shared_nics=values["nic.per"] == "host",
         planes=tuple(range(1, ports + 1)) if ports > 1 else (0,),
         nic_rate=_rate(values, "nic.rate"),
+        nic_cable=params.nic.cable,
         slots=slots,
         rail_switches=-(-nics // slots),
         port_map=port_map if isinstance(port_map, str) else None,
@@ -362,9 +366,11 @@ def _shape(design: Design, values: dict[str, Value], params: FabricParams) -> Sh
         uplink_count=_int(values, "uplink.count"),
         uplink_delay=params.uplink.delay,
         uplink_loss=params.uplink.loss or 0.0,
+        uplink_cable=params.uplink.cable,
         core_rate=_rate(values, "core_uplink.rate"),
         core_count=_int(values, "core_uplink.count"),
         core_delay=params.core_uplink.delay if params.core_uplink.delay is not None else params.uplink.delay,
         core_loss=(params.core_uplink.loss if params.core_uplink.loss is not None else params.uplink.loss) or 0.0,
+        core_cable=params.core_uplink.cable or params.uplink.cable,
         switch_radix=_int(values, "switch_radix") if "switch_radix" in values else None,
     )

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import FabricError
 from testbed.lab.core.fabric.bisection import Bisection, measure_bisection
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.fabric.paths import PathCount, summarise_paths
+from testbed.lab.core.fabric.paths import EcmpWidth, PathCount, survey_paths
 from testbed.lab.core.model import BACKEND, Lab, Link, LinkKind, NodeKind, Role
+
+if TYPE_CHECKING:
+    from testbed.lab.core.fabric.figures.traffic import TrafficLoad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,16 @@ class Sizing:
     spine_super_spine_links: int
     roles: tuple[RoleSizing, ...]
     bisection: Bisection | None
+    """The most that the links between halves could carry, of the traffic that fits them best: `traffic` has kinds."""
+    traffic: tuple[TrafficLoad, ...]
     paths: tuple[PathCount, ...]
+    widths: tuple[EcmpWidth, ...]
+
+    @property
+    def bisection_traffic(self) -> tuple[TrafficLoad, ...]:
+        """The loads of each kind of traffic between the halves of the bisection."""
+        between = None if self.bisection is None else self.bisection.between
+        return tuple(load for load in self.traffic if load.between == between)
 
     @property
     def fabric_links(self) -> int:
@@ -72,8 +85,10 @@ def seen_for_sizing(lab: Lab, network: str) -> Lab:
     return lab.on_switches_of(network) if lab.carrier_of(network) == network else lab.without_carrier(network)
 
 
-def measure_sizing(lab: Lab) -> Sizing:
-    """The sizing of `lab`."""
+def measure_sizing(lab: Lab, graph: LabGraph | None = None) -> Sizing:
+    """The sizing of `lab`. `graph` is that of the lab."""
+    from testbed.lab.core.fabric.figures.traffic import measure_traffic  # a lab that is deployed needs none of it
+
     roles = {node.name: node.role or Role.RAIL for node in lab.nodes if node.kind is NodeKind.SWITCH}
     tiers: Counter[frozenset[Role | None]] = Counter()
     for link in lab.links:
@@ -85,7 +100,8 @@ def measure_sizing(lab: Lab) -> Sizing:
     else:
         nics = gpus = sum((link.a.node not in roles) + (link.b.node not in roles) for link in lab.links)
     targets = {node.name for node in lab.targets}
-    graph = LabGraph(lab)
+    graph = LabGraph(lab) if graph is None else graph
+    survey = survey_paths(lab, graph)
     return Sizing(
         hosts=len(lab.hosts),
         gpus=gpus,
@@ -98,7 +114,9 @@ def measure_sizing(lab: Lab) -> Sizing:
         spine_super_spine_links=tiers[frozenset((Role.SPINE, Role.SUPER_SPINE))],
         roles=_role_sizing(lab, roles),
         bisection=measure_bisection(lab, graph),
-        paths=summarise_paths(lab, graph),
+        traffic=measure_traffic(lab, graph, widest=max((one.ways for one in survey.widths), default=0)),
+        paths=survey.paths,
+        widths=survey.widths,
     )
 
 

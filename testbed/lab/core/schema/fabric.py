@@ -33,6 +33,7 @@ from testbed.lab.core.fabric import (
     PORT_MAPS,
     UplinkParams,
 )
+from testbed.lab.core.fabric.figures.cables import Cable
 from testbed.lab.core.fabric.forwarding.next_hops import MAX_ECMP
 from testbed.lab.core.model import Bfd, Delay, DelayBy, Protocol, Rdma, Routing
 from testbed.lab.core.schema import foreign
@@ -45,6 +46,7 @@ Mtu = Annotated[int, Whole(1280, 9216, MTU_REASON, BYTES.counted_in("B").called(
 
 
 RdmaKind = Annotated[str, OneOf(tuple(Rdma))]
+CableKind = Annotated[str, OneOf(tuple(Cable))]
 
 
 class DelaySpec(SpecModel):
@@ -115,6 +117,9 @@ class NicSpec(SpecModel):
     rdma: Written[RdmaKind] = Field(
         default=None, description="Gives each NIC port a soft RoCEv2 device (rxe, from Linux 7.1 on)."
     )
+    cable: Written[CableKind] = Field(
+        default=None, description="Names the kind of cable to a switch, for its price; sizing has a rule without it."
+    )
 
 
 class RailsSpec(SpecModel):
@@ -143,6 +148,9 @@ class UplinkSpec(SpecModel):
     )
     loss: Written[LossField] = Field(
         default=None, description="Gives the share of packets lost each way, such as 0.1%."
+    )
+    cable: Written[CableKind] = Field(
+        default=None, description="Names the kind of cable, for its price; sizing has a rule without it."
     )
 
     def params(self) -> UplinkParams:

@@ -71,7 +71,7 @@ class _Network:
         ecmp = self._lab.routing.ecmp
         message = (
             f"{switch}{_and_more(len(wide) - 1)} has {width} equally short ways and installs {ecmp} of them:"
-            f" the others carry nothing{_left(bisection)}"
+            f" the others carry nothing{self._left(bisection)}"
         )
         hint = f"routing: {{ecmp: {min(width, MAX_ECMP)}}}"
         if width > MAX_ECMP:
@@ -83,7 +83,7 @@ class _Network:
         message = (
             f"the next hops of {hops.switch} to {hops.destination}{_and_more(more)} carry"
             f" {Rate(round(hops.evenly_bps))} of {Rate(round(hops.all_bps))}: plain ECMP gives each an equal share, so"
-            f" the slowest way sets what all carry, that over {_ends(slowest)}{_left(bisection)}"
+            f" the slowest way sets what all carry, that over {_ends(slowest)}{self._left(bisection)}"
         )
         hint = "links of one rate from each switch to the tier above it, as many everywhere; weights are not built yet"
         return self._problem("uneven-ecmp", self._place(slowest, "rate"), message, hint)
@@ -98,6 +98,18 @@ class _Network:
                     return (*section, "links", number, key)
         return (*self._section, *(("uplink", "rate") if key == "rate" else (key,)))
 
+    def _left(self, bisection: Bisection | None) -> str:
+        """How much of the bisection is left; "" where nothing of it is lost, or that is not known."""
+        if bisection is None or bisection.ecmp_bps is None or bisection.ecmp_bps >= bisection.bandwidth_bps:
+            return ""
+        assert bisection.ecmp_share is not None
+        railed = self._section == ("fabric",) and any(link.rail for link in self._lab.links)
+        traffic = " for rail traffic" if railed else ""
+        return (
+            f"; the bisection between {bisection.between}{traffic} is {bisection.share:.0%} of what the NICs of one"
+            f" half can send by the links, {bisection.ecmp_share:.0%} by plain ECMP"
+        )
+
     def _problem(self, code: str, path: Path, message: str, hint: str) -> Problem:
         return self._document.problem(code, path, message, hint=hint)
 
@@ -108,14 +120,3 @@ def _ends(link: Link) -> str:
 
 def _and_more(others: int) -> str:
     return "" if not others else f" (and those of {others} more switch{'' if others == 1 else 'es'})"
-
-
-def _left(bisection: Bisection | None) -> str:
-    """How much of the bisection is left; "" where nothing of it is lost, or that is not known."""
-    if bisection is None or bisection.ecmp_bps is None or bisection.ecmp_bps >= bisection.bandwidth_bps:
-        return ""
-    assert bisection.ecmp_share is not None
-    return (
-        f"; the bisection between {bisection.between} is {bisection.share:.0%} of what the NICs of one half can send by"
-        f" the links, {bisection.ecmp_share:.0%} by plain ECMP"
-    )

@@ -234,3 +234,11 @@ def test_a_bundle_with_a_link_that_is_down_says_how_many() -> None:
     down = {str(second.a): condition(up=False)}
     assert '---|"2 links, 1 down, 200 Gbit/s"|' in render_mermaid(lab, conditions=down)
     assert len(re.findall(r'<path class="k [^"]* changed"', render_html(lab, conditions=down))) == 1
+
+
+def test_the_page_tells_rail_traffic_from_all_to_all() -> None:
+    page = render_html(fabric(segments=1, hosts=8, gpus=4, spines=4))
+    assert "Between hosts: rail traffic 6.4 Tbit/s, 100 % of what NICs can send;" in page
+    assert "all-to-all traffic 4.267 Tbit/s, 66.7 % of what NICs can send." in page
+    apart = render_html(generate_fabric(FabricParams(design="rail-only"), name="rails"))
+    assert "all-to-all traffic rails apart; 1.00:1 if hosts relay." in apart

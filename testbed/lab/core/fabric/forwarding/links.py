@@ -25,7 +25,7 @@ def largest_packets(lab: Lab, graph: LabGraph) -> Iterator[LargestPacket]:
     Links to NICs of tenants, which have an MTU of their own, are left out.
     """
     of_tenants = {id(link) for link in lab.tenant_links}
-    for switches in _islands(graph):
+    for switches in islands(graph):
         plain: dict[int, LargestPacket] = {}
         inside: list[LargestPacket] = []
         for switch in switches:
@@ -54,7 +54,7 @@ def narrow_links(lab: Lab, graph: LabGraph) -> list[LargestPacket]:
     return [load for load in largest_packets(lab, graph) if load.sent_bytes > load.link.mtu_bytes]
 
 
-def _islands(graph: LabGraph) -> list[list[str]]:
+def islands(graph: LabGraph) -> list[list[str]]:
     """The switches, in groups that are joined with each other and with no others."""
     seen: set[str] = set()
     found = []

@@ -30,6 +30,14 @@ def build(design: str, **written: object) -> Lab:
     return generate_fabric(FabricParams(design=design, **written), name="lab")  # type: ignore[arg-type]
 
 
+def path_count(relation: Relation, paths: int, switches: int) -> PathCount:
+    """The same number of paths between all NICs of a relation, through the same number of switches."""
+    return PathCount(relation=relation, fewest=paths, most=paths, fewest_switches=switches, most_switches=switches)
+
+
+BY_ONE_SWITCH_OR_THREE = PathCount(relation=Relation.HAND_WRITTEN, fewest=1, most=2, fewest_switches=1, most_switches=3)
+
+
 def nic(text: str) -> End:
     node, interface = text.split(":")
     return End(node=node, interface=interface)
@@ -166,7 +174,7 @@ def test_paths_are_those_that_routing_installs(spines: int, links: int, ecmp: in
     params = {"spines": spines, "uplink": UplinkParams(count=links), "routing": Routing(ecmp=ecmp)}
     lab = build("rail-optimized", segments=2, hosts=1, gpus=1, **params)
     assert equal_cost_paths(lab, nic("p1-s1-h1:rail1"), nic("p1-s2-h1:rail1")) == paths
-    assert measure_sizing(lab).paths == (PathCount(relation=Relation.INTER_SEGMENT, fewest=paths, most=paths),)
+    assert measure_sizing(lab).paths == (path_count(Relation.INTER_SEGMENT, paths, 3),)
 
 
 def test_paths_through_super_spines_are_limited_at_each_tier() -> None:
@@ -228,17 +236,17 @@ def test_plain_ecmp_gives_every_next_hop_an_equal_share(
 def test_path_summary_by_relation() -> None:
     lab = build("rail-optimized", pods=2, segments=2, hosts=2, gpus=2, spines=4, super_spines=4, super_spine_groups=2)
     assert measure_sizing(lab).paths == (
-        PathCount(relation=Relation.SAME_RAIL, fewest=1, most=1),
-        PathCount(relation=Relation.CROSS_RAIL, fewest=4, most=4),
-        PathCount(relation=Relation.INTER_SEGMENT, fewest=4, most=4),
-        PathCount(relation=Relation.INTER_POD, fewest=16, most=16),
+        path_count(Relation.SAME_RAIL, 1, 1),
+        path_count(Relation.CROSS_RAIL, 4, 3),
+        path_count(Relation.INTER_SEGMENT, 4, 3),
+        path_count(Relation.INTER_POD, 16, 5),
     )
 
 
 def test_isolated_rails_have_no_path() -> None:
     lab = build("rail-only")
     assert equal_cost_paths(lab, nic("p1-s1-h1:rail1"), nic("p1-s1-h2:rail2")) == 0
-    assert PathCount(relation=Relation.CROSS_RAIL, fewest=0, most=0) in measure_sizing(lab).paths
+    assert path_count(Relation.CROSS_RAIL, 0, 0) in measure_sizing(lab).paths
 
 
 def test_planes_are_not_compared() -> None:
@@ -256,7 +264,7 @@ def test_a_hand_written_graph() -> None:
     assert sizing.bisection is not None
     assert (sizing.bisection.between, sizing.bisection.bandwidth_bps) == ("hosts", 140 * G)
     assert sizing.bisection.ecmp_bps == 80 * G
-    assert sizing.paths == (PathCount(relation=Relation.HAND_WRITTEN, fewest=1, most=2),)
+    assert sizing.paths == (BY_ONE_SWITCH_OR_THREE,)
     assert equal_cost_paths(two_leaves(), nic("h1:eth1"), nic("h4:eth1")) == 2
     assert equal_cost_paths(two_leaves(), nic("h1:eth1"), nic("h2:eth1")) == 1
 
@@ -279,7 +287,7 @@ def test_disconnected_hosts() -> None:
     assert sizing.bisection is not None
     assert sizing.bisection.bandwidth_bps == 0
     assert equal_cost_paths(lab, nic("h1:eth1"), nic("h2:eth1")) == 0
-    assert sizing.paths == (PathCount(relation=Relation.HAND_WRITTEN, fewest=0, most=0),)
+    assert sizing.paths == (path_count(Relation.HAND_WRITTEN, 0, 0),)
 
 
 def test_hosts_linked_back_to_back() -> None:
@@ -304,5 +312,22 @@ def test_a_probe_beside_a_generated_fabric() -> None:
     before, after = measure_sizing(fabric), measure_sizing(mixed)
     assert (after.hosts, after.gpus, after.roles[0].ports) == (before.hosts + 1, before.gpus, before.roles[0].ports + 1)
     assert after.bisection == before.bisection
-    assert after.paths == (*before.paths, PathCount(relation=Relation.HAND_WRITTEN, fewest=1, most=2))
+    assert after.paths == (*before.paths, BY_ONE_SWITCH_OR_THREE)
     assert equal_cost_paths(mixed, nic("probe1:eth1"), nic("p1-s1-h1:rail2")) == 2
+
+
+@pytest.mark.parametrize(
+    ("spines", "links", "ecmp", "leaf"), [(8, 1, 64, (8, 8)), (66, 1, 64, (66, 64)), (22, 3, 66, (66, 66))]
+)
+def test_the_width_of_ecmp_by_tier(spines: int, links: int, ecmp: int, leaf: tuple[int, int]) -> None:
+    """A leaf has so many ways up, and installs some; a spine has its links to a leaf."""
+    params = {"spines": spines, "uplink": UplinkParams(count=links), "routing": Routing(ecmp=ecmp)}
+    widths = measure_sizing(build("rail-optimized", segments=2, hosts=1, gpus=1, **params)).widths
+    assert [(one.role, one.ways, one.installed) for one in widths] == [
+        (Role.RAIL, *leaf),
+        (Role.SPINE, links, links),
+    ]
+
+
+def test_switches_without_ways_have_no_width() -> None:
+    assert measure_sizing(build("rail-only")).widths == ()
