@@ -18,6 +18,28 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class RecordFormat(StrEnum):
+    """How a record is printed: as rows are, or as the results sheet of the IETF drafts on AI fabrics."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    CALABRIA = "calabria"
+
+    @property
+    def of_rows(self) -> Format:
+        """The format of rows that are printed with it: a sheet stands alone, and is for programs, too."""
+        return Format.JSON if self is RecordFormat.CALABRIA else Format(self.value)
+
+
+def parse_record_format(_context: click.Context, _option: click.Parameter, text: str) -> RecordFormat:
+    """Find the format of a record. Raises `TestbedError` for a word that names none."""
+    try:
+        return RecordFormat(text)
+    except ValueError as error:
+        raise TestbedError(f"--format {text}: expected table, json, csv or calabria") from error
+
+
 def parse_format(_context: click.Context, _option: click.Parameter, text: str) -> Format:
     """Find the format that `--format` names. Raises `TestbedError` for a word that names none."""
     try:
@@ -41,4 +63,11 @@ record = argument("record", metavar="DIR|RECORD.json", type=PATH, help="A record
 # --- how the answer is shown -------------------------------------------------------------------------
 
 format_option = option("-f", "--format", default="table", callback=parse_format, help="table, json or csv.")
+record_format_option = option(
+    "-f",
+    "--format",
+    default="table",
+    callback=parse_record_format,
+    help="table, json, csv, or calabria: the results sheet of the IETF drafts on AI fabrics.",
+)
 quiet = option("-q", "--quiet", is_flag=True, help="No progress.")

@@ -95,6 +95,14 @@ class LabSummary:
     uplink_real_bps: Count | None
     mtu_bytes: Count
     routing: str
+    load_balancing: str = ""
+    """How switches of the back end choose between equal paths: `flow`, `flowlet`, `spray`, or `kernel` where the
+    kernel's hash does; "" in records that do not say."""
+    oversubscription: Number | None = None
+    """The rate that hosts may send to the access switch with most of it, over that of its uplinks; None without any,
+    and in records that do not say."""
+    qos: dict[str, Any] = field(default_factory=dict)
+    """The QoS of the back end's switches, in the keys of a topology file; {} without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 class RunCommand:
     """How `run` runs scenarios and shows them.
 
-    `resume` is a directory of results to go on with; `simulated`: on the simulator, without a lab.
+    `sheet`: the results sheet is all that is printed. `resume` is a directory of results to go on with; `simulated`: on
+    the simulator, without a lab.
     """
 
     form: "Format"
+    sheet: bool = False
     keep: bool = False
     resume: Path | None = None
     prove_scale: bool = False

@@ -27,8 +27,8 @@ def list_results(root: Path | None, format: options.Format) -> None:
 
 @results.command("show")
 @options.record
-@options.format_option
-def show(record: Path, format: options.Format) -> None:
+@options.record_format_option
+def show(record: Path, format: options.RecordFormat) -> None:
     """Print a record as it was printed when it was measured."""
     from testbed.cli.output import console, emit_json
     from testbed.record.report import print_record
@@ -37,15 +37,19 @@ def show(record: Path, format: options.Format) -> None:
 
     content = load_record(record)
     match format:
-        case options.Format.TABLE:
+        case options.RecordFormat.TABLE:
             print_record(content, console())
             page = (record if record.is_dir() else record.parent) / REPORT_FILE
             if page.is_file():
                 console().print(f"report {page}", highlight=False, soft_wrap=True)
-        case options.Format.JSON:
+        case options.RecordFormat.JSON:
             emit_json(summary_json(content))
-        case options.Format.CSV:
+        case options.RecordFormat.CSV:
             print(metrics_csv(content), end="")
+        case options.RecordFormat.CALABRIA:
+            from testbed.record.report.benchmark import results_sheet
+
+            print(results_sheet(content), end="")
 
 
 @results.command("steady")

@@ -55,7 +55,7 @@ class ToldRow:
 @option("-o", "--results", type=PATH, help="Directory of results; default results/.")
 @option("--report/--no-report", default=True, help="Write the HTML page and its files.")
 @options.timeout
-@options.format_option
+@options.record_format_option
 @options.quiet
 def run(
     files: tuple[Path, ...],
@@ -72,7 +72,7 @@ def run(
     results: Path | None,
     report: bool,
     timeout: float,
-    format: options.Format,
+    format: options.RecordFormat,
     quiet: bool,
 ) -> None:
     """Run scenarios: deploy, drive traffic, measure, judge, report. Of several, the worst verdict counts."""
@@ -87,7 +87,9 @@ def run(
             raise TestbedError("--dry-run: nothing is run, and --steady is about many runs", hint="leave one out")
         from testbed.cli.scenarios.dry_run import print_dry_run
 
-        print_dry_run(sweeps, format)
+        if format is options.RecordFormat.CALABRIA:
+            raise TestbedError("--dry-run: nothing is measured that a sheet could have", hint="leave one out")
+        print_dry_run(sweeps, format.of_rows)
         return
     command = RunCommand(
         keep=keep,
@@ -96,7 +98,8 @@ def run(
         results=results,
         report=report,
         timeout_s=timeout,
-        form=format,
+        form=format.of_rows,
+        sheet=format is options.RecordFormat.CALABRIA,
         quiet=quiet,
         simulated=simulated,
     )
@@ -114,7 +117,12 @@ def run(
 
 def _check_steady(command: RunCommand) -> None:
     """Refuse what is about a single run of a scenario. Raises `TestbedError`."""
-    asked = {"--resume": command.resume, "--keep": command.keep, "--prove-scale": command.prove_scale}
+    asked = {
+        "--resume": command.resume,
+        "--keep": command.keep,
+        "--prove-scale": command.prove_scale,
+        "--format calabria": command.sheet,
+    }
     for name, wanted in asked.items():
         if wanted:
             raise TestbedError(f"{name}: --steady runs each scenario anew, several times", hint="leave one out")
@@ -174,7 +182,8 @@ def run_all(sweeps: "Sequence[Sweep]", command: RunCommand) -> int:
             if record.incomplete.startswith("interrupted"):
                 return ExitCode.INTERRUPTED
     finally:
-        _tell(told, command.form, several=len(sweeps) > 1)
+        if not command.sheet:
+            _tell(told, command.form, several=len(sweeps) > 1)
     return worst
 
 
@@ -212,6 +221,13 @@ def _show(outcome: "SweepOutcome", directory: Path, command: RunCommand) -> None
 
         print_record(outcome.record, console())
         console().print(f"record {directory / RECORD_FILE}", highlight=False, soft_wrap=True)
+    if command.sheet:
+        from testbed.record.report.benchmark import SHEET_FILE, results_sheet
+        from testbed.record.store import write_result
+
+        sheet = results_sheet(outcome.record)
+        print(sheet, end="")
+        write_result(sheet.encode(errors="replace"), directory / SHEET_FILE)
     if command.report:
         from testbed.record.report import write_report_files
 

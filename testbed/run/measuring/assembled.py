@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from testbed.base.keys import said_in
+from testbed.base.units import ByteCount
 from testbed.lab.core.model import LinkKind
 from testbed.record.record import LabSummary, PointResult, PredictedMetric, RunResult
 from testbed.record.samples import InferenceRequests, Transfers
@@ -136,7 +138,49 @@ def lab_summary(lab: LiveLab) -> LabSummary:
         uplink_real_bps=uplink.line_rate_bps if uplink else None,
         mtu_bytes=nics[0].mtu_bytes if nics else 0,
         routing=_routing(lab),
+        load_balancing=_load_balancing(lab),
+        oversubscription=_oversubscription(lab),
+        qos=_qos(lab),
     )
+
+
+def _load_balancing(lab: LiveLab) -> str:
+    qos = lab.model.qos
+    return "kernel" if qos is None else qos.profiles[0].load_balancing.mode.value
+
+
+def _oversubscription(lab: LiveLab) -> float | None:
+    """Return what hosts may send to an access switch over what its uplinks carry, of the worst."""
+    hosts = {node.name for node in lab.model.hosts}
+    down, up = Counter[str](), Counter[str]()
+    for link in lab.model.links:
+        for switch, peer in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
+            if peer in hosts:
+                down[switch] += link.rate.bps
+            elif link.kind is LinkKind.FABRIC and switch not in hosts:
+                up[switch] += link.rate.bps
+    return max((down[switch] / up[switch] for switch in down if up[switch]), default=None)
+
+
+def _qos(lab: LiveLab) -> dict[str, Any]:
+    """Return the QoS of the back end's switches as a file would say it, with what is so by default."""
+    if lab.model.qos is None:
+        return {}
+    profile = lab.model.qos.profiles[0]
+    return {
+        "preset": profile.preset,
+        "buffer": {"shared": str(ByteCount(profile.buffer.shared_bytes)), "alpha": profile.buffer.alpha},
+        "trimming": profile.trimming,
+        "watchdog": str(profile.watchdog.detect) if profile.watchdog is not None else False,
+        "classes": {item.name: {name: _plain(value) for name, value in said_in(item)} for item in profile.classes},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, bool | int | float):
+        return value
+    return list(value) if isinstance(value, tuple) else str(value)
 
 
 def _routing(lab: LiveLab) -> str:

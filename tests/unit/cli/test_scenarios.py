@@ -15,6 +15,7 @@ from testbed.cli.options import Format
 from testbed.cli.output import duration
 from testbed.cli.scenarios.dry_run import foresee, print_dry_run
 from testbed.cli.scenarios.named_files import read_sweeps
+from testbed.cli.scenarios.results import results
 from testbed.cli.scenarios.run import RunCommand, run, run_all
 from testbed.cli.scenarios.run_progress import SweepSteps
 from testbed.cli.scenarios.workloads import workloads
@@ -215,6 +216,37 @@ def test_a_simulation_leaves_a_record_and_a_report_without_any_lab(
     assert {path.name for path in directory.iterdir()} >= {"record.json", "session.json", "report.html"}
     assert "simulation" in (directory / "report.html").read_text()
     assert not (tmp_path / "state").exists() and not (tmp_path / "run").exists()
+
+
+@pytest.mark.process
+def test_the_results_sheet_is_printed_alone_and_can_be_made_of_the_record(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(sweep), "--only", "algorithm=ring", "--results", str(tmp_path / "results"), "-q", "-f", "calabria"]
+    with pytest.raises(SystemExit) as caught:
+        run.main([*words, "--backend", "simulation"])
+    assert caught.value.code in (0, 1)
+    sheet = capsys.readouterr().out
+    (directory,) = (tmp_path / "results").iterdir()
+    assert sheet.startswith("# ") and "draft-calabria-bmwg-ai-fabric-training-bench" in sheet
+    assert "not measured" in sheet
+    assert (directory / "calabria.md").read_text() == sheet
+    results.main(["show", str(directory), "-f", "calabria"], standalone_mode=False)
+    assert capsys.readouterr().out == sheet
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--dry-run -f calabria", "nothing is measured that a sheet could have"),
+        ("--steady 2 -f calabria", "--format calabria: --steady runs each scenario anew"),
+        ("-f calabira", "expected table, json, csv or calabria"),
+    ],
+)
+def test_there_is_no_sheet_of_what_is_not_measured(sweep: Path, options: str, message: str) -> None:
+    with pytest.raises(TestbedError) as caught:
+        run.main([str(sweep), *options.split()], standalone_mode=False)
+    assert message in f"{caught.value.message} {caught.value.hint}"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.record.record import PointResult
+from testbed.record.record import PointResult, RunResult
 from testbed.record.samples import CollectiveResult
 
 NCCL_FILE = "nccl-tests.txt"
@@ -143,20 +143,25 @@ def _nccl_line(row: NcclRow) -> str:
 
 def collective_rows(point: PointResult) -> list[NcclRow]:
     """Return the rows of all complete runs of a point (of all, where none is), by kind, then size."""
-    runs = [run for run in point.runs if run.complete] or point.runs
     groups: dict[tuple[object, ...], list[CollectiveResult]] = {}
-    for run in runs:
+    for run in whole_runs(point):
         for item in run.collectives:
             groups.setdefault(_key(item), []).append(item)
     rows = [_row(point, group) for group in groups.values()]
     return sorted(rows, key=lambda row: (row.kind, row.algorithm, row.label, row.ranks, row.size_bytes))
 
 
+def whole_runs(point: PointResult) -> Sequence[RunResult]:
+    """Return the runs of a point that ended; all of them, where none did."""
+    return [run for run in point.runs if run.complete] or point.runs
+
+
 def _key(item: CollectiveResult) -> tuple[object, ...]:
-    return item.kind, item.algorithm, _label(item), item.ranks, item.size_bytes, item.datatype, item.redop, item.root
+    label = collective_label(item)
+    return item.kind, item.algorithm, label, item.ranks, item.size_bytes, item.datatype, item.redop, item.root
 
 
-def _label(item: CollectiveResult) -> str:
+def collective_label(item: CollectiveResult) -> str:
     """Return what tells it from others of its kind, without its turn's number: `group1` of `all_reduce[0].group1`."""
     return _TURN.sub("", item.label).removeprefix(item.kind).strip(".")
 
@@ -172,7 +177,7 @@ def _row(point: PointResult, group: list[CollectiveResult]) -> NcclRow:
         point=point.name,
         kind=one.kind,
         algorithm=one.algorithm,
-        label=_label(one),
+        label=collective_label(one),
         ranks=one.ranks,
         size_bytes=one.size_bytes,
         elements=one.elements,

@@ -38,6 +38,12 @@ from testbed.record.report.scenario.figures import (
     unit_of,
 )
 from testbed.record.report.scenario.latencies import latency_rows
+from testbed.record.report.scenario.nccl_inspector import (
+    INSPECTOR_FILE,
+    PROMETHEUS_FILE,
+    inspector_json,
+    inspector_prometheus,
+)
 from testbed.record.report.scenario.nccl_table import NCCL_FILE, collective_rows, nccl_tests_text
 from testbed.record.report.scenario.networks import (
     COLUMNS,
@@ -123,14 +129,18 @@ def write_report_files(record: Record, directory: Path) -> Path:
     Each is written whole or not at all. Raises `RecordError` where the disk does not take one.
     """
     # JSON can hold halves of surrogate pairs, which no encoding can write: a question mark stands for them
-    collectives = nccl_tests_text(record.points)
+    collectives = {
+        NCCL_FILE: nccl_tests_text(record.points),
+        INSPECTOR_FILE: inspector_json(record),
+        PROMETHEUS_FILE: inspector_prometheus(record),
+    }
     contents = {
         SUMMARY_FILE: encode_summary(record),
         METRICS_FILE: metrics_csv(record).encode(errors="replace"),
         TRANSFERS_FILE: transfers_csv(record).encode(errors="replace"),
         CHANNELS_FILE: channels_csv(record).encode(errors="replace"),
         **({REQUESTS_FILE: requests_csv(record).encode(errors="replace")} if has_requests(record) else {}),
-        **({NCCL_FILE: collectives.encode(errors="replace")} if collectives else {}),
+        **{name: text.encode(errors="replace") for name, text in collectives.items() if text},
         JUNIT_FILE: junit_xml(record),
         REPORT_FILE: render_report(record).encode(errors="replace"),
     }
