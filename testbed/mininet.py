@@ -30,6 +30,7 @@ from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, DeployOutcome, deploy_lab, destroy_lab
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.node_files import view_of
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.routing import start_routing, stop_routing
 from testbed.lab.core.deploy.scale import resolve_scale
@@ -125,6 +126,7 @@ class LabNet(Mininet):  # type: ignore[misc]
         node = self._model.node(name)
         parameters: dict[str, Any] = {
             "namespace": namespace_name(self._model.name, name),
+            "view": view_of(self._state.run_directory(self._model.name), name),
             "env": node.env,
             **self._shells,
         }

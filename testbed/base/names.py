@@ -17,6 +17,7 @@ TENANT_NAME = re.compile(r"^[a-z][a-z0-9-]{0,14}$")
 MAX_INTERFACE_NAME = 15
 """IFNAMSIZ - 1 of linux/if.h."""
 _NAMES_IN_HINT = 8
+_MEANT_IN_HINT = 3
 
 
 def check_lab_name(name: str) -> None:
@@ -96,6 +97,28 @@ def known_names_hint(word: str, known: Sequence[str]) -> str | None:
         return f"did you mean {meant}?"
     listed = ", ".join(known[:_NAMES_IN_HINT]) + (", ..." if len(known) > _NAMES_IN_HINT else "")
     return f"there are {listed}" if known else None
+
+
+def meant_names(word: str, known: Iterable[str]) -> list[str]:
+    """The known names that a user may have meant, the likeliest first: those that end in the word, as p1-s1-h1 does in
+    h1, or else the one most like it."""
+    names = list(known)
+    ends = [name for name in names if word and name.endswith(f"-{word}")]
+    like = nearest(word, names)
+    return ends[:_MEANT_IN_HINT] if ends else [] if like is None else [like]
+
+
+def all_names_hint(word: str, known: Iterable[str]) -> str | None:
+    """The hint for a name that is not there: those that may have been meant, and what there is; None without any."""
+    names = list(known)
+    if not names:
+        return None
+    *others, last = names[:_NAMES_IN_HINT]
+    if len(names) > _NAMES_IN_HINT:
+        others, last = [*others, last], f"{len(names) - _NAMES_IN_HINT} more"
+    listed = f"there {'are' if others else 'is'} {' and '.join(filter(None, (', '.join(others), last)))}"
+    *first, best = meant_names(word, names) or [""]
+    return f"did you mean {' or '.join(filter(None, (', '.join(first), best)))}? {listed}" if best else listed
 
 
 def rail_switch_name(pod: int, segment: int, index: int, plane: str = "") -> str:

@@ -148,11 +148,3 @@ def check_network(lab: Lab, network: str | None) -> None:
     if network is not None and network not in lab.network_names:
         hint = known_names_hint(network, lab.network_names)
         raise TestbedError(f"{lab.name} has no network {network!r}", hint=hint)
-
-
-def split_port(port: str) -> tuple[str, str]:
-    """Take `NODE:IF` apart. Raises `TestbedError` for what is not of this form."""
-    node, sign, interface = port.partition(":")
-    if not sign or not node or not interface:
-        raise TestbedError(f"{port!r} is not NODE:INTERFACE", hint="for example p1-s1-h1:rail1")
-    return node, interface

@@ -32,6 +32,7 @@ PANELS = {
         "exec": "nodes.execute",
         "shell": "nodes.shell",
         "logs": "nodes.logs",
+        "trace": "nodes.trace",
         "capture": "nodes.capture",
         "decode": "nodes.decode",
         "roce": "nodes.roce",

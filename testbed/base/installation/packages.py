@@ -83,6 +83,8 @@ PROGRAMS = (
     KnownProgram(name="ganesha.nfsd", package="nfs-ganesha-vfs", needed_for="the transport nfs", question=("-v",)),
     KnownProgram(name="setpriv", package="util-linux", needed_for="programs that end with whoever started them"),
     KnownProgram(name="tcpdump", package="tcpdump", needed_for="`testbed capture`"),
+    KnownProgram(name="traceroute", package="traceroute", needed_for="looking at paths from inside of nodes"),
+    KnownProgram(name="mtr", package="mtr-tiny", needed_for="watching paths from inside of nodes"),
     # tshark takes half a second to say its version.
     KnownProgram(name="tshark", package="tshark", needed_for="captures with protocol detail", question=None),
     KnownProgram(name="ethtool", package="ethtool", needed_for="looking at offloads by hand", question=None),
@@ -233,6 +235,8 @@ PACKAGES = (
     _labs("tcpdump", "tcpdump", images=(_VM, _RUNNER)),
     _labs("procps", "ps", images=(_VM, _HOST, _SWITCH, _RUNNER)),
     _labs("iputils-ping", "ping", images=(_VM, _HOST, _SWITCH, _RUNNER)),
+    _labs("traceroute", "traceroute", images=(_VM, _HOST, _SWITCH, _RUNNER)),
+    _labs("mtr-tiny", "mtr", images=(_VM, _HOST, _SWITCH, _RUNNER)),
     _labs("libcairo2", "/usr/lib*/*/libcairo.so.2", "/usr/lib*/libcairo.so.2", images=(_VM, _RUNNER)),
     _labs("clang", "clang", images=(_VM, _RUNNER)),
     _labs("libbpf-dev", "/usr/include/bpf/bpf_helpers.h", images=(_VM, _RUNNER)),

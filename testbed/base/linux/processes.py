@@ -21,6 +21,7 @@ from testbed.base.errors import DriverError
 from testbed.base.files import CHECKOUT
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import identities_of, in_namespace
+from testbed.base.linux.views import NodeView, own_mounts
 
 KILL_TIMEOUT_S = 60.0
 REAPING_TIMEOUT_S = 10.0
@@ -42,16 +43,22 @@ class Process:
     command: str
 
 
-def spawn(namespace: str, argv: Sequence[str], *, own_sysfs: bool = False, **options: Any) -> subprocess.Popen[bytes]:
+def spawn(
+    namespace: str, argv: Sequence[str], *, own_sysfs: bool = False, view: NodeView | None = None, **options: Any
+) -> subprocess.Popen[bytes]:
     """Start `argv` in the published namespace; `options` are those of `subprocess.Popen`.
 
     `own_sysfs` gives the process a mount namespace whose /sys shows the node's interfaces, as
-    `ip netns exec` does.
+    `ip netns exec` does, and `view` the name and files of the node.
     """
 
     def start() -> subprocess.Popen[bytes]:
+        if own_sysfs or view is not None:
+            own_mounts()
+        if view is not None:
+            view.enter()
         if own_sysfs:
-            mount_own_sysfs(namespace)
+            _mount_own_sysfs(namespace)
         return subprocess.Popen(list(argv), **options)
 
     return in_namespace(namespace, start)
@@ -102,10 +109,8 @@ def last_line(log: Path) -> str:
     return lines[-1] if lines else ""
 
 
-def mount_own_sysfs(namespace: str) -> None:
-    """Give the calling thread a /sys of its network namespace, hidden from everybody else."""
-    syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("", "/", None, syscalls.MS_SLAVE | syscalls.MS_REC)
+def _mount_own_sysfs(namespace: str) -> None:
+    """Give the calling thread, whose mounts are its own, a /sys of its network namespace."""
     with contextlib.suppress(OSError):  # a container may hide /sys: the old one stays visible then
         syscalls.mount(namespace, "/sys", "sysfs", 0)
 

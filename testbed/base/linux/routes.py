@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, ip_address
 from typing import Any, ClassVar, Protocol
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.rtnetlink import RouteSocket
 
 _REQUEST = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, rtnetlink.RT_TABLE_MAIN, 0, 0, 0, 0)
+_ALL_TABLES = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
 
 RouteKey = tuple[int, int]
 """(network address as an integer, prefix length)."""
@@ -28,6 +30,63 @@ class KernelRoute:
     prefix: IPv4Network
     protocol: str
     interfaces: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRoute:
+    """A unicast route of any table but the local one. `gateways` are those of its next hops, which may have none.
+
+    `sources` are the addresses whose packets a rule sends to the table; none: the rules name no source.
+    """
+
+    table: int
+    sources: tuple[IPv4Address, ...]
+    prefix: IPv4Network
+    protocol: str
+    gateways: tuple[str, ...]
+    interfaces: tuple[int, ...]
+    metric: int = 0
+
+
+def table_routes(route: RouteSocket) -> list[TableRoute]:
+    """The unicast routes of all tables, the main one first, with the sources that rules send to each."""
+    sources: dict[int, list[IPv4Address]] = defaultdict(list)
+    for body in route.dump(rtnetlink.RTM_GETRULE, _ALL_TABLES):
+        rule = rtnetlink.fields(body, rtnetlink.RTMSG.size)
+        if (packed := rule.get(rtnetlink.FRA_SRC)) and body[7] == rtnetlink.FR_ACT_TO_TBL:
+            sources[_table(rule.get(rtnetlink.FRA_TABLE), body)].append(IPv4Address(packed))
+    found = []
+    for body in route.dump(rtnetlink.RTM_GETROUTE, _ALL_TABLES):
+        item = rtnetlink.fields(body, rtnetlink.RTMSG.size)
+        table = _table(item.get(rtnetlink.RTA_TABLE), body)
+        if table == rtnetlink.RT_TABLE_LOCAL or body[7] != rtnetlink.RTN_UNICAST:
+            continue
+        several = rtnetlink.next_hops(item.get(rtnetlink.RTA_MULTIPATH, b""))
+        hops = [(ifindex, rtnetlink.fields(inner)) for ifindex, inner in several]
+        hops = hops or [(int.from_bytes(item.get(rtnetlink.RTA_OIF, b""), "little"), item)]
+        found.append(
+            TableRoute(
+                table=table,
+                sources=tuple(sources[table]),
+                prefix=IPv4Network((item.get(rtnetlink.RTA_DST, bytes(4)), body[1])),
+                protocol=PROTOCOL_NAMES.get(body[5], str(body[5])),
+                gateways=tuple(dict.fromkeys(gateway for _, hop in hops if (gateway := _gateway(hop)))),
+                interfaces=tuple(sorted(ifindex for ifindex, _ in hops if ifindex)),
+                metric=int.from_bytes(item.get(rtnetlink.RTA_PRIORITY, b""), "little"),
+            )
+        )
+    return sorted(found, key=lambda one: (one.table != rtnetlink.RT_TABLE_MAIN, one.table, one.prefix, one.metric))
+
+
+def _table(written: bytes | None, body: memoryview) -> int:
+    """The table of a route or a rule: its attribute, for one that the header has no room for, or the header's byte."""
+    return int.from_bytes(written, "little") if written else body[4]
+
+
+def _gateway(hop: Mapping[int, bytes]) -> str:
+    """The gateway of a next hop, of IPv4 or IPv6 (RTA_VIA); "" for one on the link."""
+    packed = hop.get(rtnetlink.RTA_GATEWAY) or hop.get(rtnetlink.RTA_VIA, b"")[2:]
+    return str(ip_address(packed)) if packed else ""
 
 
 def bgp_routes(route: RouteSocket) -> dict[RouteKey, tuple[int, ...]]:

@@ -52,7 +52,7 @@ FR_ACT_TO_TBL, FR_ACT_UNREACHABLE = 1, 7
 FRA_DST, FRA_SRC, FRA_PRIORITY, FRA_SUPPRESS_PREFIXLEN, FRA_TABLE = 1, 2, 6, 14, 15
 TCA_KIND, TCA_OPTIONS = 1, 2
 
-RT_TABLE_MAIN = 254
+RT_TABLE_MAIN, RT_TABLE_LOCAL = 254, 255
 RTPROT_STATIC, RTPROT_BGP = 4, 186
 RT_SCOPE_UNIVERSE, RT_SCOPE_LINK = 0, 253
 RTN_UNICAST = 1
@@ -273,13 +273,21 @@ def fields(body: memoryview | bytes, offset: int = 0) -> dict[int, bytes]:
 
 def next_hops(data: memoryview | bytes) -> Iterator[tuple[int, memoryview]]:
     """Interface index and attributes of each next hop of an RTA_MULTIPATH; stops at anything malformed."""
+    return ((ifindex, found) for ifindex, _, _, found in weighted_next_hops(data))
+
+
+def weighted_next_hops(data: memoryview | bytes) -> Iterator[tuple[int, int, int, memoryview]]:
+    """Interface index, flags, weight and attributes of each next hop of an RTA_MULTIPATH; stops at anything malformed.
+
+    The weight is its share of flows, from 1 (struct rtnexthop of linux/rtnetlink.h).
+    """
     view = memoryview(data)
     offset = 0
     while offset + _RTNEXTHOP.size <= len(view):
-        length, _, _, ifindex = _RTNEXTHOP.unpack_from(view, offset)
+        length, flags, more, ifindex = _RTNEXTHOP.unpack_from(view, offset)
         if length < _RTNEXTHOP.size or offset + length > len(view):
             return
-        yield ifindex, view[offset + _RTNEXTHOP.size : offset + length]
+        yield ifindex, flags, more + 1, view[offset + _RTNEXTHOP.size : offset + length]
         offset += (length + 3) & ~3
 
 
@@ -401,6 +409,21 @@ class RouteSocket:
                     code = -int.from_bytes(payload[:4], "little", signed=True)
                     raise DriverError(f"netlink dump {kind}: {os.strerror(code)}", errno=code)
                 yield payload
+
+    def ask(self, kind: int, body: bytes) -> memoryview:
+        """The body of the one answer to a request that is no dump. Raises `DriverError` with the kernel's errno."""
+        sequence = self._sequence
+        self._sequence += 1
+        self._socket.sendto(_NLMSGHDR.pack(16 + len(body), kind, NLM_F_REQUEST, sequence, 0) + body, (0, 0))
+        while True:
+            for answer, flags, number, payload in messages(self._socket.recv(RECEIVE_BYTES)):
+                if number != sequence:
+                    continue
+                if answer == NLMSG_ERROR:
+                    code = -int.from_bytes(payload[:4], "little", signed=True)
+                    said = _reason(payload, flags) or os.strerror(code)
+                    raise DriverError(f"netlink request {kind}: {said}", errno=code)
+                return payload
 
     def receive(self) -> bytes:
         """One datagram of notifications; raises `OSError` ENOBUFS when some were lost."""

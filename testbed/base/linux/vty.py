@@ -15,8 +15,19 @@ from typing import Any
 
 from testbed.base.errors import DriverError
 
+OWN_RUN_DIRECTORY = Path("/run/frr")
+OWN_CONFIGURATION = Path("/etc/frr")
+"""FRR's own directories: where vtysh and mgmtd look for their files, and daemons for each other's sockets."""
 TIMEOUT_S = 10.0
 ASKED_AGAIN_S = 0.02
+
+
+def shell_directory(directory: Path) -> Path:
+    """Return what programs of a node see as `OWN_CONFIGURATION`, in the directory of its daemons: for vtysh alone.
+
+    It is not that of the daemons: mgmtd takes no configuration of its own where frr.conf is beside it.
+    """
+    return directory / "vtysh"
 
 
 def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> str:

@@ -64,7 +64,7 @@ def show(patterns: tuple[str, ...], name: str | None, all: bool, format: options
 def storm(port: str, duration: str, traffic_class: str | None, priority: int | None, name: str | None) -> None:
     """Have NODE:IF pause a lossless class of its peer without a reason, as a broken NIC does."""
     from testbed.base.units import Duration, QuantityError
-    from testbed.cli.lab_choice import open_lab, split_port
+    from testbed.cli.lab_choice import open_lab
     from testbed.lab.observe.port_table import tabulate_ports
 
     try:
@@ -72,7 +72,7 @@ def storm(port: str, duration: str, traffic_class: str | None, priority: int | N
     except QuantityError as error:
         raise TestbedError(f"--for {duration}: {error}", hint=error.hint) from error
     lab = open_lab(name)
-    node, interface = split_port(port)
+    node, _, interface = port.partition(":")
     lab.port(node, interface)
     lab.maps().close()
     table = tabulate_ports(lab.plan)

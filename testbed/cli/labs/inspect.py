@@ -7,10 +7,11 @@ from testbed.cli.command import argument, command, option
 @command("inspect")
 @argument(
     "what",
-    metavar="[nodes|links|routes|bgp|guards|link-groups|scale|scale-up|services|sizing|qos|tenants|vteps]",
+    metavar="[nodes|links|routes|bgp|config|guards|link-groups|scale|scale-up|services|sizing|qos|tenants|vteps]",
     default="nodes",
     help="What to show.",
 )
+@argument("node", required=False, metavar="[NODE]", help="Only this node; `routes` of a host has all its tables.")
 @options.lab_name
 @options.topology
 @option("--node-filter", help="Only nodes matching these comma-separated patterns.")
@@ -19,6 +20,7 @@ from testbed.cli.command import argument, command, option
 @options.format_option
 def inspect(
     what: str,
+    node: str | None,
     name: str | None,
     topology: str | None,
     node_filter: str | None,
@@ -26,13 +28,14 @@ def inspect(
     all_networks: bool,
     format: options.Format,
 ) -> None:
-    """Show a deployed lab: nodes, links, routes, BGP sessions, guards, services; of a lab or a file (-t): scale,
-    sizing, tenants, QoS, scale-up domains."""
+    """Show a deployed lab: nodes, links, routes, BGP sessions, what FRR runs (config), guards, services; of a lab or a
+    file (-t): scale, sizing, tenants, QoS, scale-up domains."""
     from testbed.cli.labs.inspect_views import chosen_nodes, inspect_scale_up, show_view
 
-    nodes = chosen_nodes(node_filter)
+    nodes = chosen_nodes(node or node_filter)
     if all_networks:
-        _inspect_networks(name, topology, format, alone=what == "nodes" and network is None and node_filter is None)
+        alone = what == "nodes" and network is None and node_filter is None and node is None
+        _inspect_networks(name, topology, format, alone=alone)
         return
     if what == "scale-up":
         inspect_scale_up(name, topology, format)
@@ -42,7 +45,7 @@ def inspect(
 
         inspect_qos(name, topology, network, nodes, format)
         return
-    show_view(what, name, topology, network, nodes, format)
+    show_view(what, name, topology, network, nodes, format, node=node)
 
 
 def _inspect_networks(name: str | None, topology: str | None, form: options.Format, *, alone: bool) -> None:

@@ -11,6 +11,7 @@ from testbed.base.errors import DriverError, LabNotFound, TestbedError
 from testbed.base.rows import column, for_programs, if_known, row_json, text_of
 from testbed.base.units import Duration, Rate
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
+from testbed.cli.labs.routing_views import show_configurations, show_routes
 from testbed.cli.nodes.link_changes import read_conditions
 from testbed.cli.options import Format
 from testbed.cli.output import emit, emit_json
@@ -39,6 +40,7 @@ from testbed.protocols.roce.config import RoceConfig
 
 Nodes = Callable[[str], bool]
 """Chooses nodes by their names."""
+_WILDCARDS = frozenset("*?[,")
 _LAWS = {Dimension.TIME_NS: "x k", Dimension.RATE_BPS: "/ k", Dimension.SIZE_BYTES: "unchanged"}
 
 
@@ -94,18 +96,6 @@ class LinkRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RouteRow:
-    """A route of a switch, and how many next hops are planned for it."""
-
-    node: str
-    prefix: str
-    protocol: str
-    next_hops: int
-    planned: int | None
-    interfaces: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
     """A BGP session at one of its ends; of a daemon that does not answer, only why."""
 
@@ -122,10 +112,17 @@ class SessionRow:
 
 
 def show_view(
-    what: str, name: str | None, topology: str | None, network: str | None, nodes: Nodes, form: Format
+    what: str,
+    name: str | None,
+    topology: str | None,
+    network: str | None,
+    nodes: Nodes,
+    form: Format,
+    *,
+    node: str | None = None,
 ) -> None:
-    """Print one view of a deployed lab, or of one network of it. Raises `TestbedError` for a view or a network that
-    there is not."""
+    """Print one view of a deployed lab, or of one network of it; `node` must be there, where it is given. Raises
+    `TestbedError` for a view, a network or a node that there is not."""
     seen_views: Mapping[str, Callable[[RunningLab | DeclaredLab, Nodes, Format], None]] = {
         "scale": _scale,
         "sizing": _sizing,
@@ -134,8 +131,9 @@ def show_view(
     live_views: Mapping[str, Callable[[RunningLab, Nodes, Format], None]] = {
         "nodes": _nodes,
         "links": _links,
-        "routes": _routes,
+        "routes": show_routes,
         "bgp": _bgp,
+        "config": show_configurations,
         "guards": _guards,
         "link-groups": _link_groups,
         "services": _services,
@@ -154,6 +152,8 @@ def show_view(
     elif what in live_views:
         lab = open_lab(name, topology)
         check_network(lab.model, network)
+        if node is not None and not _WILDCARDS.intersection(node):
+            lab.node(node)
         live_views[what](lab if network is None else lab.of_network(network), nodes, form)
     else:
         known = [*live_views, *seen_views, "qos", "scale-up"]
@@ -284,27 +284,6 @@ def _delay_text(delay: Delay | None, by: DelayBy) -> str:
         return ""
     varying = f" +- {delay.jitter}" if delay.jitter else ""
     return f"{delay.value}{varying} ({'ignored' if by is DelayBy.IGNORE else f'by {by.value}'})"
-
-
-def _routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
-    names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
-    rows = []
-    for switch in lab.plan.speakers:
-        if not nodes(switch.node):
-            continue
-        planned = {route.prefix: route.next_hops for route in lab.plan.expected_routes.get(switch.node, ())}
-        rows += [
-            RouteRow(
-                node=switch.node,
-                prefix=str(route.prefix),
-                protocol=route.protocol,
-                next_hops=len(route.interfaces),
-                planned=planned.get(route.prefix) if route.protocol == "bgp" else None,
-                interfaces=[names.get((switch.node, index), f"#{index}") for index in route.interfaces],
-            )
-            for route in lab.routes(switch.node)
-        ]
-    emit(rows, RouteRow, form, title=_title(lab))
 
 
 def _bgp(lab: RunningLab, nodes: Nodes, form: Format) -> None:

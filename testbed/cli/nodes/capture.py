@@ -16,7 +16,7 @@ from testbed.cli.command import argument, command, option
 @options.lab_name
 def capture(port: str, write: str | None, count: int | None, expression: tuple[str, ...], name: str | None) -> None:
     """Capture packets of an interface with tcpdump."""
-    from testbed.cli.lab_choice import open_lab, split_port
+    from testbed.cli.lab_choice import open_lab
     from testbed.cli.signals import code_of, terminal_handed_over
     from testbed.lab.features.scale_up.links import find_link, names_gpu_link
 
@@ -26,7 +26,7 @@ def capture(port: str, write: str | None, count: int | None, expression: tuple[s
         node, interface = link.host, link.interface
         place = None
     else:
-        node, interface = split_port(port)
+        node, _, interface = port.partition(":")
         place = lab.port(node, interface)
     program = shutil.which("tcpdump") or shutil.which("tcpdump", path="/usr/sbin:/sbin")
     if program is None:

@@ -63,7 +63,7 @@ class LinkSet(LabFault):
     def check(self, lab: Lab) -> Iterator[Finding]:
         misplaced = [*self.place_findings(lab)]
         yield from misplaced
-        if self.of_scale_up and not misplaced:
+        if not misplaced:
             yield from self._rate_findings(lab)
         needs = [key for key in LOSSES if key in self.fault.settings]
         if needs and not self.of_scale_up and lab.policy_of(self.target) is None:
@@ -90,15 +90,20 @@ class LinkSet(LabFault):
         return self.of_scale_up or KEEP_ORDER.issuperset(self.fault.settings)
 
     def _rate_findings(self, lab: Lab) -> Iterator[Finding]:
-        """A rate that is more than a link of a scale-up domain is made for."""
+        """A rate that is more than a link is made for."""
         change = link_change(self.fault.settings)
-        for link in find_links(lab, self.target):
-            declared = lab.scale_up.plane_rate(link.plane)
+        for name, declared in self._declared(lab):
             wanted = change.rate.bps if change.rate is not None else declared.bps * (change.rate_share or 0)
             if wanted > declared.bps:
-                message = f"{link.name} is made for {declared}, and can be made slower alone"
+                message = f"{name} is made for {declared}, and can be made slower alone"
                 yield Finding(code="out-of-range", keys=("set", "rate"), message=message, hint="rate: 50%")
                 return
+
+    def _declared(self, lab: Lab) -> Iterator[tuple[str, Rate]]:
+        """The links that are meant, and the rate of each."""
+        if self.of_scale_up:
+            return ((link.name, lab.scale_up.plane_rate(link.plane)) for link in find_links(lab, self.target))
+        return ((self.target, link.rate) for link in lab.links if self.target in (str(link.a), str(link.b)))
 
     @property
     def _both(self) -> bool:

@@ -205,6 +205,15 @@ def test_vtysh_speaks_to_the_daemons_in_the_container(mixed: RunningLab) -> None
     assert len(list(mixed.sessions())) == 16
 
 
+@pytest.mark.parametrize("node", ["p1-s1-h1", "p1-spine1", "p1-s1-h2"])
+def test_a_node_knows_its_name_and_the_others(mixed: RunningLab, node: str) -> None:
+    """A container of a host, one of a switch, and a namespace."""
+    name, *hosts = mixed.run(node, ["sh", "-c", "hostname; cat /etc/hosts"]).stdout.splitlines()
+    assert name == node
+    address = str(mixed.port("p1-s1-h2", "rail1").address).partition("/")[0]
+    assert [line.split()[:2] for line in hosts if "rail1.p1-s1-h2" in line] == [[address, "p1-s1-h2"]]
+
+
 def test_logs(mixed: RunningLab, shared_sandbox: Any) -> None:
     assert shared_sandbox.cli("logs", "p1-s2-h2").stdout == "started as green\n"
     assert "bgpd: " in shared_sandbox.cli("logs", "p1-spine1", "-d", "bgpd").stdout

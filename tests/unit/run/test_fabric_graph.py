@@ -12,13 +12,14 @@ import pytest
 from equal_paths import equal_cost_paths
 from fake_lab import small_lab
 
+from testbed.base.datapath.flow_hash import FiveTuple, port_hash
 from testbed.base.errors import ScenarioError
 from testbed.lab.core.model import End, Lab, LinkKind, NodeKind
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.schema.load import load_topology
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.predictions import FiveTuple, lab_hash, port_hash
+from testbed.run.ideals.predictions import lab_hash
 from testbed.run.placed.placement import place_ranks
 from testbed.run.programs.iperf3 import IperfFlow, plan_flows
 from testbed.run.schema.model import Ranks

@@ -29,6 +29,7 @@ from testbed.lab.core.deploy.mechanisms import (
     require_password,
     require_rdma,
 )
+from testbed.lab.core.deploy.node_files import write_node_files
 from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
@@ -40,6 +41,7 @@ from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_dae
 from testbed.lab.core.deploy.runtime import DeployingNodes, NodesRemain, join_remaining
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
@@ -252,6 +254,7 @@ class _Deploy:
         """Deploy what is `prepared`. After any error but `ConvergenceError` nothing of it is left."""
         try:
             plan, record = self.register(prepared)
+            write_node_files(self.lab, plan, self.state.run_directory(self.lab.name))
             self.bring_up(plan, record)
         except ConvergenceError:
             self.journal.state(LabState.FAILED)
@@ -386,6 +389,8 @@ class _Deploy:
             each.wait(options.timeout_s, notify)
         for nodes in self.runtimes:
             nodes.wait_healthy(options.timeout_s, notify)
+        if launcher is not None:
+            note_configurations(self.state.run_directory(self.lab.name), launcher.started)
 
     def create_nodes(self, plan: LabPlan, kernel: NetnsKernel) -> list[Operation]:
         """Make the nodes of all runtimes, journalled and not yet under their names; what was done comes back."""

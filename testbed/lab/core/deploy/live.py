@@ -17,11 +17,13 @@ from testbed.base.linux.counters import read_counters, read_queues
 from testbed.base.linux.iproute import converse
 from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.base.linux.port_counters import PlainQueue, PortCounters
-from testbed.base.linux.routes import KernelRoute, RouteKey, bgp_routes, main_routes
+from testbed.base.linux.routes import KernelRoute, RouteKey, TableRoute, bgp_routes, main_routes, table_routes
 from testbed.base.linux.rtnetlink import RouteSocket
-from testbed.base.names import namespace_name, nearest
+from testbed.base.linux.views import NodeView
+from testbed.base.names import all_names_hint, namespace_name, nearest
 from testbed.daemons.lag.configuration import PROCESS_NAME
 from testbed.lab.core.deploy.links.recorded import read_link_state
+from testbed.lab.core.deploy.node_files import view_of
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
@@ -169,11 +171,10 @@ class RunningLab:
         return self._state.run_directory(self.name) / node
 
     def node(self, name: str) -> Node:
-        """Raises `NoSuchNode` with the nearest name."""
+        """Raises `NoSuchNode` with the names that may have been meant, and those that there are."""
         found = self._nodes.get(name)
         if found is None:
-            guess = nearest(name, self._nodes)
-            raise NoSuchNode(f"{self.name} has no node {name!r}", hint=f"did you mean {guess}?" if guess else None)
+            raise NoSuchNode(f"{self.name} has no node {name!r}", hint=all_names_hint(name, self._nodes))
         return found
 
     @cached_property
@@ -199,13 +200,13 @@ class RunningLab:
         return str(NETNS_DIRECTORY / self.namespace(node))
 
     def port(self, node: str, interface: str) -> PortPlan:
-        """Raises `NoSuchNode`."""
+        """Raises `NoSuchNode` with the interfaces that there are; "" is none of them."""
         ports = self._ports.get(self.node(node).name, {})
         if interface not in ports:
-            guess = nearest(interface, ports)
-            raise NoSuchNode(
-                f"{node} has no interface {interface!r}", hint=f"did you mean {node}:{guess}?" if guess else None
-            )
+            says = f"{node} has no interface {interface!r}" if interface else f"{node} is a node: name an interface"
+            places = {name: f"{node}:{name}" for name in ports}
+            guess = nearest(interface, ports) or interface
+            raise NoSuchNode(says, hint=all_names_hint(places.get(guess, guess), places.values()))
         return ports[interface]
 
     @cached_property
@@ -245,14 +246,19 @@ class RunningLab:
     def spawn(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a command in a node; `options` are those of `subprocess.Popen`, and `own_sysfs`.
 
-        In a container the command, its environment (to which `env` is added) and its privileges are the container's;
-        this process's interpreter stands for the one in there.
+        It sees the node's name, the names of all nodes in /etc/hosts, and of a node that routes its FRR. In a container
+        the command, its environment (to which `env` is added) and its privileges are the container's; this process's
+        interpreter stands for the one in there.
         """
         runtime = self.runtime(node)
         if runtime is not None:
             options["env"] = {**self._of_features(node), **(options.get("env") or {})}
             return runtime.spawn(node, argv, options)
-        return self.spawn_tool(node, argv, **options)
+        return self.spawn_tool(node, argv, view=self.view(node), **options)
+
+    def view(self, node: str) -> NodeView:
+        """Return what programs of a node that is no container see of this machine. Raises `NoSuchNode`."""
+        return view_of(self.processes_directory, self.node(node).name)
 
     def environment(self, node: str) -> dict[str, str]:
         """Return what the commands of a node that is no container have in their environment beside what all have."""
@@ -351,6 +357,11 @@ class RunningLab:
         """The main IPv4 table of a node."""
         self.node(node)
         return converse(namespace_name(self.name, node), main_routes)
+
+    def table_routes(self, node: str) -> list[TableRoute]:
+        """The IPv4 routes of all tables of a node, and whose packets use them."""
+        self.node(node)
+        return ask_inside(self.name, [node], RouteSocket, lambda _, item: table_routes(item))[node]
 
     def bgp_routes(self, node: str) -> dict[RouteKey, tuple[int, ...]]:
         """The routes that BGP installed in a node, as outgoing interface indexes."""

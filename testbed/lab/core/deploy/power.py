@@ -9,6 +9,7 @@ from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import freeze, kill_all, processes_in
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories
 from testbed.lab.core.feature import features
@@ -41,6 +42,7 @@ def power_off(lab: RunningLab, node: str) -> bool:
         for feature in features():
             feature.set_links(lab, node, up=False)
         remove_crash_directories([lab.run_directory(node)], kill_all(identities))
+        keep_event(lab.state_directory, lab.name, node, "power-off", node)
     return True
 
 
@@ -65,6 +67,7 @@ def power_on(lab: RunningLab, node: str) -> bool:
                 feature.before_routing(lab.plan, lab.processes_directory, node)
         for feature in features():
             feature.start_node(lab, node)
+        keep_event(lab.state_directory, lab.name, node, "power-on", node)
     return True
 
 

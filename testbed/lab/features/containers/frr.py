@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import CapabilityError, DriverError
+from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY
 from testbed.lab.core.drivers.probing.machine import (
     FRR_DIRECTORIES,
     KNOWN_DAEMONS,
@@ -22,7 +23,7 @@ from testbed.lab.core.drivers.probing.machine import (
     parse_multipath,
 )
 from testbed.lab.core.drivers.probing.machine import parse_frr_version as parse_version
-from testbed.lab.core.drivers.routing.frr import FRR_USER, OWN_CONFIGURATION, OWN_RUN_DIRECTORY, own_directory
+from testbed.lab.core.drivers.routing.frr import FRR_USER, own_directory
 from testbed.lab.features.containers.engine import ContainerEngine, Mount, StartedContainer
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.linux.processes import disown, search_path, spawn
+from testbed.base.linux.views import NodeView
 from testbed.lab.core.drivers.probing.mininet import load_mininet
 
 load_mininet()
@@ -33,9 +34,9 @@ become the command."""
 class LabNode(Node):  # type: ignore[misc]
     """A Mininet node in a namespace that exists.
 
-    `namespace` is its published name, `env` what the topology adds to the environment of commands. The shell shows as
-    `mininet:<node>` in the process list, where Mininet's `m` looks for it, or with another `tag`. `outlive`: the shell
-    stays when this process ends, until the lab is destroyed.
+    `namespace` is its published name, `view` what its programs see of this machine, `env` what the topology adds to the
+    environment of commands. The shell shows as `mininet:<node>` in the process list, where Mininet's `m` looks for it,
+    or with another `tag`. `outlive`: the shell stays when this process ends, until the lab is destroyed.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class LabNode(Node):  # type: ignore[misc]
         name: str,
         *,
         namespace: str,
+        view: NodeView,
         env: Mapping[str, str],
         tag: str = "mininet",
         outlive: bool = False,
         **params: Any,
     ) -> None:
         self._namespace = namespace
+        self._view = view
         self._env = env
         self._tag = tag
         self._outlive = outlive
@@ -68,14 +71,14 @@ class LabNode(Node):  # type: ignore[misc]
         if self._outlive:
             params["pass_fds"] = (self.master,)  # a shell that holds its own terminal is not hung up on
         environment = {**os.environ, "PATH": search_path(), **self._env}
-        shell = spawn(self._namespace, argv, own_sysfs=True, env=environment, **params)
+        shell = spawn(self._namespace, argv, own_sysfs=True, view=self._view, env=environment, **params)
         if self._outlive:
             disown(shell)
         return shell
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """Do as Mininet's does, with nsenter(1) of util-linux in place of `mnexec -a`."""
-        kwargs.setdefault("mncmd", ["nsenter", "--target", str(self.pid), "--net", "--mount", "--"])
+        kwargs.setdefault("mncmd", ["nsenter", "--target", str(self.pid), "--net", "--mount", "--uts", "--"])
         return super().popen(*args, **kwargs)
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - Mininet's name

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from testbed.base.datapath.abi import BalancingMode
+from testbed.base.datapath.flow_hash import FiveTuple, port_hash
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.protocols.datagram import NIC_PACKETS, Incoming, Outgoing, Priority
 from testbed.protocols.simulation import (
@@ -21,7 +22,6 @@ from testbed.protocols.simulation import (
     SwitchSettings,
 )
 from testbed.protocols.simulation.switch import flow_hash
-from testbed.run.ideals.predictions import FiveTuple, port_hash
 
 A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 DATA, CONTROL = 3, 6

@@ -27,6 +27,7 @@ from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, lock_l
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import auto_delay
 from testbed.lab.core.deploy.records.journal import StateError
+from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.feature import LinksBeside, features
 from testbed.lab.core.model import DelayBy
@@ -322,6 +323,12 @@ class LinkControl:
             rate_bps = max(8, change.rate.scaled(k).bps)
         elif change.lab_rate is not None:
             rate_bps = max(8, change.lab_rate.bps)
+        if rate_bps is not None and rate_bps > port.rate_bps + 1:  # a share or a scaled rate is rounded
+            raise LinkRefused(
+                f"{port.node}:{port.name}: {Rate(rate_bps)} in the lab is more than the {Rate(port.rate_bps)} that its"
+                " link is made for",
+                hint="a link can be made slower: --rate 50%",
+            )
         wanted = [name for name in ("loss", "loss_every", "corruption", "silent") if getattr(change, name) is not None]
         if wanted and not self._has_qos(port):
             where = self._lab.name if not self._lab.model.policies else f"the network {port.network}"
@@ -389,6 +396,8 @@ class LinkControl:
             raise
         if new.rate_bps == port.rate_bps and state.classes.pop(key, None) is not None:
             write_link_state(self._lab.state_directory, state)
+        kind, detail = _told(old, new)
+        keep_event(self._lab.state_directory, self._lab.name, port.node, kind, port.name, detail)
 
     def _read_classes(self, port: PortPlan) -> list[wire.HtbClass]:
         found = wire.read_classes(self._route(port), port.ifindex)
@@ -522,6 +531,14 @@ class LinkControl:
             actual["corruption"] = int(record["corruption"]) / PROBABILITY_ONE
             actual["silent"] = loss == PROBABILITY_ONE
         return actual
+
+
+def _told(old: WireValues, new: WireValues) -> tuple[str, str]:
+    """The kind of the event that a direction was changed, and what changed of it, in lab units."""
+    if old.up != new.up:
+        return ("link-up" if new.up else "link-down"), ""
+    words = {name: value for name, value in asdict(new).items() if value != getattr(old, name)}
+    return "link-set", ", ".join(f"{name} {value}" for name, value in words.items())
 
 
 _CLASS_FIELDS = tuple(item.name for item in fields(wire.HtbClass))

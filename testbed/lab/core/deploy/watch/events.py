@@ -24,9 +24,8 @@ from testbed.lab.core.deploy.pausing import attachment
 from testbed.lab.core.feature import features
 
 IFF_LOWER_UP = 1 << 16
-_ADJACENCY = re.compile(
-    r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vrf \S+ (?P<state>Up|Down)(?P<reason>.*)"
-)
+ADJACENCY = re.compile(r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vrf \S+ (?P<state>Up|Down)(?P<reason>.*)")
+"""A line of a log of bgpd that says that a session came up or went down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +39,9 @@ class LabEvent:
 
     The last one says that things happened which nobody was told; what is known of them follows.
 
+    Of the past alone (`past_events`): lab-deployed, power-off, power-on, and link-set, which says how what a port sends
+    was changed; its link-up and link-down are of the ends that were told so.
+
     Of the overlay's keeper: router-renewed, router-lost; their subject is a tenant.
 
     Of the pause agent: portd-attached, portd-died, portd-resumed, portd-guard-died, pfc-watchdog-freed,
@@ -52,6 +54,16 @@ class LabEvent:
     kind: str
     subject: str
     detail: str = ""
+
+
+def session_event(lab: str, node: str, match: re.Match[str], at: datetime.datetime) -> LabEvent:
+    """The event that a line of bgpd's log tells, which `ADJACENCY` matches, at a time."""
+    kind, reason = f"bgp-{match['state'].lower()}", match["reason"].strip()
+    return LabEvent(time=_text(at), lab=lab, node=node, kind=kind, subject=match["peer"], detail=reason)
+
+
+def _text(at: datetime.datetime) -> str:
+    return at.isoformat(timespec="milliseconds")
 
 
 class EventStream:
@@ -164,7 +176,7 @@ class EventStream:
 
     def event(self, node: str, kind: str, subject: str, detail: str = "") -> LabEvent:
         """Something that happens now."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        now = _text(datetime.datetime.now(datetime.UTC))
         return LabEvent(time=now, lab=self._lab.name, node=node, kind=kind, subject=subject, detail=detail)
 
     def _link_events(self, node: str, item: RouteSocket) -> Iterator[LabEvent]:
@@ -229,9 +241,8 @@ class EventStream:
     def _session_events(self, log: Path) -> Iterator[LabEvent]:
         """Read from a log of bgpd how sessions changed, which other files of its directory do not tell."""
         for line in self.added_lines(log) if log in self._offsets else ():
-            if match := _ADJACENCY.search(line):
-                state = match["state"].lower()
-                yield self.event(log.parent.name, f"bgp-{state}", match["peer"], match["reason"].strip())
+            if match := ADJACENCY.search(line):
+                yield session_event(self._lab.name, log.parent.name, match, datetime.datetime.now(datetime.UTC))
 
     def added_lines(self, path: Path) -> list[str]:
         """The complete lines that a file has more than when it was last read."""

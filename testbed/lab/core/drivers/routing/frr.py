@@ -27,6 +27,8 @@ from testbed.base.linux import syscalls
 from testbed.base.linux.inotify import DirectoryWatch
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
 from testbed.base.linux.processes import Process, disown
+from testbed.base.linux.views import own_mounts
+from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation
 
 FRR_USER = "frr"
@@ -37,9 +39,8 @@ CRASH_DIRECTORY = Path("/var/tmp/frr")
 CONFIGURATION_MODE = 0o600
 """A configuration may have passwords in it."""
 READY_FILE = "zebra.vty"
-OWN_RUN_DIRECTORY = Path("/run/frr")
-OWN_CONFIGURATION = Path("/etc/frr")
-"""FRR's own directories, where mgmtd looks for its files and other daemons for mgmtd's sockets."""
+SHELL_CONFIGURATION = "service integrated-vtysh-config\n"
+"""The file vtysh.conf: what `write` in vtysh saves is one file, the node's own."""
 
 
 class Daemon(Protocol):
@@ -127,8 +128,7 @@ def own_directory(directory: Path) -> Path:
 
 def _see_own_directory(directory: Path) -> None:
     """Give the calling thread, and what it starts, a view of the machine in which FRR's directories are the node's."""
-    syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("", "/", None, syscalls.MS_SLAVE | syscalls.MS_REC)
+    own_mounts()
     for target in (OWN_RUN_DIRECTORY, OWN_CONFIGURATION):
         syscalls.mount(str(own_directory(directory)), str(target), None, syscalls.MS_BIND)
 
@@ -138,8 +138,7 @@ def _see_own_vrfs(vrfs: Mapping[str, str]) -> None:
 
     zebra takes every file there for a VRF, and its name for the VRF's (`--vrfwnetns`).
     """
-    syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("", "/", None, syscalls.MS_SLAVE | syscalls.MS_REC)
+    own_mounts()
     descriptors = {}
     try:
         for name, namespace in vrfs.items():
@@ -158,18 +157,21 @@ def prepare_run_directory(item: DaemonSet) -> None:
     """Write a switch's files; raises `DriverError` when the disk does not take them."""
     user, group = _user() if item.elsewhere is None else item.elsewhere.owner
     try:
-        directories = [item.directory]
-        if item.elsewhere is None:
-            shutil.rmtree(item.directory, ignore_errors=True)
-            item.directory.mkdir(parents=True, mode=0o755)
-        if "mgmtd" in item.configurations:
-            directories.append(own_directory(item.directory))
-            directories[-1].mkdir(mode=0o755, exist_ok=item.elsewhere is not None)
-            if item.elsewhere is None and not OWN_RUN_DIRECTORY.exists():
-                OWN_RUN_DIRECTORY.mkdir(mode=0o755)  # until FRR has been started once; its daemons make it just so
-                os.chown(OWN_RUN_DIRECTORY, user, group)
         files = {configuration_file(item.directory, d): content for d, content in item.configurations.items()}
         files[item.directory / "frr.conf"] = item.integrated
+        directories = [item.directory]
+        if "mgmtd" in item.configurations:
+            directories.append(own_directory(item.directory))
+        if item.elsewhere is None:
+            directories.append(shell_directory(item.directory))
+            files[directories[-1] / "frr.conf"] = item.integrated
+            files[directories[-1] / "vtysh.conf"] = SHELL_CONFIGURATION
+            _empty(item.directory)
+            if not OWN_RUN_DIRECTORY.exists():
+                OWN_RUN_DIRECTORY.mkdir(mode=0o755)  # until FRR has been started once; its daemons make it just so
+                os.chown(OWN_RUN_DIRECTORY, user, group)
+        for directory in directories:
+            directory.mkdir(parents=True, mode=0o755, exist_ok=True)
         for path, content in files.items():
             path.touch(mode=CONFIGURATION_MODE)
             path.write_text(content)
@@ -179,6 +181,13 @@ def prepare_run_directory(item: DaemonSet) -> None:
         raise DriverError(
             f"cannot write the files of {item.node}: {error.strerror}", operation="write", errno=error.errno or 0
         ) from error
+
+
+def _empty(directory: Path) -> None:
+    """Remove the files below a directory. The directories stay: shells of the node may see them at another place."""
+    for path in list(directory.rglob("*")):
+        if path.is_symlink() or not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def _user() -> tuple[int, int]:
@@ -282,6 +291,14 @@ class DaemonLauncher:
             )
         finally:
             os.close(output)
+
+    @property
+    def started(self) -> dict[str, list[str]]:
+        """The daemons that were started, by node."""
+        found: dict[str, list[str]] = {}
+        for node, daemon in self._started:
+            found.setdefault(node, []).append(daemon)
+        return found
 
     def check_alive(self) -> None:
         """Raise `DriverError` if a daemon has ended, with what it said."""

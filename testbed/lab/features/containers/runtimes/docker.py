@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError, DriverError, TestbedError
 from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.node_files import HOSTS, hosts_path
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, JournalledContainers, LabState
 from testbed.lab.core.deploy.runtime import NodesRemain, not_started
 from testbed.lab.core.deploy.steps import StepCallback, StepEvent, step
@@ -73,6 +74,9 @@ class DeployingContainers:
                 paths = [path for feature in features() for path in feature.mounted(plan, self._run, item.node)]
                 if paths:
                     mounts[item.node] = tuple(Mount(source=path, target=path, read_only=True) for path in paths)
+                if str(HOSTS) not in {bind.target for bind in item.container.binds}:
+                    names = Mount(source=hosts_path(self._run), target=HOSTS, read_only=True)
+                    mounts[item.node] = (*mounts.get(item.node, ()), names)
             self._journal.containers(NAME, self._engine.url, self._deployment)
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}

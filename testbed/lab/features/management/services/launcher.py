@@ -29,10 +29,10 @@ from testbed.base.installation.packages import KnownProgram
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.processes import disown, processes_in
+from testbed.base.linux.views import own_hostname, own_mounts
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import PID, Place, Port, Program
 
-CLONE_NEWUTS = 0x04000000
 START_TIMEOUT_S = 20.0
 PID_SUFFIX = ".pid"
 """The ending of the names of the files that have the pids of a service's programs."""
@@ -293,12 +293,10 @@ def _groups(program: Program) -> str:
 def _see_own(place: Place, program: Program) -> None:
     """Give the calling thread, and what it starts, the view of the machine that a program is to have."""
     if program.hostname:
-        syscalls.unshare(CLONE_NEWUTS)
-        socket.sethostname(place.node)
+        own_hostname(place.node)
     if not program.binds and not program.scratch and not program.confined:
         return
-    syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("", "/", None, syscalls.MS_SLAVE | syscalls.MS_REC)
+    own_mounts()
     for target, name in program.binds.items():
         if Path(target).exists():
             syscalls.mount(str(place.directory / name), target, None, syscalls.MS_BIND)

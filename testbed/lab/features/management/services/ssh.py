@@ -12,9 +12,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
+from testbed.lab.core.deploy.node_files import HOSTS, hosts_path
 from testbed.lab.features.management.services import aaa, connect
 from testbed.lab.features.management.services.asking import greeting
-from testbed.lab.features.management.services.dns import hosts_file
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
 from testbed.lab.features.management.services.slurm import clients_environment
 
@@ -67,7 +68,6 @@ class Ssh(Service):
         lines += ["UsePAM yes", *aaa.sshd_lines(place)] if asks else _BY_KEY
         files = {
             "sshd_config": File(text="\n".join(lines) + "\n"),
-            "hosts": File(text=f"127.0.0.1 localhost\n{hosts_file(place.lab)}"),
             # Without PAM, sshd lets nobody in whose password is locked, as that of root often is.
             "shadow": File(text="root:*:1:0:99999:7:::\n", secret=True),
         }
@@ -79,7 +79,10 @@ class Ssh(Service):
         return files
 
     def programs(self, place: Place) -> tuple[Program, ...]:
-        binds = {f"/etc/{name}": name for name in ("hosts", "shadow")}
+        binds = {"/etc/shadow": "shadow", str(HOSTS): str(hosts_path(place.lab.run))}
+        if place.node in place.lab.routing:
+            directory = place.lab.run / place.node
+            binds |= {str(OWN_RUN_DIRECTORY): str(directory), str(OWN_CONFIGURATION): str(shell_directory(directory))}
         if "dns" in place.lab.services:
             binds["/etc/resolv.conf"] = "resolv.conf"
         if aaa.asks(place):

@@ -10,7 +10,7 @@ import pytest
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch import check
 from testbed.lab.core.deploy.watch.check import CheckReport, CheckResult, CheckStatus
-from testbed.lab.core.deploy.watch.events import _ADJACENCY
+from testbed.lab.core.deploy.watch.events import ADJACENCY
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, NicParams
 from testbed.lab.core.plan.lab import plan_lab
@@ -114,6 +114,6 @@ def test_a_report_prints_the_rows_that_did_not_pass() -> None:
     ],
 )
 def test_session_changes_in_bgpds_log(line: str, expected: tuple[str, str, str] | None) -> None:
-    match = _ADJACENCY.search(line)
+    match = ADJACENCY.search(line)
     found = match and (match["peer"], match["state"], match["reason"].strip())
     assert found == expected

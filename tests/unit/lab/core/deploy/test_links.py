@@ -127,7 +127,32 @@ def test_both_directions(lab: FakeLab) -> None:
         assert sorted(control.changed()) == sorted([NIC, SWITCH_PORT])
         control.reset(NIC)
     assert lab.at_receiver(NIC)["loss"] == lab.at_receiver(SWITCH_PORT)["loss"] == 0
-    assert not list(lab.state_directory.iterdir()), "a lab as declared has no record of changes"
+    assert not (lab.state_directory / "links.json").exists(), "a lab as declared has no record of changes"
+
+
+def test_what_was_changed_is_kept_for_who_asks_later(lab: FakeLab) -> None:
+    with control_of(lab) as control:
+        control.set(NIC, LinkChange(loss=0.25))
+        control.set(NIC, LinkChange(loss=0.25))
+        control.reset(NIC)
+    kept = [json.loads(line) for line in (lab.state_directory / "link-events.jsonl").read_text().splitlines()]
+    node, interface = NIC.split(":")
+    assert [(event["node"], event["kind"], event["subject"], event["detail"]) for event in kept] == [
+        (node, "link-set", interface, "loss 0.25"),
+        (node, "link-set", interface, "loss 0.0"),
+    ], "what changes nothing is no event"
+
+
+@pytest.mark.parametrize(
+    "change", [LinkChange(rate_share=4.0), LinkChange(rate=Rate.parse("800G")), LinkChange(lab_rate=Rate(400_000_002))]
+)
+def test_a_link_is_not_made_faster_than_it_is(lab: FakeLab, change: LinkChange) -> None:
+    with control_of(lab) as control, pytest.raises(LinkRefused, match="is more than the 400 Mbit/s") as raised:
+        control.set(NIC, change, both=True)
+    assert "can be made slower" in (raised.value.hint or "")
+    assert not list(lab.state_directory.iterdir()) and lab.opened == 0
+    declared = LinkChange(rate=Rate.parse("400G"))
+    assert control_of(lab)._resolve(lab.port("p1-s1-h1", "rail1"), declared).rate_bps == 400_000_000
 
 
 def test_silence_ends_in_the_loss_of_before(lab: FakeLab) -> None:

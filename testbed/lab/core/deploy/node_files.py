@@ -1,0 +1,115 @@
+"""The files that programs of a node see in place of this machine's: the names of all nodes, the node's own, and FRR's.
+
+A deploy writes them into the lab's run directory, with which they go. What a node has is told by what is there, so that
+to start a program takes neither model nor plan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.base.linux.views import NodeView
+from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
+from testbed.lab.core.deploy.records.journal import state_error
+
+if TYPE_CHECKING:
+    from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.lab_plan import LabPlan
+
+DIRECTORY = ".etc"
+"""In the lab's run directory, among directories that have the names of nodes: no node's name has a dot."""
+HOSTS = Path("/etc/hosts")
+HOSTNAME = Path("/etc/hostname")
+_LOCALHOST = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
+
+Address = IPv4Address | IPv6Address
+
+
+def hosts_path(run: Path) -> Path:
+    """Return where the names and addresses of all nodes are, in the run directory of a lab."""
+    return run / DIRECTORY / "hosts"
+
+
+def hosts_text(plan: LabPlan) -> str:
+    """The names of all addresses of a lab, as hosts(5) has them.
+
+    A node's name is that of its address of management, where it has one, or else of its loopback or first NIC, and so
+    is NODE.LAB; every address has the name INTERFACE.NODE. One that several nodes have, such as the gateway of a
+    tenant, is no single node's: its first name, by which programs call it, says so.
+    """
+    names: dict[Address, list[str]] = defaultdict(list)
+    for node, address in _node_addresses(plan).items():
+        names[address] += [node, f"{node}.{plan.lab}"]
+    owners: dict[Address, list[str]] = defaultdict(list)
+    for node, interface, address in _interface_addresses(plan):
+        names[address].append(f"{interface}.{node}")
+        owners[address].append(node)
+    for address, nodes in owners.items():
+        if len(set(nodes)) > 1:
+            names[address].insert(0, f"shared-{str(address).replace('.', '-').replace(':', '-')}")
+    lines = [f"{address} {' '.join(dict.fromkeys(of_it))}" for address, of_it in names.items()]
+    return "".join(f"{line}\n" for line in (*_LOCALHOST, *lines))
+
+
+def _node_addresses(plan: LabPlan) -> dict[str, Address]:
+    """The address that the name of each node stands for."""
+    found: dict[str, Address] = {}
+    if plan.management is not None:
+        found |= {node: address.ip for node, address in plan.management.addresses.items()}
+    for speaker in plan.speakers:
+        found.setdefault(speaker.node, speaker.loopback.ip)
+    for port in plan.ports:
+        if port.address is not None and not port.vrf:
+            found.setdefault(port.node, port.address.ip)
+    return found
+
+
+def _interface_addresses(plan: LabPlan) -> Iterator[tuple[str, str, Address]]:
+    """Yield the node (of a VRF that is a namespace, its own), the interface and the address of each that is planned."""
+    from testbed.lab.core.plan.operations import AddAddress
+
+    for port in plan.ports:
+        for address in (port.address, port.address6):
+            if address is not None:
+                yield port.place, port.name, address.ip
+    for item in plan.operations:
+        if isinstance(item, AddAddress):
+            yield item.node, item.name, item.address.ip
+
+
+def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
+    """Write the files of all nodes below the run directory of a lab. Raises `StateError`."""
+    from testbed.lab.core.model import NETNS
+
+    hosts = hosts_path(run)
+    routing = {speaker.node for speaker in plan.speakers}
+    own = [node.name for node in lab.nodes if node.name in routing and node.runtime == NETNS]
+    directories = [hosts.with_name("hostname"), *(shell_directory(run / node) for node in own)]
+    try:
+        for directory in directories:
+            directory.mkdir(parents=True, exist_ok=True)
+        hosts.write_text(hosts_text(plan))
+        for node in lab.nodes:
+            _hostname_path(run, node.name).write_text(f"{node.name}\n")
+    except OSError as error:
+        raise state_error(hosts, error) from error
+
+
+def view_of(run: Path, node: str) -> NodeView:
+    """Return what programs of a node see that is no container, by the files in the run directory of its lab.
+
+    A lab of an earlier version has none of them.
+    """
+    binds = {HOSTS: hosts_path(run), HOSTNAME: _hostname_path(run, node)}
+    shell = shell_directory(run / node)
+    if shell.is_dir():
+        binds |= {OWN_RUN_DIRECTORY: run / node, OWN_CONFIGURATION: shell}
+    return NodeView(hostname=node, binds={target: source for target, source in binds.items() if source.exists()})
+
+
+def _hostname_path(run: Path, node: str) -> Path:
+    return hosts_path(run).with_name("hostname") / node

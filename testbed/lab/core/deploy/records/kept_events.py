@@ -1,0 +1,15 @@
+"""Events of a lab that verbs keep, for those who ask later: changes of links and of power."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.daemons.kit.events import EventLog
+
+FILE_NAME = "link-events.jsonl"
+"""In a lab's state directory, an event in a line, as `testbed events` prints it."""
+
+
+def keep_event(directory: Path, lab: str, node: str, kind: str, subject: str = "", detail: str = "") -> None:
+    """Keep an event of a lab whose state directory this is. A disk that is full loses it."""
+    EventLog(directory / FILE_NAME, lab).write(kind, node, subject, detail)
