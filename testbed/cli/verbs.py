@@ -52,6 +52,7 @@ PANELS = {
         "workloads": "scenarios.workloads",
         "metrics": "scenarios.metrics",
         "report": "scenarios.report",
+        "export": "scenarios.export",
         "compare": "scenarios.compare",
         "results": "scenarios.results",
     },
