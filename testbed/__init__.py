@@ -23,3 +23,8 @@ def __getattr__(name: str) -> object:
 
         return getattr(api, name)
     raise AttributeError(f"module 'testbed' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """List the public API, too, before any of it is loaded."""
+    return sorted({*globals(), *__all__})

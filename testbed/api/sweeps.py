@@ -11,11 +11,15 @@ from testbed.base.validation.engine import in_file_order
 from testbed.lab.core.model import Lab
 from testbed.run.faults.registry import fault_findings
 from testbed.run.schema.against_lab import check_against, workload_problem
-from testbed.run.schema.file import ScenarioFile, load_scenario_text, load_scenario_topology, read_scenario
+from testbed.run.schema.file import (
+    NOTHING,
+    ScenarioFile,
+    load_scenario_text,
+    load_scenario_topology,
+    read_scenario,
+)
 from testbed.run.schema.model import Scenario, TopologyRef
-from testbed.run.sweep.points import Point, Sweep, Unfit, judgeable, plan_points, select_points, topology_key
-
-NOTHING: Mapping[str, object] = {}
+from testbed.run.sweep.points import Point, Sweep, Unfit, judgeable, plan_points, topology_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +53,11 @@ def read_sweep(
     """Read a scenario file, or YAML text if it has a line break, and all topologies that its points run on.
 
     `overrides` replaces keys of the scenario or of its topology; `only` keeps the points of the matrix with these
-    values. `warn` is told of what is valid in a topology and works less well than it looks. Nothing is touched. Raises
-    `SpecError` with every problem, and `ScenarioError` where `only` leaves no point.
+    values; what is wrong with the others alone is no problem then. `warn` is told of what is valid in a topology and
+    works less well than it looks. Nothing is touched. Raises `SpecError` with every problem, and `ScenarioError` where
+    `only` leaves no point.
     """
-    file = _read(scenario, overrides)
+    file = _read(scenario, overrides, only)
     sweep, points = _cut(file, only)
     labs: dict[str, Lab] = {}
     failed: set[str] = set()
@@ -83,7 +88,7 @@ def read_sweep_for(
     asks for hosts, ports or classes that the lab does not have, and `ScenarioError` where its matrix or `overrides`
     would change the topology.
     """
-    file = _read(scenario, overrides)
+    file = _read(scenario, overrides, only)
     whole, points = _cut(file, only)
     changed = [key for key in overrides if key in whole.topology.set]
     changed += [key for key in whole.matrix if any(key in point.overrides for point in points)]
@@ -105,17 +110,13 @@ def read_sweep_for(
     )
 
 
-def _read(scenario: str | Path, overrides: Mapping[str, object]) -> ScenarioFile:
+def _read(scenario: str | Path, overrides: Mapping[str, object], only: Mapping[str, object]) -> ScenarioFile:
     if "\n" in str(scenario):
-        return load_scenario_text(str(scenario), file="<text>", overrides=overrides)
-    return read_scenario(Path(scenario), overrides)
+        return load_scenario_text(str(scenario), file="<text>", overrides=overrides, only=only)
+    return read_scenario(Path(scenario), overrides, only)
 
 
 def _cut(file: ScenarioFile, only: Mapping[str, object]) -> tuple[Scenario, tuple[Point, ...]]:
-    """The points wanted, numbered anew, and the scenario with the expectations that they suffice for."""
+    """The points that were read, and the scenario with the expectations that they suffice for."""
     scenario, points = file.scenario, plan_points(file.scenario)
-    if only:
-        chosen = select_points(points, only)
-        scenario = replace(scenario, expect=judgeable(scenario.expect, chosen))
-        points = tuple(replace(point, index=index) for index, point in enumerate(chosen, start=1))
-    return scenario, points
+    return replace(scenario, expect=judgeable(scenario.expect, points)) if only else scenario, points

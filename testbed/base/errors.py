@@ -38,6 +38,8 @@ class TestbedError(Exception):
 
     __test__ = False  # not a pytest class
     exit_code: int = ExitCode.NOT_STARTED
+    trace = ""
+    """The traceback of a mistake in the program, where it was that; the command line prints it above the message."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -115,6 +115,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         code = _carry_out(arguments)
         sys.stdout.flush()
     except TestbedError as error:
+        sys.stderr.write(error.trace)
         return _told(str(error), error.exit_code)
     except click.ClickException as error:  # all of them are about the command line
         error.show()

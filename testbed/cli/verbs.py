@@ -53,6 +53,7 @@ PANELS = {
         "workloads": "scenarios.workloads",
         "metrics": "scenarios.metrics",
         "report": "scenarios.report",
+        "export": "scenarios.export",
         "compare": "scenarios.compare",
         "results": "scenarios.results",
     },

@@ -22,8 +22,11 @@ BINS = 40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowEnd:
     node: str
+    """The host."""
     interface: str
+    """The interface on it."""
     address: str
+    """The IP address."""
 
     def __str__(self) -> str:
         return f"{self.node}:{self.interface}"
@@ -39,7 +42,9 @@ class Transfers:
     source: list[Count] = field(default_factory=list)
     """Rank."""
     destination: list[Count] = field(default_factory=list)
+    """Rank."""
     size_bytes: list[Count] = field(default_factory=list)
+    """Its size."""
     channel: list[Count] = field(default_factory=list)
     """Index in `RunResult.channels`."""
     start_s: list[Number | None] = field(default_factory=list)
@@ -62,8 +67,11 @@ class InferenceRequests:
     client: list[Count] = field(default_factory=list)
     """Rank."""
     server: list[Count] = field(default_factory=list)
+    """Rank."""
     prompt_tokens: list[Count] = field(default_factory=list)
+    """Tokens of the question."""
     output_tokens: list[Count] = field(default_factory=list)
+    """Tokens of the answer."""
     start_s: list[Number] = field(default_factory=list)
     """When it was due; latencies count from here."""
     lateness_s: list[Number] = field(default_factory=list)
@@ -85,12 +93,20 @@ class ChannelSamples:
     """A channel over time; the columns that its transport cannot tell are empty."""
 
     at_s: list[Number] = field(default_factory=list)
+    """Seconds from the begin of the run's workload."""
     acked_bytes: list[Count] = field(default_factory=list)
     """So far."""
     cwnd_bytes: list[Count] = field(default_factory=list)
+    """The bytes that may be under way: the window, or what the rate sends in a base round trip."""
     rtt_us: list[Number] = field(default_factory=list)
+    """The latest round trip that the transport measured; 0: none."""
     retransmits: list[Count] = field(default_factory=list)
     """So far."""
+    rate_bps: list[Number | None] = field(default_factory=list)
+    """The rate that its congestion control lets it send at; of several queue pairs together."""
+    control: dict[str, list[Number | None]] = field(default_factory=dict)
+    """The state of its congestion control, by name: DCQCN has `alpha` and `target_bps`. A name says its unit; of
+    several queue pairs it is their mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +116,7 @@ class MessageLatency:
     test: str
     """The program that measured."""
     size_bytes: Count
+    """The size of a message."""
     round_trip: bool
     """Each sample is a whole round trip (the peer's adapter answered); otherwise half of one (its program did)."""
     samples_us: list[Number] = field(default_factory=list)
@@ -115,19 +132,27 @@ class Channel:
     source_rank: Count | None
     """None: an older version did not write it down."""
     destination_rank: Count | None
+    """The rank that it leads to."""
     source: FlowEnd
+    """The NIC that it begins at."""
     destination: FlowEnd
+    """The NIC that it leads to."""
     rail: Count
+    """The rail of its NICs."""
     source_port: Count | None
     """None where it varies from packet to packet."""
     destination_port: Count | None
+    """None where it varies."""
     sent_bytes: Count
+    """Payload that was handed to the transport."""
     received_bytes: Count
+    """Payload that arrived."""
     seconds: Number
     """From the begin of its first transfer to the end of its last."""
     busy_s: Number
     """The part of that with at least one transfer under way."""
     ideal_bps: Number
+    """The goodput that it would have alone."""
     goodput_bps: Number
     """`received_bytes` over `busy_s`."""
     retransmits: Count
@@ -135,7 +160,9 @@ class Channel:
     packets: Count | None
     """Sent in all, those included."""
     min_rtt_us: Number | None = None
+    """The shortest round trip that was measured."""
     samples: ChannelSamples = field(default_factory=ChannelSamples)
+    """The channel over time."""
     counters: dict[str, Count] = field(default_factory=dict)
     """The transport's own, by its names (time-outs, trimmed, out of order, ...)."""
     latency: MessageLatency | None = None
@@ -149,24 +176,35 @@ class CollectiveResult:
     """One collective operation, in nccl-tests' terms."""
 
     kind: str
+    """Such as `all-reduce`."""
     algorithm: str
+    """Such as `ring`."""
     ranks: Count
+    """The number of ranks that took part."""
     size_bytes: Count
     """S of nccl-tests."""
     elements: Count
     """Count of nccl-tests: elements of `datatype` of S."""
     datatype: str
+    """The type of the elements, as nccl-tests calls it."""
     redop: str
     """`sum`, or `none` for those that only move data."""
     root: Count | None
+    """The rank that data comes from or goes to; None where all are alike."""
     start_s: Number
+    """From the begin of the run's workload."""
     seconds: Number
+    """Its duration."""
     algbw_bps: Number
+    """Size over time."""
     busbw_bps: Number
+    """The bus bandwidth of nccl-tests."""
     ideal_busbw_bps: Number | None
+    """The bus bandwidth on an idle fabric; None where it is not known."""
     wrong: Count | None
     """Elements that differ in any bit from what they should be; None: not checked."""
     label: str = ""
+    """Its name in the workload."""
     line_bps: Number | None = None
     """The bound of its bus bandwidth: the line rate of its slowest NIC, or of a GPU's scale-up links where they carried
     all of it; more where a part stayed inside domains or a switch added up, and the busiest of all NICs and
@@ -178,11 +216,13 @@ class RunEvent:
     """Something that was done to the lab, or seen in it, while traffic ran."""
 
     at_s: Number
+    """From the begin of the run's workload."""
     kind: str
     """`link-down`, `link-set`, `link-reset`, `node-kill`, `pfc-storm`, ... or `detected`, `converged`, ..."""
     target: str
     """`node:interface`, a node, or a flow."""
     detail: str = ""
+    """In words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,13 +232,18 @@ class Series:
     name: str
     """`goodput`, `queue:NODE:INTERFACE:CLASS`, `utilisation:NODE:INTERFACE`, `cpu`, ..."""
     title: str
+    """Its name for people."""
     unit: str
+    """The unit of the values."""
     at_s: list[Number]
+    """Seconds from the begin of the run's workload."""
     values: list[Number | None]
+    """None where nothing was sampled."""
     least: list[Number] = field(default_factory=list)
     """Where each value is the mean of an interval's samples, the smallest of them; `most` is the largest. Queues of
     older records have neither: their values are the largest."""
     most: list[Number] = field(default_factory=list)
+    """The largest sample of each interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +251,15 @@ class Distribution:
     """A histogram: `counts[i]` of `edges[i]` to `edges[i + 1]`."""
 
     name: str
+    """The word of the quantity that was counted."""
     title: str
+    """Its name for people."""
     unit: str
+    """The unit of the edges."""
     edges: list[Number]
+    """Ascending, one more than counts."""
     counts: list[Count]
+    """Samples in each bin."""
 
     @classmethod
     def of(cls, name: str, title: str, unit: str, samples: Iterable[float]) -> Distribution | None:
@@ -233,15 +283,23 @@ class MarkingCurve:
     """
 
     class_name: str
+    """The traffic class."""
     marker: str
     """The name of what marked: "eBPF", or the kernel's "RED"."""
     queues: Count
+    """The number of queues that it is over."""
     kmin_bytes: Count
+    """The depth at which marking begins."""
     kmax_bytes: Count
+    """The depth from which on every packet is marked."""
     pmax: Number
+    """The share that is marked just below Kmax."""
     edges_bytes: list[Number]
+    """Depths, ascending."""
     packets: list[Count]
+    """Packets that allowed a mark."""
     marked: list[Count]
+    """The number of them that were marked."""
     ideal: list[Number | None]
     """The share that the curve says; None where a bin is too near a step to be judged."""
 
@@ -253,16 +311,27 @@ class PortLoad:
     """
 
     node: str
+    """The host or switch."""
     interface: str
+    """The interface on it."""
     peer: str
+    """The port at the other end, as "node:interface"."""
     tier: str
+    """Its place in the fabric; "" for none that has a name."""
     rate_bps: Count
+    """Its rate in the lab."""
     tx_bytes: Count
+    """Bytes of frames that it sent."""
     tx_dropped: Count
+    """Frames that it lost."""
     utilisation: Number
+    """Its load, as a share of its rate over the whole time."""
     ce_packets: Count = 0
+    """Packets that it marked."""
     paused_us: Count = 0
+    """The time for which its peer kept it from sending, over all priorities."""
     queue_max_bytes: Count = 0
+    """The deepest that one of its queues was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,18 +350,23 @@ class TenantLoad:
     entered_bytes: Count
     """Sent by its NICs."""
     entered_frames: Count
+    """The number of frames of these bytes."""
     delivered_bytes: Count
     """Sent by switches to its NICs."""
     delivered_frames: Count
+    """The number of frames of these bytes."""
     utilisation: Number
     """The bytes that its ports sent over what all of them can send, at the links' rates."""
     busiest_port: str
     """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
     busiest_utilisation: Number
+    """The utilisation of that port."""
     queue_max_bytes: Count | None
     """The deepest that a queue of its ports was; None where they have no QoS."""
     queue_port: str
+    """The port that it was at, as "node:interface"."""
     queue_class: str
+    """The class of that queue."""
     drops: dict[str, Count]
     """Packets lost at its ports, by cause as in `NetworkLoad`."""
     guarded: dict[str, Count] | None
@@ -312,6 +386,7 @@ class NetworkLoad:
     """
 
     name: str
+    """The network's name."""
     carrier: str = ""
     """The network over whose switches it goes, and whose links between switches count there alone; "": its own."""
     ports: Count
@@ -325,18 +400,24 @@ class NetworkLoad:
     utilisation: Number
     """The bytes that all ports sent over what they can send."""
     peak_utilisation: Number | None
+    """The utilisation of all ports in the busiest window."""
     busiest_port: str
     """The one with the highest utilisation, as "node:interface"; "" where none sent anything."""
     busiest_utilisation: Number
+    """The utilisation of that port."""
     busiest_peak_utilisation: Number | None
+    """The utilisation of that port in its busiest window."""
     queue_max_bytes: Count | None
     """The deepest that a queue of a port was."""
     queue_port: str
+    """The port that it was at, as "node:interface"."""
     queue_class: str
+    """The class of that queue."""
     drops: dict[str, Count]
     """Packets by what lost them: causes of `testbed.lab.core.model.telemetry.DropCause`, `queue` for a port without
     QoS, and `device` for what the kernel's interface did not send. What guards and policies stop is in `guarded`."""
     ce_packets: Count | None
+    """Packets that its ports marked."""
     pause_frames: Count | None
     """X-OFF frames that its ports sent."""
     paused_s: Number | None
@@ -363,6 +444,7 @@ class PlaneLoad:
     frames: Count
     """Data frames, answers included: each counts where a GPU sends it and where the switch does."""
     bytes: Count
+    """The bytes of these frames."""
     replays: Count
     """Frames sent again by link-level retry."""
     drops: Count
@@ -391,7 +473,9 @@ class ScaleUpLoad:
     """
 
     domain: str
+    """The domain's name."""
     gpus: Count
+    """Number of GPUs in it."""
     planes: list[PlaneLoad]
     """() of a domain whose switch could not be asked."""
     rtt_s: Number
@@ -405,14 +489,17 @@ class ScaleUpLoad:
     latency_p50_s: Number | None
     """The median of transactions, from sent to answered; None where there were none."""
     latency_p999_s: Number | None
+    """The 99.9th percentile of transactions."""
     lateness_p999_s: Number
     """How late the switch began to send frames."""
     credit_loop_s: Number
     """From a credit's use to its return: two hops, the spacing of updates and a frame."""
     transfers: Count
+    """The number of transfers that it carried."""
     failed: Count
     """How many of the transfers failed."""
     request_drops: Count
+    """Requests that full buffers dropped."""
     request_frames: Count
     """Frames of channel 0, that of requests, which full buffers dropped, and that GPUs sent."""
     request_line_bytes: Count = 0
@@ -422,6 +509,7 @@ class ScaleUpLoad:
     stalled: bool = False
     """Transfers waited, and nothing moved until they were given up."""
     stall_s: Number = 0.0
+    """The time for which nothing had moved when they were given up."""
     progress_s: Number | None = None
     """When something last moved, from the begin of the traffic."""
     problem: str = ""

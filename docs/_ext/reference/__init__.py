@@ -6,6 +6,7 @@ table of error codes, and of the files in scenarios/ and topologies/. They stand
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
 from reference import catalogues, commands, errors, exit_codes, keys, packages, quantities, shipped, states
+from reference.command_line import json_of
 
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
@@ -27,6 +29,7 @@ PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "faults": keys.faults_page,
         "workloads": catalogues.workloads_page,
         "metrics": catalogues.metrics_page,
+        "record": keys.record_page,
         "designs": catalogues.designs_page,
         "topologies": shipped.topologies_page,
         "scenarios": shipped.scenarios_page,
@@ -45,6 +48,7 @@ def write_pages(directory: Path) -> None:
         path, text = directory / f"{name}.md", page()
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
+    (directory / keys.RECORD_SCHEMA_FILE).write_text(json.dumps(json_of("schema", "record"), indent=2) + "\n")
     for path in directory.glob("*.md"):
         if path.stem not in PAGES:
             path.unlink()

@@ -13,6 +13,8 @@ from testbed.run.schema.transports import TRANSPORTS
 
 Schema = dict[str, Any]
 _MOST_CHOICES = 12
+RECORD_SCHEMA_FILE = "record.schema.json"
+"""The schema of records, beside the page about them."""
 
 
 def topology_page() -> str:
@@ -60,6 +62,27 @@ def scenario_page() -> str:
         " `KEY` stands for a dotted key of the scenario or of its topology.\n\n"
         + _Walk(schema, "scenario", elsewhere).text()
     )
+
+
+def record_page() -> str:
+    return (
+        "# Fields of a record\n\n"
+        f"`record.json` has everything that a run measured. Its JSON Schema is {{download}}`{RECORD_SCHEMA_FILE}`;"
+        " `./lab schema record` prints it. A record may have more fields than are listed here, and a version that gives"
+        " a field another meaning has another number in `schema`. Rates are those of the lab unless a name says `real`,"
+        " spans are in seconds, sizes in bytes, and what could not be measured is `null`. `./lab export` writes the"
+        " curves as [one table](../guides/record.md).\n\n"
+        + _Walk(_without_bounds(json_of("schema", "record")), "record").text()
+    )
+
+
+def _without_bounds(schema: Any) -> Any:
+    """A schema without bounds of numbers: those of a record are what 64 bits can hold."""
+    if isinstance(schema, list):
+        return [_without_bounds(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _without_bounds(one) for key, one in schema.items() if key not in ("minimum", "exclusiveMaximum")}
 
 
 def transports_page() -> str:

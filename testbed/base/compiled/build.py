@@ -12,24 +12,30 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.base.compiled.finder import GROUP
+from testbed.base.compiled.finder import GROUP, left_out_of
+from testbed.base.compiled.imports import Imports
+from testbed.base.compiled.manifest import BuiltModule, Manifest, native_needs, read_manifest
 from testbed.base.compiled.modules import (
     build_key,
     builds_directory,
     compiled_sources,
+    file_digests,
+    maker,
     module_name,
     native_sources,
+    source_digests,
 )
+from testbed.base.compiled.partial import find_partial, is_partial, take_over
 from testbed.base.files import CHECKOUT
 
 KEPT_BUILDS = 4
-"""The number of builds that stay in the cache; the least recently used go first."""
+"""The number of builds that stay in the cache, and of partial ones; the least recently used go first."""
 MYPY_OPTIONS = ("--config-file=", "--follow-imports=silent")
 """Imports of other modules are followed for their types alone: of a package without them, such as PyYAML where its
 stubs are not installed, nothing is asked."""
@@ -57,31 +63,58 @@ class Build:
     directory: Path
     modules: int
     seconds: float | None
+    left_out: tuple[str, ...] = ()
+    """The modules that are interpreted, because they have changed since the build that the others are taken from."""
 
 
-def build(say: Callable[[str], None] = lambda text: None) -> Build:
+def build(say: Callable[[str], None] = lambda text: None, *, whole: bool = True) -> Build:
     """Return the build that fits the sources; it is made where there is none.
 
-    Raises `BuildError` where a compiler, Python's headers or mypyc are missing, or one of them fails.
+    Where it need not be `whole`, and few modules have changed since a build that is there, that one is taken and these
+    modules are left out of it. Raises `BuildError` where a compiler, Python's headers or mypyc are missing, or one of
+    them fails.
     """
     builds = builds_directory()
     builds.mkdir(parents=True, exist_ok=True)
     directory = builds / build_key()
     sources = compiled_sources()
     with _alone(builds):
-        if directory.is_dir():
+        if not whole and not directory.is_dir():
+            _take_over_what_fits(builds, directory)
+        if directory.is_dir() and not (whole and is_partial(directory)) and not _is_stale(directory):
             os.utime(directory)
-            return Build(directory=directory, modules=len(sources), seconds=None)
+            left_out = left_out_of(str(directory))
+            count = sum(module_name(source) not in left_out for source in sources)
+            return Build(directory=directory, modules=count, seconds=None, left_out=left_out)
         began = time.monotonic()
         _remove_remains(builds)
         scratch = Path(tempfile.mkdtemp(prefix="making-", dir=builds))
         try:
             _compile(sources, scratch, say)
+            shutil.rmtree(directory, ignore_errors=True)  # one that is partial, or stale
             (scratch / "made").rename(directory)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         _forget_oldest(builds, directory)
     return Build(directory=directory, modules=len(sources), seconds=time.monotonic() - began)
+
+
+def _is_stale(directory: Path) -> bool:
+    """Tell whether constants of modules that are not compiled, which a build has in its code, have changed since."""
+    manifest = read_manifest(directory)
+    if manifest is None or file_digests(manifest.beside) == manifest.beside:
+        return False
+    return Imports(CHECKOUT, source_digests()).surroundings() != manifest.surroundings
+
+
+def _take_over_what_fits(builds: Path, directory: Path) -> None:
+    """Make a partial build of one that is there, if there is one that only few modules have to be left out of."""
+    there = [item for item in builds.iterdir() if item.is_dir()]
+    partial = find_partial(there, maker(), source_digests(), CHECKOUT)
+    if partial is not None:
+        os.utime(partial.directory)
+        take_over(partial, builds, directory)
+        _forget_oldest(builds, directory)
 
 
 def missing() -> str:
@@ -114,10 +147,12 @@ def _remove_remains(builds: Path) -> None:
 
 
 def _forget_oldest(builds: Path, newest: Path) -> None:
-    found = [item for item in builds.iterdir() if item.is_dir() and item != newest]
-    found.sort(key=lambda item: item.stat().st_mtime, reverse=True)
-    for item in found[KEPT_BUILDS - 1 :]:
-        shutil.rmtree(item, ignore_errors=True)
+    """Keep the latest builds, and as many partial ones: those are many where somebody tries things."""
+    for partial in (False, True):
+        found = [item for item in builds.iterdir() if item.is_dir() and is_partial(item) is partial and item != newest]
+        found.sort(key=lambda item: item.stat().st_mtime, reverse=True)
+        for item in found[KEPT_BUILDS - 1 :]:
+            shutil.rmtree(item, ignore_errors=True)
 
 
 def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) -> None:
@@ -159,6 +194,32 @@ def _compile(sources: Sequence[str], scratch: Path, say: Callable[[str], None]) 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(compile_one, units))
         list(pool.map(link_one, libraries))
+    manifest = _manifest(sources, [Path(source) for extension in extensions for source in extension.sources])
+    if manifest is not None:
+        manifest.write(made)
+
+
+def _manifest(sources: Sequence[str], written: Iterable[Path]) -> Manifest | None:
+    """Say who needs whom in a build, of which `written` is the C; None where that is not known."""
+    from mypyc.namegen import NameGenerator, exported_name
+
+    names = [module_name(source) for source in sources]
+    generator = NameGenerator([names])
+    prefixes = {name: generator.private_name(name, "") for name in names}
+    files = {path.name: path for path in written}
+    try:
+        texts = {name: files[f"__native_{exported_name(name)}.c"].read_text() for name in names}
+        native = native_needs(texts, prefixes)
+    except (LookupError, ValueError):  # another mypyc, which calls things otherwise
+        return None
+    imports = Imports(CHECKOUT, names)
+    needs = {name: frozenset(native[name] | imports.needs(name)) for name in names}
+    modules = {
+        name: BuiltModule(source=digest, needs=needs.get(name, frozenset()), layout=imports.layout(name))
+        for name, digest in source_digests().items()
+    }
+    beside = file_digests(imports.surrounding_files())
+    return Manifest(maker=maker(), modules=modules, surroundings=imports.surroundings(), beside=beside)
 
 
 def _translate(sources: Sequence[str], scratch: Path) -> list[Any]:

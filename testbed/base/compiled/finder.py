@@ -16,6 +16,8 @@ PURE = "TESTBED_PURE"
 """The environment variable that, set to anything but nothing and 0, has all modules interpreted."""
 GROUP = "testbed_compiled__mypyc"
 """The library that all modules of a build are in; each has a file of its own that takes it from there."""
+PARTIAL_FILE = "partial.json"
+"""A build that has it is partial: it lists the modules that are left out (`testbed.base.compiled.partial`)."""
 _PREFIXES = ("testbed.protocols.", "testbed.endpoints.", "testbed.endpoints.worker.", "testbed.run.simulated.")
 
 
@@ -25,6 +27,8 @@ class CompiledFinder:
     def __init__(self) -> None:
         self._files: dict[str, str] | None = None
         """By module name, the file that it is loaded from; None: not looked for yet."""
+        self.left_out: tuple[str, ...] = ()
+        """The modules that are interpreted beside compiled ones, because they have changed since these were built."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -35,6 +39,7 @@ class CompiledFinder:
         if self._files is None:
             self._files = {}  # what looking for a build imports is no module of it
             self._files = find_build()
+            self.left_out = left_out_of(os.path.dirname(self._files.get(GROUP, "")))  # noqa: PTH120
         file = self._files.get(name)
         if file is None:
             return None
@@ -63,6 +68,26 @@ def find_build() -> dict[str, str]:
     except (OSError, RuntimeError):  # no home, no cache
         return {}
     return {file.name.removesuffix(".so"): str(file) for file in files}
+
+
+def left_out_of(directory: str) -> tuple[str, ...]:
+    """Return the modules that are left out of a build and interpreted; none of a whole one."""
+    path = os.path.join(directory, PARTIAL_FILE)  # noqa: PTH118  # a start has no time for pathlib
+    if not os.path.exists(path):  # noqa: PTH110
+        return ()
+    import json
+
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            found = json.load(file)
+    except (OSError, ValueError):
+        return ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def left_out() -> tuple[str, ...]:
+    """Return the modules that are interpreted in this process beside compiled ones."""
+    return next((finder.left_out for finder in sys.meta_path if isinstance(finder, CompiledFinder)), ())
 
 
 def install() -> None:

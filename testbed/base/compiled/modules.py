@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from testbed.base.files import CHECKOUT
@@ -23,6 +24,7 @@ INTERPRETED = (
     "testbed/protocols/congestion/registry.py",
     "testbed/protocols/congestion/scaled_parameters.py",
     "testbed/protocols/lacp/",
+    "testbed/protocols/open_classes.py",
     "testbed/protocols/nvme/",
     "testbed/protocols/scale_up/",
     "testbed/protocols/roce/state_size.py",
@@ -32,6 +34,7 @@ INTERPRETED = (
     "testbed/protocols/roce/states.py",
     "testbed/protocols/uet/atomics.py",
     "testbed/protocols/uet/congestion/controller.py",
+    "testbed/protocols/uet/congestion/registry.py",
     "testbed/protocols/uet/packets/codes.py",
     "testbed/run/simulated/counters.py",
     "testbed/run/simulated/fabric.py",
@@ -56,7 +59,8 @@ INTERPRETED = (
     "testbed/endpoints/worker/transports/",
 )
 """They are not in the way of a packet (coroutines, command lines, set-up), or gain nothing (tables, ctypes); atomics
-are numbers of any type, where a compiled comparison rounds."""
+are numbers of any type, where a compiled comparison rounds. Registries of controllers are interpreted so that a
+controller under work can be: nothing that is compiled calls it but by its base class."""
 NATIVE_HEADERS = ("testbed/protocols/crc32.h",)
 """Headers that modules in C include."""
 WAY_OF_BUILDING = "3"
@@ -92,10 +96,39 @@ def module_name(source: str) -> str:
 
 def build_key() -> str:
     """The key of the build that fits the sources as they are, and this interpreter: 24 hexadecimal digits."""
-    digest = hashlib.sha256(f"{WAY_OF_BUILDING} {sys.implementation.cache_tag} {sys.version}".encode())
+    digest = hashlib.sha256(maker().encode())
     for source in (*compiled_sources(), *native_sources(), *NATIVE_HEADERS):
         digest.update(source.encode() + b"\0" + (CHECKOUT / source).read_bytes())
     return digest.hexdigest()[:24]
+
+
+def maker() -> str:
+    """The interpreter and the way of building: a build of another maker cannot be loaded here."""
+    return f"{WAY_OF_BUILDING} {sys.implementation.cache_tag} {sys.version}"
+
+
+def source_digests() -> dict[str, str]:
+    """By module name, the digest of each source that goes into a build; a module in C has those of its headers in it.
+
+    They are 24 hexadecimal digits.
+    """
+    headers = [(CHECKOUT / header).read_bytes() for header in NATIVE_HEADERS]
+    contents = {source: [(CHECKOUT / source).read_bytes()] for source in compiled_sources()}
+    contents |= {source: [(CHECKOUT / source).read_bytes(), *headers] for source in native_sources()}
+    return {
+        module_name(source): hashlib.sha256(b"\0".join(parts)).hexdigest()[:24] for source, parts in contents.items()
+    }
+
+
+def file_digests(paths: Iterable[str]) -> dict[str, str]:
+    """The digests of files relative to `CHECKOUT`, by their paths; of one that is not there it is ""."""
+    found = {}
+    for path in paths:
+        try:
+            found[path] = hashlib.sha256((CHECKOUT / path).read_bytes()).hexdigest()[:24]
+        except OSError:
+            found[path] = ""
+    return found
 
 
 def builds_directory() -> Path:

@@ -80,7 +80,7 @@ def _command_line(environment: VirtualEnvironment, words: list[str]) -> NoReturn
     _set_up(environment, "run", "LABS" if installs else "")
     environment.is_looked_at()
     if demo or (words[:1] == ["run"] and "--dry-run" not in words):
-        environment.compile_modules()
+        environment.compile_modules(whole=False)
     _run(environment.program("testbed"), *words)
 
 

@@ -20,13 +20,15 @@ OVERRIDE_FILE = "<override>"
 class Tree:
     """A value and where it stands: a scalar, a mapping or a list. `position` is None where an override has set it.
 
-    `file` is the one it stands in where that is not the document's.
+    `file` is the one it stands in where that is not the document's. `written` is how a file writes a scalar that is no
+    text: `0.50`.
     """
 
     content: Any
     position: Position | None
     key_position: Position | None = None
     file: str | None = None
+    written: str | None = None
 
     @property
     def data(self) -> Any:

@@ -270,6 +270,8 @@ class _Reader:
 
     def _counted(self, content: Any, event: events.Event) -> Tree:
         tree = Tree(content, _position(event))
+        if isinstance(event, events.ScalarEvent) and not isinstance(content, str):
+            tree.written = event.value
         self._values += 1
         if self._values > MAX_VALUES:
             self.fail(_too_big(self._file, f"more than {MAX_VALUES:,} values", tree.position))

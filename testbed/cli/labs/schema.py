@@ -5,12 +5,18 @@ from testbed.cli.command import argument, command
 
 
 @command("schema")
-@argument("kind", metavar="[topology|scenario|prices]", default="topology", help="Whose keys.")
+@argument("kind", metavar="[topology|scenario|prices|record]", default="topology", help="Whose keys.")
 def schema(kind: str) -> None:
-    """Print the JSON Schema of a file, for editors."""
-    from testbed.api.json_schema import SCHEMAS
+    """Print the JSON Schema of a file: of those one writes, for editors, and of the records of runs."""
     from testbed.cli.output import emit_json
 
+    if kind == "record":
+        from testbed.record.json_schema import record_schema
+
+        emit_json(record_schema())
+        return
+    from testbed.api.json_schema import SCHEMAS
+
     if kind not in SCHEMAS:
-        raise TestbedError(f"there is no schema for {kind!r}", hint=f"one of {', '.join(SCHEMAS)}")
+        raise TestbedError(f"there is no schema for {kind!r}", hint=f"one of {', '.join(SCHEMAS)}, record")
     emit_json(SCHEMAS[kind]())

@@ -96,10 +96,12 @@ class CommandLine:
         for host in self._hosts.values():
             host.worker.turn()
 
-    def fail(self, reason: str) -> None:
-        """Say of every host that its worker cannot go on."""
+    def fail(self, error: Exception) -> None:
+        """Say of every host that its worker cannot go on, since something was raised that nobody foresaw."""
+        from traceback import format_exception
+
         for host in self._hosts.values():
-            host.worker.fail(reason)
+            host.worker.fail(f"internal error: {error!r}", "".join(format_exception(error)))
 
     def close(self) -> None:
         for name in list(self._hosts):
@@ -213,7 +215,7 @@ def main() -> None:
             line.turn()
     except Exception as error:
         # A fault of ours: told before our sockets break the others' connections.
-        line.fail(f"internal error: {error!r}")
+        line.fail(error)
         raise
     line.close()
     loop.close()

@@ -103,9 +103,9 @@ class Worker:
         """Return when `turn` is to be called, though nothing has happened by then (ns of CLOCK_MONOTONIC)."""
         return None if self._run is None else self._run.deadline()
 
-    def fail(self, reason: str) -> None:
-        """Say that it cannot go on."""
-        self._tell({"event": "failed", "reason": reason})
+    def fail(self, reason: str, trace: str = "") -> None:
+        """Say that it cannot go on, with the traceback where that is a mistake of ours."""
+        self._tell({"event": "failed", "reason": reason, "trace": trace})
 
     def close(self) -> None:
         """Let go of whatever it is doing."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 
+from testbed.protocols.open_classes import mypyc_attr
 
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
     """A flow without congestion control: it sends as fast as its NIC does."""
 
@@ -44,3 +47,10 @@ class CongestionControl:
 
     def on_timeout(self, now: int) -> None:
         """The receiver has been silent for too long."""
+
+    def state(self) -> dict[str, float]:
+        """Return what it knows beside its rate and its window, by name, as curves of a run show it.
+
+        A name ends in its unit where there is one: `target_bps`, `delay_ns`.
+        """
+        return {}

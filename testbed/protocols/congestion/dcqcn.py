@@ -261,6 +261,10 @@ class Dcqcn(CongestionControl):
         self._raise_until(now)
         self._update_alpha(now)
 
+    def state(self) -> dict[str, float]:
+        """Return alpha and RT."""
+        return {"alpha": self.alpha, "target_bps": self.target_bps}
+
     # --- the state machine --------------------------------------------------------------------------------
 
     def _cut(self) -> None:

@@ -121,6 +121,10 @@ class Swift(CongestionControl):
         """The peer is silent."""
         self._cut(now, 0.0)
 
+    def state(self) -> dict[str, float]:
+        """Return the round trip that it aims at."""
+        return {"target_ns": self.target_ns}
+
     def _cut(self, now: int, factor: float) -> None:
         if self._cut_at >= 0 and now - self._cut_at < self._rtt_ns:
             return

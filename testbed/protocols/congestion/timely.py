@@ -105,6 +105,10 @@ class Timely(CongestionControl):
         """Half the rate: the paper says nothing of losses."""
         self._fall(0.5 / self._parameters.decrease)
 
+    def state(self) -> dict[str, float]:
+        """Return the gradient of round trips, in base round trips."""
+        return {"gradient": self._difference_ns / self._unit_ns}
+
     def _rise(self, times: int) -> None:
         self._rises += 1
         self.rate_bps = min(self._line, self.rate_bps + times * self._parameters.increase * self._line)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from testbed.protocols.errors import UsageError
-from testbed.protocols.uet.congestion.nscc import NsccConfig
+from testbed.protocols.uet.congestion.nscc_config import NsccConfig
 from testbed.protocols.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
 from testbed.protocols.uet.packets.codes import NOMINAL_OVERHEAD_BYTES, UDP_HEADER_BYTES
 from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind

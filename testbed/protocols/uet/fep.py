@@ -16,7 +16,7 @@ from testbed.protocols.datagram import Incoming, Outgoing
 from testbed.protocols.errors import DecodeError, UsageError
 from testbed.protocols.uet.addressing import FepAddress
 from testbed.protocols.uet.config import UetConfig
-from testbed.protocols.uet.congestion.rccc import CREDIT_SHIFT, CreditScheduler, make_scheduler
+from testbed.protocols.uet.congestion.credit import CREDIT_SHIFT, CreditGrants
 from testbed.protocols.uet.congestion.registry import CONTROLLERS
 from testbed.protocols.uet.delivery.pdc import REQUEST_TYPES, Pdc
 from testbed.protocols.uet.delivery.pdc_table import PdcTable
@@ -99,10 +99,11 @@ class Fep:
         self._ready: deque[Pdc] = deque()
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_number = 0
-        self._credits: CreditScheduler | None = None
-        if CONTROLLERS[config.cc].grants_credit:
+        self._credits: CreditGrants | None = None
+        make_grants = CONTROLLERS[config.cc].make_grants
+        if make_grants is not None:
             follows_fabric = config.oversubscribed_cc and config.cc == "rccc"  # with NSCC, that does
-            self._credits = make_scheduler(config.nscc(), now, follows_fabric=follows_fabric)
+            self._credits = make_grants(config.nscc(), now, follows_fabric)
         self._rudi = self.semantics.rudi
         self._deferred = self.semantics.deferred
         self._partial = self.semantics.partial

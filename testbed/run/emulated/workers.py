@@ -35,6 +35,7 @@ DEATH_GRACE_S = 0.3
 """How long a worker is looked for whose death is the reason why connections broke."""
 _CHUNK = 1 << 20
 _LEAVE = {"do": "leave"}
+_TRACEBACK = "Traceback (most recent call last):"
 Event = dict[str, Any]
 
 
@@ -43,8 +44,9 @@ class WorkerFailed(ScenarioError):
 
     exit_code = ExitCode.INVALID
 
-    def __init__(self, host: str, reason: str, *, is_death: bool = False) -> None:
+    def __init__(self, host: str, reason: str, *, is_death: bool = False, trace: str = "") -> None:
         super().__init__(f"{host}: {reason}", hint=None if is_death else _hint(reason))
+        self.trace = trace
         self.host = host
         self.reason = reason
         self.is_death = is_death
@@ -70,6 +72,8 @@ class WorkerProcess:
         self.process = process
         self.dead = ""
         """How it ended; "" while it lives."""
+        self.trace = ""
+        """The traceback that it ended with; "" where it had none."""
         assert process.stdin is not None and process.stdout is not None
         self.input = process.stdin.fileno()
         self.output = process.stdout.fileno()
@@ -141,7 +145,10 @@ class WorkerProcess:
             self.process.kill()
             status = self.process.wait()
         self._errors.seek(0)
-        words = self._errors.read().decode(errors="replace").strip().splitlines()
+        said = self._errors.read().decode(errors="replace")
+        words = said.strip().splitlines()
+        begin = said.find(_TRACEBACK)
+        self.trace = "" if begin < 0 else said[begin:]
         how = f"was killed by signal {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         self.dead = f"its worker {how}" + (f": {words[-1]}" if words else "")
 
@@ -361,14 +368,16 @@ class Workers:
         elif kind in ("failed", "refused"):
             if expected != "report" or kind == "refused":  # what fails while all are being stopped is no news
                 waiting.pop(host, None)
-                answers.failure = answers.failure or WorkerFailed(host, str(event.get("reason")))
+                trace = str(event.get("trace", ""))
+                answers.failure = answers.failure or WorkerFailed(host, str(event.get("reason")), trace=trace)
         else:
             on_event(host, event)
 
     def _bury(self, worker: WorkerProcess, answers: Answers) -> None:
         """Removes a worker that died: its death is the reason of whatever else broke."""
         own = [host for host in worker.hosts if self.workers.get(host) is worker]
-        answers.failure = WorkerFailed(worker.killed or next(iter(own), "a shared process"), worker.dead, is_death=True)
+        host = worker.killed or next(iter(own), "a shared process")
+        answers.failure = WorkerFailed(host, worker.dead, is_death=True, trace=worker.trace)
         self.discard(own)
 
     def _look_for_the_dead(self, answers: Answers) -> None:

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed.base.compiled.finder import left_out
 from testbed.base.errors import CapabilityError
 from testbed.base.files import CHECKOUT
 from testbed.base.version import __version__
@@ -35,6 +36,7 @@ def collect_environment(approximations: Sequence[str]) -> Environment:
         git_commit=_git_commit(CHECKOUT),
         clock=clock(),
         transports="compiled" if is_compiled() else "interpreted",
+        interpreted=list(left_out()),
         approximations=list(approximations),
     )
 

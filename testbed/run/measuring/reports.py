@@ -259,6 +259,8 @@ def _samples(columns: Mapping[str, Any] | None) -> ChannelSamples:
         cwnd_bytes=columns["cwnd_bytes"],
         rtt_us=columns["rtt_us"],
         retransmits=columns["retransmits"],
+        rate_bps=columns.get("rate_bps", []),
+        control=columns.get("control", {}),
     )
 
 

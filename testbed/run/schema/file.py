@@ -23,8 +23,10 @@ from testbed.run.schema.matrix import (
     NAMED_TRANSPORTS,
     apply_settings,
     at_point,
+    chosen_combinations,
     combinations,
     matrix_problems,
+    written_values,
 )
 from testbed.run.schema.model import Expectation, Fault, Repeat, Scalar, Scenario, TopologyRef, Transport, same_value
 from testbed.run.schema.probes import resolve_probes
@@ -38,6 +40,9 @@ Matrix = Mapping[str, tuple[Scalar, ...]]
 Model = TypeVar("Model", bound=SpecModel)
 
 
+NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
 def load_scenario(path: FilePath, overrides: Mapping[str, object] | None = None) -> Scenario:
     """Read and check a scenario file, every point of its matrix included. Nothing is run and no topology is read.
 
@@ -48,14 +53,22 @@ def load_scenario(path: FilePath, overrides: Mapping[str, object] | None = None)
     return read_scenario(path, overrides).scenario
 
 
-def read_scenario(path: FilePath, overrides: Mapping[str, object] | None = None) -> ScenarioFile:
-    """Read and check a scenario file, and keep its document, so that problems found later have positions too."""
-    return _resolve_file(read_document(path), path.parent, overrides or {})
+def read_scenario(
+    path: FilePath, overrides: Mapping[str, object] | None = None, only: Mapping[str, object] = NOTHING
+) -> ScenarioFile:
+    """Read and check a scenario file, and keep its document, so that problems found later have positions too.
+
+    `only` keeps the points of the matrix with these values: what is wrong with others is no problem then. Raises
+    `SpecError` with every problem, and `ScenarioError` where no point is left.
+    """
+    return _resolve_file(read_document(path), path.parent, overrides or {}, only)
 
 
-def load_scenario_text(text: str, *, file: str, overrides: Mapping[str, object] | None = None) -> ScenarioFile:
+def load_scenario_text(
+    text: str, *, file: str, overrides: Mapping[str, object] | None = None, only: Mapping[str, object] = NOTHING
+) -> ScenarioFile:
     """Read and check text that is not in a file as a scenario; `file` names it in messages."""
-    return _resolve_file(load_document(text, file), FilePath(file).parent, overrides or {})
+    return _resolve_file(load_document(text, file), FilePath(file).parent, overrides or {}, only)
 
 
 def load_scenario_topology(topology: TopologyRef) -> Lab:
@@ -111,7 +124,9 @@ def _at_reference(document: Document, problem: Problem) -> Problem:
     return document.problem(problem.code, ("topology", "file"), message, hint="a path relative to this file")
 
 
-def _resolve_file(written: Document, directory: FilePath, overrides: Mapping[str, object]) -> ScenarioFile:
+def _resolve_file(
+    written: Document, directory: FilePath, overrides: Mapping[str, object], only: Mapping[str, object]
+) -> ScenarioFile:
     document = apply_settings(written, overrides)
     matrix, problems = _read_matrix(document)
     resolver = _Resolver(
@@ -120,13 +135,14 @@ def _resolve_file(written: Document, directory: FilePath, overrides: Mapping[str
         expected=_joined(_read_matrix(written)[0], matrix),
     )
     variants: list[Scenario] = []
-    if matrix and not problems:
-        for places in combinations(matrix):
+    if (matrix or (only and document.get("matrix") is None)) and not problems:
+        for places in chosen_combinations(matrix, only):
             values = {key: matrix[key][place] for key, place in places.items()}
             variant, found = resolver.resolve(at_point(document, places))
             problems += found
             if variant is not None:
-                variants.append(replace(variant, values=MappingProxyType(values)))
+                spelt = MappingProxyType(written_values(document, places))
+                variants.append(replace(variant, values=MappingProxyType(values), written=spelt))
     scenario, found = resolver.resolve(document)
     if not variants:
         problems += found

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 
-from testbed.base.errors import Problem, SpecError
+from testbed.base.errors import Problem, ScenarioError, SpecError
 from testbed.base.names import nearest
 from testbed.base.yaml.document import OVERRIDE_FILE, Document, Tree
 from testbed.base.yaml.paths import Path, format_path, parse_path, quote
 from testbed.lab.assembly.spec import LabSpec
-from testbed.run.schema.model import Scalar
+from testbed.run.schema.model import Scalar, is_point_of, names_key
 from testbed.run.schema.spec import ScenarioSpec
 from testbed.run.schema.transport import TRANSPORT_KEY
 from testbed.run.schema.transports import TRANSPORTS
@@ -134,6 +135,55 @@ def combinations(matrix: Mapping[str, tuple[Scalar, ...]]) -> Iterator[dict[str,
     """Yield for every point the place of each key's value in its list, the first key changing slowest."""
     for places in product(*(range(len(values)) for values in matrix.values())):
         yield dict(zip(matrix, places, strict=True))
+
+
+def chosen_combinations(matrix: Mapping[str, tuple[Scalar, ...]], only: Mapping[str, object]) -> list[dict[str, int]]:
+    """Return `combinations` of the points with these values, by the last word of a key or the whole key; all without.
+
+    Raises `ScenarioError` for a key that the matrix does not have, and where no point is left.
+    """
+    for key in only:
+        if not any(names_key(key, one) for one in matrix):
+            known = f"its keys are {', '.join(matrix)}" if matrix else "the scenario has no matrix"
+            raise ScenarioError(f"--only {key}: the matrix has no such key", hint=known)
+    every = list(combinations(matrix))
+    chosen = [places for places in every if is_point_of(_values(matrix, places), only)]
+    if not chosen:
+        wanted = " ".join(f"{key}={show_value(value)}" for key, value in only.items())
+        labels = short_keys(matrix)
+        names = [point_name(_values(matrix, places), labels) for places in every]
+        raise ScenarioError(f"no point has {wanted}", hint=f"there are: {'; '.join(names)}")
+    return chosen
+
+
+def _values(matrix: Mapping[str, tuple[Scalar, ...]], places: Mapping[str, int]) -> dict[str, Scalar]:
+    return {key: matrix[key][place] for key, place in places.items()}
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """Return what each key is called in a point's name: its last word, or the whole of it where two end alike."""
+    keys = list(keys)
+    last = [key.rpartition(".")[2] for key in keys]
+    return {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}
+
+
+def point_name(
+    values: Mapping[str, object], labels: Mapping[str, str], written: Mapping[str, str] | None = None
+) -> str:
+    """The values of a point in one line, each as `written` has it: `mode=spray rate=0.50`."""
+    shown = written or {}
+    return " ".join(f"{labels[key]}={shown.get(key) or show_value(value)}" for key, value in values.items())
+
+
+def show_value(value: object) -> str:
+    """Return a value of a matrix as a command line writes it."""
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def written_values(document: Document, places: Mapping[str, int]) -> dict[str, str]:
+    """Return how the file writes the values of a point, of those that it writes otherwise than we would."""
+    trees = {key: document.tree(("matrix", key, place)) for key, place in places.items()}
+    return {key: tree.written for key, tree in trees.items() if tree is not None and tree.written is not None}
 
 
 def at_point(document: Document, places: Mapping[str, int]) -> Document:

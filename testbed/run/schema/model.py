@@ -266,6 +266,8 @@ class Scenario:
     """A sentence or two about it, for the report."""
     values: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """The value of each key of the matrix, in one of the `variants`."""
+    written: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    """How the file writes those of `values` that are no text."""
     variants: tuple[Scenario, ...] = ()
     """With a matrix: this scenario at each of its points, in the matrix's order, themselves without a matrix. The
     loader makes them, as if each value stood where its key points."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from testbed.base.errors import TestbedError
 from testbed.lab.core.model import Lab
 from testbed.record.record import EPOCH, Check, RunResult
 from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
-from testbed.run.sweep.point_runs import PointRuns, RunOutcome
+from testbed.run.sweep.point_runs import PointRuns, RunOutcome, RunRaised
 from testbed.run.sweep.points import Point
 from testbed.run.transports.registry import transport_on
 from testbed.run.trust.ideals import check_ideals
@@ -23,7 +24,18 @@ class SimulatedPoint(PointRuns):
         super().__init__(point, planned_lab(model))
 
     def run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
-        """Do the run of this number, from 1. `on_progress` as of `execute`."""
+        """Do the run of this number, from 1. `on_progress` as of `execute`.
+
+        An exception that nobody foresaw is the outcome's failure, with its traceback.
+        """
+        try:
+            return self._run(index, on_progress)
+        except TestbedError:
+            raise
+        except Exception as error:
+            return RunOutcome(result=None, failure=RunRaised(index, self.point.name, error))
+
+    def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
         scenario = self.scenario
         transport = transport_on(self.lab, scenario.transport)
         limit_s = scenario.workload.time_limit.seconds

@@ -147,7 +147,9 @@ def _work(point: SimulatedPoint, job: Job, writer: Connection) -> None:
 
 def _plain(error: TestbedError) -> ScenarioError:
     """The error without what does not go through a pipe."""
-    return ScenarioError(error.message, hint=error.hint)
+    plain = ScenarioError(error.message, hint=error.hint)
+    plain.trace = error.trace
+    return plain
 
 
 def _received(reader: Connection) -> float | RunOutcome | TestbedError | None:

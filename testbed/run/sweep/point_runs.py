@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from testbed.base.errors import TestbedError
+from testbed.base.errors import ScenarioError, TestbedError
 from testbed.record.record import PointResult, RunResult
+from testbed.run.faults.outcome import error_words
 from testbed.run.ideals.point_ideals import PointIdeals
 from testbed.run.measuring.assembled import assemble_point, assemble_run
 from testbed.run.measuring.measured import Measured
@@ -16,6 +18,18 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import RunTraffic, make_traffic
 from testbed.run.schema.model import Scenario
 from testbed.run.sweep.points import Point
+
+
+class RunRaised(ScenarioError):
+    """A run ended with an exception that nobody foresaw, such as one of a controller that was just edited."""
+
+    def __init__(self, index: int, point: str, error: Exception) -> None:
+        of = f" of {point}" if point else ""
+        super().__init__(
+            f"run {index}{of} raised {error_words(error)}",
+            hint="this is a mistake in the program, not in the scenario: its traceback stands above",
+        )
+        self.trace = "".join(traceback.format_exception(error))
 
 
 @dataclass(slots=True, kw_only=True)

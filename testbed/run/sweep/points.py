@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
 from testbed.lab.core.model import Lab
+from testbed.run.schema.matrix import point_name, short_keys
 from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef, is_point_of, names_key
 
 
@@ -111,26 +112,14 @@ def plan_points(scenario: Scenario) -> tuple[Point, ...]:
         groups.setdefault(topology_key(variant.topology), []).append(variant)
     ordered = [variant for group in groups.values() for variant in group]
     return tuple(
-        Point(index=index, name=point_name(variant.values, labels), values=variant.values, scenario=variant)
+        Point(
+            index=index,
+            name=point_name(variant.values, labels, variant.written),
+            values=variant.values,
+            scenario=variant,
+        )
         for index, variant in enumerate(ordered, start=1)
     )
-
-
-def select_points(points: Sequence[Point], only: Mapping[str, object]) -> tuple[Point, ...]:
-    """The points whose values are those of `only`, by the last word of a key or the whole key.
-
-    Raises `ScenarioError` for a key that the matrix does not have, and where no point is left.
-    """
-    keys = list(points[0].values) if points else []
-    for key in only:
-        if not any(names_key(key, one) for one in keys):
-            known = f"its keys are {', '.join(keys)}" if keys else "the scenario has no matrix"
-            raise ScenarioError(f"--only {key}: the matrix has no such key", hint=known)
-    chosen = tuple(point for point in points if is_point_of(point.values, only))
-    if not chosen:
-        wanted = " ".join(f"{key}={show_value(value)}" for key, value in only.items())
-        raise ScenarioError(f"no point has {wanted}", hint=f"there are: {'; '.join(point.name for point in points)}")
-    return chosen
 
 
 def judgeable(expect: Iterable[Expectation], points: Sequence[Point]) -> tuple[Expectation, ...]:
@@ -144,21 +133,6 @@ def _has_both(item: Expectation, points: Sequence[Point]) -> bool:
     changed = [key for point in points[:1] for key in point.values if any(names_key(word, key) for word in item.over)]
     rest = [{key: value for key, value in point.values.items() if key not in changed} for point in others]
     return all({key: value for key, value in point.values.items() if key not in changed} in rest for point in about)
-
-
-def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """Return what each key is called in a point's name: its last word, or the whole of it where two end alike."""
-    keys = list(keys)
-    last = [key.rpartition(".")[2] for key in keys]
-    return {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}
-
-
-def point_name(values: Mapping[str, Scalar], labels: Mapping[str, str]) -> str:
-    return " ".join(f"{labels[key]}={show_value(value)}" for key, value in values.items())
-
-
-def show_value(value: object) -> str:
-    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def topology_key(topology: TopologyRef) -> str:

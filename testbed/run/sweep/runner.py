@@ -38,6 +38,7 @@ class ScenarioStopped(ScenarioError):
     def __init__(self, cause: TestbedError, record: Record) -> None:
         super().__init__(cause.message, hint=cause.hint)
         self.record = record
+        self.trace = cause.trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+
+from testbed.record.json_schema import record_schema
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -45,6 +48,7 @@ def run(sandbox: Any, *arguments: str) -> dict[str, Any]:
 
 def record_in(directory: Path, sandbox: Any) -> dict[str, Any]:
     data: dict[str, Any] = json.loads((sandbox.work / directory / "record.json").read_text())
+    Draft202012Validator(record_schema()).validate(data)
     return data
 
 

@@ -116,10 +116,10 @@ def test_compare(results: Path, tmp_path: Path) -> None:
     code, text = run("compare", results / "permutation-lb", results / "permutation-lb", "--html", tmp_path / "c.html")
     assert code == 0 and "SAME" in text
     assert "against" in (tmp_path / "c.html").read_text()
-    code, text = run("compare", results / "permutation-lb", results / "silent-failure")
-    assert code == 2 and "not comparable" in text
+    code, text = run("compare", results / "permutation-lb", results / "silent-failure", "--force")
+    assert code == 2 and "no point in common" in text and "--point" in text
     code, text = run("compare", results / "permutation-lb")
-    assert code == 3 and "two records or more" in text
+    assert code == 3 and "two records, or two points of one" in text
 
 
 def test_compare_exits_with_1_for_worse(results: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.base.errors import ScenarioError
+from testbed.base.errors import ScenarioError, SpecError
 from testbed.run.schema.file import load_scenario_text
 from testbed.run.schema.model import Expectation, Scenario, TopologyRef, Workload
-from testbed.run.sweep.points import Point, judgeable, plan_points, select_points
+from testbed.run.sweep.points import Point, judgeable, plan_points
 
 SWEEP = """name: sweep
 topology: {file: pod.yml}
@@ -20,8 +20,8 @@ repeat: {runs: 3}
 """
 
 
-def points_of(text: str) -> tuple[Point, ...]:
-    return plan_points(load_scenario_text(text, file="s.yml").scenario)
+def points_of(text: str, **only: object) -> tuple[Point, ...]:
+    return plan_points(load_scenario_text(text, file="s.yml", only=only).scenario)
 
 
 def test_a_scenario_without_a_matrix_is_one_point() -> None:
@@ -60,9 +60,8 @@ def test_points_that_were_never_resolved_are_refused() -> None:
 
 
 def test_some_points_only() -> None:
-    points = points_of(SWEEP)
-    assert len(select_points(points, {"mode": "spray"})) == 4
-    assert [point.name for point in select_points(points, {"qos.load_balancing.mode": "flow", "senders": 2})] == [
+    assert len(points_of(SWEEP, mode="spray")) == 4
+    assert [point.name for point in points_of(SWEEP, **{"qos.load_balancing.mode": "flow", "senders": 2})] == [
         "senders=2 mode=flow kind=tcp",
         "senders=2 mode=flow kind=uet",
     ]
@@ -78,12 +77,33 @@ def test_some_points_only() -> None:
 )
 def test_points_that_there_are_not(only: dict[str, object], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
-        select_points(points_of(SWEEP), only)
+        points_of(SWEEP, **only)
 
 
 def test_only_without_a_matrix() -> None:
     with pytest.raises(ScenarioError, match="the scenario has no matrix"):
-        select_points(points_of(SWEEP.partition("matrix:")[0]), {"mode": "flow"})
+        points_of(SWEEP.partition("matrix:")[0], mode="flow")
+
+
+def test_what_is_wrong_with_points_left_out_is_no_problem() -> None:
+    """TCP knows no `paths`, and a workload of 0 senders there is not."""
+    wrong = SWEEP.replace("senders: [1, 2]", "senders: [1, 0]").replace(
+        "transport.kind: [tcp, uet]", "transport.kind: [tcp, uet]\n  transport.paths: [reps]"
+    )
+    with pytest.raises(SpecError) as caught:
+        points_of(wrong)
+    assert len(caught.value.problems) >= 2
+    assert [point.name for point in points_of(wrong, kind="uet", senders=1, mode="flow")] == [
+        "senders=1 mode=flow kind=uet paths=reps"
+    ]
+    with pytest.raises(SpecError):
+        points_of(wrong, kind="uet", senders=0)
+
+
+def test_points_are_called_as_the_file_writes_their_values() -> None:
+    text = SWEEP.partition("matrix:")[0] + "matrix: {qos.buffer.alpha: [0.50, 1e0], qos.trimming: [true]}\n"
+    assert [point.name for point in points_of(text)] == ["alpha=0.50 trimming=true", "alpha=1e0 trimming=true"]
+    assert [point.name for point in points_of(text, alpha=1)] == ["alpha=1e0 trimming=true"]
 
 
 def test_what_compares_with_a_point_left_out_is_not_judged() -> None:
@@ -91,5 +111,5 @@ def test_what_compares_with_a_point_left_out_is_not_judged() -> None:
     plain = Expectation(metric="jct", where={"mode": "flow"}, maximum=1.0)
     ratio = Expectation(metric="jct", where={"mode": "flow"}, over={"mode": "spray"}, maximum=1.0)
     assert judgeable([plain, ratio], points) == (plain, ratio)
-    assert judgeable([plain, ratio], select_points(points, {"mode": "flow"})) == (plain,)
-    assert judgeable([plain, ratio], select_points(points, {"kind": "uet"})) == (plain, ratio)
+    assert judgeable([plain, ratio], points_of(SWEEP, mode="flow")) == (plain,)
+    assert judgeable([plain, ratio], points_of(SWEEP, kind="uet")) == (plain, ratio)

@@ -88,6 +88,20 @@ def test_who_does_not_start_is_named(script: str, reason: str) -> None:
         workers.close()
 
 
+def test_a_mistake_of_a_worker_is_told_with_its_traceback() -> None:
+    """Of one that dies of it, and of one that says so first."""
+    workers = workers_of({"a": ECHO, "b": "def cut(): 1 / 0\ncut()"})
+    try:
+        dead = start(workers, "a", "b").failure
+        assert dead is not None and dead.trace.startswith("Traceback (most recent call last):")
+        assert "in cut" in dead.trace and "ZeroDivisionError: division by zero" in dead.trace
+        workers.tell({"a": {"event": "failed", "reason": "internal error", "trace": "Traceback: here"}})
+        told = wait(workers, "done", "a").failure
+        assert told is not None and (told.reason, told.trace) == ("internal error", "Traceback: here")
+    finally:
+        workers.close()
+
+
 def test_who_stays_silent_is_named_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "HELLO_TIMEOUT_S", 0.1)
     workers = workers_of({"a": "import time\ntime.sleep(60)"})

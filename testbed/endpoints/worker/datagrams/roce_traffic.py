@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from testbed.base.program_errors import TrafficError
-from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState, mean_state
 from testbed.endpoints.worker.datagrams.datagram_traffic import DatagramTraffic, named
 from testbed.endpoints.worker.datagrams.hosting import Hosting
 from testbed.endpoints.worker.program import Channel, Program, Step
@@ -303,13 +303,17 @@ class RoceTraffic(DatagramTraffic):
             self._estimate_progress(nic.rnic.address, nic.rnic.config.mtu)
         for channel in self._outgoing[:MOST_CHANNELS]:
             stripes = self._out[channel.index]
+            allowed = sum(allowed_bytes(one, now) for one in stripes)
+            controls = [qp.control for qp in map(sending_qp, stripes) if qp is not None]
             yield (
                 channel.index,
                 ChannelState(
                     acked_bytes=sum(one.acked_bytes for one in stripes),
-                    cwnd_bytes=round(sum(allowed_bytes(one, now) for one in stripes)),
+                    cwnd_bytes=round(allowed),
                     rtt_us=max(one.latest_rtt_ns for one in stripes) / 1e3,
                     retransmits=sum(one.retransmitted for one in stripes),
+                    rate_bps=sum((one.rate_bps for one in controls), 0.0),
+                    control=mean_state(one.state() for one in controls),
                 ),
             )
 
@@ -356,11 +360,16 @@ def entropy_of(source_port: int, stripe: int) -> int:
 
 def allowed_bytes(connection: Connection, now: int) -> float:
     """How many bytes may be under way: the window, or what the rate sends in a base round trip."""
-    qp = connection if isinstance(connection, QueuePair) else connection.initiator
+    qp = sending_qp(connection)
     if qp is None:
         return 0.0
     qp.control.update(now)
     return min(qp.control.window_bytes, qp.control.rate_bps * qp.config.base_rtt_ns / 8e9)
+
+
+def sending_qp(connection: Connection) -> QueuePair | None:
+    """The queue pair that sends at present; None of a destination that no initiator is attached to."""
+    return connection if isinstance(connection, QueuePair) else connection.initiator
 
 
 def stripes_of(size: int, qps: int, mtu: int) -> list[tuple[int, int]]:

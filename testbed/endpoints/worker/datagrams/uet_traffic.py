@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from testbed.base.program_errors import TrafficError
-from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState
+from testbed.endpoints.worker.curves import MOST_CHANNELS, ChannelState, mean_state
 from testbed.endpoints.worker.datagrams.datagram_traffic import DatagramTraffic, named
 from testbed.endpoints.worker.datagrams.hosting import Hosting
 from testbed.endpoints.worker.program import Channel, Program, Step
@@ -185,6 +185,7 @@ class UetTraffic(DatagramTraffic):
                     cwnd_bytes=round(sum(pdc.sender.congestion.cwnd_bytes for pdc in pdcs)),
                     rtt_us=max(pdc.sender.congestion.latest_rtt_ns for pdc in pdcs) / 1e3,
                     retransmits=sum(map(_resent, pdcs)),
+                    control=mean_state(pdc.sender.congestion.state() for pdc in pdcs),
                 ),
             )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from testbed.protocols.uet.packets.codes import NackCode
 
 if TYPE_CHECKING:
-    from testbed.protocols.uet.congestion.rccc import CreditSource
+    from testbed.protocols.uet.congestion.credit import SourceCredit
     from testbed.protocols.uet.congestion.window import CongestionWindow
 
 
@@ -32,7 +32,7 @@ class CongestionContext:
         "window",
     )
 
-    def __init__(self, window: CongestionWindow | None, credit: CreditSource | None) -> None:
+    def __init__(self, window: CongestionWindow | None, credit: SourceCredit | None) -> None:
         self.window = window
         self.credit = credit
         self.sends: int = 0
@@ -67,6 +67,11 @@ class CongestionContext:
     def inflight_bytes(self) -> int:
         """May be a little below 0, as Rcvd_Bytes is rounded up."""
         return self._inflight
+
+    def state(self) -> dict[str, float]:
+        """Return what its window and its credit know beside the window's size, by name, as curves of a run show it."""
+        found = {} if self.window is None else self.window.state()
+        return found if self.credit is None else {**found, "credit_bytes": float(self.credit.credit)}
 
     def can_send(self) -> bool:
         """Tell whether a packet may be sent, of whatever size: at most one too many fits in."""

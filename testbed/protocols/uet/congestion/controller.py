@@ -10,7 +10,8 @@ from testbed.protocols.congestion.controller import Controller
 from testbed.protocols.uet.congestion.context import CongestionContext
 
 if TYPE_CHECKING:
-    from testbed.protocols.uet.congestion.nscc import NsccConfig
+    from testbed.protocols.uet.congestion.credit import CreditGrants
+    from testbed.protocols.uet.congestion.nscc_config import NsccConfig
     from testbed.protocols.uet.congestion.window import CongestionWindow
 
 
@@ -20,8 +21,14 @@ class ContextController(Controller):
 
     make: Callable[[NsccConfig, int], CongestionContext]
     """Takes the parameters of the endpoint and the time (ns)."""
-    grants_credit: bool = False
-    """The destination grants credit (RCCC), so that a FEP keeps a `CreditScheduler`."""
+    make_grants: Callable[[NsccConfig, int, bool], CreditGrants] | None = None
+    """Makes what a destination grants to its sources, where it grants credit. Takes the time (ns) as well, and whether
+    it is to grant what the fabric carries rather than its link's rate."""
+
+    @property
+    def grants_credit(self) -> bool:
+        """Tell whether the destination grants credit, so that a FEP keeps its grants."""
+        return self.make_grants is not None
 
 
 def with_window(make: Callable[[NsccConfig, int], CongestionWindow]) -> Callable[[NsccConfig, int], CongestionContext]:

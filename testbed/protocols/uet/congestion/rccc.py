@@ -16,19 +16,16 @@ from typing import Final
 from testbed.protocols.datagram import Incoming
 from testbed.protocols.uet.congestion.context import CongestionContext
 from testbed.protocols.uet.congestion.controller import ContextController
+from testbed.protocols.uet.congestion.credit import (
+    CREDIT_HALF,
+    CREDIT_MASK,
+    CREDIT_UNIT_BYTES,
+    CreditGrants,
+    SourceCredit,
+)
 from testbed.protocols.uet.congestion.grant_share import GrantShare
-from testbed.protocols.uet.congestion.nscc import Nscc, NsccConfig
+from testbed.protocols.uet.congestion.nscc_config import NsccConfig
 
-CREDIT_UNIT_BYTES: Final = 256
-"""Unit of credit and credit_target on the wire."""
-CREDIT_MASK: Final = 0xFFFFFF
-"""Both are counters of 24 bits that wrap."""
-CREDIT_HALF: Final = 0x800000
-"""A counter that seems to have moved this far or further has moved back: it is an old one."""
-CREDIT_SHIFT: Final = 8
-"""The counter is in the upper 24 bits of a CREDIT packet's payload, as in the credit state of an ACK (table 3-75);
-credit_target in the lower 24 of a CREDIT_REQ's, as in a request (behind ccc_id). The notes on table 3-38 give the
-widths only, and no public implementation reads either."""
 MTUS_PER_GRANT: Final = 4
 GRANT_RATE: Final = 0.99
 """Share of the link rate that is granted, so that no queue builds up before the last hop."""
@@ -45,7 +42,7 @@ MAX_DOUBLINGS: Final = 6
 """The most doublings of that time, while requests bring nothing."""
 
 
-class CreditSource:
+class CreditSource(SourceCredit):
     """The source: credit in bytes, spent by sending, refilled by a cumulative counter of the destination.
 
     A new source speculates: it may send one MaxWnd before it has heard anything. The first feedback of any kind ends
@@ -61,12 +58,11 @@ class CreditSource:
         "_mtu",
         "_request_at",
         "_unanswered",
-        "credit",
         "speculating",
     )
 
     def __init__(self, max_wnd_bytes: int, mtu_bytes: int, base_rtt_ns: int, now: int) -> None:
-        self.credit: int = max_wnd_bytes
+        super().__init__(max_wnd_bytes)
         self.speculating: bool = True
         self._max_wnd: int = max_wnd_bytes
         self._mtu: int = mtu_bytes
@@ -75,12 +71,6 @@ class CreditSource:
         self._last_request: int = now - base_rtt_ns
         self._request_at: int = now + CREDIT_TIMEOUT_RTTS * base_rtt_ns
         self._unanswered: int = 0
-
-    def can_send(self) -> bool:
-        return self.credit > 0
-
-    def on_send(self, size: int) -> None:
-        self.credit -= size
 
     def on_feedback(self) -> None:
         """Credit, an ACK or a NACK arrived: there is a receiver that schedules us."""
@@ -154,7 +144,7 @@ class _Sender:
         self.retransmit: int = 0
 
 
-class CreditScheduler:
+class CreditScheduler(CreditGrants):
     """The destination: one per FEP, granting in turn to all sources that ask, at a little less than its link rate.
 
     Order: sources whose packets were trimmed, then sources with demand, each group in turn, four MTUs at a time;
@@ -323,7 +313,7 @@ class CreditScheduler:
                 self._idle.setdefault(entry.key, entry)
 
 
-def make_scheduler(config: NsccConfig, now: int, *, follows_fabric: bool) -> CreditScheduler:
+def make_scheduler(config: NsccConfig, now: int, follows_fabric: bool) -> CreditScheduler:
     """Make the scheduler of a destination; `follows_fabric`: it grants what the fabric carries (`GrantShare`)."""
     window = int(config.max_wnd_bytes)
     share = GrantShare(config.link_rate_bps, config.base_rtt_ns, now) if follows_fabric else None
@@ -332,19 +322,14 @@ def make_scheduler(config: NsccConfig, now: int, *, follows_fabric: bool) -> Cre
     )
 
 
-def _credit(config: NsccConfig, now: int) -> CreditSource:
+def make_credit(config: NsccConfig, now: int) -> CreditSource:
+    """Make the credit of a source, which begins with one MaxWnd that it may speculate with."""
     return CreditSource(int(config.max_wnd_bytes), config.mtu_bytes, config.base_rtt_ns, now)
 
 
 CONTROLLER: Final[ContextController] = ContextController(
     name="rccc",
     description="receiver-credited: the destination grants credit at its link's rate",
-    make=lambda config, now: CongestionContext(None, _credit(config, now)),
-    grants_credit=True,
-)
-WITH_NSCC: Final[ContextController] = ContextController(
-    name="both",
-    description="nscc and rccc: a source sends what both permit",
-    make=lambda config, now: CongestionContext(Nscc(config, now), _credit(config, now)),
-    grants_credit=True,
+    make=lambda config, now: CongestionContext(None, make_credit(config, now)),
+    make_grants=make_scheduler,
 )

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from testbed.protocols.uet.congestion import none, nscc, rccc
+from testbed.protocols.uet.congestion import both, none, nscc, rccc
 from testbed.protocols.uet.congestion.context import CongestionContext
 from testbed.protocols.uet.congestion.controller import ContextController
+from testbed.protocols.uet.congestion.nscc_config import NsccConfig
 
 CONTROLLERS: Final[Mapping[str, ContextController]] = MappingProxyType(
     {
@@ -19,7 +20,7 @@ CONTROLLERS: Final[Mapping[str, ContextController]] = MappingProxyType(
         for one in (
             nscc.CONTROLLER,
             rccc.CONTROLLER,
-            rccc.WITH_NSCC,
+            both.CONTROLLER,
             none.CONTROLLER,
         )
     }
@@ -29,6 +30,6 @@ CONTROLLERS: Final[Mapping[str, ContextController]] = MappingProxyType(
 DEFAULT_CONTROLLER: Final = nscc.CONTROLLER.name
 
 
-def make_context(name: str, config: nscc.NsccConfig, now: int) -> CongestionContext:
+def make_context(name: str, config: NsccConfig, now: int) -> CongestionContext:
     """Return the context of a source in its initial state, under the controller of that name, at `now` (ns)."""
     return CONTROLLERS[name].make(config, now)

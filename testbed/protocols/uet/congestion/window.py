@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 
 from testbed.protocols.congestion.control import CongestionControl
+from testbed.protocols.open_classes import mypyc_attr
 from testbed.protocols.uet.packets.codes import NackCode
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionWindow(CongestionControl):
     """A window of `max_wnd` bytes, for packets of `mtu_bytes` at most; a source may send while another packet fits."""
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from testbed.protocols.datagram import Incoming, Outgoing, Priority
 from testbed.protocols.uet.config import PSNS_OF_SECURE_PDC, UetConfig
 from testbed.protocols.uet.congestion.context import CongestionContext
-from testbed.protocols.uet.congestion.rccc import CREDIT_SHIFT
+from testbed.protocols.uet.congestion.credit import CREDIT_SHIFT
 from testbed.protocols.uet.delivery.receiver import Receiver, Semantics, encode_nack
 from testbed.protocols.uet.delivery.sender import Sender
 from testbed.protocols.uet.delivery.start_psn import StartPsnObedience

@@ -1,6 +1,7 @@
 """Drawings of numbers as SVG that takes its colours and fonts from the page it stands in."""
 
 from testbed.record.report.chart.axis import Axis, linear_axis, log_axis, numbered_axis
+from testbed.record.report.chart.figure import FigureStyle, draw_figure
 from testbed.record.report.chart.heat_map import Shade, draw_heat_map
 from testbed.record.report.chart.rows import Row, draw_rows
 from testbed.record.report.chart.sheet import draw_sheet, style_sheet
@@ -10,9 +11,11 @@ from testbed.record.report.chart.xy import XYChart, label_room, thin
 __all__ = [
     "Axis",
     "Drawing",
+    "FigureStyle",
     "Row",
     "Shade",
     "XYChart",
+    "draw_figure",
     "draw_heat_map",
     "draw_rows",
     "draw_sheet",

@@ -7,9 +7,10 @@ written out, and without what only a page needs.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 
 from testbed.base.errors import CapabilityError, TestbedError
 from testbed.base.extras import extra_missing
@@ -73,6 +74,13 @@ _OF_A_PAGE = {"display", "width", "height", "max-width", "font", "paint-order"}
 _HALO = "stroke: var(--card); stroke-width: 3px; stroke-linejoin: round;"
 
 
+FONT_SIZE = 13.0
+"""The size of text in the style sheet, in units."""
+FONTS = '"DejaVu Sans", sans-serif'
+"""Fonts that Cairo finds everywhere; in a page the system's font comes first."""
+_FONT_SIZE = re.compile(r"font-size: ([\d.]+)px")
+
+
 def write_picture(svg: str, target: Path) -> None:
     """Write a sheet of `draw_sheet` as its name's ending says: one of `SUFFIXES`.
 
@@ -84,14 +92,18 @@ def write_picture(svg: str, target: Path) -> None:
             f"cannot write {target}: no picture ends in {suffix or 'nothing'}",
             hint=f"expected one of {', '.join(SUFFIXES)}",
         )
-    content = svg.encode() if suffix == ".svg" else _rendered(svg, suffix)
+    content = svg.encode() if suffix == ".svg" else render(_plain(svg), suffix, scale=PIXELS_PER_UNIT)
     try:
         target.write_bytes(content)
     except OSError as error:
         raise TestbedError(f"cannot write {target}: {error.strerror}") from error
 
 
-def _rendered(svg: str, suffix: str) -> bytes:
+def render(svg: str, suffix: str, *, scale: float) -> bytes:
+    """Draw SVG without variables as PDF, or as PNG with so many pixels for each unit.
+
+    Raises `CapabilityError` without Cairo.
+    """
     try:
         import cairosvg
     except ModuleNotFoundError as error:
@@ -102,31 +114,53 @@ def _rendered(svg: str, suffix: str) -> bytes:
             missing="libcairo.so.2",
             hint="apt-get install libcairo2, or name a file ending in .svg",
         ) from error
-    plain = _plain(svg).encode()
+    plain = svg.encode()
     if suffix == ".pdf":
         content: bytes = cairosvg.svg2pdf(bytestring=plain)
     else:
-        content = cairosvg.svg2png(bytestring=plain, scale=PIXELS_PER_UNIT)
+        content = cairosvg.svg2png(bytestring=plain, scale=scale)
     return content
 
 
 def _plain(svg: str) -> str:
     """The sheet with each variable's value in its place, and a rule for each tone."""
+    rules = " ".join(plain_rules())
+    plain = re.sub(r"<style>.*?</style>", lambda _: f"<style>{rules}</style>", svg, count=1, flags=re.DOTALL)
+    plain = re.sub(r' style="width: [^"]*"', "", plain, count=1)
+    return _valued(plain, {})
+
+
+def plain_rules(
+    colours: Mapping[str, str] = MappingProxyType({}), *, scale: float = 1.0, font: str = "", halo: bool = False
+) -> list[str]:
+    """The style sheet without variables, a rule for each tone: light, with other `colours` by the variables' names.
+
+    Text is `scale` times as large, and in another `font`. A `halo` is an edge of text in the colour of what is behind.
+    """
     sheet = style_sheet()
-    values = dict(_VALUE.findall(sheet[: sheet.index("@media")]))
     rules: list[str] = []
     for selectors, body in _RULE.findall(sheet[sheet.index(".chart {") :]):
         if "--tone:" in body:
             continue
-        parts = [part.strip() for part in body.replace(_HALO, "").split(";")]
-        declarations = [part for part in parts if part and part.partition(":")[0] not in _OF_A_PAGE]
+        parts = [part.strip() for part in (body if halo else body.replace(_HALO, "")).split(";")]
+        of_a_page = _OF_A_PAGE - {"paint-order"} if halo else _OF_A_PAGE
+        declarations = [part for part in parts if part and part.partition(":")[0] not in of_a_page]
         toned = [part for part in declarations if "var(--tone)" in part]
         # The tones' rules name one class more and would win over later ones: they say nothing but the tone.
         rules.append(f"{selectors.strip()} {{{'; '.join(part for part in declarations if part not in toned)}}}")
         for tone in range(1, TONES + 1) if toned else ():
             names = ", ".join(f"{selector.strip()}.t{tone}" for selector in selectors.split(","))
             rules.append(f"{names} {{{'; '.join(toned).replace('--tone', f'--c{tone}')}}}")
-    rules.insert(0, '.chart { font-size: 13px; font-family: "DejaVu Sans", sans-serif; }')
-    plain = re.sub(r"<style>.*?</style>", lambda _: f"<style>{' '.join(rules)}</style>", svg, count=1, flags=re.DOTALL)
-    plain = re.sub(r' style="width: [^"]*"', "", plain, count=1)
-    return _VARIABLE.sub(lambda found: values[found[1]], plain)
+    family = f'"{font}", {FONTS}' if font else FONTS
+    rules.insert(0, f".chart {{ font-size: {FONT_SIZE:g}px; font-family: {family}; }}")
+    return [
+        _FONT_SIZE.sub(lambda found: f"font-size: {float(found[1]) * scale:.2f}px", _valued(rule, colours))
+        for rule in rules
+    ]
+
+
+def _valued(written: str, colours: Mapping[str, str]) -> str:
+    """Text with the values of variables in their places: those of the light page, but for `colours`."""
+    sheet = style_sheet()
+    values = dict(_VALUE.findall(sheet[: sheet.index("@media")])) | dict(colours)
+    return _VARIABLE.sub(lambda found: str(values[found[1]]), written)

@@ -8,6 +8,7 @@ from testbed.record.report.comparison.compare import (
     Comparison,
     MetricChange,
     compare_records,
+    refuse_different_things,
 )
 from testbed.record.report.comparison.page import (
     COLUMNS,
@@ -29,5 +30,6 @@ __all__ = [
     "comparison_json",
     "comparison_rows",
     "print_comparison",
+    "refuse_different_things",
     "render_comparison",
 ]

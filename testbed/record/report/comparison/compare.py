@@ -31,8 +31,8 @@ MIN_CHANGE = 0.01
 OF_BACKEND = frozenset({"clock", "k", "lab.k", "lab.nic_bps"})
 """Keys that differ between an emulation and a simulation of the same, which are comparable nevertheless."""
 OF_WHAT_IS_MEASURED = frozenset({"workload", "clock"})
-"""Where records differ in these, their figures are not of the same thing. Where they differ in anything else, such as
-the design of the fabric, the transport or a fault, that is what is compared."""
+"""Where records differ in these, their figures are not of the same thing, which is said. Where they differ in anything
+else, such as the design of the fabric, the transport or a fault, that is what is compared."""
 ALL = "all"
 """In place of metrics' names: judge every one that has a better and a worse."""
 
@@ -103,7 +103,7 @@ class Comparison:
 
     @property
     def incomparable(self) -> Mapping[str, tuple[Any, Any]]:
-        """Return those of `differing` which make the figures those of different things; forced if not empty."""
+        """Return those of `differing` which make the figures those of different things."""
         return _incomparable(self.differing)
 
     @property
@@ -128,10 +128,10 @@ def compare_records(
     min_change: float = MIN_CHANGE,
     force: bool = False,
 ) -> Comparison:
-    """Return what became of each metric from `base` to `other`.
+    """Return what became of each metric from `base` to `other`, and in what the two differ.
 
-    Raises `RecordError` where they measured different things or one is not to be trusted (unless `force`), where they
-    have no point in common, and for a metric that neither has.
+    Raises `RecordError` where one is not to be trusted (unless `force`), where they have no point in common, and for a
+    metric that neither has.
     """
     differing = differences(base, other)
     doubts = [
@@ -139,8 +139,8 @@ def compare_records(
         for name, record in zip(names, (base, other), strict=True)
         if record.verdict.outcome is Outcome.INVALID
     ]
-    if not force:
-        _refuse(names, _incomparable(differing), doubts)
+    if doubts and not force:
+        raise Incomparable("; ".join(doubts), hint="--force compares them nevertheless")
     pairs, only_base, only_other = _match(base, other)
     if not pairs:
         raise RecordError(f"{names[0]} and {names[1]} have no point in common", hint=_points_hint(base, other))
@@ -213,15 +213,16 @@ def _incomparable(differing: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[A
     return {key: values for key, values in differing.items() if key.partition(".")[0] in OF_WHAT_IS_MEASURED}
 
 
-def _refuse(names: tuple[str, str], differing: Mapping[str, tuple[Any, Any]], doubts: Sequence[str]) -> None:
+def refuse_different_things(comparison: Comparison) -> None:
+    """Raise `RecordError` where two records measured different things."""
+    differing = list(comparison.incomparable.items())[:12]
     if differing:
-        lines = [f"  {key}: {a!r} in {names[0]}, {b!r} in {names[1]}" for key, (a, b) in list(differing.items())[:12]]
+        a, b = comparison.base, comparison.other
+        lines = [f"  {key}: {ours!r} in {a}, {theirs!r} in {b}" for key, (ours, theirs) in differing]
         raise Incomparable(
             "these records are not comparable, as they measured different things:\n" + "\n".join(lines),
-            hint="--force compares them nevertheless, where the difference is what you want to see",
+            hint="without --strict they are compared, and the differences are listed",
         )
-    if doubts:
-        raise Incomparable("; ".join(doubts), hint="--force compares them nevertheless")
 
 
 def _match(base: Record, other: Record) -> tuple[list[tuple[PointResult, PointResult]], list[str], list[str]]:
@@ -240,7 +241,7 @@ def _match(base: Record, other: Record) -> tuple[list[tuple[PointResult, PointRe
 
 def _points_hint(base: Record, other: Record) -> str:
     a, b = (", ".join(point.name or "(one)" for point in record.points[:6]) or "none" for record in (base, other))
-    return f"their points: {a}; and {b}"
+    return f"their points: {a}; and {b}. --point KEY=VALUE, once for each record, says which of them to compare"
 
 
 def _judged(base: Record, other: Record, metrics: Sequence[str]) -> frozenset[str]:

@@ -145,7 +145,7 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
 def remarks(comparison: Comparison) -> list[str]:
     """Return what a reader has to know beside the numbers."""
     lines = [
-        f"{'not comparable in' if key in comparison.incomparable else 'compared:'} {key}: {a!r} and {b!r}"
+        f"{'they measured different things,' if key in comparison.incomparable else 'compared:'} {key}: {a!r} and {b!r}"
         for key, (a, b) in comparison.differing.items()
     ]
     if comparison.only_base:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from testbed.base.units import Duration
-from testbed.record.record import LabSummary, PointResult, Record
+from testbed.record.record import Environment, LabSummary, PointResult, Record
 from testbed.record.report.scenario.figures import MISSING, every_run, format_bytes, format_rate, format_time
 
 Fact = tuple[str, str]
@@ -63,13 +63,19 @@ def machine(record: Record) -> list[Fact]:
         ("System", f"{environment.distribution or 'unknown'}, kernel {environment.kernel}"),
         ("Backend", environment.backend.value),
         ("Clock", environment.clock),
-        ("Transports", environment.transports),
+        ("Transports", _transports(environment)),
         ("testbed", environment.testbed + (f" ({environment.git_commit})" if environment.git_commit else "")),
         ("FRR", environment.frr or MISSING),
         ("iperf3", environment.iperf3 or MISSING),
         ("Python", environment.python),
         *(("Earlier session", said) for said in earlier_sessions(record)),
     ]
+
+
+def _transports(environment: Environment) -> str:
+    """Say how the transports ran, and which of their modules did otherwise because they had just changed."""
+    changed = ", ".join(environment.interpreted)
+    return f"{environment.transports}; interpreted, since changed: {changed}" if changed else environment.transports
 
 
 def earlier_sessions(record: Record) -> list[str]:

@@ -265,12 +265,13 @@ def encode_summary(record: Record) -> bytes:
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow([_cell(column) for column in columns])
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerow([safe_cell(column) for column in columns])
+    writer.writerows([safe_cell(value) for value in row] for row in rows)
     return output.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def safe_cell(value: Any) -> Any:
+    """Return a value as a cell of CSV has it; what a spreadsheet would take for a formula gets an apostrophe."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from testbed.endpoints.worker.curves import MOST_SAMPLES, ChannelState, Curves
+from testbed.endpoints.worker.curves import MOST_SAMPLES, ChannelState, Curves, mean_state
 from testbed.endpoints.worker.program import Step
 from testbed.endpoints.worker.schedule import Schedule
 from testbed.workload.collectives.algorithms import generate_collective
@@ -142,3 +142,18 @@ def test_a_channel_that_stands_still_is_not_sampled_again() -> None:
         curves.add(at_ns, [(0, ChannelState(5, 1000, 5.0, 0))])
     assert curves.columns(0)["at_ns"] == [0]
     assert curves.columns(1) == {"at_ns": [], "acked_bytes": [], "cwnd_bytes": [], "rtt_us": [], "retransmits": []}
+
+
+def test_what_congestion_control_knows_is_a_column_each() -> None:
+    curves = Curves(10)
+    for at_ns, acked, alpha in ((0, 0, 1.0), (10, 5, 0.5), (20, 5, 0.25), (30, 6, float("inf"))):
+        state = ChannelState(acked, 1000, 5.0, 0, rate_bps=1e9 * alpha, control=(("alpha", alpha),))
+        curves.add(at_ns, [(0, state)])
+    columns = curves.columns(0)
+    assert columns["at_ns"] == [0, 10, 30], "what time does to a controller alone is no news"
+    assert columns["rate_bps"] == [1e9, 5e8, None] and columns["control"] == {"alpha": [1.0, 0.5, None]}
+
+
+def test_several_controllers_of_a_channel_are_their_mean() -> None:
+    assert mean_state([]) == ()
+    assert mean_state([{"alpha": 1.0}, {"alpha": 0.5, "beta": 3.0}]) == (("alpha", 0.75), ("beta", 3.0))

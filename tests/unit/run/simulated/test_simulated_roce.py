@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 from testbed.api.sweeps import read_sweep
 from testbed.base.datapath.traffic_class import ClassPlan
@@ -21,7 +23,9 @@ from testbed.protocols.simulation import (
     NicHost,
     SwitchSettings,
 )
+from testbed.record.json_schema import record_schema
 from testbed.record.record import Outcome, Record
+from testbed.record.store import encode_record
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.simulated.execution import SimulatedRun, execute
 from testbed.run.simulated.fabric import planned_lab
@@ -75,6 +79,32 @@ matrix: {transport.connections: [rc, dct]}
 expect:
   - {metric: wrong, max: 0, source: every element is checked}
 """
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ("cc: dcqcn", {"alpha", "target_bps"}),
+        ("cc: swift", {"target_ns"}),
+        ("cc: timely", {"gradient"}),
+        ("cc: none", set()),
+        ("cc: dcqcn, connections: dct, dcis: 2", {"alpha", "target_bps"}),
+    ],
+)
+def test_a_record_has_what_congestion_control_knows_over_time(settings: str, names: set[str]) -> None:
+    record = run(INCAST.replace("cc: dcqcn", settings).replace("max: 1.5", "max: 99"))
+    Draft202012Validator(record_schema()).validate(json.loads(encode_record(record)))
+    channels = [channel for channel in record.points[0].runs[0].channels if channel.sent_bytes]
+    assert channels and {name for one in channels for name in one.samples.control} == names
+    for samples in (channel.samples for channel in channels):
+        assert len(samples.rate_bps) == len(samples.at_s) > 4
+        assert all(len(column) == len(samples.at_s) for column in samples.control.values())
+        rates = [rate for rate in samples.rate_bps if rate is not None]
+        assert max(rates) <= 400e9 and (settings != "cc: none" or set(rates) == {400e9})
+    if settings == "cc: dcqcn":
+        lowest = min(rate for one in channels for rate in one.samples.rate_bps if rate is not None)
+        alphas = [alpha for one in channels for alpha in one.samples.control["alpha"] if alpha is not None]
+        assert lowest < 400e9 and 0 < min(alphas) < max(alphas) <= 1
 
 
 def test_the_state_of_queue_pairs_grows_with_the_peers_and_that_of_a_pool_does_not() -> None:

@@ -22,7 +22,7 @@ from testbed.run.simulated.processes import Job, run_jobs
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import Phase, Progress
-from testbed.run.sweep.runner import RecordOptions
+from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
 
 pytestmark = pytest.mark.process
 
@@ -288,7 +288,17 @@ class Dying(SimulatedPoint):
             os._exit(3)
         if self.how == "raises":
             raise TestbedError("it broke", hint="mend it")
+        if self.how == "has a mistake":
+            return super().run(index, self.stumble)
         return RunOutcome(result=None, failure=TestbedError("no traffic", hint="none"))
+
+    def stumble(self, share: float) -> bool:
+        return bool(1 / 0)
+
+    def _run(self, index: int, on_progress: Callable[[float], bool]) -> RunOutcome:
+        if self.how == "has a mistake":
+            on_progress(0.5)
+        return super()._run(index, on_progress)
 
 
 def dying(sweep: Sweep, how: str, tried: Path | None = None) -> Dying:
@@ -307,6 +317,38 @@ def outcomes_of(point: SimulatedPoint, runs: int = 2) -> dict[int, RunOutcome]:
 def test_what_a_run_raises_ends_all() -> None:
     with pytest.raises(ScenarioError, match="it broke"):
         outcomes_of(dying(read_sweep(SMALL), "raises"))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_mistake_in_the_program_is_told_as_one(processes: int, tmp_path: Path) -> None:
+    """Not as a run that was lost, nor as a verdict without a reason; and it is not tried again."""
+    sweep = read_sweep(SMALL)
+    point = dying(sweep, "has a mistake", tmp_path)
+    jobs = [Job(point=1, run=1), Job(point=1, run=2)]
+    with Interrupt() as interrupt:
+        [(_, outcome), *_] = run_jobs(
+            jobs, lambda _: point, interrupt, processes=processes, on_share=lambda job, share: None
+        )
+    failure = outcome.failure
+    assert failure is not None and outcome.result is None
+    assert "raised ZeroDivisionError: division by zero (test_simulated_runs.py:" in failure.message
+    assert failure.trace.startswith("Traceback (most recent call last):") and "in stumble" in failure.trace
+    assert "mistake in the program" in (failure.hint or "")
+    assert all(path.name.endswith("-1") for path in tmp_path.iterdir())
+
+
+def test_a_record_says_what_a_mistake_was_and_the_traceback_goes_with_the_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("testbed.run.simulated.sweep.SimulatedPoint", Dying)
+    monkeypatch.setattr(Dying, "how", "has a mistake")
+    outcome = run_simulated(read_sweep(SMALL), RecordOptions(directory=tmp_path), processes=1)
+    assert isinstance(outcome.failure, ScenarioStopped) and "in stumble" in outcome.failure.trace
+    record = load_record(tmp_path)
+    assert record.verdict.outcome is Outcome.INVALID
+    assert record.verdict.reasons[0].startswith("it did not run to its end: run 1 raised ZeroDivisionError")
+    assert "Traceback" not in (tmp_path / RECORD_FILE).read_text(), "paths of this machine are nobody else's business"
+    write_report_files(record, tmp_path)
 
 
 @pytest.mark.parametrize(

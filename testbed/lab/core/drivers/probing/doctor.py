@@ -10,11 +10,12 @@ import platform
 import resource
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.base.compiled.build import missing
+from testbed.base.compiled.finder import left_out
 from testbed.base.errors import CapabilityError
 from testbed.base.installation.packages import PROGRAMS
 from testbed.lab.core.drivers.probing.capabilities import Capabilities, probe_capabilities
@@ -124,7 +125,7 @@ def probe_machine(state_directory: Path | None = None, *, keep: bool = False, re
             _open_files(),
             _state(state),
             _memory(Path("/proc/meminfo")),
-            _transports(is_compiled(), missing()),
+            _transports(is_compiled(), missing(), left_out()),
             *(program_feature(capabilities.programs[program.name]) for program in PROGRAMS),
         ),
         mechanisms=choose_mechanisms(capabilities, frr=installation, docker=docker),
@@ -313,11 +314,12 @@ def _state(directory: Path) -> Feature:
     )
 
 
-def _transports(compiled: bool, lacking: str) -> Feature:
+def _transports(compiled: bool, lacking: str, changed: Sequence[str]) -> Feature:
+    found = "compiled" if compiled else f"interpreted{': no ' + lacking if lacking else ''}"
     return _judged(
         "transports",
         compiled,
-        "compiled" if compiled else f"interpreted{': no ' + lacking if lacking else ''}",
+        f"{found}; interpreted, since changed: {', '.join(changed)}" if changed else found,
         "several times the packets a second from the same CPUs",
         f"install {lacking}" if lacking else "python -m testbed.base.compiled",
     )
