@@ -25,6 +25,8 @@ PANELS = {
         "events": "labs.events",
         "validate": "labs.validate",
         "generate": "labs.generate",
+        "import": "labs.import_lab",
+        "export": "labs.export",
         "schema": "labs.schema",
         "graph": "labs.graph",
     },

@@ -42,7 +42,7 @@ def read_sweeps(
         try:
             sweeps.append(read_sweep(path, overrides, wanted, warn=warnings.append if warn else None))
         except SpecError as error:
-            problems.extend(error.problems)
+            problems.extend(_of_another_tool(error, path).problems)
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))
     for problem in dict.fromkeys(warnings):
@@ -54,4 +54,18 @@ def is_scenario(path: Path) -> bool:
     """Tell by its keys whether a file is a scenario. Raises `SpecError` for what is no mapping in YAML."""
     from testbed.base.yaml.reader import read_document
 
-    return "workload" in read_document(path).data
+    try:
+        return "workload" in read_document(path).data
+    except SpecError as error:
+        raise _of_another_tool(error, path) from error
+
+
+def _of_another_tool(error: SpecError, path: Path) -> SpecError:
+    """The error of a file: that it is a topology of another tool where it is, else `error` itself."""
+    from testbed.base.yaml.reader import read_text
+    from testbed.lab.core.schema.other_tools import told_of_other_tool
+
+    try:
+        return told_of_other_tool(error, read_text(path), str(path))
+    except SpecError:
+        return error  # it cannot be read, which the error says
