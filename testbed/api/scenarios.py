@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from testbed.api.sweeps import NOTHING, read_sweep, read_sweep_for
+from testbed.api.sweeps import read_sweep, read_sweep_for
 from testbed.base.errors import ScenarioError
 from testbed.base.names import nearest
 from testbed.lab.core.deploy.live import RunningLab
@@ -15,6 +15,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.record.record import Backend, MetricSummary, Outcome, Record
 from testbed.record.store import load_record, make_results_directory
 from testbed.run.emulated.sweep import run_on_own_labs, run_recorded
+from testbed.run.schema.file import NOTHING
 from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
 from testbed.run.sweep.labs import LabOptions

@@ -149,5 +149,5 @@ def _told(message: str, code: int) -> int:
 
 def _bug() -> int:
     """Show what nobody expected, as Python does; nothing can be said of what was asked for."""
-    sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]  # called where there is an exception
+    sys.excepthook(*sys.exc_info())  # called where there is an exception
     return ExitCode.INVALID

@@ -41,10 +41,9 @@ class Imports:
         tree, found = self._tree(module), set()
         for node in ast.walk(tree) if tree is not None else ():
             for base in node.bases if isinstance(node, ast.ClassDef) else ():
-                place = self._place(module, base)
-                for origin in self._origins(*place) - {module} if place is not None else ():
-                    if not self._is_open(origin, place[1]):
-                        found.add(origin)
+                if (place := self._place(module, base)) is not None:
+                    origins = self._origins(*place) - {module}
+                    found |= {origin for origin in origins if not self._is_open(origin, place[1])}
         return found
 
     def layout(self, module: str) -> str:

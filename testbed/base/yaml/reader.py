@@ -2,7 +2,8 @@
 
 PyYAML's event parser (libyaml where it is built in) does the scanning; what events mean is decided here: one
 document, plain scalars of YAML 1.2 (`scalars`), no duplicate keys, no anchors, aliases or tags, bounded size
-and depth.
+and depth. A file of another tool is read with `lenient`: its aliases and merge keys are written out, within the same
+bounds, and a key may be a number.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ _UNPRINTABLE_VALUE = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 _LINE_BREAK = re.compile("\r\n|\n|\r|\x85|\u2028|\u2029")
 
 
-def load_document(text: str, file: str) -> Document:
+def load_document(text: str, file: str, *, lenient: bool = False) -> Document:
     """Read `text`; `file` names it in messages. Raises `SpecError` unless it is one mapping."""
-    tree = parse_value(text, file)
+    tree = parse_value(text, file, lenient=lenient)
     if not isinstance(tree.data, dict):
         what = {list: "a list", type(None): "empty", str: "plain text"}.get(type(tree.data), "a single value")
         problem = Problem(
@@ -94,7 +95,7 @@ def decode(raw: bytes, file: str) -> str:
         raise SpecError([problem]) from error
 
 
-def parse_value(text: str, file: str) -> Tree:
+def parse_value(text: str, file: str, *, lenient: bool = False) -> Tree:
     """Read one YAML value of any shape. Raises `SpecError`."""
     if len(text) > MAX_BYTES:
         raise SpecError([_too_big(file)])
@@ -108,7 +109,7 @@ def parse_value(text: str, file: str) -> Tree:
             hint="remove it; is this a text file?",
         )
         raise SpecError([problem])
-    reader = _Reader(text, file)
+    reader = _Reader(text, file, lenient)
     try:
         return reader.read()
     except MarkedYAMLError as error:
@@ -147,9 +148,12 @@ def cap_problems(problems: Iterable[Problem], left_out: int = 0) -> list[Problem
 class _Reader:
     """Composes the tree of a text from the parser's events. It calls itself `MAX_DEPTH` times at most."""
 
-    def __init__(self, text: str, file: str) -> None:
+    def __init__(self, text: str, file: str, lenient: bool) -> None:
         self._events = yaml.parse(text, Loader=_LOADER)
         self._file = file
+        self._lenient = lenient
+        self._anchored: dict[str, Tree] = {}
+        """The values at anchors of a file that is read leniently, once they are whole."""
         self._path: list[str | int] = []
         """The place of the value that is being read."""
         self._problems: list[Problem] = []
@@ -192,12 +196,14 @@ class _Reader:
     def _value(self, event: events.Event, depth: int) -> Tree:
         """The value that an event is, or begins, `depth` levels below the document."""
         match event:
+            case events.AliasEvent() if self._lenient and event.anchor in self._anchored:
+                return self._repeated(self._anchored[event.anchor], event, depth)
             case events.AliasEvent():
                 self._refuse_alias(event)
                 return self._counted(None, event)
             case events.ScalarEvent():
                 self._refuse_decoration(event)
-                return self._counted(self._scalar(event), event)
+                return self._kept(self._counted(self._scalar(event), event), event)
         assert isinstance(event, events.CollectionStartEvent)
         self._refuse_decoration(event)
         if depth >= MAX_DEPTH:
@@ -208,7 +214,28 @@ class _Reader:
         else:
             tree = self._counted([], event)
             self._fill_list(tree.content, depth)
+        return self._kept(tree, event)
+
+    def _kept(self, tree: Tree, event: events.ScalarEvent | events.CollectionStartEvent) -> Tree:
+        """Remember what stands at an anchor."""
+        if event.anchor is not None:
+            self._anchored[event.anchor] = tree
         return tree
+
+    def _repeated(self, tree: Tree, event: events.AliasEvent, depth: int) -> Tree:
+        """Write out what an alias names: each of its values counts, and so does its depth."""
+        if depth >= MAX_DEPTH:
+            self.fail(_too_deep(self._file, _position(event)))
+        copy = self._counted(tree.content, event)
+        copy.position = tree.position
+        match tree.content:
+            case dict():
+                copy.content = {key: self._repeated(child, event, depth + 1) for key, child in tree.content.items()}
+                for key, child in copy.content.items():
+                    child.key_position = tree.content[key].key_position
+            case list():
+                copy.content = [self._repeated(child, event, depth + 1) for child in tree.content]
+        return copy
 
     def _fill_list(self, entries: list[Tree], depth: int) -> None:
         while not isinstance(event := next(self._events), events.SequenceEndEvent):
@@ -227,9 +254,22 @@ class _Reader:
             self._path.pop()
             tree.key_position = _position(event)
             entries.setdefault(key, tree)
+        if self._lenient and "<<" in entries:
+            self._merge(entries)
+
+    def _merge(self, entries: dict[str, Tree]) -> None:
+        """Put the keys of the mappings behind a merge key in, where they are not written (yaml.org/type/merge.html)."""
+        merged = entries.pop("<<")
+        for tree in merged.content if isinstance(merged.content, list) else [merged]:
+            if isinstance(tree.content, dict):
+                for key, child in tree.content.items():
+                    entries.setdefault(key, child)
 
     def _key(self, event: events.Event) -> str:
         if isinstance(event, events.AliasEvent):
+            named = self._anchored.get(event.anchor or "") if self._lenient else None
+            if named is not None and isinstance(named.content, str):
+                return named.content
             self._refuse_alias(event)
             self._counted(None, event)
             return "*"
@@ -246,6 +286,9 @@ class _Reader:
                     hint="write 'key: value'; put text that begins with '[', '{' or '?' in quotes",
                 )
             )
+        if self._lenient:
+            self._kept(Tree(str(event.value), _position(event)), event)
+            return str(event.value)
         key = self._scalar(event)
         if isinstance(key, str):
             return key
@@ -262,7 +305,8 @@ class _Reader:
             try:
                 value = resolve_plain_scalar(event.value)
             except ScalarError as error:
-                self._problem("bad-number", event, str(error), error.hint)
+                if not self._lenient:
+                    self._problem("bad-number", event, str(error), error.hint)
         if isinstance(value, str) and (found := _UNPRINTABLE_VALUE.search(value)):
             message = f"the value holds the control character U+{ord(found[0]):04X}"
             self._problem("control-character", event, message, "remove the backslash and what belongs to it")
@@ -282,7 +326,7 @@ class _Reader:
         self._once("alias", event, message, "write the value out, in quotes if the '*' is part of it")
 
     def _refuse_decoration(self, event: events.ScalarEvent | events.CollectionStartEvent) -> None:
-        if event.anchor is not None:
+        if event.anchor is not None and not self._lenient:
             message = f"anchors such as &{event.anchor} are not accepted"
             hint = "remove it; what nodes share belongs under topology.groups, kinds or defaults"
             self._once("anchor", event, message, hint)

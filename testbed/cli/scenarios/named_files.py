@@ -44,10 +44,11 @@ def read_sweeps(
         try:
             sweeps.append(read_sweep(path, overrides, wanted, warn=warnings.append if warn else None))
         except SpecError as error:
+            told = _of_another_tool(error, path)
             if refused is None:
-                problems.extend(error.problems)
+                problems.extend(told.problems)
             else:
-                refused(error)
+                refused(told)
     if problems:
         raise SpecError(list(dict.fromkeys(problems)))
     for problem in dict.fromkeys(warnings):
@@ -60,4 +61,18 @@ def is_scenario_file(path: Path) -> bool:
     from testbed.base.yaml.reader import read_document
     from testbed.lab.core.schema.file_kind import is_scenario
 
-    return is_scenario(read_document(path).data)
+    try:
+        return is_scenario(read_document(path).data)
+    except SpecError as error:
+        raise _of_another_tool(error, path) from error
+
+
+def _of_another_tool(error: SpecError, path: Path) -> SpecError:
+    """The error of a file: that it is a topology of another tool where it is, else `error` itself."""
+    from testbed.base.yaml.reader import read_text
+    from testbed.lab.core.schema.other_tools import told_of_other_tool
+
+    try:
+        return told_of_other_tool(error, read_text(path), str(path))
+    except SpecError:
+        return error  # it cannot be read, which the error says

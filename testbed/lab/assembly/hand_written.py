@@ -29,12 +29,13 @@ from testbed.lab.features.containers.schema import resolve_container
 
 DEFAULT_RATE = Rate.parse("400G")
 
-_RESERVED = {
+RESERVED = {
     "the lab's rails": IPv4Network("10.0.0.0/8"),
     "the lab's loopbacks": IPv4Network("172.16.0.0/12"),
     "the lab's automatic routed links": IPv4Network("100.64.0.0/10"),
     **SPECIAL_PREFIXES,
 }
+"""Prefixes that no written link may have, by whom they are kept for."""
 _REALISATION = frozenset({"runtime", *CONTAINER_KEYS, "env", "rdma"})
 """The keys of a node that the fabric generates: how it is realised, not what it is."""
 
@@ -332,14 +333,14 @@ class HandWritten:
     def _check_prefixes(self) -> None:
         free: list[tuple[IPv4Network, Path]] = []
         for prefix, path in self._prefixes:
-            owner = next((owner for owner, network in _RESERVED.items() if prefix.overlaps(network)), None)
+            owner = next((owner for owner, network in RESERVED.items() if prefix.overlaps(network)), None)
             if owner is None:
                 free.append((prefix, path))
             else:
                 self._refuse(
                     "overlap",
                     path,
-                    f"{prefix} overlaps {_RESERVED[owner]}, which is kept for {owner}",
+                    f"{prefix} overlaps {RESERVED[owner]}, which is kept for {owner}",
                     "use another, such as 192.0.2.0/31, or remove the key to have one chosen",
                 )
         # Prefixes nest or are apart: sorted by address, one that overlaps any overlaps the last that stands alone.

@@ -33,10 +33,12 @@ def render_topology(name: str, design: str, settings: Sequence[str] = (), *, sch
     chosen = minimal.with_overrides(overrides)
     resolve_lab(chosen)
     document = minimal.with_overrides({**_spelled_out(chosen), **overrides})
-    text = "".join(f"{key}: {_flow(value)}\n" for key, value in document.data.items() if key not in _BLOCKS)
+    text = "".join(f"{key}: {flow_yaml(value)}\n" for key, value in document.data.items() if key not in _BLOCKS)
     for block in _BLOCKS:
         if document.has(block):
-            text += f"{block}:\n" + "".join(f"  {key}: {_flow(value)}\n" for key, value in document.data[block].items())
+            text += f"{block}:\n" + "".join(
+                f"  {key}: {flow_yaml(value)}\n" for key, value in document.data[block].items()
+            )
     what = DESIGNS[design]
     head = f"{SCHEMA_HINT}{schema}\n" if schema else ""
     return f"{head}# {what.summary[0].upper()}{what.summary[1:]} ({what.figure}).\n{text}"
@@ -83,13 +85,13 @@ def _short(rate: Rate) -> str:
     return text if Rate.parse(text) == rate else f"{rate.bps}bps"
 
 
-def _flow(value: Any) -> str:
-    """A value on one line of YAML."""
+def flow_yaml(value: Any) -> str:
+    """Return a value on one line of YAML."""
     match value:
         case Mapping():
-            return "{" + ", ".join(f"{_flow(key)}: {_flow(entry)}" for key, entry in value.items()) + "}"
+            return "{" + ", ".join(f"{flow_yaml(key)}: {flow_yaml(entry)}" for key, entry in value.items()) + "}"
         case list() | tuple():
-            return "[" + ", ".join(_flow(entry) for entry in value) + "]"
+            return "[" + ", ".join(flow_yaml(entry) for entry in value) + "]"
         case str():
             return value if _reads_back(value) else json.dumps(value)
         case None:

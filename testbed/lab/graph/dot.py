@@ -15,10 +15,10 @@ from testbed.lab.graph.management import pictured
 from testbed.lab.graph.scale_up import with_domains
 
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
-_NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d", "#0b7285")
+NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d", "#0b7285")
 _DOWN, _CHANGED = "#c92a2a", "#e67700"
 """The colours of links that are down, and of those that are otherwise not as declared."""
-_FILL = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
+FILLS = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
 
 
 def render_dot(lab: Lab, *, conditions: Mapping[str, LinkCondition] | None = None) -> str:
@@ -85,9 +85,9 @@ def _segment(segment: Segment, grouping: Grouping, *, hosts: bool) -> list[str]:
 def _nodes(nodes: Iterable[Node], grouping: Grouping, indent: str) -> Iterator[str]:
     members = list(nodes)
     for node in members:
-        fill = _FILL[grouping.tiers[node.name]]
+        fill = FILLS[grouping.tiers[node.name]]
         rails = grouping.rails.get(node.name, ())
-        edge = f', color="{_colour(rails[0])}", penwidth=1.5' if len(rails) == 1 else ""
+        edge = f', color="{rail_colour(rails[0])}", penwidth=1.5' if len(rails) == 1 else ""
         shape = ", shape=ellipse" if node.kind is NodeKind.ROUTER else ""
         yield f'{indent}{_quoted(node.name)} [fillcolor="{fill}"{edge}{shape}];'
     if len(members) > 1:
@@ -104,9 +104,9 @@ def _edge(link: Link, labels: bool, network: int, low: Collection[str], conditio
         attributes.append(f'color="{colour}", fontcolor="{colour}", style={"bold" if condition.up else "dashed"}')
         attributes.append(f"label={_quoted(str(condition.rate) if condition.up else 'down')}")
     elif network:
-        attributes.append(f'color="{_NETWORK_COLOURS[network]}"')
+        attributes.append(f'color="{NETWORK_COLOURS[network]}"')
     elif link.rail:
-        attributes.append(f'color="{_colour(link.rail)}"')
+        attributes.append(f'color="{rail_colour(link.rail)}"')
     # The end that stands above comes first: dot ranks a tail above its head.
     above = bool(network) != (link.kind is LinkKind.EXTERNAL or link.a.node in low)
     tail, head = (link.a, link.b) if above else (link.b, link.a)
@@ -115,7 +115,8 @@ def _edge(link: Link, labels: bool, network: int, low: Collection[str], conditio
     return f"  {_quoted(tail.node)} -- {_quoted(head.node)} [{', '.join(attributes)}];"
 
 
-def _colour(rail: int) -> str:
+def rail_colour(rail: int) -> str:
+    """Return the colour of what belongs to one rail."""
     return _RAIL_COLOURS[(rail - 1) % len(_RAIL_COLOURS)]
 
 

@@ -266,7 +266,7 @@ class Scenario:
     """A sentence or two about it, for the report."""
     values: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """The value of each key of the matrix, in one of the `variants`."""
-    written: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    written: Mapping[str, str] = field(default_factory=dict)
     """How the file writes those of `values` that are no text."""
     variants: tuple[Scenario, ...] = ()
     """With a matrix: this scenario at each of its points, in the matrix's order, themselves without a matrix. The

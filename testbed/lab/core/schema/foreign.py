@@ -149,7 +149,9 @@ KINDS: Mapping[str, str] = {
     "mysocketio": "remove the node: " + _NO_PORTS.removeprefix("remove it: "),
     "border0": "remove the node: " + _NO_PORTS.removeprefix("remove it: "),
     "rare": _SWITCH,
-    "keysight_ixia-c-one": "write kind: host: a scenario's workload sends the traffic",
+    **dict.fromkeys(
+        ("keysight_ixia-c-one", "spirent_stc", "ostinato"), "write kind: host: a scenario's workload sends the traffic"
+    ),
     "generic_vm": _MACHINE,
     "openbsd": _MACHINE,
     "freebsd": _MACHINE,
@@ -163,7 +165,8 @@ KINDS: Mapping[str, str] = {
             *("6wind_vsr", "cisco_n9kv", "cisco_c8000", "cisco_c8000v", "cisco_cat9kv", "cisco_iol", "cisco_asav"),
             *("cisco_vios", "cisco_ftdv", "cisco_sdwan", "aruba_aoscx", "mikrotik_ros", "ipinfusion_ocnos"),
             *("huawei_vrp", "fdio_vpp", "vyosnetworks_vyos", "arrcus_arcos", "paloalto_panos"),
-            *("checkpoint_cloudguard", "fortinet_fortigate", "f5_bigip-ve", "frr", "router", "cumulus"),
+            *("checkpoint_cloudguard", "fortinet_fortigate", "f5_bigip-ve", "frr", "frrouting", "router"),
+            *("cumulus", "openwrt"),
             *("cumulus_nvue", "eos", "vyos", "routeros", "iosv", "nxos", "bird", "leaf", "spine", "tor", "rail"),
             *("vr-sros", "vr-nokia_sros", "vr-vmx", "vr-juniper_vmx", "vr-vqfx", "vr-juniper_vqfx", "vr-xrv"),
             *("vr-cisco_xrv", "vr-xrv9k", "vr-cisco_xrv9k", "vr-nxos", "vr-cisco_nxos", "vr-veos", "vr-arista_veos"),

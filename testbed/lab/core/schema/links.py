@@ -26,6 +26,11 @@ _BRIDGE = re.compile(r"br-rail\d+")
 """The bridge of a rail on a rail switch."""
 
 
+def is_reserved_interface(name: str) -> bool:
+    """Tell whether an interface of a switch may not have this name, since the bridge of a rail has it."""
+    return _BRIDGE.fullmatch(name) is not None
+
+
 def _check_label_name(name: str) -> None:
     if not _LABEL_NAME.fullmatch(name):
         raise ValueError(f"{quote(name)} cannot name a label: letters, digits, '_', '.', '/' and '-', at most 63")
@@ -67,7 +72,7 @@ class UsedPorts:
 
     def take(self, end: End, where: Path) -> Problem | None:
         """Use the port that is written at `where`. What stands against it comes back, and it is as it was then."""
-        if _BRIDGE.fullmatch(end.interface):
+        if is_reserved_interface(end.interface):
             message = f"{end.interface!r} is reserved for the bridge of a rail"
             return self.document.problem("bad-name", where, message, hint="choose another interface name")
         if end in self._users:

@@ -13,6 +13,7 @@ from testbed.base.yaml.reader import load_document, parse_value, read_text
 from testbed.lab.core.assembly import assembly
 from testbed.lab.core.model import Lab
 from testbed.lab.core.schema.file_kind import is_scenario
+from testbed.lab.core.schema.other_tools import other_tool_problem, told_of_other_tool
 from testbed.lab.core.schema.warnings import find_warnings
 
 _SUFFIXES = frozenset({".yml", ".yaml"})
@@ -44,15 +45,27 @@ def load_topology_text(
     warn: Callable[[Problem], None] | None = None,
 ) -> Lab:
     """Return the lab of text that is not in a file, as `load_topology` does; `file` names it in messages."""
-    document = load_document(text, file)
+    try:
+        document = load_document(text, file)
+    except SpecError as error:
+        raise told_of_other_tool(error, text, file) from error
     if overrides:
         document = document.with_overrides(overrides)
     return resolve_warned(document, warn)
 
 
 def resolve_warned(document: Document, warn: Callable[[Problem], None] | None) -> Lab:
-    """Return the lab of a document; `warn` as of `load_topology`. Raises `SpecError`."""
-    lab = cast(Resolver, assembly()).resolve(document)
+    """Return the lab of a document; `warn` as of `load_topology`.
+
+    Raises `SpecError`, which names the other tool whose file it is where it is one.
+    """
+    try:
+        lab = cast(Resolver, assembly()).resolve(document)
+    except SpecError as error:
+        problem = other_tool_problem(document)
+        if problem is None:
+            raise
+        raise SpecError([problem]) from error
     if warn is not None:
         for problem in find_warnings(document, lab):
             warn(problem)

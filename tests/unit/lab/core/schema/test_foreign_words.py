@@ -82,7 +82,8 @@ def test_no_hint_is_so_long_that_it_is_said_only_once() -> None:
 
 def test_a_word_is_told_once_and_no_limit_hides_one() -> None:
     nodes = "\n".join(f"    Leaf_{number}: {{kind: ceos, mgmt-ipv4: 192.0.2.{number}}}" for number in range(1, 41))
-    found = problems(f"name: lab\ntopology:\n  nodes:\n{nodes}\n")
+    ours = "    spine: {kind: switch, role: spine}"
+    found = problems(f"name: lab\ntopology:\n  nodes:\n{nodes}\n{ours}\n")
     assert [problem.code for problem in found].count("bad-name") == 40
     assert [problem.code for problem in found].count("unknown-kind") == 1
     assert [problem.code for problem in found].count("unknown-key") == 1
