@@ -5,9 +5,15 @@ with Lab.deploy("topologies/demo.yml") as lab:
     print(lab.run("scenarios/rail-permutation.yml").metric("aggregate_share").median)
 """
 
-from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
-from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
-from testbed.lab.core.deploy.links.changes import LinkChange
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
+    from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
+    from testbed.lab.core.deploy.links.changes import LinkChange
 
 __all__ = [
     "CommandFailed",
@@ -20,3 +26,15 @@ __all__ = [
     "load_model",
     "run_scenario",
 ]
+_MODULES = {
+    **dict.fromkeys(("CommandFailed", "DeployKeywords", "Lab", "Node", "load_model"), "testbed.api.lab"),
+    **dict.fromkeys(("RunOptions", "ScenarioResult", "run_scenario"), "testbed.api.scenarios"),
+    "LinkChange": "testbed.lab.core.deploy.links.changes",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load what is asked for: the command line reads files by modules of this package, and runs nothing for that."""
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    raise AttributeError(f"module 'testbed.api' has no attribute {name!r}")

@@ -13,21 +13,22 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import DriverError, TestbedError
 from testbed.base.units import Duration, Rate
-from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
-from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.packet_costs import PacketCost, PacketCosts
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.model import Delay, End, Lab, Link, LinkKind, Node, NodeKind, Role, Scale
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.run.emulated.workers import SharedWorkers
-from testbed.run.emulated.workload_runner import WorkloadRunner, WorkloadRunOptions
 from testbed.run.schema.model import Transport
 from testbed.run.transports.registry import transport_class
 from testbed.workload.steps import Transfer, Workload
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.run.emulated.workload_runner import WorkloadRunner
 
 HOSTS = 8
 LINK_RATE = Rate.parse("400G")
@@ -69,6 +70,9 @@ def measure_packet_us(transport: Transport, state: StateDirectory) -> float:
 
     Raises `TestbedError` where it cannot be deployed, or its traffic does not end.
     """
+    from testbed.run.emulated.workers import SharedWorkers
+    from testbed.run.emulated.workload_runner import WorkloadRunner
+
     model = _small_lab(f"cost-{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="testbed-cost-") as directory, _deployed(model, state, directory) as lab:
         nics = [nic for host in lab.plan.hosts for nic in host.nics]
@@ -84,6 +88,8 @@ def measure_packet_us(transport: Transport, state: StateDirectory) -> float:
 
 def _measure(runner: WorkloadRunner, workload: Workload, nics: Sequence[PortPlan]) -> float:
     """Run the workload once, and return the CPU time of its workers by data packet in us. Raises `TestbedError`."""
+    from testbed.run.emulated.workload_runner import WorkloadRunOptions
+
     spent: list[float] = []
 
     @contextlib.contextmanager
@@ -105,6 +111,8 @@ def _measure(runner: WorkloadRunner, workload: Workload, nics: Sequence[PortPlan
 @contextlib.contextmanager
 def _deployed(model: Lab, state: StateDirectory, directory: str) -> Iterator[RunningLab]:
     """A lab that is there for as long as it is needed."""
+    from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab, destroy_lab
+
     options = DeployOptions(k=K, routing=False, wait=False, directory=Path(directory))
     outcome = deploy_lab(model, state, options)
     try:

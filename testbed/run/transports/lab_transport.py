@@ -15,27 +15,25 @@ from typing import TYPE_CHECKING, ClassVar
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.names import nearest
-from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.streams.tcp_socket import has_congestion_control
-from testbed.lab.core.deploy.congestion_control import read_congestion_controls
-from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import PathModel, WirePaths
 from testbed.lab.core.plan.qos.qos_plan import PortProfile
-from testbed.run.measuring.measured import Measured
-from testbed.run.measuring.reports import Ideals
 from testbed.run.placed.channels import CONNECTIONS, ChannelPlan, ChannelRules, plan_channels
-from testbed.run.placed.lab import LiveLab
-from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.oracles.serialisation import Framing, serialisation_s
 from testbed.workload.steps import Transfer, Workload
 
 if TYPE_CHECKING:
+    from testbed.endpoints.worker.program import Settings
+    from testbed.run.measuring.measured import Measured
+    from testbed.run.measuring.reports import Ideals
+    from testbed.run.placed.lab import LiveLab
+    from testbed.run.placed.placed_workload import PlacedWorkload
     from testbed.run.placed.traffic import RunTraffic
     from testbed.run.programs.timed_flows import FlowWatch
     from testbed.run.schema.model import Workload as ScenarioWorkload
@@ -129,6 +127,9 @@ class LabTransport(ABC):
     def lab_congestion_control(self) -> str:
         """Return what connections of the kernel's TCP have in the lab's hosts where nothing is said, all that there are
         where hosts differ; the default for a lab that is only planned."""
+        from testbed.lab.core.deploy.congestion_control import read_congestion_controls
+        from testbed.lab.core.deploy.live import RunningLab
+
         if not isinstance(self.lab, RunningLab):
             return DEFAULT_TCP_CC
         found = read_congestion_controls(self.lab, (host.node for host in self.lab.plan.hosts))
@@ -215,6 +216,8 @@ class LabTransport(ABC):
 
     def ideals(self) -> Ideals:
         """Return what an idle fabric would do for its transfers."""
+        from testbed.run.measuring.reports import Ideals
+
         return Ideals(
             framing=self.framing,
             goodput_bps=self.goodput_bps,

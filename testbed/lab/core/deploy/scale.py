@@ -13,7 +13,6 @@ from testbed.base.units import Rate
 from testbed.lab.core.deploy.records.files import write_state
 from testbed.lab.core.deploy.records.journal import boot_id
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.drivers.probing.calibration import MTU_BYTES, measure_forwarding
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.feature import ScaleDemand, features
 from testbed.lab.core.model import Lab
@@ -78,12 +77,16 @@ def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachinePr
         pass  # never measured, or not by this version: measure
     if not measure:
         return REFERENCE
+    from testbed.lab.core.drivers.probing.calibration import measure_forwarding
+
     measured = measure_forwarding()
     write_state(path, json.dumps({"key": key, "forwarding_bps": measured}))
     return _profile(cores, measured)
 
 
 def _profile(cores: int, forwarding_bps: float) -> MachineProfile:
+    from testbed.lab.core.drivers.probing.calibration import MTU_BYTES
+
     return MachineProfile(cores=cores, forwarding_bps=forwarding_bps, mtu_bytes=MTU_BYTES)
 
 
