@@ -82,6 +82,8 @@ def test_a_column_for_each_design() -> None:
     assert rows["rail switches"] == ["4", "8"]
     assert rows["spine switches"] == ["4", ""]
     assert rows["oversubscription, rail switches"] == ["1.00:1", ""]
+    assert rows["rail traffic"] == ["1.00:1", "1.00:1"]
+    assert rows["all-to-all traffic"] == ["1.00:1", "rails apart; 1.00:1 if hosts relay"]
     assert rows["rail traffic between hosts of a segment"] == ["1.00:1", "1.00:1"]
     assert rows["all-to-all traffic between hosts of a segment"] == ["1.00:1", "rails apart; 1.00:1 if hosts relay"]
     assert rows["switches passed, other rail, same segment"] == ["3", "not joined"]

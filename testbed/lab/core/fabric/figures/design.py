@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -137,6 +138,10 @@ def _oversubscription(sizing: Sizing, row: _Row) -> Iterator[FigureRow]:
     for role in sizing.roles:
         if (over := role.oversubscription) is not None:
             yield row(what=f"oversubscription, {role.role} switches", value=over, text=_ratio(over))
+    for pattern in TrafficPattern:
+        if loads := [load for load in sizing.traffic if load.pattern is pattern]:
+            worst = max(loads, key=lambda load: math.inf if load.oversubscription is None else load.oversubscription)
+            yield row(what=f"{pattern} traffic", value=worst.oversubscription, text=load_text(worst, sizing))
     for load in sizing.traffic:
         what = f"{load.pattern} traffic between {load.places}"
         yield row(what=what, value=load.oversubscription, text=load_text(load, sizing))
