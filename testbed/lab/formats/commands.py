@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Interface
+from itertools import pairwise
 
 SCRIPT = "/etc/testbed/setup.sh"
 """Where the nodes of an exported lab see the script of their plan, which `exec` runs and `import` knows again."""
@@ -108,10 +109,11 @@ def _sort_one(command: str, words: Sequence[str], found: SortedCommands) -> None
 
 
 def _made(words: Sequence[str]) -> set[str]:
-    """Return the interface that a command makes."""
-    if len(words) > 3 and words[0] == "ip" and "link".startswith(words[1]) and words[2] == "add":
-        return {words[4] if words[3] in ("name", "dev") and len(words) > 4 else words[3]}
-    return set()
+    """Return the interfaces that a command makes."""
+    if len(words) < 4 or words[0] != "ip" or not "link".startswith(words[1]) or words[2] != "add":
+        return set()
+    named = {after for word, after in pairwise(words) if word in ("name", "dev")}
+    return named if words[3] in ("name", "dev") else {words[3], *named}
 
 
 def _is_planned(arguments: Sequence[str]) -> bool:

@@ -277,11 +277,13 @@ class _Reader:
             self.lab.remarks.left_out(f"link of type {kind}", where, path, to_do)
 
     def _read_dummy(self, end: tuple[str, str], value: Mapping[str, Any]) -> None:
-        """Make a port that leads nowhere by commands of its node."""
+        """Make a port that leads nowhere by commands: a pair of its own, since a kernel may have no dummies."""
         node = self.lab.nodes[end[0]]
         port = node.port(end[1])
         size = f" mtu {mtu}" if isinstance(mtu := value.get("mtu"), int) and mtu else ""
-        made = [f"ip link add {port}{size} type dummy", f"ip link set {port} up"]
+        other = node.port(f"{port[:13]}-x")
+        made = [f"ip link add {port}{size} type veth peer name {other}"]
+        made += [f"ip link set {one} up" for one in (port, other)]
         node.settings["exec"] = [*made, *node.settings.get("exec", [])]
 
     def _remark_routing_hosts(self) -> None:

@@ -19,7 +19,6 @@ from testbed.lab.core.model.containers import Container
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render.frr import FrrVersion, daemons_of, render_switch
-from testbed.lab.core.schema.fabric import DEFAULT_MTU
 from testbed.lab.formats.commands import SCRIPT
 from testbed.lab.formats.exported import (
     FRR_VERSION,
@@ -119,10 +118,7 @@ def _link(a: End, b: End, link: Link) -> dict[str, Any]:
         said |= {"jitter": time_text(link.delay.jitter)} if link.delay.jitter else {}
     said |= {"loss": f"{100 * link.loss:g}%"} if link.loss else {}
     said |= {"prefix": str(link.prefix)} if link.prefix is not None else {}
-    found: dict[str, Any] = {"endpoints": [str(a), str(b)]}
-    if link.mtu_bytes != DEFAULT_MTU:
-        found["mtu"] = link.mtu_bytes
-    return {**found, "vars": {**said, **link.labels}}
+    return {"endpoints": [str(a), str(b)], "mtu": link.mtu_bytes, "vars": {**said, **link.labels}}
 
 
 # ------------------------------------------------------------------ files beside

@@ -20,10 +20,13 @@ from testbed.lab.assembly.resolve import resolve_lab
 from testbed.lab.assembly.write import flow_yaml
 from testbed.lab.core.model import NodeKind, Role
 from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.schema.other_tools import OtherTool
 from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode
 from testbed.lab.formats.roles import ROLES, decide_roles
 
 _LONGEST_NAME = 28
+_DEFAULT_MTUS = {OtherTool.CONTAINERLAB: 9216, OtherTool.NETLAB: 1500}
+"""The MTU of links whose file says none, in bytes; containerlab's is 9500, and 9216 the most here."""
 _NOUNS = {"nodes": "node", "links": "link", "groups": "group"}
 
 
@@ -59,6 +62,7 @@ def _data(lab: ImportedLab) -> dict[str, Any]:
     misfits = set(map(id, roles.misfits))
     links = [link for link in lab.links if id(link) not in misfits]
     _choose_prefixes(lab, links)
+    _even_mtus(lab, links)
     nodes: dict[str, dict[str, Any]] = {}
     linked = {node for link in links for node, _ in link.ends}
     for there, node in lab.nodes.items():
@@ -137,6 +141,20 @@ def _choose_prefixes(lab: ImportedLab, links: list[ImportedLink]) -> None:
             link.settings["prefix"] = str(network)
             to_do = "it is planned within the same prefix, which the link keeps"
         lab.remarks.changed("address of a port", f"{found[0]} on {link}", link.path, to_do)
+
+
+def _even_mtus(lab: ImportedLab, links: list[ImportedLink]) -> None:
+    """Where a link has an MTU, give those without one what their tool gives them; most links' is the fabric's."""
+    if not any("mtu" in link.settings for link in links):
+        return
+    default = lab.fabric.get("mtu", _DEFAULT_MTUS[lab.tool])
+    found = [link.settings.get("mtu", default) for link in links]
+    common = max(dict.fromkeys(found), key=found.count)
+    for link, mtu in zip(links, found, strict=True):
+        link.settings.pop("mtu", None)
+        if mtu != common:
+            link.settings["mtu"] = mtu
+    lab.fabric["mtu"] = common
 
 
 class _Prefixes:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from waiting import until
 
 from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.drivers.probing.machine import find_frr
+from testbed.lab.core.drivers.routing.frr import FRR_USER
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.formats.containerlab_file import write_containerlab
 from testbed.lab.formats.importing import import_topology
@@ -64,7 +66,7 @@ def test_an_imported_lab_comes_up_and_every_host_reaches_every_other(name: str, 
 def test_commands_of_the_file_have_run(sandbox: Any) -> None:
     lab = sandbox.deploy(imported("all-links.clab", sandbox.name())).lab
     shown = lab.run("h1", ["ip", "-o", "link", "show", "dummy0"]).stdout
-    assert "mtu 1400" in shown and "state DOWN" not in shown
+    assert "mtu 1400" in shown and "state UP" in shown
 
 
 class Exported:
@@ -103,8 +105,7 @@ class Exported:
         frr = find_frr()
         run = self.folder / "run" / node
         run.mkdir(parents=True)
-        for path in (self.folder, self.folder / "run", run):
-            path.chmod(0o777)
+        shutil.chown(run, FRR_USER, FRR_USER)
         text = "".join(
             line for line in configuration.read_text().splitlines(keepends=True) if not line.startswith("log file")
         )
@@ -113,7 +114,7 @@ class Exported:
         names = [name for name in ("mgmtd", "zebra", "bfdd", "bgpd") if (frr.directory / name).exists()]
         for name in names:
             argv = [str(frr.directory / name), "--vty_socket", str(run), "-i", str(run / f"{name}.pid"), "-z"]
-            argv += [str(run / "zserv.api"), "-A", "127.0.0.1", "-P", "0", "-u", "root", "-g", "root"]
+            argv += [str(run / "zserv.api"), "-A", "127.0.0.1", "-P", "0", "-u", FRR_USER, "-g", FRR_USER]
             self.daemons.append(
                 subprocess.Popen(
                     ["ip", "netns", "exec", self.namespace(node), *argv],
@@ -146,9 +147,11 @@ def _run(*argv: str) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path
-    shutil.rmtree(tmp_path, ignore_errors=True)
+def folder() -> Iterator[Path]:
+    """A folder that FRR's user may reach, too."""
+    with TemporaryDirectory(prefix="testbed-exported-") as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
 
 
 FABRIC = """name: {name}
