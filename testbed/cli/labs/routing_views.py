@@ -40,9 +40,8 @@ class RouteRow:
 def show_routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     """Show the routes of all that speak BGP, or of the nodes that were named, hosts among them."""
     names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
-    speakers = {speaker.node for speaker in lab.plan.speakers}
     named = [node.name for node in lab.model.nodes if nodes(node.name)]
-    rows = [] if len(named) == len(lab.model.nodes) else _routes_of_hosts(lab, [n for n in named if n not in speakers])
+    rows = [] if len(named) == len(lab.model.nodes) else _routes_of_hosts(lab, named)
     for switch in lab.plan.speakers:
         if not nodes(switch.node):
             continue
@@ -62,7 +61,10 @@ def show_routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
 
 
 def _routes_of_hosts(lab: RunningLab, named: Sequence[str]) -> list[RouteRow]:
-    """Make a row for each route of nodes that have tables of their own for packets from each of their NICs."""
+    """Make a row for each route of hosts, which have a table for the packets from each of their NICs; but for the main
+    table of those that speak BGP."""
+    switches = {switch.node for switch in lab.plan.switches}
+    speakers = {speaker.node for speaker in lab.plan.speakers}
     names = {(port.place, port.ifindex): port.name for port in lab.plan.ports}
     groups = () if lab.plan.link_groups is None else lab.plan.link_groups.hosts
     names |= {(group.node, group.ifindex): group.nic for group in groups}
@@ -79,7 +81,9 @@ def _routes_of_hosts(lab: RunningLab, named: Sequence[str]) -> list[RouteRow]:
             interfaces=[names.get((node, index), f"#{index}") for index in route.interfaces],
         )
         for node in named
+        if node not in switches
         for route in lab.table_routes(node)
+        if route.table != RT_TABLE_MAIN or node not in speakers
     ]
 
 

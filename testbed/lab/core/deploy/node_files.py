@@ -62,7 +62,7 @@ def _node_addresses(plan: LabPlan) -> dict[str, Address]:
         found |= {node: address.ip for node, address in plan.management.addresses.items()}
     for speaker in plan.speakers:
         found.setdefault(speaker.node, speaker.loopback.ip)
-    for port in plan.ports:
+    for port in sorted(plan.ports, key=lambda port: bool(port.tenant)):  # a tenant's address may be another's, too
         if port.address is not None and not port.vrf:
             found.setdefault(port.node, port.address.ip)
     return found
