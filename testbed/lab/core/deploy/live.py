@@ -368,7 +368,7 @@ class RunningLab:
     def routes(self, node: str) -> list[KernelRoute]:
         """The main IPv4 table of a node."""
         self.node(node)
-        return converse(namespace_name(self.name, node), main_routes)
+        return ask_inside(self.name, [node], RouteSocket, lambda _, item: main_routes(item))[node]
 
     def table_routes(self, node: str) -> list[TableRoute]:
         """The IPv4 routes of all tables of a node, and whose packets use them."""
