@@ -71,3 +71,12 @@ record_format_option = option(
     help="table, json, csv, or calabria: the results sheet of the IETF drafts on AI fabrics.",
 )
 quiet = option("-q", "--quiet", is_flag=True, help="No progress.")
+
+# --- what is answered --------------------------------------------------------------------------------
+
+verdicts = {
+    0: "pass: every expectation is met",
+    1: "fail: an expectation is missed, and the measurement can be trusted",
+    2: "invalid: the machine or the lab did not keep up, or the run broke off",
+}
+"""The exit codes of verbs that run scenarios."""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, ip_address
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux.rtnetlink import RouteSocket
@@ -100,18 +100,16 @@ def bgp_routes(route: RouteSocket) -> dict[RouteKey, tuple[int, ...]]:
     return found
 
 
-def main_routes(route: Any) -> list[KernelRoute]:
-    """The unicast routes of the main table in order of prefix, read from a `pyroute2.IPRoute`."""
+def main_routes(route: RouteSocket) -> list[KernelRoute]:
+    """The unicast routes of the main table in order of prefix."""
     found = []
-    for item in route.get_routes(family=socket.AF_INET, table=rtnetlink.RT_TABLE_MAIN, type=rtnetlink.RTN_UNICAST):
-        hops = item.get("multipath") or [item]
-        found.append(
-            KernelRoute(
-                prefix=IPv4Network((item.get("dst", "0.0.0.0"), item["dst_len"])),
-                protocol=PROTOCOL_NAMES.get(item["proto"], str(item["proto"])),
-                interfaces=tuple(sorted(hop.get("oif") for hop in hops if hop.get("oif"))),
+    for body in route.dump(rtnetlink.RTM_GETROUTE, _REQUEST):
+        if body[7] == rtnetlink.RTN_UNICAST and body[4] == rtnetlink.RT_TABLE_MAIN:
+            destination, interfaces = _parse(body)
+            protocol = PROTOCOL_NAMES.get(body[5], str(body[5]))
+            found.append(
+                KernelRoute(prefix=IPv4Network((destination, body[1])), protocol=protocol, interfaces=interfaces)
             )
-        )
     return sorted(found, key=lambda item: item.prefix)
 
 

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import DriverError, LabNotFound, TestbedError
 from testbed.base.rows import column, for_programs, if_known, row_json, text_of
-from testbed.base.units import Duration, Rate
 from testbed.cli.lab_choice import DeclaredLab, check_network, open_lab, open_or_declare, read_topology
-from testbed.cli.labs.routing_views import show_configurations, show_routes
-from testbed.cli.nodes.link_changes import read_conditions
 from testbed.cli.options import Format
 from testbed.cli.output import emit, emit_json
-from testbed.lab.core.deploy.live import NodeStatus, RunningLab
-from testbed.lab.core.deploy.packet_costs import PacketCosts
-from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.fabric.base_rtt import declared_base_rtt, model_base_rtt
-from testbed.lab.core.model import BACKEND, NETNS, OUT_OF_BAND, Delay, DelayBy, Lab, LinkKind
-from testbed.lab.core.plan.link_delays import mechanism_text
-from testbed.lab.features.management.services_apply import ServiceStatus, read_services
-from testbed.lab.features.mlag.view import MemberRow, member_rows
-from testbed.lab.features.overlay.view import TenantRow, VtepRow, tenant_rows, vtep_rows
-from testbed.lab.features.scale_up.plan.time_scale import plan_scale_up
-from testbed.lab.features.scale_up.view import (
-    ScaleUpRow,
-    scale_up_document,
-    scale_up_rows,
-    switch_document,
-    switch_row,
-)
-from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line
-from testbed.lab.observe.dropped import DroppedRow, dropped_rows, read_dropped
-from testbed.protocols.congestion.controller import FlowSettings
-from testbed.protocols.congestion.scaled_parameters import Dimension, scaled_parameters
-from testbed.protocols.roce.config import RoceConfig
+from testbed.lab.core.model import NETNS, OUT_OF_BAND
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import NodeStatus, RunningLab
+    from testbed.lab.core.model import Lab
 
 Nodes = Callable[[str], bool]
 """Chooses nodes by their names."""
 _WILDCARDS = frozenset("*?[,")
-_LAWS = {Dimension.TIME_NS: "x k", Dimension.RATE_BPS: "/ k", Dimension.SIZE_BYTES: "unchanged"}
 
 
 def chosen_nodes(text: str | None) -> Nodes:
@@ -131,9 +110,9 @@ def show_view(
     live_views: Mapping[str, Callable[[RunningLab, Nodes, Format], None]] = {
         "nodes": _nodes,
         "links": _links,
-        "routes": show_routes,
+        "routes": _routes,
         "bgp": _bgp,
-        "config": show_configurations,
+        "config": _configurations,
         "guards": _guards,
         "link-groups": _link_groups,
         "services": _services,
@@ -169,6 +148,8 @@ def _emit(lab: RunningLab, rows: Sequence[Any], kind: type, form: Format, what: 
 
 def _guards(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     """Show the drops of each guard at each port, and of policies and borders; in a table, only what is not zero."""
+    from testbed.lab.observe.dropped import DroppedRow, dropped_rows, read_dropped
+
     dropped = read_dropped(lab)
     rows = [
         row for row in dropped_rows(lab, dropped) if nodes(row.switch) and (row.dropped or form is not Format.TABLE)
@@ -178,21 +159,29 @@ def _guards(lab: RunningLab, nodes: Nodes, form: Format) -> None:
 
 
 def _link_groups(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    from testbed.lab.features.mlag.view import MemberRow, member_rows
+
     rows = member_rows(lab, nodes)
     _emit(lab, rows, MemberRow, form, "link groups", none="no NIC of this lab is a link group")
 
 
 def _services(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    from testbed.lab.features.management.services_apply import ServiceStatus, read_services
+
     rows = [status for status in read_services(lab) if nodes(status.node)]
     none = "this lab has no services: networks.NAME: {design: out-of-band, services: [ssh, dns]} has some"
     _emit(lab, rows, ServiceStatus, form, "services", none=none)
 
 
 def _tenants(lab: RunningLab | DeclaredLab, nodes: Nodes, form: Format) -> None:
+    from testbed.lab.features.overlay.view import TenantRow, tenant_rows
+
     _emit_overlay(lab, tenant_rows(lab.model, lab.plan, nodes), TenantRow, form, "tenants")
 
 
 def _vteps(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    from testbed.lab.features.overlay.view import VtepRow, vtep_rows
+
     _emit_overlay(lab, vtep_rows(lab.model, lab.plan, nodes), VtepRow, form, "VTEPs")
 
 
@@ -231,6 +220,8 @@ def unshown_columns(rows: Sequence[NodeRow]) -> Collection[str]:
 
 
 def _title(lab: RunningLab) -> str:
+    from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line
+
     states = {status.state for status in lab.status()}
     dead = dead_domains(lab.plan, lab.state.run_directory(lab.name))
     state = "running" if states == {"running"} and not dead else ", ".join(["degraded", *map(dead_line, dead)])
@@ -238,6 +229,9 @@ def _title(lab: RunningLab) -> str:
 
 
 def _links(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    from testbed.cli.labs.scale_view import delay_text, print_mechanism
+    from testbed.cli.nodes.link_changes import read_conditions
+
     conditions = read_conditions(lab)
     ports = {(port.node, port.name): port for port in lab.plan.ports}
     rows = []
@@ -245,7 +239,7 @@ def _links(lab: RunningLab, nodes: Nodes, form: Format) -> None:
         if not (nodes(link.a.node) or nodes(link.b.node)):
             continue
         port = ports[link.a.node, link.a.interface]
-        now, declared_delay = conditions[str(link.a)], _delay_text(link.delay, port.delay_by)
+        now, declared_delay = conditions[str(link.a)], delay_text(link.delay, port.delay_by)
         rows.append(
             LinkRow(
                 network=link.network,
@@ -270,20 +264,12 @@ def _links(lab: RunningLab, nodes: Nodes, form: Format) -> None:
         else:
             unshown.append("changes")
     emit(rows, LinkRow, form, title=_title(lab), without=unshown)
-    _print_mechanism(lab, form)
+    print_mechanism(lab, form)
 
 
 def _beside(now: str, declared: str) -> str:
     """A value as it is, and what is declared beside it where that is another one."""
     return now if now == declared else f"{now} (declared {declared or 'none'})"
-
-
-def _delay_text(delay: Delay | None, by: DelayBy) -> str:
-    """Tell a link's delay in real time and who realises it."""
-    if delay is None:
-        return ""
-    varying = f" +- {delay.jitter}" if delay.jitter else ""
-    return f"{delay.value}{varying} ({'ignored' if by is DelayBy.IGNORE else f'by {by.value}'})"
 
 
 def _bgp(lab: RunningLab, nodes: Nodes, form: Format) -> None:
@@ -316,50 +302,22 @@ def _bgp(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     emit(rows, SessionRow, form, title=_title(lab))
 
 
+def _routes(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    from testbed.cli.labs.routing_views import show_routes
+
+    show_routes(lab, nodes, form)
+
+
+def _configurations(lab: RunningLab, nodes: Nodes, form: Format) -> None:
+    from testbed.cli.labs.routing_views import show_configurations
+
+    show_configurations(lab, nodes, form)
+
+
 def _scale(lab: RunningLab | DeclaredLab, _: Nodes, form: Format) -> None:
-    emit(list(_scaled(lab)), ScaledRow, form, title=f"{lab.name}: time scale k = {lab.plan.k:g}")
-    _print_mechanism(lab, form)
+    from testbed.cli.labs.scale_view import show_scale
 
-
-def _scaled(lab: RunningLab | DeclaredLab) -> Iterator[ScaledRow]:
-    """Yield both sides of everything that a lab scales, and of what it does not."""
-    model, k = lab.model, lab.plan.k
-    for kind, rate in sorted({(link.kind.value, link.rate) for link in model.links}, key=lambda it: (it[0], it[1].bps)):
-        if kind == LinkKind.MANAGEMENT:
-            yield ScaledRow.unchanged(f"rate of {kind} links", str(rate))
-        else:
-            yield ScaledRow.rate(f"rate of {kind} links", rate, k)
-    ports = {(port.node, port.name): port for port in lab.plan.ports}
-    lower = ((link, ports[link.a.node, link.a.interface]) for link in model.links)
-    for text, delay_ns in sorted({(_delay_text(link.delay, port.delay_by), port.delay_ns) for link, port in lower}):
-        if text:
-            yield ScaledRow(quantity="link delay", fabric=text, lab=str(Duration(delay_ns)), law="x k")
-    for mtu in sorted({link.mtu_bytes for link in model.links}):
-        yield ScaledRow.unchanged("MTU", f"{mtu} B")
-    if (scale_up := model.scale_up).stated:
-        plan = plan_scale_up(scale_up, k)
-        yield ScaledRow(quantity="scale-up rate of a GPU", fabric=str(scale_up.rate), lab=str(plan.gpu_rate), law="/ k")
-        yield ScaledRow(quantity="scale-up RTT, GPU to GPU", fabric=str(scale_up.rtt), lab=str(plan.rtt), law="x k")
-    yield from medium_rows(model, k)
-    for network in model.data_networks:
-        if model.carrier_of(network) != network:
-            continue  # its switches are another one's
-        bfd = model.of_network(network).routing.bfd
-        said = "off" if bfd is None else f"{bfd.interval} x {bfd.multiplier}"
-        of = "" if network == model.data_networks[0] else f", {network}"
-        yield ScaledRow.unchanged(f"BFD{of}", said, law="lab time, not scaled")
-    for cost in PacketCosts(StateDirectory()).all():
-        what, law = f"CPU time of a data packet, {cost.transport}", "measured on this machine"
-        yield ScaledRow(quantity=what, fabric="", lab=f"{cost.us:.0f} us", law=law)
-    if BACKEND in model.network_names:
-        yield from transport_rows(model.of_network(BACKEND), k)
-
-
-def _print_mechanism(lab: RunningLab | DeclaredLab, form: Format) -> None:
-    """Print who realises the links' delays, where a person reads the output."""
-    sentence = mechanism_text(lab.plan.ports)
-    if sentence and form is Format.TABLE:
-        print(sentence)
+    show_scale(lab, form)
 
 
 def _sizing(lab: RunningLab | DeclaredLab, _: Nodes, form: Format) -> None:
@@ -407,6 +365,13 @@ def show_networks(lab: RunningLab, form: Format) -> None:
 def inspect_scale_up(name: str | None, topology: str | None, form: Format) -> None:
     """Show the scale-up domains of a deployed lab or of a file. Raises `TestbedError` for a lab without GPUs."""
     from testbed.lab.features.scale_up.apply import domain_states
+    from testbed.lab.features.scale_up.view import (
+        ScaleUpRow,
+        scale_up_document,
+        scale_up_rows,
+        switch_document,
+        switch_row,
+    )
 
     lab, k, running = _lab_and_scale(name, topology)
     document = scale_up_document(lab, k)
@@ -437,71 +402,3 @@ def _lab_and_scale(name: str | None, topology: str | None) -> tuple[Lab, float |
     except LabNotFound:
         return lab, lab.scale.time, None
     return running.model, running.record.k, running
-
-
-# --- both sides of what is scaled ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaledRow:
-    """A quantity of the fabric as it is written and as it is in the lab, and by which law."""
-
-    quantity: str
-    fabric: str
-    lab: str
-    law: str
-
-    @classmethod
-    def rate(cls, quantity: str, rate: Rate, k: float) -> ScaledRow:
-        return cls(quantity=quantity, fabric=str(rate), lab=str(rate.scaled(k)), law="/ k")
-
-    @classmethod
-    def time(cls, quantity: str, time: Duration, k: float) -> ScaledRow:
-        return cls(quantity=quantity, fabric=str(time), lab=str(time.scaled(k)), law="x k")
-
-    @classmethod
-    def unchanged(cls, quantity: str, value: str, law: str = "unchanged") -> ScaledRow:
-        return cls(quantity=quantity, fabric=value, lab=value, law=law)
-
-
-def transport_rows(lab: Lab, k: float) -> Iterator[ScaledRow]:
-    """Yield the rows of `inspect scale`: the base round trip of a fabric, and parameters of a flow from its fastest
-    NIC. A set is named as `transport.cc` and `transport.parameters` name it, a parameter as its `cc_` key does."""
-    hosts = {node.name for node in lab.hosts}
-    rates = [link.rate.bps for link in lab.links if link.a.node in hosts or link.b.node in hosts]
-    if not rates:
-        return
-    base_rtt = declared_base_rtt(lab) or model_base_rtt(lab)
-    settings = FlowSettings(
-        link_rate_bps=max(1, round(max(rates) / k)),
-        base_rtt_ns=base_rtt.scaled(k).ns,
-        time_scale=k,
-        mtu_bytes=RoceConfig().mtu,
-    )
-    yield ScaledRow.time("base round trip", base_rtt, k)
-    for one in scaled_parameters(settings):
-        yield ScaledRow(
-            quantity=f"roce, {one.controller} {one.parameters}: {one.name}",
-            fabric=_text(one.dimension, one.fabric),
-            lab=_text(one.dimension, one.lab),
-            law=_LAWS[one.dimension],
-        )
-
-
-def medium_rows(lab: Lab, k: float) -> Iterator[ScaledRow]:
-    """Yield the rows of the media that storage targets have, each kind once."""
-    media = [node.target.medium for node in lab.targets if node.target is not None]
-    for rate in sorted({medium.rate for medium in media if medium.rate is not None}, key=lambda rate: rate.bps):
-        yield ScaledRow.rate("rate of a medium", rate, k)
-    for latency in sorted({one.latency for one in media if one.latency is not None}, key=lambda time: time.ns):
-        yield ScaledRow.time("latency of a medium", latency, k)
-
-
-def _text(dimension: Dimension, value: float) -> str:
-    match dimension:
-        case Dimension.TIME_NS:
-            return str(Duration(round(value)))
-        case Dimension.RATE_BPS:
-            return str(Rate(max(1, round(value)))) if value else "0"
-        case Dimension.SIZE_BYTES:
-            return f"{value:.0f} B"

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from testbed.base.linux.rtnetlink import RT_TABLE_MAIN
 from testbed.base.rows import column
 from testbed.cli.options import Format
 from testbed.cli.output import emit
-from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.watch.running_config import (
-    ConfigLine,
-    Difference,
-    compare_configuration,
-    read_configuration,
-)
+
+if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
+    from testbed.lab.core.deploy.watch.running_config import ConfigLine
 
 Nodes = Callable[[str], bool]
 
@@ -89,6 +87,8 @@ def _routes_of_hosts(lab: RunningLab, named: Sequence[str]) -> list[RouteRow]:
 
 def show_configurations(lab: RunningLab, nodes: Nodes, form: Format) -> None:
     """Show what routing daemons run, line by line; for people those lines are marked that differ from the plan."""
+    from testbed.lab.core.deploy.watch.running_config import ConfigLine, compare_configuration, read_configuration
+
     lines: list[ConfigLine] = []
     for speaker in lab.plan.speakers:
         if not nodes(speaker.node):
@@ -105,6 +105,8 @@ def show_configurations(lab: RunningLab, nodes: Nodes, form: Format) -> None:
 
 
 def _print_configuration(node: str, lines: Sequence[ConfigLine], *, is_known: bool) -> None:
+    from testbed.lab.core.deploy.watch.running_config import Difference
+
     differing = sum(line.differs is not Difference.NONE for line in lines)
     if not is_known:
         said = "what was planned is not noted: the deploy did not wait for routing"

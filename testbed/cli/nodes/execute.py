@@ -29,7 +29,7 @@ def execute(node: str, command: tuple[str, ...], name: str | None) -> None:
     from testbed.base.linux.processes import clean_environment
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.signals import code_of, terminal_handed_over
-    from testbed.lab.features.management.services_apply import service_environment
+    from testbed.lab.features.management.client_environment import service_environment
 
     lab = open_lab(name)
     options: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import TestbedError
 from testbed.base.units import SHARE, Duration, QuantityError, Rate, split_quantity
@@ -23,8 +23,9 @@ from testbed.lab.core.deploy.links.recorded import WireChange, read_link_state
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.model import DelayBy, Link
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.features.scale_up.planes import PlaneControl, PlaneLink
-from testbed.protocols.scale_up.domain.link import LinkErrors
+
+if TYPE_CHECKING:
+    from testbed.lab.features.scale_up.planes import PlaneLink
 
 
 def link_change(
@@ -174,8 +175,6 @@ def changed_words(change: WireChange) -> Sequence[str]:
 
 # --- links of scale-up domains -------------------------------------------------------------------------
 
-_AS_DECLARED = LinkErrors()
-
 
 def plane_rows(item: PlaneLink, *, everything: bool) -> Iterator[ValueRow]:
     """A row for each thing that can be changed; without `everything` only for those that were."""
@@ -224,7 +223,9 @@ def plane_words(item: PlaneLink) -> str:
 
 def _values(item: PlaneLink) -> list[tuple[str, str, str]]:
     """The properties that can be changed: the title of each, as declared, and as it is."""
-    errors = item.errors or _AS_DECLARED
+    from testbed.protocols.scale_up.domain.link import LinkErrors
+
+    errors = item.errors or LinkErrors()
     declared = str(Rate(item.rate_bps))
     return [
         ("rate in the lab", declared, str(Rate(errors.rate_bps)) if errors.rate_bps else declared),
@@ -300,6 +301,8 @@ def read_plane_conditions(lab: RunningLab) -> dict[str, LinkCondition]:
 
     Those of a switch that does not run are down.
     """
+    from testbed.lab.features.scale_up.planes import PlaneControl
+
     links: dict[str, list[PlaneLink]] = defaultdict(list)
     for domain in lab.plan.scale_up_domains:
         for item in PlaneControl(lab).show(f"{domain.name}:planes"):

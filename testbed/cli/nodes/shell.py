@@ -15,7 +15,7 @@ def shell(node: str, name: str | None) -> None:
     from testbed.base.linux.processes import search_path
     from testbed.cli.lab_choice import open_lab
     from testbed.cli.signals import code_of, terminal_handed_over
-    from testbed.lab.features.management.services_apply import service_environment
+    from testbed.lab.features.management.client_environment import service_environment
 
     lab = open_lab(name)
     prompt = {"PS1": f"{lab.name}/{node}# ", "TESTBED_NODE": node}

@@ -1,10 +1,11 @@
 """The verb `trace`: the path that a flow takes through a lab, hop by hop."""
 
+from testbed.base.errors import ExitCode
 from testbed.cli import options
 from testbed.cli.command import argument, command, option
 
 
-@command("trace")
+@command("trace", codes={0: "the flow arrives", 1: "it does not"})
 @argument("source", metavar="A", help="Where the flow begins: a node, or one of its NICs (NODE:IF).")
 @argument("destination", metavar="B", help="Where it is to go: a node, NODE:IF, or an address.")
 @option("--port", type=int, default=4791, help="Destination port; that of RoCEv2 by default.")
@@ -83,4 +84,4 @@ def trace(
         for line in path.lost:
             print(f"  {line}")
     if not path.arrives:
-        sys.exit(1)
+        sys.exit(ExitCode.FAIL)

@@ -9,7 +9,7 @@ from testbed.cli.command import PATH, command, option
 SCENARIO = "scenarios/ecmp-against-spraying.yml"
 
 
-@command("demo")
+@command("demo", codes=options.verdicts)
 @option("--backend", default="emulation", help="emulation (a lab: needs root) or simulation (none, k = 1).")
 @option("-o", "--results", type=PATH, help="Directory of results; default results/.")
 @options.quiet

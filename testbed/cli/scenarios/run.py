@@ -27,14 +27,7 @@ class ToldRow:
     verdict: str
 
 
-@command(
-    "run",
-    codes={
-        0: "pass: every expectation is met",
-        1: "fail: an expectation is missed, and the measurement can be trusted",
-        2: "invalid: the machine or the lab did not keep up, or the run broke off",
-    },
-)
+@command("run", codes=options.verdicts)
 @argument(
     "files", nargs=-1, required=True, metavar="SCENARIO.yml...", type=PATH, help="Scenarios, run one after the other."
 )

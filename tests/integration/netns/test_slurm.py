@@ -22,13 +22,13 @@ from testbed.base.linux.processes import clean_environment
 from testbed.lab.core.deploy.power import power_off, power_on
 from testbed.lab.core.deploy.watch.events import EventStream
 from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.features.management.client_environment import service_environment
 from testbed.lab.features.management.services.launcher import missing_programs
 from testbed.lab.features.management.services.slurm import munge_directory
 from testbed.lab.features.management.services_apply import (
     missing_services,
     read_services,
     restart_services,
-    service_environment,
     service_places,
 )
 

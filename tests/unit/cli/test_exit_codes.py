@@ -51,6 +51,7 @@ MISSING = {
     "shell": ("h1", *LAB),
     "logs": ("h1", *LAB),
     "capture": ("h1:eth1", *LAB),
+    "trace": ("h1", "h2", *LAB),
     "decode": ("no.pcap",),
     "uet plot": ("no.jsonl",),
     "link set": ("h1:eth1", "--loss", "1%", *LAB),
@@ -73,6 +74,7 @@ MISSING = {
     "workloads": ("no-kind",),
     "metrics": ("no_metric",),
     "report": ("no",),
+    "export": ("no",),
     "compare": ("no", "nothing"),
     "results show": ("no",),
     "results steady": ("no", "--page", "no.md"),
@@ -84,6 +86,8 @@ MISSING = {
 """For each verb that needs something, words that name what is not there: a lab, a file, a machine."""
 NEEDS_NOTHING = {
     "list",
+    "demo",
+    "examples",
     "results list",
     "roce states",
     "uet states",
@@ -214,7 +218,7 @@ workload: {kind: incast, bytes: 20kB, senders: 2}
     [
         ("expect: [{metric: jct, min: 0, source: none}]\n", ExitCode.PASS),
         ("expect: [{metric: jct, max: 0, source: none}]\n", ExitCode.FAIL),
-        ("expect: [{metric: convergence_time, min: 0, source: none}]\n", ExitCode.INVALID),
+        ("expect: [{metric: fault_rate_loss, min: 0, source: none}]\n", ExitCode.INVALID),
     ],
 )
 def test_run_ends_with_its_verdict(expect: str, code: ExitCode, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +303,7 @@ def test_a_lab_that_does_not_converge_is_no_verdict_on_a_scenario(
 
 def test_only_verbs_that_judge_and_those_that_run_a_program_have_codes_of_their_own() -> None:
     judging = {name for name, verb in VERBS.items() if 1 in verb.codes}
-    assert judging == {"deploy", "check", "run", "job", "compare", "doctor", "vm status"}
+    assert judging == {"deploy", "check", "run", "job", "compare", "doctor", "vm status", "demo", "trace"}
     assert {name for name, verb in VERBS.items() if "own" in verb.codes} == {"exec", "shell", "vm exec", "vm ssh"}
 
 

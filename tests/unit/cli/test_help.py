@@ -177,6 +177,6 @@ def completed(words: str) -> list[str]:
 
 
 def test_shell_completion_knows_verbs_and_options() -> None:
-    assert completed("testbed de") == ["deploy", "destroy", "decode"]
+    assert completed("testbed de") == ["deploy", "destroy", "decode", "demo"]
     assert completed("testbed link re") == ["reset"]
     assert completed("testbed run --res") == ["--resume", "--results"]

@@ -14,11 +14,10 @@ from testbed.cli.labs.inspect import inspect as show
 from testbed.cli.labs.inspect_views import (
     NodeRow,
     chosen_nodes,
-    medium_rows,
     show_view,
-    transport_rows,
     unshown_columns,
 )
+from testbed.cli.labs.scale_view import medium_rows, transport_rows
 from testbed.cli.options import Format
 from testbed.cli.output import emit
 from testbed.lab.core.fabric.base_rtt import model_base_rtt

@@ -22,7 +22,7 @@ from testbed.daemons.portd.errors import PauseAgentError
 from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
 from testbed.lab.core.deploy.links.changes import declare_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
-from testbed.lab.core.deploy.live import RunningLab, planned_daemons
+from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import (
     choose_mechanisms,
     require_marker,
@@ -292,6 +292,7 @@ class _Deploy:
                 reaction_ns=reaction_ns,
                 runtime=options.runtime,
                 daemons=recorded_daemons(lab, plan, planned_daemons(plan, lambda _: frr)),
+                environment=_environments(lab, plan, state.run_directory(lab.name)),
             )
             self.journal.state(LabState.DEPLOYING)
             state.write(record)
@@ -399,6 +400,11 @@ class _Deploy:
             self.journal.nodes(kernel.create_nodes(creations))
         started = [item for nodes in self.runtimes for item in nodes.start(plan, kernel, self.notify)]
         return [*creations, *started]
+
+
+def _environments(lab: Lab, plan: LabPlan, run: Path) -> dict[str, dict[str, str]]:
+    """What features add to the environment of commands, by the nodes where they add anything."""
+    return {node.name: more for node in lab.nodes if (more := environment_of(plan, run, node.name))}
 
 
 def _await_all(work: Sequence[Future[Any]]) -> None:

@@ -27,18 +27,16 @@ from testbed.lab.core.deploy.node_files import view_of
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, decode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.deploy.runtime import LiveNodes, not_started
-from testbed.lab.core.deploy.watch.sessions import BgpSession, read_sessions
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS, DelayBy, Lab, LagBy, Node, NodeKind, VrfBy
-from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.lab.core.render import FrrVersion, daemons_of
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
     from testbed.daemons.portd.client import PauseAgent
+    from testbed.lab.core.deploy.runtime import LiveNodes
+    from testbed.lab.core.deploy.watch.sessions import BgpSession
+    from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 
 
 class NoSuchNode(TestbedError):
@@ -71,6 +69,8 @@ class NodeStatus:
 
 def planned_daemons(plan: LabPlan, version_of: Callable[[str], str]) -> dict[str, tuple[str, ...]]:
     """The daemons that each node should run: those of its FRR, "" without one, and the process of its link groups."""
+    from testbed.lab.core.render import FrrVersion, daemons_of
+
     found = {
         switch.node: daemons_of(switch, FrrVersion.parse(version))
         for switch in plan.speakers
@@ -78,6 +78,14 @@ def planned_daemons(plan: LabPlan, version_of: Callable[[str], str]) -> dict[str
     }
     for node in plan.link_groups.served if plan.link_groups is not None else ():
         found[node] = (*found.get(node, ()), PROCESS_NAME)
+    return found
+
+
+def environment_of(plan: LabPlan, run: Path, node: str) -> dict[str, str]:
+    """Return what features add to the environment of the commands in a node of a lab with this run directory."""
+    found: dict[str, str] = {}
+    for feature in features():
+        found |= feature.environment(plan, run, node)
     return found
 
 
@@ -107,6 +115,8 @@ class RunningLab:
 
     @cached_property
     def plan(self) -> LabPlan:
+        from testbed.lab.core.plan.lab import plan_lab
+
         return plan_lab(
             self.model,
             slot=self._record.slot,
@@ -240,6 +250,8 @@ class RunningLab:
         if name == NETNS:
             return None
         if name not in self._runtimes:
+            from testbed.lab.core.deploy.runtime import not_started
+
             raise not_started(node)
         return self._runtimes[name]
 
@@ -265,10 +277,10 @@ class RunningLab:
         return {**self._of_features(node), **self.node(node).env}
 
     def _of_features(self, node: str) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for feature in features():
-            found |= feature.environment(self.plan, self.processes_directory, node)
-        return found
+        recorded = self._record.environment
+        if recorded is not None:
+            return dict(recorded.get(node, {}))
+        return environment_of(self.plan, self.processes_directory, node)
 
     def spawn_tool(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Do as `spawn`, for a program of this machine that is to see a node's network, whatever the node is."""
@@ -356,7 +368,7 @@ class RunningLab:
     def routes(self, node: str) -> list[KernelRoute]:
         """The main IPv4 table of a node."""
         self.node(node)
-        return converse(namespace_name(self.name, node), main_routes)
+        return ask_inside(self.name, [node], RouteSocket, lambda _, item: main_routes(item))[node]
 
     def table_routes(self, node: str) -> list[TableRoute]:
         """The IPv4 routes of all tables of a node, and whose packets use them."""
@@ -370,6 +382,8 @@ class RunningLab:
 
     def sessions(self) -> Iterator[BgpSession]:
         """Every planned BGP session, with its BFD peer's state."""
+        from testbed.lab.core.deploy.watch.sessions import read_sessions
+
         for switch in self.plan.speakers:
             yield from read_sessions(switch, self.run_directory(switch.node))
 

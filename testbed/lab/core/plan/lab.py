@@ -13,8 +13,7 @@ from testbed.lab.core.assembly import assembly
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.link_delays import check_losses
-from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS
-from testbed.lab.core.plan.stable import SLOTS
+from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS, SLOTS
 
 
 class Planner(Protocol):

@@ -12,6 +12,8 @@ from testbed.base.errors import PlanError
 
 SLOTS = 512
 """Labs that one machine can hold apart (AS numbers, MACs)."""
+DEFAULT_REACTION_NS = 2_000_000
+"""From XOFF to a closed gate, in lab time, where it has not been measured: p99 of the pause agent on two busy cores."""
 
 _SEED_STEP = 0x9E37_79B1
 """Between the hash seeds of runs: odd, so that no two of them have the same, and far from small multiples."""

@@ -210,18 +210,6 @@ def _status(
     )
 
 
-def service_environment(lab: RunningLab, node: str) -> dict[str, str]:
-    """Return the variables that clients of the services of a node need, where users run them there."""
-    found: dict[str, str] = {}
-    network = lab.model.out_of_band
-    if network is None or not network.services or lab.node(node).runtime != NETNS:
-        return found
-    for place in service_places(lab.model, lab.plan, lab.state):
-        if place.node == node:
-            found |= REGISTRY[place.service].environment(place)
-    return found
-
-
 def missing_services(lab: RunningLab) -> list[str]:
     """A line for each service that does not answer."""
     return [

@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any
 from testbed.base.errors import TestbedError
 from testbed.base.names import known_names_hint
 from testbed.base.units import Rate
-from testbed.daemons.switchd.client import DomainSwitch
 from testbed.daemons.switchd.errors import SwitchMissing
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.plan.domain_plan import DomainPlan
-from testbed.lab.features.scale_up.apply import start_domain_switches
 from testbed.lab.features.scale_up.links import NoSuchScaleUpLink, ScaleUpLink, ScaleUpPlace, find_links, resembles_link
 from testbed.lab.features.scale_up.watch_switches import domain_switch
-from testbed.protocols.scale_up.domain.link import LinkErrors
 
 if TYPE_CHECKING:
+    from testbed.daemons.switchd.client import DomainSwitch
     from testbed.lab.core.deploy.links.changes import LinkChange
+    from testbed.protocols.scale_up.domain.link import LinkErrors
 
 
 class PlaneRefused(TestbedError):
@@ -120,6 +119,8 @@ class PlaneControl:
 
     def changed(self) -> list[str]:
         """The names of the links that are not as declared. Those of a switch that does not run are none of them."""
+        from testbed.protocols.scale_up.domain.link import LinkErrors
+
         return [
             item.link.name
             for domain in self._lab.plan.scale_up_domains
@@ -157,6 +158,8 @@ class PlaneControl:
         """Start a domain's switch with its links as declared; whether it did not run before."""
         if self._switch(domain).is_running():
             return False
+        from testbed.lab.features.scale_up.apply import start_domain_switches
+
         start_domain_switches(self._lab.plan, self._run, only=(domain,))
         return True
 
@@ -182,6 +185,8 @@ class PlaneControl:
 
     def _errors(self, domain: str) -> dict[tuple[int, int], LinkErrors] | None:
         """Return the errors of each link of a domain, by GPU and plane (from 1); None where no switch runs."""
+        from testbed.protocols.scale_up.domain.link import LinkErrors
+
         try:
             ports = self._switch(domain).status()["ports"]
         except SwitchMissing:

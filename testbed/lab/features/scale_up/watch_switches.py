@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from testbed.daemons.switchd.client import DomainSwitch
-from testbed.lab.core.plan.lab_plan import LabPlan
+if TYPE_CHECKING:
+    from testbed.daemons.switchd.client import DomainSwitch
+    from testbed.lab.core.plan.lab_plan import LabPlan
 
 DIRECTORY_NAME = ".scale-up"
 """In the lab's run directory; no node can have this name."""
@@ -13,6 +15,8 @@ DIRECTORY_NAME = ".scale-up"
 
 def domain_switch(run: Path, domain: str) -> DomainSwitch:
     """The switch of a domain of the lab with this run directory, running or not."""
+    from testbed.daemons.switchd.client import DomainSwitch
+
     return DomainSwitch(run_directory=run / DIRECTORY_NAME / domain)
 
 

@@ -25,7 +25,6 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, lock_links, read_link_state, write_link_state
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.mechanisms import auto_delay
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.drivers.netlink import netem as wire
@@ -456,6 +455,8 @@ class LinkControl:
         if port.delay_by is not DelayBy.IGNORE:
             return port.delay_by
         if self._auto is None:
+            from testbed.lab.core.deploy.mechanisms import auto_delay
+
             self._auto = auto_delay(self._lab)
         return self._auto
 

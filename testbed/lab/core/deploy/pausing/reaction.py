@@ -49,9 +49,10 @@ from testbed.lab.core.plan.operations import (
     SetUp,
     VethEnd,
 )
-from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS, QUEUE_PACKETS
+from testbed.lab.core.plan.qos.planner import QUEUE_PACKETS
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosTables
 from testbed.lab.core.plan.qos.shaping import burst_bytes
+from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS
 
 MEASURE_S = 0.5
 TRIES = 3

@@ -14,8 +14,7 @@ from typing import Any
 from testbed.base.errors import LabNotFound
 from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
-from testbed.lab.core.plan.qos.planner import DEFAULT_REACTION_NS
-from testbed.lab.core.plan.stable import SLOTS
+from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS, SLOTS
 
 
 class LabUnreadable(LabNotFound):
@@ -28,7 +27,8 @@ class LabRecord:
     of FRR whose daemons were started, "" if none were; `delay_by` what `delay: {by: auto}` means in it, "" without
     delays; `vrf_by` what `vrf_by: auto` does, "" without an overlay; `lag_by` what `lag_by: auto` does, "" without link
     groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as;
-    `daemons` what each node runs, None where more than these can be broken."""
+    `daemons` what each node runs, None where more than these can be broken; `environment` what features add to that of
+    commands, by node, None where the record of an earlier version does not say."""
 
     name: str
     slot: int
@@ -45,6 +45,7 @@ class LabRecord:
     reaction_ns: int = DEFAULT_REACTION_NS
     runtime: str = "netns"
     daemons: Mapping[str, tuple[str, ...]] | None = None
+    environment: Mapping[str, Mapping[str, str]] | None = None
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for what no version of this schema writes."""

@@ -47,10 +47,9 @@ from testbed.lab.core.plan.link_delays import delay_operations
 from testbed.lab.core.plan.operations import DelayPort, InstallPort, ShapePort
 from testbed.lab.core.plan.qos.qos_plan import BufferPlan, PortProfile, QosPlan, QosTables
 from testbed.lab.core.plan.qos.shaping import burst_bytes
+from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS
 from testbed.lab.core.plan.sysctls import planned_seed
 
-DEFAULT_REACTION_NS = 2_000_000
-"""From XOFF to a closed gate, in lab time, where it has not been measured: p99 of the pause agent on two busy cores."""
 QUEUE_PACKETS = 32_767
 """Packets that a port's kernel queues take: more than a buffer of full packets, so that eBPF alone drops.
 

@@ -82,7 +82,7 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> Switch:
         found.runs, found.errors = True, {}
 
     monkeypatch.setattr(planes, "domain_switch", lambda run, domain: found)
-    monkeypatch.setattr(planes, "start_domain_switches", start)
+    monkeypatch.setattr("testbed.lab.features.scale_up.apply.start_domain_switches", start)
     return found
 
 
