@@ -20,6 +20,7 @@ import types
 from pathlib import Path
 
 from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 from setuptools.dist import Distribution
 
@@ -63,6 +64,12 @@ def compile_into(target: Path) -> None:
         shutil.copytree(made, target / made.name)
 
 
+def set_modes(directory: Path) -> None:
+    """Give all below a directory the modes of what everybody may read."""
+    for path in directory.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
 class PackageDistribution(Distribution):
     """What it builds is for this kind of machine where it has compiled modules."""
 
@@ -102,6 +109,14 @@ class BuildWithMadeFiles(build_py):
         return [*super().get_outputs(include_bytecode), *made]
 
 
+class WheelOfAnyCheckout(bdist_wheel):
+    """Has the licence with the same mode as all else, whatever that of the checkout's file is."""
+
+    def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
+        super().egg2dist(egginfo_path, distinfo_path)
+        set_modes(Path(distinfo_path))
+
+
 os.environ.setdefault("SOURCE_DATE_EPOCH", released())
 os.umask(0o022)
-setup(cmdclass={"build_py": BuildWithMadeFiles}, distclass=PackageDistribution)
+setup(cmdclass={"bdist_wheel": WheelOfAnyCheckout, "build_py": BuildWithMadeFiles}, distclass=PackageDistribution)
