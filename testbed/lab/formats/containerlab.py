@@ -302,7 +302,7 @@ class _Reader:
                 continue
             if key == "mgmt":
                 self._manage(_mapping(value))
-            elif not (key == "prefix" and value in ("", "__lab-name")):
+            elif not (key == "prefix" and value in ("", "clab", "__lab-name")):
                 hint = foreign.FILE_KEYS.get(key)
                 to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
                 self.lab.remarks.left_out(key, shown(value), (key,), to_do)

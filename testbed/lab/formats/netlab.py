@@ -234,14 +234,15 @@ class _Reader:
             to_do = without_removal(hint) if isinstance(hint, str) else "nothing here says the same"
             remarks.left_out(key, shown(value), (key,), to_do)
         self._read_modules()
-        if isinstance(mtu := self.data.get("mtu"), int):
+        interfaces = _mapping(_mapping(self.data.get("defaults")).get("interfaces"))
+        if isinstance(mtu := interfaces.get("mtu", self.data.get("mtu")), int):
             self.lab.fabric["mtu"] = mtu
         plugins = self.data.get("plugin")
         for plugin in plugins if isinstance(plugins, list) else [plugins]:
             if plugin not in (None, "fabric"):
                 remarks.left_out(f"plugin {plugin}", "", ("plugin",), "nothing here says the same")
         for key in _mapping(self.data.get("defaults")):
-            if key not in ("device", "provider"):
+            if key not in ("device", "provider", "const", "interfaces"):
                 remarks.left_out(f"defaults.{key}", "", ("defaults", key), "nothing here says the same")
         for key in _mapping(self.data.get("bgp")):
             if key not in ("as", "as_list"):

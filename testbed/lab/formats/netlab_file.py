@@ -34,13 +34,14 @@ def write_netlab(lab: Lab) -> ExportedFile:
         "provider: clab",
         "defaults:",
         "  device: frr",
+        f"  interfaces: {flow_yaml({'mtu': _common_mtu(lab)})}",
     ]
     longest = max((len(node.name) for node in nodes), default=0)
     limits = {"MAX_NODE_ID_LENGTH": longest} if longest > _LONGEST_NAME else {}
     limits |= {"MAX_NODE_ID": len(nodes)} if len(nodes) > _NODE_IDS else {}
     if limits:
         lines.append(f"  const: {flow_yaml(limits)}")
-    lines += [f"mtu: {_common_mtu(lab)}", "nodes:"]
+    lines.append("nodes:")
     lines += [f"  {flow_yaml(node.name)}: {flow_yaml(_node(node, numbers.get(node.name)))}" for node in nodes]
     lines.append("links:")
     common = _common_mtu(lab)

@@ -123,7 +123,7 @@ def test_containerlab_accepts_what_is_written(path: Path) -> None:
 def test_netlab_has_every_key_that_is_written(path: Path) -> None:
     lab = load_topology(path)
     document = parsed(write_netlab(lab).text)
-    assert set(document) == {"name", "provider", "defaults", "mtu", "nodes", "links"}
+    assert set(document) == {"name", "provider", "defaults", "nodes", "links"}
     assert re.fullmatch("[a-z][a-z0-9_]{0,15}", document["name"])
     for node in document["nodes"].values():
         assert set(node) <= NETLAB_NODE and set(node.get("clab", {})) <= NETLAB_CLAB
