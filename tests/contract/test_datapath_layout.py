@@ -25,6 +25,8 @@ CONSTANTS = {
     **{f"CLASS_MARK_AT_{place.name}": value for place, value in abi.MARK_AT_FLAGS.items()},
     **{f"PORT_{item.name}": item.value for item in abi.PortFlag},
     **{f"EVENT_{item.name}": item.value for item in abi.EventKind},
+    **{f"FATE_{item.name}": item.value for item in abi.SampleFate},
+    "SAMPLE_BYTES": abi.SAMPLE_BYTES,
 }
 
 

@@ -71,11 +71,27 @@ class EventKind(enum.IntEnum):
     PFC = 3
 
 
+class SampleFate(enum.IntEnum):
+    """The fate of a packet that telemetry is told of: it went on, or why it was dropped."""
+
+    SENT = 0
+    TAIL = 1
+    BUFFER = 2
+    WRED = 3
+    HEADROOM = 4
+    CAP = 5
+
+
+SAMPLE_BYTES = 128
+"""The most that is copied of a packet that telemetry is told of."""
+
 MAP_NAMES = ("lab", "profiles", "ports", "buffers", "queues", "ingress", "pauses", "curves")
 QUEUE_MAPS = frozenset({"queues", "ingress", "pauses", "curves"})
 """The maps that have CLASSES values for each port."""
 EVENTS_MAP = "events"
 """The BPF ring buffer of `EVENT`s."""
+SAMPLES_MAP = "samples"
+"""The BPF ring buffer of `SAMPLE`s."""
 
 LINE_CLASS = 0x0001_0001
 """HTB class 1:1, the line rate."""

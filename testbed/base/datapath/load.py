@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.base.datapath.abi import EVENTS_MAP, MAP_NAMES
+from testbed.base.datapath.abi import EVENTS_MAP, MAP_NAMES, SAMPLES_MAP
 from testbed.base.errors import CapabilityError, DriverError
 
 FILTERS = ("port_ingress", "port_enqueue", "port_egress")
@@ -110,7 +110,7 @@ def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int
     loaded = libbpf.check(lib.bpf_object__open_file(os.fsencode(program_object), None), "open eBPF", pointer=True)
     try:
         found = {}
-        for name in (*MAP_NAMES, EVENTS_MAP):
+        for name in (*MAP_NAMES, EVENTS_MAP, SAMPLES_MAP):
             found[name] = libbpf.check(
                 lib.bpf_object__find_map_by_name(loaded, name.encode()), f"find map {name}", pointer=True
             )

@@ -48,7 +48,7 @@ def _read_structs(header: str) -> dict[str, np.dtype[np.void]]:
 
 STRUCTS = _read_structs("".join(header.read_text() for header in _HEADERS))
 """All structures, by the names of the headers."""
-QUEUE, INGRESS, PAUSE, EVENT = (STRUCTS[name] for name in ("queue", "ingress", "pause", "event"))
+QUEUE, INGRESS, PAUSE, EVENT, SAMPLE = (STRUCTS[name] for name in ("queue", "ingress", "pause", "event", "sample"))
 
 MAPS = {
     "lab": STRUCTS["lab_config"],
@@ -109,7 +109,8 @@ class LabMaps:
 
 
 class RingMemory:
-    """The memory of the BPF ring buffer of events (kernel Documentation/bpf/ringbuf.rst), as the pause agent reads it.
+    """The memory of a BPF ring buffer (kernel Documentation/bpf/ringbuf.rst): that of events, which the pause agent
+    reads, or of samples.
 
     `fd` becomes readable when there are records; it stays the caller's. `data` is the ring twice in a row.
     """

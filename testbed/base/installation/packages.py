@@ -120,6 +120,13 @@ PROGRAMS = (
         pip=True,
     ),
     KnownProgram(
+        name="pygnmicli",
+        package="pygnmi==0.8.15",
+        needed_for="the service gnmi",
+        question=None,
+        pip=True,
+    ),
+    KnownProgram(
         name="mn",
         package="mininet",
         needed_for="Mininet without testbed",

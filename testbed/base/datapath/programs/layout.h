@@ -142,10 +142,32 @@ struct queued {
 	__u32 bytes;
 };
 
+/* What became of a packet that telemetry is told of. */
+enum fate { FATE_SENT, FATE_TAIL, FATE_BUFFER, FATE_WRED, FATE_HEADROOM, FATE_CAP };
+
+#define SAMPLE_BYTES 128
+
+/* A packet that a switch port was about to send, or dropped: to telemetry, in the ring `samples`. */
+struct sample {
+	__u64 ns;      /* CLOCK_MONOTONIC */
+	__u32 queue;   /* index of the egress queue; of FATE_CAP: of the port that received it */
+	__u32 ingress; /* index of the ingress account, 0: it did not come in by a port */
+	__u32 depth;   /* bytes that the queue had */
+	__u32 length;  /* of the frame */
+	__u16 captured;
+	__u8 fate; /* enum fate */
+	__u8 pad[5];
+	__u8 header[SAMPLE_BYTES];
+};
+
 struct lab_config {
 	__u32 tag; /* of TAG_BITS, never 0 */
-	__u32 pad;
+	__u32 sample_below; /* so many of 2^32 packets that switch ports send are told of */
 	__u64 lost_events; /* the ring was full */
+	__u64 drop_gap_ns; /* at most one drop in so long is told of; 0: none */
+	__u64 drop_due_ns;
+	__u64 lost_samples; /* their ring was full */
+	__u64 untold_drops; /* came too soon, or the ring was full */
 };
 
 #endif

@@ -56,6 +56,7 @@ enum skb_drop_reason { SKB_DROP_REASON_CPU_BACKLOG };
 #include "maps.h"
 #include "packets.h"
 #include "accounts.h"
+#include "samples.h"
 
 /* ------------------------------------------------------------------ ingress */
 
@@ -237,7 +238,7 @@ static __always_inline int settle_mark(struct __sk_buff *skb, struct queue *queu
 SEC("tc")
 int port_ingress(struct __sk_buff *skb)
 {
-	__u32 port = skb->tc_classid & 0xffff, index;
+	__u32 port = skb->tc_classid & 0xffff, index, zero = 0;
 	struct port_config *config = bpf_map_lookup_elem(&ports, &port);
 	struct headers headers = {};
 	struct arrival arrival = {};
@@ -270,8 +271,11 @@ int port_ingress(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 	if (config->cap_bps && is_above_cap(config, skb->len)) {
+		struct lab_config *told = bpf_map_lookup_elem(&lab, &zero);
 		account->policed_packets++;
 		account->policed_bytes += skb->len;
+		if (told && config->flags & PORT_SWITCH)
+			tell_some(skb, told, index, index, 0, FATE_CAP);
 		return TC_ACT_SHOT;
 	}
 	account->in_packets++;
@@ -371,6 +375,7 @@ int port_enqueue(struct __sk_buff *skb)
 	/* A packet still to be segmented (UDP_SEGMENT) counts as what it will be on the wire. */
 	__u32 packets = skb->gso_segs > 1 ? skb->gso_segs : 1, length = skb->wire_len;
 	__u32 port = skb->tc_classid & 0xffff, index, class, mark = skb->mark, zero = 0, bin = 0, slack;
+	__u32 fate = FATE_SENT;
 	struct port_config *config = bpf_map_lookup_elem(&ports, &port);
 	struct lab_config *tag = bpf_map_lookup_elem(&lab, &zero);
 	struct class_config *settings;
@@ -418,20 +423,28 @@ int port_enqueue(struct __sk_buff *skb)
 	case DROP_TAIL:
 		queue->tail_packets += packets;
 		queue->tail_bytes += length;
-		return TC_ACT_SHOT;
+		fate = FATE_TAIL;
+		break;
 	case DROP_BUFFER:
 		queue->buffer_packets += packets;
 		queue->buffer_bytes += length;
-		return TC_ACT_SHOT;
+		fate = FATE_BUFFER;
+		break;
 	case DROP_HEADROOM:
 		queue->headroom_packets += packets;
 		queue->headroom_bytes += length;
-		return TC_ACT_SHOT;
+		fate = FATE_HEADROOM;
+		break;
 	case ADMIT:
 		break;
 	}
 	ecn = is_ip ? headers.tos & ECN_MASK : 0;
-	if (settings->flags & CLASS_ECN && !congestion(skb, settings, queue, ecn, length, packets))
+	if (fate == FATE_SENT && settings->flags & CLASS_ECN &&
+	    !congestion(skb, settings, queue, ecn, length, packets))
+		fate = FATE_WRED;
+	if (config->flags & PORT_SWITCH)
+		tell_some(skb, tag, port * CLASSES + class, index, queue->bytes, fate);
+	if (fate != FATE_SENT)
 		return TC_ACT_SHOT;
 
 	/* The far end has something to do for a packet that is counted there, marked there, or by a qdisc on the way. */

@@ -7,8 +7,9 @@ service is made of is in `testbed.lab.features.management.services`, which has a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from ipaddress import IPv4Address
 from types import MappingProxyType
 
 from testbed.base.units import Duration
@@ -73,6 +74,14 @@ SERVICES: Mapping[str, ServiceKind] = MappingProxyType(
         "telemetry": ServiceKind(
             runs_on=RunsOn.SERVER, description="Has Prometheus on the server ask for the counters of every node."
         ),
+        "sflow": ServiceKind(
+            runs_on=RunsOn.SERVER,
+            description="Has every switch send sFlow: packets that it sampled or dropped, and its counters.",
+        ),
+        "gnmi": ServiceKind(
+            runs_on=RunsOn.SERVER,
+            description="Has every switch answer gNMI: OpenConfig's interfaces, queues and BGP, to be read.",
+        ),
         "lldp": ServiceKind(
             runs_on=RunsOn.MANAGED, description="Has lldpd on every node tell its neighbours who it is."
         ),
@@ -106,8 +115,22 @@ SCRAPE_INTERVAL = Duration.parse("5s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SflowSettings:
+    """How switches send sFlow: to which collector (None: the server of the management network), and how often.
+
+    One packet in `sampling` is sampled, and the counters of each port are sent once in `polling`.
+    """
+
+    collector: IPv4Address | None = None
+    port: int = 6343
+    sampling: int = 400
+    polling: Duration = field(default_factory=lambda: Duration.parse("10s"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ManagementService:
     """A service that a lab has. `interval` is that of telemetry: how often counters are asked for."""
 
     name: str
     interval: Duration = SCRAPE_INTERVAL
+    sflow: SflowSettings = field(default_factory=SflowSettings)

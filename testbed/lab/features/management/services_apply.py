@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.datapath.pins import lab_directory
 from testbed.base.errors import DriverError, PlanError
 from testbed.base.installation.packages import installation_of
 from testbed.base.linux.inotify import IN_MOVED_TO
@@ -35,7 +36,7 @@ from testbed.lab.features.management.services.launcher import (
     running_programs,
 )
 from testbed.lab.features.management.services.registry import REGISTRY
-from testbed.lab.features.management.services.service import Place, Surroundings
+from testbed.lab.features.management.services.service import CountedPort, Place, Surroundings
 
 LONGEST_DETAIL = 80
 """Characters of the last line of a dead service's log that its status shows."""
@@ -122,8 +123,33 @@ def surroundings(lab: Lab, plan: LabPlan, state: StateDirectory) -> Surroundings
         services={service.name: service for service in network.services},
         namespaces={node.name: namespace_name(lab.name, node.name) for node in lab.nodes},
         run=state.run_directory(lab.name),
+        ports=tuple(_switch_ports(lab, plan)),
+        data_path=lab_directory(state.run_directory(lab.name)) if plan.tables is not None else None,
         environment=environment | {"TESTBED_STATE_DIR": str(state.state), "TESTBED_RUN_DIR": str(state.run)},
     )
+
+
+def _switch_ports(lab: Lab, plan: LabPlan) -> Iterator[CountedPort]:
+    installs = {(item.node, item.name): item for item in plan.installs}
+    profiles = plan.tables.profiles if plan.tables is not None else ()
+    switches = {node.name for node in lab.switches}
+    for port in plan.ports:
+        if port.node in switches and not port.out_of_band:
+            found = installs.get((port.node, port.name))
+            yield CountedPort(
+                node=port.node,
+                name=port.name,
+                ifindex=port.ifindex,
+                namespace=namespace_name(lab.name, port.place),
+                network=port.network,
+                rate_bps=port.rate_bps,
+                line_rate_bps=port.line_rate_bps,
+                mtu_bytes=port.mtu_bytes,
+                number=found.port if found is not None else 0,
+                classes=()
+                if found is None
+                else tuple((item.priority, item.name) for item in profiles[found.profile].classes),
+            )
 
 
 def service_places(lab: Lab, plan: LabPlan, state: StateDirectory) -> list[Place]:
@@ -141,6 +167,7 @@ def start_services(launcher: ServiceLauncher, places: Sequence[Place], directory
     """
     if not places:
         return
+    launcher.start(places)
     for name in dict.fromkeys(place.service for place in places):
         for file_name, text in REGISTRY[name].for_people(places[0].lab).items():
             path = directory / file_name
@@ -149,7 +176,6 @@ def start_services(launcher: ServiceLauncher, places: Sequence[Place], directory
                 path.write_text(text)
             except OSError as error:
                 raise state_error(path, error) from error
-    launcher.start(places)
 
 
 def read_services(lab: RunningLab) -> list[ServiceStatus]:

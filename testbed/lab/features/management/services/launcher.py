@@ -234,6 +234,8 @@ def _pid_file(place: Place, program: Program) -> Path:
 
 def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
     """Start a program, and note its pid."""
+    handed_on: list[int] = []
+    environment = _ENVIRONMENT | dict(program.environment)
 
     def start() -> subprocess.Popen[bytes]:
         output = os.open(place.log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -246,16 +248,23 @@ def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
                 stderr=output,
                 start_new_session=True,
                 cwd="/",
-                env=_ENVIRONMENT | dict(program.environment),
+                env=environment,
+                pass_fds=handed_on,
             )
         finally:
             os.close(output)
 
     try:
+        if program.machine_network:
+            handed_on.append(os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+            environment[program.machine_network] = str(handed_on[0])
         process = in_namespace(place.namespace, start)
         write_atomically(_pid_file(place, program), f"{process.pid}\n", durable=False)
     except OSError as error:
         raise DriverError(f"cannot start {program.name} of {place}: {error}", operation="service") from error
+    finally:
+        for descriptor in handed_on:
+            os.close(descriptor)
     return process
 
 

@@ -22,6 +22,27 @@ LOG = "log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CountedPort:
+    """A port of a switch in a data network, as services that read its counters know it.
+
+    `namespace` is that of the switch, or of the VRF that the port is in; `number` its number in the data path, 0
+    for a port without queues of it; `classes` are the priorities and names of its traffic classes there. `rate_bps` is
+    its rate in the lab, `line_rate_bps` that of the real fabric.
+    """
+
+    node: str
+    name: str
+    ifindex: int
+    namespace: str
+    network: str
+    rate_bps: int
+    line_rate_bps: int
+    mtu_bytes: int
+    number: int = 0
+    classes: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """All that a service may know of its lab.
 
@@ -49,6 +70,10 @@ class Surroundings:
     namespaces: Mapping[str, str]
     """The network namespace of every node."""
     run: Path
+    ports: tuple[CountedPort, ...] = ()
+    """The ports of switches in data networks."""
+    data_path: Path | None = None
+    """Where the lab's maps are pinned; None: it has no queues of the data path."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """In which a program of ours finds this package and this lab."""
 
@@ -133,10 +158,17 @@ class Program:
 
     It has of all capabilities only `capabilities` (in lower case, without CAP_), and can never get more. `user` "" is
     root; `groups` are those it has beside its own. `hostname`: it sees the node's name as that of the machine. `binds`
+<<<<<<< HEAD
     are files of the service's directory, or paths elsewhere, that it sees in the place of others; `scratch` are
     directories that are empty for it. `confined`: its package brings an AppArmor profile, which knows nothing of a
     second service and its files, so it is started by a path that the profile is not for; its user and capabilities
     bound it instead.
+=======
+    are files of the service's directory that it sees in the place of others; `scratch` are directories that are empty
+    for it. `confined`: its package brings an AppArmor profile, which knows nothing of a second service and its files,
+    so it is started by a path that the profile is not for; its user and capabilities bound it instead.
+    `machine_network` names a variable of its environment that has a descriptor of this machine's own network namespace.
+>>>>>>> 8c25f4ca (management: switches send sFlow and answer gNMI)
     """
 
     name: str
@@ -149,6 +181,7 @@ class Program:
     binds: Mapping[str, str] = field(default_factory=dict)
     scratch: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    machine_network: str = ""
 
 
 class Service(ABC):

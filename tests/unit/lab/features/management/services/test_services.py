@@ -8,6 +8,7 @@ import json
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 
 from testbed.base.errors import PlanError, SpecError
 from testbed.base.installation.packages import PACKAGES, PROGRAMS, Level
-from testbed.lab.core.model.management import SERVICES, ManagementService, RunsOn
+from testbed.daemons.sflow.configuration import MACHINE_NETWORK
+from testbed.lab.core.model.management import SERVICES, ManagementService, RunsOn, SflowSettings
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management.services import aaa, asking, launcher, status_server
@@ -23,6 +25,7 @@ from testbed.lab.features.management.services.lldp import neighbours
 from testbed.lab.features.management.services.ntp import synchronised
 from testbed.lab.features.management.services.registry import REGISTRY
 from testbed.lab.features.management.services.service import SOCKET, Place, Program, Surroundings
+from testbed.lab.features.management.services.sflow import sflow_configuration
 from testbed.lab.features.management.services_schema import ServicesSpec
 
 GOLDEN_METRICS = Path(__file__).parents[5] / "golden" / "telemetry" / "metrics.txt"
@@ -117,7 +120,7 @@ def test_no_service_has_more_rights_than_it_says() -> None:
             assert program.arguments[0] not in ("sh", "bash")
             assert program.name == "power" or "sys_ptrace" not in program.capabilities
             assert {"sys_module", "sys_rawio", "sys_time", "sys_boot"}.isdisjoint(program.capabilities)
-    assert roots == {"sshd", "lldpd", "exporter", "power", "slurmd"}
+    assert roots == {"sshd", "lldpd", "exporter", "sflow", "gnmi", "power", "slurmd"}
 
 
 def test_a_program_is_started_as_its_user_with_its_capabilities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +140,9 @@ def test_whatever_listens_has_the_address_of_its_node_alone() -> None:
     for at in places():
         text = text_of(at) + " ".join(word for item in REGISTRY[at.service].programs(at) for word in item.arguments)
         assert "0.0.0.0" not in text and "[::]" not in text
-        assert str(at.address) in text or at.service in ("dhcp", "syslog")
+        assert str(at.address) in text or at.service in ("dhcp", "syslog", "gnmi")
+        if at.service == "gnmi":
+            assert {str(at.lab.addresses[switch]) for switch in at.lab.switches} == set(re.findall(r"192[.\d]+", text))
 
 
 def test_paths_of_sockets_are_short_enough() -> None:
@@ -265,6 +270,42 @@ def test_a_mapping_says_the_same_as_a_list_and_more() -> None:
     assert telemetry.networks[0].services[0].interval.ns == 5_000_000_000
     with pytest.raises(SpecError, match=r"unknown-key.*interval"):
         load_topology_text(TEXT.format(services="{ssh: {interval: 5s}}"), file="lab.yml")
+
+
+def test_sflow_goes_to_the_server_unless_it_is_told_where() -> None:
+    load = [
+        load_topology_text(TEXT.format(services=text), file="lab.yml").networks[0].services[0].sflow
+        for text in (
+            "[sflow]",
+            "{sflow: {collector: 192.168.0.9, sampling: 10}}",
+            "{sflow: {collector: '127.0.0.1:7'}}",
+        )
+    ]
+    assert [(item.collector, item.port, item.sampling, item.polling.ns) for item in load] == [
+        (None, 6343, 400, 10_000_000_000),
+        (IPv4Address("192.168.0.9"), 6343, 10, 10_000_000_000),
+        (IPv4Address("127.0.0.1"), 7, 400, 10_000_000_000),
+    ]
+    at = place("sflow", "mgmt1")
+    assert sflow_configuration(at).collector == at.lab.server_address
+
+
+@pytest.mark.parametrize(
+    "collector", ["10.0.0.1:0", "10.0.0.1:65536", "224.0.0.1", "0.0.0.0", "10.0.0", "fe80::1", "10.0.0.1:", "300.0.0.1"]
+)
+def test_a_collector_is_somebody_s_address(collector: str) -> None:
+    with pytest.raises(SpecError, match=r"sflow\.collector"):
+        load_topology_text(TEXT.format(services=f"{{sflow: {{collector: '{collector}'}}}}"), file="lab.yml")
+
+
+def test_only_a_collector_of_this_machine_needs_its_network() -> None:
+    handed_on = []
+    for settings in (SflowSettings(), SflowSettings(collector=IPv4Address("127.0.0.1"))):
+        services = {"sflow": ManagementService(name="sflow", sflow=settings)}
+        at = place("sflow", "mgmt1")
+        (program,) = REGISTRY["sflow"].programs(replace(at, lab=replace(at.lab, services=services)))
+        handed_on.append(program.machine_network)
+    assert handed_on == ["", MACHINE_NETWORK]
 
 
 def test_a_missing_program_is_named_with_its_apt_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,105 @@
+"""The process: a gRPC server for each switch, at its address of management, all in one process."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pygnmi.spec.v080 import gnmi_pb2_grpc
+
+from testbed.base.datapath.maps import LabMaps
+from testbed.base.linux import syscalls
+from testbed.base.linux.namespaces import enter_namespace
+from testbed.daemons.gnmi.configuration import (
+    PASSWORD_FILE,
+    PORT,
+    SOCKET_NAME,
+    GnmiConfiguration,
+    TargetSwitch,
+    certificate_file,
+    key_file,
+)
+from testbed.daemons.gnmi.readings import SwitchReadings
+from testbed.daemons.gnmi.service import GnmiService
+from testbed.daemons.kit.control import ControlServer
+
+CALLS_AT_ONCE = 16
+"""Calls of one switch, streams among them; more are refused (RESOURCE_EXHAUSTED)."""
+_LARGEST_REQUEST_BYTES = 1 << 16
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # nobody else may listen there beside us
+    ("grpc.max_receive_message_length", _LARGEST_REQUEST_BYTES),
+    ("grpc.max_concurrent_streams", CALLS_AT_ONCE * 2),
+)
+_GRACE_S = 1.0
+
+
+class GnmiProcess:
+    """Serves until SIGTERM or SIGINT, or until it is told `shutdown` over its control socket."""
+
+    def __init__(self, configuration: GnmiConfiguration, directory: Path) -> None:
+        """`directory` is where the control socket is made.
+
+        Raises `OSError` for credentials that are not there, `RuntimeError` for an address that is taken.
+        """
+        self._configuration = configuration
+        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._password = (configuration.credentials / PASSWORD_FILE).read_text()
+        self._maps = None if configuration.data_path is None else LabMaps.open(configuration.data_path)
+        self._readings = [SwitchReadings(switch, self._maps) for switch in configuration.switches]
+        self._services = [
+            GnmiService(switch, readings, self._password)
+            for switch, readings in zip(configuration.switches, self._readings, strict=True)
+        ]
+        self._servers = [
+            self._server(switch, service)
+            for switch, service in zip(configuration.switches, self._services, strict=True)
+        ]
+        self._epoll = select.epoll()
+        self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
+
+    def _server(self, switch: TargetSwitch, service: GnmiService) -> grpc.Server:
+        server = grpc.server(
+            ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix=switch.name),
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=CALLS_AT_ONCE,
+        )
+        gnmi_pb2_grpc.add_gNMIServicer_to_server(service, server)
+        directory = self._configuration.credentials
+        key, certificate = (directory / name(switch.name) for name in (key_file, certificate_file))
+        credentials = grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+
+        def listen() -> int:
+            enter_namespace(switch.namespace)
+            return int(server.add_secure_port(f"{switch.address}:{PORT}", credentials))
+
+        if not syscalls.in_thread(listen):
+            raise RuntimeError(f"cannot listen at {switch.address}:{PORT} of {switch.name}")
+        return server
+
+    def run(self) -> None:
+        """Serve until the end."""
+        self._control.catch_signals()
+        for server in self._servers:
+            server.start()
+        while not self._control.ending:
+            for descriptor, _ in self._epoll.poll():
+                self._control.serve(descriptor)
+        for stopped in [server.stop(_GRACE_S) for server in self._servers]:
+            stopped.wait()
+        for readings in self._readings:
+            readings.close()
+        if self._maps is not None:
+            self._maps.close()
+        self._control.close()
+        os.close(self._directory)
+
+    def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if request.get("command") == "shutdown":
+            self._control.ending = True
+        return {"switches": len(self._services), "calls": sum(service.calls for service in self._services)}
