@@ -91,6 +91,8 @@ def build(say: Callable[[str], None] = lambda text: None, *, whole: bool = True)
         scratch = Path(tempfile.mkdtemp(prefix="making-", dir=builds))
         try:
             _compile(sources, scratch, say)
+            if build_key() != directory.name:
+                raise BuildError("a source was changed while it was compiled", "compile again; now it runs interpreted")
             shutil.rmtree(directory, ignore_errors=True)  # one that is partial, or stale
             (scratch / "made").rename(directory)
         finally:

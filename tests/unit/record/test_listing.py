@@ -117,7 +117,7 @@ def test_compare(results: Path, tmp_path: Path) -> None:
     assert code == 0 and "SAME" in text
     assert "against" in (tmp_path / "c.html").read_text()
     code, text = run("compare", results / "permutation-lb", results / "silent-failure", "--force")
-    assert code == 2 and "no point in common" in text and "--point" in text
+    assert code == 3 and "no point in common" in text and "--point" in text
     code, text = run("compare", results / "permutation-lb")
     assert code == 3 and "two records, or two points of one" in text
 

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.base.compiled import build as builder
 from testbed.base.compiled import modules
-from testbed.base.compiled.build import build
+from testbed.base.compiled.build import BuildError, build
 from testbed.base.compiled.finder import GROUP, PURE, find_build, left_out_of
 from testbed.base.compiled.imports import Imports
 from testbed.base.compiled.manifest import BuiltModule, Manifest, native_needs, read_manifest
@@ -283,6 +283,17 @@ def test_a_whole_build_takes_the_place_of_a_partial_one(tree: Path, monkeypatch:
     monkeypatch.setattr(builder, "_compile", compiled)
     made = build()
     assert (made.directory, made.left_out) == (partial, ()) and find_build() == {GROUP: str(partial / f"{GROUP}.so")}
+
+
+def test_what_is_edited_while_it_is_compiled_is_no_build(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(sources: object, scratch: Path, say: object) -> None:
+        (scratch / "made").mkdir()
+        change(tree, "halving", "/ 2", "/ 4")
+
+    monkeypatch.setattr(builder, "_compile", compiled)
+    with pytest.raises(BuildError, match="changed while it was compiled"):
+        build()
+    assert [item.name for item in modules.builds_directory().iterdir()] == ["lock"]
 
 
 def test_a_build_of_another_interpreter_or_without_a_manifest_is_not_taken(tree: Path) -> None:
