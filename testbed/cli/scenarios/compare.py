@@ -148,8 +148,8 @@ def _sides(records: list[Named], wanted: Sequence[str]) -> list[Named]:
 def _of_point(record: "Record", text: str, name: str) -> Named:
     """A record with the points of some values alone, which are called by the rest of their values."""
     from testbed.cli.lab_choice import parse_settings
-    from testbed.run.schema.matrix import short_keys
     from testbed.run.schema.model import is_point_of, names_key
+    from testbed.run.schema.point_names import short_keys
 
     exact = next((point.values for point in record.points if point.name == text), None)
     wanted: Mapping[str, object] = parse_settings(text.split()) if exact is None else exact

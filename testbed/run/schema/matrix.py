@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 
 from testbed.base.errors import Problem, ScenarioError, SpecError
@@ -13,6 +12,7 @@ from testbed.base.yaml.document import OVERRIDE_FILE, Document, Tree
 from testbed.base.yaml.paths import Path, format_path, parse_path, quote
 from testbed.lab.assembly.spec import LabSpec
 from testbed.run.schema.model import Scalar, is_point_of, names_key
+from testbed.run.schema.point_names import point_name, short_keys, show_value
 from testbed.run.schema.spec import ScenarioSpec
 from testbed.run.schema.transport import TRANSPORT_KEY
 from testbed.run.schema.transports import TRANSPORTS
@@ -158,26 +158,6 @@ def chosen_combinations(matrix: Mapping[str, tuple[Scalar, ...]], only: Mapping[
 
 def _values(matrix: Mapping[str, tuple[Scalar, ...]], places: Mapping[str, int]) -> dict[str, Scalar]:
     return {key: matrix[key][place] for key, place in places.items()}
-
-
-def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """Return what each key is called in a point's name: its last word, or the whole of it where two end alike."""
-    keys = list(keys)
-    last = [key.rpartition(".")[2] for key in keys]
-    return {key: word if last.count(word) == 1 else key for key, word in zip(keys, last, strict=True)}
-
-
-def point_name(
-    values: Mapping[str, object], labels: Mapping[str, str], written: Mapping[str, str] | None = None
-) -> str:
-    """The values of a point in one line, each as `written` has it: `mode=spray rate=0.50`."""
-    shown = written or {}
-    return " ".join(f"{labels[key]}={shown.get(key) or show_value(value)}" for key, value in values.items())
-
-
-def show_value(value: object) -> str:
-    """Return a value of a matrix as a command line writes it."""
-    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def written_values(document: Document, places: Mapping[str, int]) -> dict[str, str]:

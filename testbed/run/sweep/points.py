@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 
 from testbed.base.errors import PlanError, ScenarioError, SpecError, WorkloadError
 from testbed.lab.core.model import Lab
-from testbed.run.schema.matrix import point_name, short_keys
 from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef, is_point_of, names_key
+from testbed.run.schema.point_names import point_name, short_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,17 +158,11 @@ class Program:
 
     It has of all capabilities only `capabilities` (in lower case, without CAP_), and can never get more. `user` "" is
     root; `groups` are those it has beside its own. `hostname`: it sees the node's name as that of the machine. `binds`
-<<<<<<< HEAD
     are files of the service's directory, or paths elsewhere, that it sees in the place of others; `scratch` are
     directories that are empty for it. `confined`: its package brings an AppArmor profile, which knows nothing of a
     second service and its files, so it is started by a path that the profile is not for; its user and capabilities
-    bound it instead.
-=======
-    are files of the service's directory that it sees in the place of others; `scratch` are directories that are empty
-    for it. `confined`: its package brings an AppArmor profile, which knows nothing of a second service and its files,
-    so it is started by a path that the profile is not for; its user and capabilities bound it instead.
-    `machine_network` names a variable of its environment that has a descriptor of this machine's own network namespace.
->>>>>>> 8c25f4ca (management: switches send sFlow and answer gNMI)
+    bound it instead. `machine_network` names a variable of its environment that has a descriptor of this machine's own
+    network namespace.
     """
 
     name: str
