@@ -25,7 +25,7 @@ LARGEST_TEXT = 18.0
 _VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _CHARACTER = 0.6
 """The width of a character, in sizes of its font."""
-_KEY, _GAP = 22.0, 16.0
+_KEY, _GAP = 34.0, 16.0
 _GREYS: Mapping[str, str] = MappingProxyType(
     {
         "--c1": "#000000", "--c2": "#6e6e6e", "--c3": "#9a9a9a", "--c4": "#3c3c3c", "--c5": "#858585",
