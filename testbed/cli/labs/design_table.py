@@ -76,14 +76,23 @@ def _headings(files: Sequence[str], form: Format) -> list[str]:
 
 
 def _in_order(lists: Sequence[Sequence[_Place]]) -> list[_Place]:
-    """All places once: those that a list has besides stand behind the one before them in that list."""
-    merged: list[_Place] = []
-    for places in lists:
+    """All places once, network by network: those that a list has besides stand behind the one before them in it."""
+    networks = dict.fromkeys(network for places in lists for network, _ in places)
+    return [
+        (network, what)
+        for network in networks
+        for what in _merged([[what for one, what in places if one == network] for places in lists])
+    ]
+
+
+def _merged(lists: Sequence[Sequence[str]]) -> list[str]:
+    merged: list[str] = []
+    for names in lists:
         at = 0
-        for place in places:
-            if place in merged:
-                at = merged.index(place) + 1
+        for name in names:
+            if name in merged:
+                at = merged.index(name) + 1
             else:
-                merged.insert(at, place)
+                merged.insert(at, name)
                 at += 1
     return merged

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from testbed.base.errors import SpecError, TestbedError
 from testbed.cli.app import app
 
 ROOT = Path(__file__).parents[3]
-DEMO, SPRAY, RAILS, DATACENTRE = (
-    str(ROOT / "topologies" / f"{name}.yml") for name in ("demo", "uec-spray", "rail-only", "datacentre")
+DEMO, SPRAY, RAILS, DATACENTRE, CONVERGED = (
+    str(ROOT / "topologies" / f"{name}.yml") for name in ("demo", "uec-spray", "rail-only", "datacentre", "converged")
 )
 SCENARIO, OTHER = (str(ROOT / "scenarios" / f"{name}.yml") for name in ("incast-trimming", "rail-permutation"))
 PRICES = """\
@@ -123,6 +124,8 @@ def test_networks_of_a_data_centre_stand_below_each_other() -> None:
     assert heads.split() == ["network", "what", "datacentre", "demo"]
     assert any(line.startswith("frontend") and "leaf switches" in line for line in lines)
     assert any(line.startswith("storage") and "hosts lose 50%" in line for line in lines)
+    networks = [line.split()[0] for line in output(CONVERGED, DATACENTRE).splitlines()[3:]]
+    assert [one for one, _ in groupby(networks)] == ["backend", "frontend", "storage", "management"]
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:

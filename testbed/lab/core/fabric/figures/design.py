@@ -52,7 +52,7 @@ def measure_design(lab: Lab, network: str, prices: PriceList | None = None) -> D
         network=network,
         design=seen.design,
         sizing=measure_sizing(seen, graph),
-        failures=find_failure_domains(seen, graph),
+        failures=find_failure_domains(seen, graph, network),
         cables=cables,
         bill=None if prices is None or carried else make_bill(seen, cables, prices),
     )

@@ -45,9 +45,12 @@ class FailureDomain:
         return self.affected * self.share
 
 
-def find_failure_domains(lab: Lab, graph: LabGraph) -> tuple[FailureDomain, ...]:
-    """The failure domains of a network, from NIC links up, planes last; () where no host is on a switch."""
-    nics = _Nics(lab, graph)
+def find_failure_domains(lab: Lab, graph: LabGraph, network: str = BACKEND) -> tuple[FailureDomain, ...]:
+    """The failure domains of a network, from NIC links up, planes last; () where no host is on a switch.
+
+    `lab` is seen in this network. NICs of others that it carries do not count.
+    """
+    nics = _Nics(lab, graph, network)
     if not nics.ports:
         return ()
     roles = {node.name: node.role or Role.RAIL for node in lab.switches}
@@ -61,7 +64,7 @@ def find_failure_domains(lab: Lab, graph: LabGraph) -> tuple[FailureDomain, ...]
     found += _worst_links(losses, roles)
     if planes := nics.plane_losses(lab, graph):
         found.append(_worst(PLANE, planes))
-    unit = "GPUs" if nics.of_backend else "hosts"
+    unit = "GPUs" if network == BACKEND else "hosts"
     return tuple(
         FailureDomain(
             what=one.what,
@@ -119,20 +122,16 @@ class _Nics:
     In the back end a NIC is what has one rail, or an interface without any; in another network it is the host's.
     """
 
-    def __init__(self, lab: Lab, graph: LabGraph) -> None:
+    def __init__(self, lab: Lab, graph: LabGraph, network: str) -> None:
         hosts = {node.name for node in lab.hosts}
         self.ports: dict[Hashable, list[tuple[str, Link]]] = defaultdict(list)
         """NIC -> the switch and the link of each of its ports."""
-        self.of_backend = True
         for switch, attached in graph.nics.items():
             for end, link in attached:
-                if end.node not in hosts:
-                    continue
-                nic: Hashable = (end.node, link.rail or end.interface)
-                if link.network != BACKEND:
-                    nic, self.of_backend = end.node, False
-                self.ports[nic].append((switch, link))
-        self.gpus_per_nic = lab.gpus_per_nic if self.of_backend else 1
+                if end.node in hosts and link.network == network:
+                    nic = (end.node, link.rail or end.interface) if network == BACKEND else end.node
+                    self.ports[nic].append((switch, link))
+        self.gpus_per_nic = lab.gpus_per_nic if network == BACKEND else 1
         self.rates = {nic: sum(link.rate.bps for _, link in ports) for nic, ports in self.ports.items()}
 
     def shares(self) -> Iterator[tuple[Hashable, str, Link, float]]:

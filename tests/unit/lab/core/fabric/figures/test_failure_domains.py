@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from testbed.base.units import Rate
@@ -9,16 +11,18 @@ from testbed.lab.core.fabric import FabricParams, NicParams, UplinkParams, gener
 from testbed.lab.core.fabric.figures.failures import FailureDomain, find_failure_domains
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.fabric.sizing import seen_for_sizing
-from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Role
-from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.core.model import BACKEND, End, Lab, Link, LinkKind, Node, NodeKind, Role
+from testbed.lab.core.schema.load import load_topology, load_topology_text
+
+TOPOLOGIES = Path(__file__).parents[6] / "topologies"
 
 
 def build(design: str, **written: object) -> Lab:
     return generate_fabric(FabricParams(design=design, **written), name="lab")  # type: ignore[arg-type]
 
 
-def domains(lab: Lab) -> dict[str, FailureDomain]:
-    return {one.what: one for one in find_failure_domains(lab, LabGraph(lab))}
+def domains(lab: Lab, network: str = BACKEND) -> dict[str, FailureDomain]:
+    return {one.what: one for one in find_failure_domains(lab, LabGraph(lab), network)}
 
 
 def told(lab: Lab) -> dict[str, tuple[int, int, float]]:
@@ -140,7 +144,7 @@ def test_a_network_beside_the_back_end_counts_hosts() -> None:
         "networks:\n  frontend: {leaves: 2, spines: 2, nic: {ports: 2}}\n"
     )
     lab = load_topology_text(text, file="two.yml")
-    found = domains(seen_for_sizing(lab, "frontend"))
+    found = domains(seen_for_sizing(lab, "frontend"), "frontend")
     leaf = found["leaf switch"]
     assert (leaf.affected, leaf.unit, leaf.share) == (4, "hosts", 0.5)
     assert (found["spine switch"].affected, found["spine switch"].share) == (4, 0.5)
@@ -151,3 +155,10 @@ def test_parallel_links_share_what_a_switch_takes() -> None:
     found = domains(lab)
     assert (found["spine switch"].share, found["rail to spine link"].share) == (0.5, 1 / 8)
     assert found["rail to spine link"].elements == 2 * 2 * 4
+
+
+def test_networks_that_one_carries_are_no_ports_of_its_nics() -> None:
+    """A host of the converged data centre has a port of the front end, one of storage and one of management there."""
+    lab = load_topology(TOPOLOGIES / "converged.yml")
+    found = domains(seen_for_sizing(lab, "frontend"), "frontend")
+    assert (found["NIC link"].elements, found["NIC link"].affected, found["NIC link"].share) == (4, 1, 1.0)
