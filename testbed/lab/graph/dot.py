@@ -108,7 +108,8 @@ def _edge(link: Link, labels: bool, network: int, low: Collection[str], conditio
     elif network:
         attributes.append(f'color="{NETWORK_COLOURS[network]}"')
     elif link.rail:
-        attributes.append(f'color="{rail_colour(link.rail)}"{_DASHES.get((link.rail - 1) % len(_RAIL_COLOURS) + 1, "")}')
+        dash = _DASHES.get((link.rail - 1) % len(_RAIL_COLOURS) + 1, "")
+        attributes.append(f'color="{rail_colour(link.rail)}"{dash}')
     # The end that stands above comes first: dot ranks a tail above its head.
     above = bool(network) != (link.kind is LinkKind.EXTERNAL or link.a.node in low)
     tail, head = (link.a, link.b) if above else (link.b, link.a)

@@ -244,8 +244,8 @@ class _Placed:
         boxed: bool,
     ) -> None:  # fmt: skip
         shares = [max(len(leaves), len(hosts), 1) for _, leaves, hosts in groups]
-        room = WIDTH - _GAP * (len(groups) - 1)
-        x = 0.0
+        room = WIDTH - 2 - _GAP * (len(groups) - 1)
+        x = 1.0
         for (title, leaves, hosts), share in zip(groups, shares, strict=True):
             width = room * share / sum(shares)
             self._spread(leaves, leaves_y, x + 6, width - 12)
@@ -274,7 +274,7 @@ class _Placed:
             for name in networks
         ]
         end = top + (deepest - LEAF) * (CARD_HEIGHT + _MESH) + CARD_HEIGHT
-        x, room = 0.0, WIDTH - _GAP * (len(shares) - 1)
+        x, room = 1.0, WIDTH - 2 - _GAP * (len(shares) - 1)
         for name, share in zip(networks, shares, strict=True):
             width = room * share / sum(shares)
             for level in range(LEAF, deepest + 1):
