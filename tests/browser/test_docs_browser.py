@@ -48,11 +48,11 @@ MEASURE = """<script>
 const boxes = [...document.querySelectorAll("pre")].map(one => [one.scrollWidth - one.clientWidth,
   Math.round((one.clientHeight - 2 * parseFloat(getComputedStyle(one).paddingTop))
              / parseFloat(getComputedStyle(one).lineHeight))]);
-const prose = document.querySelector("article p"), table = document.querySelector("table").getBoundingClientRect();
+const prose = document.querySelector("article p"), table = document.querySelector("table").parentElement;
 const size = parseFloat(getComputedStyle(prose).fontSize);
 document.title = "measured " + [...boxes.flat(), document.documentElement.scrollWidth - innerWidth,
   Math.round(prose.getBoundingClientRect().width / size),
-  Math.round(table.right - document.querySelector("article").getBoundingClientRect().right)].join(" ");
+  table.scrollWidth - table.clientWidth].join(" ");
 </script></body>"""
 
 

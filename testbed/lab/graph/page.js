@@ -361,17 +361,17 @@
   };
   document.getElementById("in").addEventListener("click", () => setZoom(zoom * 1.25));
   document.getElementById("out").addEventListener("click", () => setZoom(zoom / 1.25));
-  document.getElementById("fit").addEventListener("click", () => fit(1.6));
+  document.getElementById("fit").addEventListener("click", () => fit(2));
   for (const layer of layers) {
     layer.addEventListener("change", () => {
       if (pinned !== null && unseen(pinned)) pinned = null;
       if (unseen(Number(current.dataset.n))) enter([...boxes.values()].find(element => !unseen(Number(element.dataset.n))));
       arrange();
-      if (untouched) fit(1.6); else resize();
+      if (untouched) fit(2); else resize();
       settle();
     });
   }
-  window.addEventListener("resize", () => { if (untouched) fit(1.6); });
+  window.addEventListener("resize", () => { if (untouched) fit(2); });
   scroll.addEventListener("wheel", event => {
     if (!event.ctrlKey) return;
     event.preventDefault();
@@ -456,7 +456,7 @@
     for (const layer of layers) layer.checked = shows.includes(lab.networks[layer.value]);
   }
   if (layers.length) arrange();
-  fit(1.6);  // all of it is there at first, however small its labels: one zooms into what one has seen
+  fit(2);  // all of it is there at first, however small its labels: one zooms into what one has seen
   if (wanted.get("open") === "all" && expand) setTrays(true);
   const chip = chips.find(one => one.dataset.rail === wanted.get("rail"));
   if (chip) chip.click();
