@@ -53,6 +53,8 @@ class Shot:
     marks: tuple[str, ...]
     height: int | None = None
     """Of the window; None: as high as the page, out of which the picture is cut."""
+    opened: bool = False
+    """The first point is unfolded before."""
 
 
 REPORT = (
@@ -81,6 +83,13 @@ REPORT = (
         first='figure("Completion times")',
         last='figure("Completion times")',
         marks=('figure("Completion times")',),
+    ),
+    Shot(
+        name="report-fabric",
+        first='figure("The fabric under load")',
+        last='figure("The fabric under load")',
+        marks=(),
+        opened=True,
     ),
     Shot(
         name="report-trust",
@@ -138,6 +147,10 @@ def take(shot: Shot, page: Path, browser: str, work: Path) -> None:
     expressions = ", ".join(("document.documentElement", shot.first, shot.last, *shot.marks))
     text = _POLICY.sub("", page.read_text())  # which forbids the script that measures, as it should
     measured = work / "measured.html"
+    if shot.opened:
+        text = text.replace('<details class="point"', '<details class="point" open', 1)
+        page = work / "opened.html"
+        page.write_text(text)
     measured.write_text(text.replace("</body>", _MEASURE.format(expressions=expressions)))
     shown = browse(browser, work, f"--window-size={WIDTH},{shot.height or 800}", "--dump-dom", measured.as_uri())
     found = re.search(r'<pre id="measured">(.*?)</pre>', shown)
@@ -152,7 +165,7 @@ def take(shot: Shot, page: Path, browser: str, work: Path) -> None:
     for number, (left, top, _, _) in enumerate(marks, start=1):
         draw_number(drawn, number, left, top)
     upper = max(0, int(first[1]) - MARGIN)
-    lower = min(drawn.height, int(last[3]) + MARGIN) if marks else drawn.height
+    lower = drawn.height if shot.height else min(drawn.height, int(last[3]) + MARGIN)
     cut = drawn.crop((0, upper, WIDTH, lower)).quantize(128)
     path = IMAGES / f"{shot.name}.png"
     cut.save(path, optimize=True)

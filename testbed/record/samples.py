@@ -332,6 +332,8 @@ class PortLoad:
     """The time for which its peer kept it from sending, over all priorities."""
     queue_max_bytes: Count = 0
     """The deepest that one of its queues was."""
+    network: str = ""
+    """The network of its link; "" in records of versions that did not say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -245,3 +245,95 @@ def test_a_view_of_some_networks_can_be_linked_to(tmp_path: Path) -> None:
     text = datacentre().replace("location.hash.slice(1)", '"networks=backend,storage"')
     script = f"(() => {{ {SEEN} return [...counts(), document.querySelectorAll('.layer input:checked').length]; }})()"
     assert numbers(text, (1400, 900), script, tmp_path) == [HOSTS, BACKEND, 0, STORAGE, 2]
+
+
+READ = """(() => {
+  const picture = document.getElementById("picture"), all = document.getElementById("scroll").getBoundingClientRect();
+  const zoom = picture.getBoundingClientRect().width / picture.viewBox.baseVal.width;
+  const seen = part => part.getClientRects().length > 0 && part.textContent !== "";
+  const texts = [...picture.querySelectorAll(".l, .tl, .title, .row")].filter(seen);
+  const least = Math.min(...texts.map(one => parseFloat(getComputedStyle(one).fontSize) * zoom));
+  const small = Math.min(...[...picture.querySelectorAll(".s, .td, .rowd")].filter(seen)
+    .map(one => parseFloat(getComputedStyle(one).fontSize) * zoom));
+  const beyond = [...picture.querySelectorAll(".n")].map(node => {
+    const card = node.querySelector(".c").getBoundingClientRect();
+    return Math.max(0, ...[...node.querySelectorAll("text")].filter(seen)
+      .map(one => one.getBoundingClientRect().width - card.width));
+  });
+  const cut = texts.filter(one => one.matches(".n .l") && one.textContent.includes("…")).length;
+  const rect = picture.getBoundingClientRect();
+  const shares = [100 * rect.width / all.width, 100 * rect.height / all.height];
+  return [100 * least, 100 * small, Math.max(...beyond), cut, ...shares, texts.length];
+})()"""
+
+
+def eight_pods() -> str:
+    return render_html(load_topology(TOPOLOGIES / "multi-pod.yml", overrides={"fabric.pods": 8}))
+
+
+LEGIBLE = {
+    "datacentre": lambda: page("datacentre"),
+    "nvl72": lambda: page("nvl72"),
+    "nvl72-superpod": lambda: page("nvl72-superpod"),
+    "superpod-4su": lambda: page("superpod-4su"),
+    "eight-pods": eight_pods,
+    "demo": lambda: page("demo"),
+    "single-switch": lambda: page("single-switch"),
+}
+
+
+@pytest.mark.parametrize("name", LEGIBLE)
+@pytest.mark.parametrize("window", [(1400, 900), (1920, 1080)])
+def test_text_can_be_read_as_a_picture_opens_and_no_half_is_empty(
+    name: str, window: tuple[int, int], tmp_path: Path
+) -> None:
+    least, small, beyond, cut, wide, high, texts = numbers(LEGIBLE[name](), window, READ, tmp_path)
+    assert texts > 5
+    assert least >= 1000, "ten pixels on the screen"
+    assert small >= 880
+    assert beyond <= 0 and not cut, "names are whole, and within their boxes"
+    assert min(wide, high) > 55, "of the window"
+
+
+def test_lines_of_rails_that_look_alike_are_told_apart_by_their_dashes(tmp_path: Path) -> None:
+    """For most colour-blind people 1 and 5, 2, 4 and 8, 3 and 7 have one colour."""
+    script = """(() => [[1, 5], [2, 4], [2, 8], [4, 8], [3, 7]].flatMap(pair => {
+      const dash = rail => [...document.querySelectorAll(".k.mesh.r" + rail + ", .k.port.r" + rail)]
+        .map(one => getComputedStyle(one).strokeDasharray);
+      const chip = rail => getComputedStyle(document.querySelector(`.chip[data-rail="${rail}"] i`)).borderTopStyle;
+      const [one, other] = pair.map(rail => new Set(dash(rail)));
+      const same = [...one].some(dash => other.has(dash));
+      return [one.size, other.size, same ? 1 : 0, chip(pair[0]) === chip(pair[1]) ? 1 : 0];
+    }))()"""
+    lab = load_topology(TOPOLOGIES / "rail-only.yml")
+    found = numbers(render_html(lab), (1400, 900), script, tmp_path)
+    assert found == [1, 1, 0, 0] * 5
+
+
+def test_hosts_that_open_push_down_what_is_on_lower_shelves(tmp_path: Path) -> None:
+    script = """(() => {
+      const found = [], rect = one => one.getBoundingClientRect();
+      const measure = () => {
+        const frames = [...document.querySelectorAll(".frame.seg")].map(rect);
+        let most = -1000, out = 0;
+        for (const one of frames) for (const other of frames) if (one.top < other.top - 1)
+          most = Math.max(most, Math.min(one.bottom - other.top, one.right - other.left, other.right - one.left));
+        const within = (inner, outer) => inner.top >= outer.top - 1 && inner.bottom <= outer.bottom + 1
+          && inner.left >= outer.left - 1 && inner.right <= outer.right + 1;
+        for (const part of document.querySelectorAll(".tray > .c, .n.t2:not(.low .n) > .c"))
+          if (!frames.some(frame => within(rect(part), frame))) out++;
+        const ends = [...document.querySelectorAll(".lines .k.mesh")].filter(line => !line.closest(".low"));
+        const apart = Math.max(...ends.map(line => {
+          const lower = document.querySelector(`.n[data-n="${line.dataset.b}"] .c`);
+          return Math.abs(rect(line).bottom - rect(lower).top);
+        }));
+        found.push(new Set(frames.map(frame => Math.round(frame.top))).size, most > 0 ? 1 : 0, out, apart > 2 ? 1 : 0);
+      };
+      measure();
+      for (const turn of [1, 2]) { document.getElementById("expand").click(); measure(); }
+      return found;
+    })()"""
+    found = numbers(page("nvl72-superpod"), (1400, 900), script, tmp_path)
+    shelves = found[0]
+    assert shelves > 1, "it is folded"
+    assert found == [shelves, 0, 0, 0] * 3

@@ -37,6 +37,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Text with a capital and a full stop, as a paragraph wants it."""
-    bare = " ".join(text.split()).rstrip(".")
-    return f"{bare[:1].upper()}{bare[1:]}." if bare else ""
+    """Text with a capital and a full stop, as a paragraph wants it; three dots at the end stand for more words."""
+    words = " ".join(text.split())
+    ended = words if words.endswith("...") else words.rstrip(".") + "."
+    return ended[:1].upper() + ended[1:] if words.strip(".") else ""

@@ -16,6 +16,8 @@ from testbed.lab.graph.scale_up import with_domains
 
 _RAIL_COLOURS = ("#d9480f", "#1971c2", "#2b8a3e", "#9c36b5", "#b8860b", "#0b8f9c", "#c2255c", "#4446c4")
 NETWORK_COLOURS = ("#8b97a6", "#44546a", "#8a5a2b", "#5b7023", "#8c3f6d", "#0b7285")
+_DASHES = {4: ", style=dashed", 5: ", style=dashed", 7: ", style=dashed", 8: ", style=dotted"}
+"""The lines of rails whose colours look to the colour-blind like those of others."""
 _DOWN, _CHANGED = "#c92a2a", "#e67700"
 """The colours of links that are down, and of those that are otherwise not as declared."""
 FILLS = {Tier.SUPER_SPINE: "#efeafb", Tier.SPINE: "#e9effb", Tier.RAIL: "#ffffff", Tier.HOST: "#f6f7f9"}
@@ -106,7 +108,8 @@ def _edge(link: Link, labels: bool, network: int, low: Collection[str], conditio
     elif network:
         attributes.append(f'color="{NETWORK_COLOURS[network]}"')
     elif link.rail:
-        attributes.append(f'color="{rail_colour(link.rail)}"')
+        dash = _DASHES.get((link.rail - 1) % len(_RAIL_COLOURS) + 1, "")
+        attributes.append(f'color="{rail_colour(link.rail)}"{dash}')
     # The end that stands above comes first: dot ranks a tail above its head.
     above = bool(network) != (link.kind is LinkKind.EXTERNAL or link.a.node in low)
     tail, head = (link.a, link.b) if above else (link.b, link.a)

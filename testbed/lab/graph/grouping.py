@@ -187,6 +187,14 @@ def bundle_links(links: Iterable[Link], tiers: Mapping[str, Tier], aliases: Mapp
     )
 
 
+def counted(number: int, one: str) -> str:
+    """A number of things: "1 host", "2,048 hosts"."""
+    if number == 1:
+        return f"1 {one}"
+    many = {"leaf": "leaves"}.get(one, f"{one}es" if one.endswith("ch") else f"{one}s")
+    return f"{number:,} {many}"
+
+
 def short_name(node: Node) -> str:
     """A generated node's name without its pod and segment, which the picture shows around it."""
     place = node.place

@@ -2,16 +2,26 @@
 
 A network is a *layer*: its switches and links can be left out of the picture. Hosts belong to no layer.
 Networks below the hosts stand side by side, each in a box of its own, with its leaves on the upper row so that no line
-to a host crosses a box. `lay_out` of `layout.py` draws the back end and the hosts; this adds the rest.
+to a host crosses a box. Where that would be too wide they stand on two shelves, and lines to the lower one pass behind
+the boxes of the upper one. `lay_out` of `back_end` draws the back end and the hosts; this adds the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from testbed.lab.core.model import BACKEND, Lab, Node, NodeKind
-from testbed.lab.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab
+from testbed.lab.graph.back_end import lay_out
+from testbed.lab.graph.grouping import (
+    Bundle,
+    Grouping,
+    Tier,
+    bundle_links,
+    counted,
+    group_lab,
+    short_name,
+)
 from testbed.lab.graph.layout import (
     CARD_HEIGHT,
     GAP,
@@ -20,25 +30,36 @@ from testbed.lab.graph.layout import (
     MAX_LINES,
     OUTSIDE,
     PAD,
+    SHELF_GAP,
     TITLE,
     Band,
     Layout,
     LinkLine,
+    NodeBox,
+    Pitch,
     Rect,
     Ribbon,
     RowLabel,
     label_width,
-    lay_out,
+    legibility,
     pitch_of,
     place_row,
     spread,
 )
-from testbed.lab.graph.scale_up import SCALE_UP, counted_planes
+from testbed.lab.graph.scale_up import SCALE_UP, counted_planes, plane_labels
 
 BAND_GAP = 24.0
 """Between the boxes of two networks."""
 MAX_ROW = 12
 """Hosts of a segment that stand as cards: more would make two rows, and lines to networks below cross the second."""
+SERVER = "Server"
+"""The row of the server of the management network."""
+_DROP = 76.0
+"""The height of the lines from hosts to the networks below them."""
+_MESH, _END_MESH = 76.0, 40.0
+"""The height of lines from leaves to spines, and how far servers and routers outside stand below spines."""
+_BOX_TITLE = TITLE + 16.0
+"""Height of the two lines that tell what a box is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,24 +105,46 @@ def _with_all_hosts(lab: Lab) -> Lab:
 
 
 def lay_out_layers(lab: Lab, grouping: Grouping, layers: Sequence[Layer]) -> Layout:
-    """Place everything of a lab of several networks."""
-    below = [_Below(layer) for layer in layers if layer.number and not layer.carrier]
-    least = sum(one.least for one in below) + BAND_GAP * max(0, len(below) - 1)
+    """Place everything of a lab of several networks, so that its text is as large as it can be."""
+    whole = _with_all_hosts(lab)
     crowded = any(len(segment.hosts) > MAX_ROW for segment in grouping.segments)
-    layout = lay_out(_with_all_hosts(lab), grouping, least_width=least, always_trays=crowded)
-    left, inner = MARGIN + GUTTER, layout.width - GUTTER - MARGIN * 2
+    below = [_Below(layer) for layer in layers if layer.number and not layer.carrier]
+    best: tuple[float, Layout, list[_Shelf]] | None = None
+    for pitch in Pitch:
+        for boxes in _shelved(below):
+            shelves = [_Shelf(row, pitch) for row in boxes]
+            height = _DROP + sum(shelf.height for shelf in shelves) + SHELF_GAP * (len(shelves) - 1)
+            least = max(shelf.least for shelf in shelves)
+            layout = lay_out(whole, grouping, least_width=least, always_trays=crowded, below=height)
+            found = legibility(layout.width, layout.height + height, max(pitch, layout.folding.pitch))
+            if best is None or found > best[0] * 1.03:
+                best = found, layout, shelves
+        if best is not None and best[0] >= 0.9:
+            break
+    assert best is not None  # there is a network below
+    _, layout, shelves = best
     layout.hosts_top = min(rect.y for rect in _hosts(layout))
-    y = layout.height - MARGIN + min(180.0, max(84.0, inner * 0.08))
-    wider, x = inner / least, left
-    widest = max((one.least for one in below if one.spines), default=0.0) * wider
-    mesh = min(180.0, max(76.0, (widest - PAD * 2) * 0.16))
-    for one in below:
-        layout.bands.append(one.place(x, y, one.least * wider, mesh))
-        x += (one.least + BAND_GAP) * wider
+    y = layout.height - MARGIN + _DROP
+    for number, shelf in enumerate(shelves):
+        layout.bands += shelf.place(layout.width, y, number)
+        layout.low_rows += shelf.row_labels(y, number)
+        y += shelf.height + SHELF_GAP
+    layout.bands.sort(key=lambda band: band.number)
     _drops(layout, [layer for layer in layers if layer.number], grouping.tiers)
-    _row_labels(layout)
     layout.height = max(band.rect.bottom for band in layout.bands) + MARGIN
     return layout
+
+
+def _shelved(below: Sequence[_Below]) -> Iterator[list[list[_Below]]]:
+    """Yield the ways to put networks on shelves: all on one, or those of one row of boxes above the others."""
+    yield [list(below)]
+    flat = [one for one in below if not one.ends and not one.spines]
+    deep = [one for one in below if one not in flat]
+    if flat and deep:
+        yield [flat, deep]
+    elif len(below) > 1:
+        middle = -(-len(below) // 2)
+        yield [list(below[:middle]), list(below[middle:])]
 
 
 def _hosts(layout: Layout) -> list[Rect]:
@@ -119,40 +162,44 @@ def switches_of(layer: Layer) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
 
 
 class _Below:
-    """A network below the hosts, and the measures of its box."""
+    """A network below the hosts: its leaves, its spines, and at its ends its server and the routers outside."""
 
     def __init__(self, layer: Layer) -> None:
         self.layer = layer
         self.grouping = group_lab(layer.seen)
-        self.leaves, self.spines = switches_of(layer)
-        crowd = max(len(self.leaves), len(self.spines))
-        self.pitches = {Tier.RAIL: pitch_of(self.leaves, crowd), Tier.SPINE: pitch_of(self.spines, crowd)}
-        rows = (len(self.leaves) * self.pitches[Tier.RAIL], len(self.spines) * self.pitches[Tier.SPINE])
-        self.least = max(*rows, label_width(f"{layer.name}  {self.detail}")) + PAD * 2
+        self.leaves, others = switches_of(layer)
+        self.spines = tuple(node for node in others if node.kind is NodeKind.SWITCH)
+        self.ends = tuple(node for node in others if node.kind is not NodeKind.SWITCH)
+        self.labels = plane_labels(self.leaves) if layer.name == SCALE_UP else {}
 
     @property
     def detail(self) -> str:
         if self.layer.name == SCALE_UP:
             return counted_planes(self.layer.seen)
         if any(node.kind is NodeKind.BRIDGE for node in self.leaves):
-            return "switch, server, a port on every node"
-        routers = sum(node.kind is NodeKind.ROUTER for node in self.spines)
-        outside = f", {_counted(routers, 'router', 'routers')} outside" if routers else ""
-        if len(self.spines) == routers:
-            return _counted(len(self.leaves), "switch", "switches") + outside
-        spines = _counted(len(self.spines) - routers, "spine", "spines")
-        return f"{_counted(len(self.leaves), 'leaf', 'leaves')}, {spines}{outside}"
+            return "a port on every node"
+        outside = f", {counted(len(self.ends), 'router')} outside" if self.ends else ""
+        if not self.spines:
+            return counted(len(self.leaves), "switch") + outside
+        return f"{counted(len(self.leaves), 'leaf')}, {counted(len(self.spines), 'spine')}{outside}"
 
-    def place(self, x: float, y: float, width: float, mesh: float) -> Band:
-        """The box with its upper left corner at `x`, `y`; `mesh` is the room between leaves and spines."""
-        inner, left = width - PAD * 2, x + PAD
-        upper = y + PAD
-        nodes = place_row(self.leaves, Tier.RAIL, self.pitches[Tier.RAIL], upper, x=left, width=inner)
-        bottom = upper + CARD_HEIGHT
-        if self.spines:
-            bottom += mesh
-            nodes += place_row(self.spines, Tier.SPINE, self.pitches[Tier.SPINE], bottom, x=left, width=inner)
-            bottom += CARD_HEIGHT
+    def pitch(self, nodes: Sequence[Node], pitch: Pitch) -> float:
+        return pitch_of([self.labels.get(node.name, short_name(node)) for node in nodes], pitch)
+
+    def least(self, pitch: Pitch) -> float:
+        rows = (len(row) * self.pitch(row, pitch) for row in (self.leaves, self.spines, self.ends))
+        return max(*rows, label_width(self.layer.name), label_width(self.detail) * 0.9) + PAD * 2
+
+    def place(self, rect: Rect, rows: Sequence[float], pitch: Pitch, shelf: int) -> Band:
+        """The box; `rows` are the upper edges of its leaves, its spines, and its ends."""
+        nodes: list[NodeBox] = []
+        for row, y, tier in zip(
+            (self.leaves, self.spines, self.ends), rows, (Tier.RAIL, Tier.SPINE, Tier.SPINE), strict=True
+        ):
+            nodes += place_row(
+                row, tier, self.pitch(row, pitch), y, x=rect.x + PAD, width=rect.width - PAD * 2, shelf=shelf
+            )
+        nodes = [replace(box, label=self.labels.get(box.node.name, box.label)) for box in nodes]
         rects = {box.node.name: box.rect for box in nodes}
         links = [link for link in self.layer.seen.links if self.grouping.tiers[link.a.node] is not Tier.HOST]
         bundles = bundle_links(links, self.grouping.tiers, {})
@@ -163,11 +210,54 @@ class _Below:
             number=self.layer.number,
             title=self.layer.name,
             detail=self.detail,
-            rect=Rect(x=x, y=y, width=width, height=bottom + TITLE + PAD / 2 - y),
+            rect=rect,
+            shelf=shelf,
             nodes=tuple(nodes),
             lines=() if ribbon else tuple(_mesh(bundle, rects) for bundle in bundles),
             ribbon=ribbon,
         )
+
+
+class _Shelf:
+    """Networks side by side, whose rows are at the same heights."""
+
+    def __init__(self, boxes: Sequence[_Below], pitch: Pitch) -> None:
+        self.boxes, self.pitch = boxes, pitch
+        self.spines = any(one.spines for one in boxes)
+        self.ends = any(one.ends for one in boxes)
+        self.least = sum(one.least(pitch) for one in boxes) + BAND_GAP * (len(boxes) - 1)
+
+    @property
+    def height(self) -> float:
+        return self._rows(0.0)[-1] + (CARD_HEIGHT if self.ends else 0.0) + _BOX_TITLE + PAD / 2
+
+    def _rows(self, y: float) -> tuple[float, float, float]:
+        """The upper edges of leaves, spines and ends; those that are not there begin where the box's title does."""
+        leaves = y + PAD
+        spines = leaves + CARD_HEIGHT + (_MESH if self.spines else 0.0)
+        ends = spines + (CARD_HEIGHT if self.spines else 0.0)
+        return leaves, spines, ends + ((_END_MESH if self.spines else _MESH) if self.ends else 0.0)
+
+    def place(self, picture_width: float, y: float, number: int) -> Iterator[Band]:
+        """Yield the boxes, which share the width of the picture."""
+        x, inner = MARGIN + GUTTER, picture_width - GUTTER - MARGIN * 2
+        wider = inner / self.least
+        for one in self.boxes:
+            rect = Rect(x=x, y=y, width=one.least(self.pitch) * wider, height=self.height)
+            yield one.place(rect, self._rows(y), self.pitch, number)
+            x += (one.least(self.pitch) + BAND_GAP) * wider
+
+    def row_labels(self, y: float, number: int) -> Iterator[RowLabel]:
+        """Yield the names of the rows, which all boxes share; how many there are stands in each box."""
+        leaves, spines, ends = self._rows(y)
+        planes = all(one.layer.name == SCALE_UP for one in self.boxes)
+        named = [("Planes" if planes else "Leaf switches", leaves, True), ("Spines", spines, self.spines)]
+        kinds = {node.kind for one in self.boxes for node in one.ends}
+        words = [word for kind, word in ((NodeKind.SERVER, SERVER), (NodeKind.ROUTER, OUTSIDE)) if kind in kinds]
+        named.append((", ".join([*words[:1], *(word.lower() for word in words[1:])]), ends, bool(words)))
+        for title, top, there in named:
+            if there:
+                yield RowLabel(title=title, detail="", y=top + CARD_HEIGHT / 2 + GAP / 2, shelf=number)
 
 
 def _around(nodes: Sequence[Node], rects: dict[str, Rect]) -> Rect:
@@ -183,15 +273,11 @@ def _mesh(bundle: Bundle, rects: dict[str, Rect]) -> LinkLine:
     return LinkLine(bundle=bundle, x1=leaf.middle, y1=leaf.bottom, x2=spine.middle, y2=spine.y, kind="mesh")
 
 
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
 def _drops(layout: Layout, below: Sequence[Layer], tiers: Mapping[str, Tier]) -> None:
     """Lines from the lower edges of hosts to the leaves below them, and the ports there."""
-    rects = {box.node.name: box.rect for band in layout.bands for box in band.nodes}
-    rects |= {box.node.name: box.rect for box in layout.nodes}
-    rects |= {tray.name: tray.rect for tray in layout.trays}
+    boxes: Iterable[NodeBox] = [*(box for band in layout.bands for box in band.nodes), *layout.nodes]
+    rects = {box.node.name: box.rect for box in boxes} | {tray.name: tray.rect for tray in layout.trays}
+    shelves = {box.node.name: box.shelf for box in boxes} | {tray.name: tray.shelf for tray in layout.trays}
     aliases = {host.name: tray.name for tray in layout.trays for host in tray.group.hosts}
     found: list[tuple[int, Bundle]] = []
     for layer in below:
@@ -209,23 +295,14 @@ def _drops(layout: Layout, below: Sequence[Layer], tiers: Mapping[str, Tier]) ->
         hosts, leaves = above[bundle.upper], under[bundle.lower]
         x1 = host.middle + spread(leaves.index((bundle.upper, number)), len(leaves), host.width, 16.0)
         x2 = leaf.middle + spread(hosts.index((bundle.lower, number)), len(hosts), leaf.width, 14.0)
-        line = LinkLine(bundle=bundle, x1=x1, y1=host.bottom, x2=x2, y2=leaf.y, kind="port")
+        line = LinkLine(
+            bundle=bundle,
+            x1=x1,
+            y1=host.bottom,
+            x2=x2,
+            y2=leaf.y,
+            kind="port",
+            shelves=(shelves[bundle.upper], shelves[bundle.lower]),
+            under=shelves[bundle.upper] > 0 or shelves[bundle.lower] < layout.shelves - 1,
+        )
         layout.drops.append((number, line))
-
-
-def _row_labels(layout: Layout) -> None:
-    """Names of the rows below the hosts, which all networks share; how many there are stands in each box."""
-    lower = [box.node for band in layout.bands for box in band.nodes if box.tier is not Tier.RAIL]
-    spines = any(node.kind is NodeKind.SWITCH for node in lower)
-    alone = all(band.title == SCALE_UP for band in layout.bands)
-    for tier, title in (
-        (Tier.RAIL, "Planes" if alone else "Leaf switches"),
-        (Tier.SPINE, "Spines" if spines else OUTSIDE),
-    ):
-        rows = [
-            box.rect for band in layout.bands for box in band.nodes if (box.tier is Tier.RAIL) == (tier is Tier.RAIL)
-        ]
-        if rows:
-            layout.low_rows.append(
-                RowLabel(title=title, detail="", y=min(rect.y for rect in rows) + CARD_HEIGHT / 2 + GAP / 2)
-            )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from testbed.base.units import Rate
 from testbed.lab.core.model import BACKEND, Lab, Node, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.graph.grouping import Bundle, Grouping, Tier, bundle_links, group_lab, short_name
+from testbed.lab.graph.grouping import Bundle, Grouping, Tier, bundle_links, counted, group_lab, short_name
 from testbed.lab.graph.layers import Layer, group_layers, layers_of, switches_of
 from testbed.lab.graph.management import pictured
 from testbed.lab.graph.scale_up import SCALE_UP, with_domains
@@ -69,19 +69,19 @@ class _Chart:
     def condense_hosts(self) -> None:
         for group in self.grouping.groups:
             if len(group.hosts) > 1:
-                self._condense(group.hosts, "hosts")
+                self._condense(group.hosts, "host")
         self.condensed.append("hosts")
 
     def condense_switches(self) -> None:
-        self._condense(self.grouping.super_spines, "super-spines")
+        self._condense(self.grouping.super_spines, "super-spine")
         for pod in self.grouping.pods:
-            self._condense(pod.spines, "spines")
+            self._condense(pod.spines, "spine")
             for segment in pod.segments:
-                self._condense(segment.switches, "rail switches")
+                self._condense(segment.switches, "rail switch")
         for layer in self.layers:
             if layer.number and not layer.carrier:
-                leaves = "planes" if layer.name == SCALE_UP else "leaf switches"
-                for row, what in zip(switches_of(layer), (leaves, "spines"), strict=True):
+                leaves = "plane" if layer.name == SCALE_UP else "leaf switch"
+                for row, what in zip(switches_of(layer), (leaves, "spine"), strict=True):
                     self._condense(row, what)
         self.condensed.append("switches")
 
@@ -91,7 +91,7 @@ class _Chart:
         if not nodes:
             return
         box = f"#{nodes[0].name}"
-        self.boxes[box] = f"{len(nodes)} {what}<br>{_escaped(nodes[0].name)} … {_escaped(nodes[-1].name)}"
+        self.boxes[box] = f"{counted(len(nodes), what)}<br>{_escaped(nodes[0].name)} … {_escaped(nodes[-1].name)}"
         self.aliases.update((node.name, box) for node in nodes)
 
     def text(self, bundles: Iterable[Bundle]) -> str:

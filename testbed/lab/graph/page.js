@@ -35,14 +35,14 @@
   const boxes = new Map();
   for (const element of svg.querySelectorAll(".n")) boxes.set(Number(element.dataset.n), element);
   const lines = new Map();
-  for (const line of svg.querySelectorAll("#lines .k")) {
+  for (const line of svg.querySelectorAll(".lines .k")) {
     for (const end of [line.dataset.a, line.dataset.b]) {
       if (!lines.has(end)) lines.set(end, []);
       lines.get(end).push(line);
     }
   }
   const joined = new Set();
-  for (const line of svg.querySelectorAll("#lines .k")) joined.add(line.dataset.a + "|" + line.dataset.b);
+  for (const line of svg.querySelectorAll(".lines .k")) joined.add(line.dataset.a + "|" + line.dataset.b);
   const trays = [...svg.querySelectorAll(".tray")];
 
   // --- following links
@@ -66,7 +66,10 @@
     svg.classList.add("focus");
     const self = boxes.get(node), inTray = lab.nodes[node][TRAY] >= 0;
     self.classList.add("on");
-    for (const line of lines.get(String(node)) || []) line.classList.add("on");
+    for (const line of lines.get(String(node)) || []) {
+      line.classList.add("on");
+      if (line.classList.contains("under")) overlay.append(line.cloneNode());  // it passes behind boxes
+    }
     const here = place(self), across = new Map();
     for (const index of linksOf[node]) {
       const link = lab.links[index], other = link[0] === node ? link[2] : link[0];
@@ -243,44 +246,76 @@
     arrange();
     if (shown !== null) show(shown);
   };
-  // Networks below the hosts move down as host groups open, and together as others are left out.
-  const bands = [...svg.querySelectorAll(".band")];
-  const arrangeBelow = (growth, most) => {
-    const shown = bands.filter(band => !off(number(band, "net"))), moved = {};
-    if (shown.length) {
-      const gap = bands.length > 1 ? number(bands[1], "x") - number(bands[0], "x") - number(bands[0], "w") : 0;
-      const first = bands[0], last = bands[bands.length - 1];
+  // Networks below the hosts move down as host groups open, together as others are left out, and up as a shelf is empty.
+  const bands = [...svg.querySelectorAll(".band")], lifted = {}, shelfGap = 30;
+  const net = band => number(band, "net"), shelf = element => Number(element.dataset.shelf || 0);
+  const move = (element, x, y) => element.setAttribute("transform", `translate(${x} ${y})`);
+  const arrangeBelow = (grownAt, most) => {
+    const moved = {};
+    let lift = 0;
+    for (const row of new Set(bands.map(shelf).sort())) {
+      const all = bands.filter(band => shelf(band) === row), shown = all.filter(band => !off(net(band)));
+      for (const label of svg.querySelectorAll(`.low > [data-shelf="${row}"]:is(.row, .rowd)`)) {
+        label.style.display = shown.length ? "" : "none";
+        move(label, 0, -lift);
+      }
+      for (const band of all) lifted[net(band)] = lift;
+      if (!shown.length) { lift += Number(all[0].getAttribute("height")) + shelfGap; continue; }
+      const gap = all.length > 1 ? number(all[1], "x") - number(all[0], "x") - number(all[0], "w") : 0;
+      const first = all[0], last = all[all.length - 1];
       let used = gap * (shown.length - 1);
       for (const band of shown) used += number(band, "w");
       let x = (number(first, "x") + number(last, "x") + number(last, "w") - used) / 2;
       for (const band of shown) {
-        const net = number(band, "net");
-        moved[net] = x - number(band, "x");
-        for (const part of svg.querySelectorAll(".low .net" + net)) part.setAttribute("transform", `translate(${moved[net]} 0)`);
+        moved[net(band)] = x - number(band, "x");
+        for (const part of svg.querySelectorAll(".low .net" + net(band))) move(part, moved[net(band)], -lift);
         x += number(band, "w") + gap;
       }
     }
-    for (const low of svg.querySelectorAll(".low")) low.setAttribute("transform", `translate(0 ${most})`);
+    for (const low of svg.querySelectorAll(".low")) move(low, 0, most);
     for (const drop of svg.querySelectorAll(".drop")) {
-      const from = drop.dataset.b.startsWith("#") ? growth.get(trays[drop.dataset.b.slice(1)].dataset.s) : 0;
       const x1 = number(drop, "x1"), x2 = number(drop, "x2") + (moved[drop.dataset.net] || 0);
-      const y1 = number(drop, "y1") + from, y2 = number(drop, "y2") + most, middle = (y1 + y2) / 2;
+      const y1 = number(drop, "y1") + grownAt(drop), y2 = number(drop, "y2") + most - (lifted[drop.dataset.net] || 0);
+      const middle = (y1 + y2) / 2;
       drop.setAttribute("d", `M${x1} ${y1}C${x1} ${middle} ${x2} ${middle} ${x2} ${y2}`);
     }
     crop(most);
   };
+  // Segments stand on shelves: as host groups open, what is below moves down by what the shelves above have grown.
+  const standing = [...svg.querySelectorAll("[data-shelf]")].filter(one => !one.closest(".low") && !one.matches(".tray, .frame"));
+  for (const one of standing) {
+    const at = one.transform.baseVal.length ? one.transform.baseVal[0].matrix : {e: 0, f: 0};
+    one.dataset.at = `${at.e} ${at.f}`;
+  }
+  const ends = line => [Number(line.dataset.u || 0), Number(line.dataset.v || 0)];
+  const between = [...svg.querySelectorAll(".lines .k[data-u]:not(.drop)")].filter(line => !line.closest(".low"));
+  for (const line of between) line.dataset.d = line.getAttribute("d");
   const arrange = () => {
-    const growth = new Map();
-    let most = 0;
+    const growth = new Map(), grown = [], before = new Map();
     for (const tray of trays) {
-      const before = growth.get(tray.dataset.s) || 0, x = tray.transform.baseVal[0].matrix.e;
-      tray.setAttribute("transform", `translate(${x} ${number(tray, "y") + before})`);
-      const after = before + (isOpen(tray) ? number(tray, "open") - number(tray, "h") : 0);
+      before.set(tray, growth.get(tray.dataset.s) || 0);
+      const after = before.get(tray) + (isOpen(tray) ? number(tray, "open") - number(tray, "h") : 0);
       growth.set(tray.dataset.s, after);
-      most = Math.max(most, after);
+      grown[shelf(tray)] = Math.max(grown[shelf(tray)] || 0, after);
     }
-    for (const frame of svg.querySelectorAll(".frame")) frame.setAttribute("height", number(frame, "h") + most);
-    arrangeBelow(growth, most);
+    const upTo = last => grown.slice(0, last).reduce((sum, one) => sum + (one || 0), 0), most = upTo(grown.length);
+    for (const tray of trays) move(tray, tray.transform.baseVal[0].matrix.e, number(tray, "y") + before.get(tray) + upTo(shelf(tray)));
+    for (const frame of svg.querySelectorAll(".frame")) {
+      const first = shelf(frame);
+      move(frame, 0, upTo(first));
+      frame.setAttribute("height", number(frame, "h") + upTo(first + number(frame, "span")) - upTo(first));
+    }
+    for (const one of standing) {
+      const [x, y] = one.dataset.at.split(" ").map(Number);
+      move(one, x, y + upTo(shelf(one)));
+    }
+    for (const line of between) {
+      const at = line.dataset.d.match(/-?[\d.]+/g).map(Number), [upper, lower] = ends(line);
+      const y1 = at[1] + upTo(upper), x2 = at[at.length - 2], y2 = at[at.length - 1] + upTo(lower), middle = (y1 + y2) / 2;
+      line.setAttribute("d", `M${at[0]} ${y1}` + (line.dataset.d.includes("L") ? `L${x2} ${y2}` : `C${at[0]} ${middle} ${x2} ${middle} ${x2} ${y2}`));
+    }
+    const grownAt = drop => upTo(ends(drop)[1]) + (drop.dataset.b.startsWith("#") ? growth.get(trays[drop.dataset.b.slice(1)].dataset.s) : 0);
+    arrangeBelow(grownAt, most);
     resize();
     if (!trays.length) return;
     const button = document.getElementById("expand"), all = trays.every(isOpen);
@@ -303,7 +338,7 @@
     let bottom = number(svg, "h");
     if (layers.length) {
       size.top = layers.some(layer => layer.value === "0" && layer.checked) ? 0 : number(svg, "hosts") - 24;
-      const ends = [...svg.querySelectorAll(".band")].filter(band => !off(number(band, "net"))).map(band => number(band, "end"));
+      const ends = [...svg.querySelectorAll(".band")].filter(band => !off(net(band))).map(band => number(band, "end") - (lifted[net(band)] || 0));
       bottom = Math.max(number(svg, "rest"), ...ends);
     }
     size.height = bottom + grown - size.top;
@@ -326,17 +361,17 @@
   };
   document.getElementById("in").addEventListener("click", () => setZoom(zoom * 1.25));
   document.getElementById("out").addEventListener("click", () => setZoom(zoom / 1.25));
-  document.getElementById("fit").addEventListener("click", () => fit(1.5));
+  document.getElementById("fit").addEventListener("click", () => fit(2));
   for (const layer of layers) {
     layer.addEventListener("change", () => {
       if (pinned !== null && unseen(pinned)) pinned = null;
       if (unseen(Number(current.dataset.n))) enter([...boxes.values()].find(element => !unseen(Number(element.dataset.n))));
       arrange();
-      if (untouched) fit(1.35); else resize();
+      if (untouched) fit(2); else resize();
       settle();
     });
   }
-  window.addEventListener("resize", () => { if (untouched) fit(1.35); });
+  window.addEventListener("resize", () => { if (untouched) fit(2); });
   scroll.addEventListener("wheel", event => {
     if (!event.ctrlKey) return;
     event.preventDefault();
@@ -421,7 +456,7 @@
     for (const layer of layers) layer.checked = shows.includes(lab.networks[layer.value]);
   }
   if (layers.length) arrange();
-  fit(1.35);  // all of it is there at first, however small its labels: one zooms into what one has seen
+  fit(2);  // all of it is there at first, however small its labels: one zooms into what one has seen
   if (wanted.get("open") === "all" && expand) setTrays(true);
   const chip = chips.find(one => one.dataset.rail === wanted.get("rail"));
   if (chip) chip.click();

@@ -21,9 +21,19 @@ from testbed.lab.core.fabric.figures.traffic import TrafficLoad
 from testbed.lab.core.fabric.sizing import seen_for_sizing
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Link, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, group_lab, network_alone
+from testbed.lab.graph.back_end import lay_out
+from testbed.lab.graph.grouping import (
+    LEAF_NAME,
+    ROUTER_NAME,
+    TIER_NAMES,
+    Grouping,
+    Tier,
+    counted,
+    group_lab,
+    network_alone,
+)
 from testbed.lab.graph.layers import Layer, group_layers, lay_out_layers, layers_of
-from testbed.lab.graph.layout import Layout, lay_out
+from testbed.lab.graph.layout import Layout
 from testbed.lab.graph.management import pictured, sized, special_names
 from testbed.lab.graph.scale_up import SCALE_UP, described_domains, domain_scales, with_domains
 from testbed.lab.graph.svg import colour_class, draw_svg, state_class
@@ -99,13 +109,13 @@ class MeasuredNetwork:
         if self.told:
             return self.told
         if self.layer is not None and self.layer.seen.design == OUT_OF_BAND:
-            return f"{sizing.hosts:,} nodes, {sizing.links:,} links"
+            return f"{counted(sizing.hosts, 'node')}, {counted(sizing.links, 'link')}"
         if self.layer is not None and self.layer.number:
-            nics = f"{sizing.nics:,} NIC ports"
+            nics = counted(sizing.nics, "NIC port")
         else:
-            nics = f"{sizing.gpus:,} {'GPUs' if self.layer is None or self.layer.seen.design else 'NICs'}"
-        targets = f"{sizing.targets:,} storage target{'s' if sizing.targets > 1 else ''}, " if sizing.targets else ""
-        return f"{sizing.hosts:,} hosts, {targets}{nics}, {sizing.links:,} links"
+            nics = counted(sizing.gpus, "GPU" if self.layer is None or self.layer.seen.design else "NIC")
+        targets = f"{counted(sizing.targets, 'storage target')}, " if sizing.targets else ""
+        return f"{counted(sizing.hosts, 'host')}, {targets}{nics}, {counted(sizing.links, 'link')}"
 
     @classmethod
     def of_layer(cls, written: Lab, whole: Lab, layer: Layer, k: float | None) -> MeasuredNetwork:
@@ -137,16 +147,14 @@ def _by_severity(state: tuple[str, str]) -> tuple[int, str]:
 
 
 def _figures(sizing: Sizing, lab: Lab) -> list[tuple[str, str]]:
+    """Return what the header counts: each a number and what it is of."""
     if lab.design == OUT_OF_BAND:
-        return [(f"{sizing.hosts:,}", "nodes"), (f"{sizing.links:,}", "links")]
-    if lab.links and all(link.network != BACKEND for link in lab.links):
-        nics = (f"{sizing.nics:,}", "NIC ports")
+        found = [(sizing.hosts, "node"), (sizing.links, "link")]
     else:
-        nics = (f"{sizing.gpus:,}", "GPUs" if lab.design else "NICs")
-    figures = [nics, (f"{len(lab.hosts):,}", "hosts")]
-    figures.append((f"{len(lab.switches):,}", "switches"))
-    figures.append((f"{len(lab.links):,}", "links"))
-    return figures
+        ports = bool(lab.links) and all(link.network != BACKEND for link in lab.links)
+        nics = (sizing.nics, "NIC port") if ports else (sizing.gpus, "GPU" if lab.design else "NIC")
+        found = [nics, (len(lab.hosts), "host"), (len(lab.switches), "switch"), (len(lab.links), "link")]
+    return [(number, what) for number, _, what in (counted(*one).partition(" ") for one in found)]
 
 
 def _ratio(ratio: float | None) -> str:

@@ -6,7 +6,7 @@ one box. A lab whose file states no domains is drawn without them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Network
 
@@ -14,6 +14,7 @@ from testbed.base.units import Rate
 from testbed.lab.core.model import TRANSACTION, End, Lab, Link, LinkKind, Network, Node, NodeKind, Role, ScaleUpBy
 from testbed.lab.features.scale_up.plan.time_scale import plan_scale_up
 from testbed.lab.features.scale_up.sizing import ScaleUpDomain, find_domains, measure_scale_up
+from testbed.lab.graph.grouping import counted
 
 SCALE_UP = "scale-up domains"
 """The layer's name. No network of a file can be called so, nor a node as planes are: names there have no spaces."""
@@ -68,22 +69,42 @@ def _links(lab: Lab, domain: ScaleUpDomain, *, folded: bool) -> Iterator[Link]:
             )
 
 
+def plane_labels(planes: Sequence[Node]) -> dict[str, str]:
+    """Return what stands in the boxes of planes: the domain where a box is all of its planes; of the only domain the
+    plane's number."""
+    alone = len({_domain(node.name) for node in planes}) == 1
+    labels = {}
+    for node in planes:
+        domain, number = _domain(node.name), node.name.rpartition(" ")[2]
+        labels[node.name] = domain if folded_planes(node.name) else number if alone else f"{domain} {number}"
+    return labels
+
+
+def folded_planes(name: str) -> str:
+    """Return how many planes the box of this name stands for, in words; "" for one."""
+    rest = name.removeprefix(_domain(name)).strip()
+    return rest if rest.endswith("planes") else ""
+
+
+def _domain(plane: str) -> str:
+    """The domain of a plane, or of the box of its planes; names of domains have no spaces."""
+    return plane.partition(" ")[0]
+
+
 def counted_planes(seen: Lab) -> str:
     """Tell what the layer consists of, as it is written in its box: `seen` is the lab in it alone."""
     domains = len(set(seen.host_domains.values()))
-    return f"{domains} domain{'' if domains == 1 else 's'}, {seen.scale_up.planes} planes each"
+    return f"{counted(domains, 'domain')}, {counted(seen.scale_up.planes, 'plane')} each"
 
 
 def described_domains(lab: Lab) -> str:
     """Tell the figures of a lab's domains in a line."""
     scale_up, sizing = lab.scale_up, measure_scale_up(lab)
-    number = len(sizing.domains)
     ratios = " to ".join(dict.fromkeys(f"{ratio:.3g}" for ratio in sorted(sizing.ratios)))
     over = f", {ratios} times its NIC" if ratios else ""
-    return (
-        f"{number:,} domain{'' if number == 1 else 's'} of up to {sizing.largest.gpus} GPUs, {scale_up.planes} planes,"
-        f" {scale_up.rate} a GPU each way{over}"
-    )
+    counts = (len(sizing.domains), "domain"), (sizing.largest.gpus, "GPU"), (scale_up.planes, "plane")
+    domains, gpus, planes = (counted(*one) for one in counts)
+    return f"{domains} of up to {gpus}, {planes}, {scale_up.rate} a GPU each way{over}"
 
 
 def domain_scales(lab: Lab, k: float | None) -> list[tuple[str, str, str]]:

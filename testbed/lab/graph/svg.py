@@ -17,7 +17,7 @@ from html import escape
 from testbed.base.units import Rate
 from testbed.lab.core.model import BACKEND, Lab, NodeKind
 from testbed.lab.core.model.link_condition import LinkCondition
-from testbed.lab.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, network_alone
+from testbed.lab.graph.grouping import LEAF_NAME, ROUTER_NAME, TIER_NAMES, Grouping, Tier, counted, network_alone
 from testbed.lab.graph.layout import (
     CELL_GAP,
     CELL_HEIGHT,
@@ -37,7 +37,7 @@ from testbed.lab.graph.layout import (
     label_width,
 )
 from testbed.lab.graph.management import special_names
-from testbed.lab.graph.scale_up import PLANE_NAME, SCALE_UP
+from testbed.lab.graph.scale_up import PLANE_NAME, SCALE_UP, folded_planes
 
 RAIL_COLOURS = 8
 
@@ -128,18 +128,18 @@ class _Drawing:
             f'<svg id="picture" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
             f' height="{height}" data-w="{width}" data-h="{height}"{extra} role="group"'
             f' aria-label="Picture of the {"networks" if layered else "fabric"}">',
-            *self._back_end(self._frame(frame) for frame in layout.frames),
+            *self._under(layout),
             *self._low(self._band(band) for band in layout.bands),
             *self._back_end(self._row(row) for row in rows),
             *(self._row(row) for row in layout.rows if layered and row.title == HOSTS),
             *self._low(self._row(row) for row in layout.low_rows),
-            *self._back_end(self._ribbon(ribbon) for ribbon in layout.ribbons),
+            *self._back_end(self._ribbon(ribbon) for ribbon in layout.ribbons if not _apart(ribbon.shelves)),
             *self._low(
                 f'<g class="net{band.number}">{self._ribbon(band.ribbon)}</g>' for band in layout.bands if band.ribbon
             ),
-            '<g id="lines">',
-            *self._back_end(self._line(line) for line in layout.lines),
-            *(self._drop(number, line) for number, line in layout.drops),
+            '<g class="lines">',
+            *self._back_end(self._line(line) for line in layout.lines if not line.under),
+            *(self._drop(number, line) for number, line in layout.drops if not line.under),
             *self._low(self._low_line(band.number, line) for band in layout.bands for line in band.lines),
             "</g>",
             *self._back_end(self._title(frame) for frame in layout.frames if frame.title),
@@ -156,6 +156,33 @@ class _Drawing:
             "</svg>",
         ]
         return "\n".join(parts)
+
+    def _under(self, layout: Layout) -> Iterator[str]:
+        """Yield the frames, and before each kind of them the lines that pass behind it."""
+        pods = [frame for frame in layout.frames if frame.segment < 0]
+        behind = [line for line in layout.lines if line.under]
+        # What leads to a lower row of pods passes behind pods; what leads to a lower shelf of one, behind segments.
+        tops = {box.node.name for box in layout.nodes if box.tier is Tier.SUPER_SPINE}
+        far = [line for line in behind if line.bundle.upper in tops]
+        near = [line for line in behind if line.bundle.upper not in tops]
+        bands = [ribbon for ribbon in layout.ribbons if _apart(ribbon.shelves)]
+        pods_top = min((frame.rect.y for frame in pods), default=0.0)
+        above = [self._ribbon(band) for band in bands if band.upper.y < pods_top]
+        inside = [self._ribbon(band) for band in bands if band.upper.y >= pods_top]
+        yield from self._lines(
+            [*self._back_end([*above, *map(self._line, far)])],
+            [self._drop(number, line) for number, line in layout.drops if line.shelves[1] < layout.shelves - 1],
+        )
+        yield from self._back_end(map(self._frame, pods))
+        yield from self._lines([*self._back_end([*inside, *map(self._line, near)])])
+        yield from self._back_end(self._frame(frame) for frame in layout.frames if frame.segment >= 0)
+        last = [(number, line) for number, line in layout.drops if line.shelves[1] == layout.shelves - 1]
+        yield from self._lines([self._drop(number, line) for number, line in last if line.under])
+
+    @staticmethod
+    def _lines(*parts: list[str]) -> Iterator[str]:
+        if any(parts):
+            yield from ('<g class="lines">', *(line for part in parts for line in part), "</g>")
 
     def _rest(self) -> float:
         """Return how far down the picture goes without the networks below the hosts."""
@@ -184,8 +211,9 @@ class _Drawing:
 
     @staticmethod
     def _row(row: RowLabel) -> str:
-        title = f'<text class="row" x="20" y="{_number(row.y - 2)}">{escape(row.title)}</text>'
-        return title + f'<text class="rowd" x="20" y="{_number(row.y + 15)}">{escape(row.detail)}</text>'
+        shelf = f' data-shelf="{row.shelf}"'
+        title = f'<text class="row"{shelf} x="20" y="{_number(row.y - 2)}">{escape(row.title)}</text>'
+        return title + f'<text class="rowd"{shelf} x="20" y="{_number(row.y + 15)}">{escape(row.detail)}</text>'
 
     @staticmethod
     def _band(band: Band) -> str:
@@ -193,16 +221,16 @@ class _Drawing:
         return (
             f'<rect class="band net{band.number}" x="{_number(rect.x)}" y="{_number(rect.y)}"'
             f' width="{_number(rect.width)}" height="{_number(rect.height)}" data-end="{_number(rect.bottom + MARGIN)}"'
-            f' data-x="{_number(rect.x)}" data-w="{_number(rect.width)}"'
+            f' data-x="{_number(rect.x)}" data-w="{_number(rect.width)}" data-shelf="{band.shelf}"'
             f' data-net="{band.number}" rx="10"/>'
         )
 
     @staticmethod
     def _band_title(band: Band) -> str:
-        x, y = band.rect.x + PAD, band.rect.bottom - 11
+        x, y = _number(band.rect.x + PAD), band.rect.bottom - 11
         return (
-            f'<text class="title seg net{band.number}" x="{_number(x)}" y="{_number(y)}">{escape(band.title)}'
-            f'<tspan class="td" dx="9">{escape(band.detail)}</tspan></text>'
+            f'<text class="title seg net{band.number}" x="{x}" y="{_number(y - 16)}">{escape(band.title)}'
+            f'<tspan class="td" x="{x}" dy="16">{escape(band.detail)}</tspan></text>'
         )
 
     def _drop(self, number: int, line: LinkLine) -> str:
@@ -234,7 +262,10 @@ class _Drawing:
         return " changed" if any(not one.as_declared for one in found) else ""
 
     def _ends(self, line: LinkLine) -> str:
-        return f'data-a="{self.numbers[line.bundle.upper]}" data-b="{self.numbers[line.bundle.lower]}"'
+        ends = f'data-a="{self.numbers[line.bundle.upper]}" data-b="{self.numbers[line.bundle.lower]}"'
+        if line.shelves != (0, 0):
+            ends += f' data-u="{line.shelves[0]}" data-v="{line.shelves[1]}"'
+        return ends
 
     def _frame(self, frame: Frame) -> str:
         rect, kind = frame.rect, "pod" if frame.segment < 0 else "seg"
@@ -242,12 +273,19 @@ class _Drawing:
             return ""
         return (
             f'<rect class="frame {kind}" x="{_number(rect.x)}" y="{_number(rect.y)}" width="{_number(rect.width)}"'
-            f' height="{_number(rect.height)}" data-h="{_number(rect.height)}" rx="{14 if kind == "pod" else 10}"/>'
+            f' height="{_number(rect.height)}" data-h="{_number(rect.height)}"{self._shelf(frame.shelf)}'
+            f' data-span="{frame.shelves}" rx="{14 if kind == "pod" else 10}"/>'
         )
+
+    @staticmethod
+    def _shelf(number: int) -> str:
+        """Say which shelf of the back end a part stands on, where it is not the first."""
+        return f' data-shelf="{number}"' if number else ""
 
     def _title(self, frame: Frame) -> str:
         x, y, kind = frame.rect.x + 14, frame.rect.y + 19, "pod" if frame.segment < 0 else "seg"
-        return f'<text class="title {kind}" x="{_number(x)}" y="{_number(y)}">{escape(frame.title)}</text>'
+        shelf = self._shelf(frame.shelf)
+        return f'<text class="title {kind}"{shelf} x="{_number(x)}" y="{_number(y)}">{escape(frame.title)}</text>'
 
     def _ribbon(self, ribbon: Ribbon) -> str:
         up, low = ribbon.upper, ribbon.lower
@@ -256,7 +294,7 @@ class _Drawing:
             _number, (up.x, up.x + up.width, low.x, low.x + low.width, up.bottom, middle, low.y)
         )
         path = f"M{x1} {y1}H{x2}C{x2} {y2} {x4} {y2} {x4} {y3}H{x3}C{x3} {y2} {x1} {y2} {x1} {y1}Z"
-        return f'<path class="ribbon" d="{path}"><title>{ribbon.links} links</title></path>'
+        return f'<path class="ribbon" d="{path}"><title>{counted(ribbon.links, "link")}</title></path>'
 
     def _line(self, line: LinkLine) -> str:
         bundle = line.bundle
@@ -274,7 +312,8 @@ class _Drawing:
             middle = _number((line.y1 + line.y2) / 2)
             path = f"M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}"
         classes = f"k {line.kind} {colour_class(rail)}" + (f" r{rail}" if rail else "") + self._condition(line)
-        return f'<path class="{classes}" {self._ends(line)}{_weight(line)} d="{path}"/>'
+        under = " under" if line.under else ""
+        return f'<path class="{classes}{under}" {self._ends(line)}{_weight(line)} d="{path}"/>'
 
     def _classes(self, name: str) -> str:
         rails = " ".join(f"r{rail}" for rail in self.grouping.rails.get(name, ()))
@@ -292,13 +331,14 @@ class _Drawing:
         tier = self.grouping.tiers[name]
         what = LEAF_NAME if tier is Tier.RAIL and (self.alone or name in self.low) else TIER_NAMES[tier]
         what = ROUTER_NAME if name in self.outside else self.special.get(name, what)
-        ends = "hosts" if what == PLANE_NAME else "ports"
-        return escape(f"{name}, {what}, {self.ports[name].total()} {ends}{state}")
+        ends = "host" if what == PLANE_NAME else "port"
+        return escape(f"{name}, {what}, {counted(self.ports[name].total(), ends)}{state}")
 
     def _node(self, box: NodeBox) -> str:
         rect, name = box.rect, box.node.name
         parts = [
-            f'<g class="{self._classes(name)}" data-n="{self.numbers[name]}" tabindex="-1" role="button"'
+            f'<g class="{self._classes(name)}" data-n="{self.numbers[name]}"{self._shelf(box.shelf)}'
+            f' tabindex="-1" role="button"'
             f' aria-label="{self._described(name)}"'
             f' transform="translate({_number(rect.x)} {_number(rect.y)})">'
             f'<rect class="c" width="{_number(rect.width)}" height="{_number(rect.height)}"'
@@ -312,7 +352,7 @@ class _Drawing:
         else:
             label = _fitted(box.label, rect.width - 8)
             detail = self._detail(name, box.tier)
-            roomy = label_width(detail) * 0.84 < rect.width - 6
+            roomy = label_width(detail) * 0.88 < rect.width - 6
             raised = 3 if name in self.low_ports else 0
             alone = self._alone(name)
             y = (21 if roomy else 26) - raised
@@ -339,8 +379,9 @@ class _Drawing:
             rates = (f"{number} × {_short(rate)}" for rate, number in self.rates[name].items())
             return " + ".join(rates)
         if name in self.low:  # its spines are drawn below it, where an arrow upwards would mislead
-            what = "host" if self.special.get(name) == PLANE_NAME else "port"
-            return f"{ports.total()} {what}{'' if ports.total() == 1 else 's'}"
+            if folded := folded_planes(name) if self.special.get(name) == PLANE_NAME else "":
+                return folded
+            return counted(ports.total(), "host" if self.special.get(name) == PLANE_NAME else "port")
         return " ".join(
             f"{ports[key]}{arrow}" for key, arrow in (("up", "↑"), ("down", "↓"), ("level", "↔")) if ports[key]
         )
@@ -367,18 +408,19 @@ class _Drawing:
     def _tray(self, tray: Tray) -> str:
         rect, hosts = tray.rect, tray.group.hosts
         ports = sum(self.ports[host.name].total() for host in hosts)
-        title = f"{len(hosts)} hosts"
-        details = (f"{tray.group.label} · {ports} NIC ports", f"{ports} ports", "")
+        title = counted(len(hosts), "host")
+        details = (f"{tray.group.label} · {counted(ports, 'NIC port')}", counted(ports, "port"), "")
         room = rect.width - PAD * 2 - 20 - label_width(title)
         detail = next(text for text in details if label_width(text) * 0.9 < room or not text)
         parts = [
             f'<g class="tray" id="tray{tray.number}" data-y="{_number(rect.y)}" data-h="{_number(rect.height)}"'
             f' data-open="{_number(tray.open_height)}" data-columns="{tray.columns}"'
             f' data-ocolumns="{tray.open_columns}" data-w="{_number(rect.width)}" data-s="{tray.segment}"'
+            f"{self._shelf(tray.shelf)}"
             f' transform="translate({_number(rect.x)} {_number(rect.y)})">'
             f'<rect class="c" width="{_number(rect.width)}" height="{_number(rect.height)}" rx="8"/>'
             f'<g class="toggle" tabindex="0" role="button" aria-expanded="false"'
-            f' aria-label="{escape(tray.group.label)}, {len(hosts)} hosts, show or hide each">'
+            f' aria-label="{escape(tray.group.label)}, {title}, show or hide each">'
             f'<rect class="hit" width="{_number(rect.width)}" height="{_number(TRAY_TITLE)}" rx="8"/>'
             f'<path class="arrow" d="M{_number(PAD)} 9l5 4.5l-5 4.5z"/>'
             f'<text class="tl" x="{_number(PAD + 12)}" y="17.5">{title}'
@@ -398,6 +440,11 @@ class _Drawing:
                 f'<rect class="c" width="{CELL_WIDTH:.0f}" height="{CELL_HEIGHT:.0f}" rx="2.5"/></g>'
             )
         return "".join([*parts, "</g>"])
+
+
+def _apart(shelves: tuple[int, int]) -> bool:
+    """Tell whether a line leads from one shelf to another."""
+    return shelves[0] != shelves[1]
 
 
 def _fitted(text: str, width: float) -> str:

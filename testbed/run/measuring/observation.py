@@ -123,6 +123,7 @@ class Observation:
                     ce_packets=marks,
                     paused_us=paused,
                     queue_max_bytes=deepest,
+                    network=port.network,
                 )
             )
         return found

@@ -61,6 +61,17 @@ def test_every_argument_says_what_it_is(pages: dict[str, str]) -> None:
     assert silent == []
 
 
+def test_no_words_are_lost(pages: dict[str, str]) -> None:
+    """A list that is cut ends in three dots, and nothing that stood between two signs is gone."""
+    lost = re.compile(r"[,(] ?\.(?!\.)(?=[ |\n]|$)|, ,|\( *\)(?!`)| ,", re.MULTILINE)
+    found = {
+        name: lost.findall(re.sub(r"```.*?```|`[^`\n]*`", "code", text, flags=re.DOTALL))
+        for name, text in pages.items()
+    }
+    assert {name: some for name, some in found.items() if some} == {}
+    assert "backend, frontend, ..." in pages["commands"]
+
+
 @pytest.mark.parametrize("kind", ["topology", "scenario"])
 def test_every_key_is_there_and_described(kind: str, pages: dict[str, str]) -> None:
     from reference.command_line import json_of

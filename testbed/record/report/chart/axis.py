@@ -16,6 +16,8 @@ _ONE_UNIT = 1e4
 """Ratio of the ends above which no single unit suits both."""
 _LOG_FROM = 4.0
 """Ratio of the ends from which chosen numbers are spread by their ratios."""
+_WHOLE = ("count", "packet")
+"""Units of which there are no halves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,11 @@ class Axis:
     log: bool = False
     word: str = ""
     """The unit of the ticks' labels."""
+
+    @property
+    def heading(self) -> str:
+        """Return the title as it stands at the axis; one whose values are spread by their ratios says so."""
+        return f"{self.title} (log scale)".strip() if self.log else self.title
 
     def place(self, value: float) -> float:
         """0 at the low end, 1 at the high one; what lies outside is put at the end."""
@@ -61,7 +68,8 @@ def linear_axis(
         spare = max(abs(high), abs(low)) * 0.5 or 0.5
         low, high = (low, high + 2 * spare) if from_zero else (low - spare, high + spare)
     factor, word = display_unit(unit, max(abs(low), abs(high)))
-    step = _step((high - low) * factor / _WANTED_TICKS)
+    span = (high - low) * factor
+    step = _step(span / _WANTED_TICKS, whole=unit in _WHOLE and span >= 2)
     first, last = math.floor(low * factor / step + 1e-9), math.ceil(high * factor / step - 1e-9)
     places = max(0, -math.floor(math.log10(step) + 1e-9))
     if round(step * 10**places, 6) != round(step * 10**places):
@@ -108,7 +116,16 @@ def numbered_axis(title: str, values: Iterable[float]) -> Axis:
     if high - low <= max(abs(high), abs(low)) * 1e-9:
         spare = max(1.0, abs(high) * 0.5)
         low, high, log = low - spare, high + spare, False
-    return Axis(title=title, low=low, high=high, ticks=tuple((value, f"{value:g}") for value in known), log=log)
+    return Axis(title=title, low=low, high=high, ticks=tuple((value, _plain(value)) for value in known), log=log)
+
+
+def rank_axis(title: str, last: int) -> Axis:
+    """An axis of the ranks from 1 to `last`: its ticks are whole numbers, the first and the last among them."""
+    last = max(2, last)
+    step = round(_step((last - 1) / _WANTED_TICKS, whole=True))
+    between = [rank for rank in range(step, last, step) if 1 + step * 0.6 < rank <= last - step * 0.6]
+    ticks = tuple((float(rank), f"{rank:,}") for rank in (1, *between, last))
+    return Axis(title=title, low=1.0, high=float(last), ticks=ticks)
 
 
 def display_unit(unit: str, largest: float) -> tuple[float, str]:
@@ -152,10 +169,16 @@ def _binary(title: str, low: float, high: float) -> Axis:
     return Axis(title=title, low=2.0**first, high=2.0**last, ticks=ticks, log=True)
 
 
-def _step(rough: float) -> float:
-    """1, 2, 2.5 or 5 times a power of ten, at least `rough`."""
+def _step(rough: float, *, whole: bool = False) -> float:
+    """1, 2, 2.5 or 5 times a power of ten, at least `rough`; `whole`: a whole number."""
     power = 10.0 ** math.floor(math.log10(rough))
-    return power * next(digit for digit in (1.0, 2.0, 2.5, 5.0, 10.0, 20.0) if digit * power >= rough * (1 - 1e-9))
+    steps = (digit * power for digit in (1.0, 2.0, 2.5, 5.0, 10.0, 20.0, 50.0, 100.0))
+    return next(step for step in steps if step >= rough * (1 - 1e-9) and (not whole or step in (1.0, 2.0) or step >= 5))
+
+
+def _plain(value: float) -> str:
+    """A chosen number as a person would write it: 1,000,000 and 0.05."""
+    return f"{value:,.0f}" if value == round(value) else f"{value:g}"
 
 
 def _titled(title: str, word: str) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from testbed.record.report.chart.labels import shortened
 from testbed.record.report.chart.svg import Drawing, document, element, hover, text
 
 MOST = 64
 """Rows, and columns: more cannot be told apart."""
 _CHARACTER = 8.2
 _CELL_HEIGHT, _WRITTEN_CELL = 30.0, 44.0
+_MOST_LEFT, _MOST_ABOVE = 240.0, 220.0
+"""Room for the names of rows, and for those of columns; longer ones are shortened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,24 +32,26 @@ def draw_heat_map(
     """Values are written into the cells where there is room; elsewhere the pointer shows them."""
     rows, columns = rows[:MOST], columns[:MOST]
     left = 10 + _CHARACTER * max((len(row) for row in rows), default=0)
-    left = min(left, 240.0)
-    slanted = max((len(column) for column in columns), default=0) * _CHARACTER > max(_WRITTEN_CELL, 520 / len(columns))
-    top = 26.0 if not slanted else 14 + 0.9 * _CHARACTER * max(len(column) for column in columns)
+    left = min(left, _MOST_LEFT)
     cell = max(14.0, min(120.0, (760 - left) / max(1, len(columns))))
-    width, height = left + cell * len(columns) + (40 if slanted else 2), top + _CELL_HEIGHT * len(rows) + 4
+    longest = min(_CHARACTER * max((len(column) for column in columns), default=0), _MOST_ABOVE)
+    slanted = longest > cell - 4
+    top = 14 + 0.9 * longest if slanted else 26.0
+    beyond = max(2.0, 0.5 * longest - cell / 2 + 8) if slanted else 2.0
+    width, height = left + cell * len(columns) + beyond, top + _CELL_HEIGHT * len(rows) + 4
     inside = []
     for number, column in enumerate(columns):
         x = left + (number + 0.5) * cell
         if slanted:
-            label = element(
-                "g", text(column, 0.0, 0.0, "tick"), transform=f"translate({x:.1f} {top - 6:.1f}) rotate(-60)"
-            )
+            name = text(shortened(column, longest + 4, character=_CHARACTER), 0.0, 0.0, "tick")
+            label = element("g", name, transform=f"translate({x:.1f} {top - 6:.1f}) rotate(-60)")
         else:
             label = text(column, x, top - 8, "tick", anchor="middle")
         inside.append(label)
     for line, row in enumerate(rows):
         y = top + line * _CELL_HEIGHT
-        inside.append(text(row, left - 8, y + _CELL_HEIGHT / 2 + 4, "tick", anchor="end"))
+        name = shortened(row, left - 6, character=_CHARACTER)
+        inside.append(text(name, left - 8, y + _CELL_HEIGHT / 2 + 4, "tick", anchor="end"))
         for number, column in enumerate(columns):
             found = cells.get((row, column))
             if found is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from testbed.record.report.chart.axis import Axis
+from testbed.record.report.chart.labels import Labels, Spot, shortened
 from testbed.record.report.chart.svg import Drawing, document, element, hover, number, path, text, tone
 
 Point = tuple[float, float]
@@ -17,6 +18,8 @@ MOST_DOTS = 64
 """The most dots that a line has; more run into each other."""
 MOST_POINTS = 360
 """The most points of a line as wide as `WIDTH`; more cannot be told apart. A wider chart keeps more in proportion."""
+_BUBBLE = 9.0
+"""Radius of the bubble at the head of a moment."""
 _DOT_STEP = 0.5
 """The step of the grid that dots stand on: dots nearer to each other look like one."""
 
@@ -34,6 +37,8 @@ class XYChart:
         self._painted: list[str] = []
         self._above: list[str] = []
         self._legend: list[tuple[str, str]] = []
+        self._moments: list[tuple[float, str, str]] = []
+        self._labels = Labels(edge=(self._left, 20.0, self.width, self.height - _BOTTOM))
 
     def line(
         self,
@@ -98,17 +103,24 @@ class XYChart:
         if label and not beside:
             self._list(tone(series), label)
         elif label:
-            end = x > self.width * 0.7
-            self._above.append(text(label, x - 8 if end else x + 8, y - 7, "note", anchor="end" if end else None))
+            spots = [
+                Spot(x=x + side * 8, y=y + down, anchor="start" if side > 0 else "end")
+                for down in (-7.0, 19.0)
+                for side in ((-1, 1) if x > self.width * 0.7 else (1, -1))
+            ]
+            if not self._write(label, spots, "note"):
+                self._list(tone(series), label)
 
     def ideal(self, value: float, label: str) -> None:
-        """A dashed line across at `value`, named on it."""
+        """A dashed line across at `value`, named on it where there is room, or in the legend."""
         y = self._at((self.x.low, value))[1]
         self._above.append(
             element("path", hover(label), d=path([(self._left, y), (self.width - _RIGHT, y)]), cls="ideal")
         )
-        below = y < _TOP + 22
-        self._above.append(text(label, self.width - _RIGHT - 4, y + 15 if below else y - 5, "name", anchor="end"))
+        ends = ((self.width - _RIGHT - 4, "end"), (self._left + 6, "start"))
+        rows = (y + 15, y - 5) if y < _TOP + 22 else (y - 5, y + 15)
+        if not self._write(label, [Spot(x=x, y=row, anchor=anchor) for x, anchor in ends for row in rows], "name"):
+            self._list("ideal", label)
 
     def ideal_line(self, points: Sequence[Point], label: str) -> None:
         """Draw what the lines would be at best, where that is a curve; named in the legend."""
@@ -117,22 +129,23 @@ class XYChart:
             self._painted.append(element("path", hover(label), d=path(places), cls="ideal"))
             self._list("ideal", label)
 
-    def mark(self, at: float, name: str, remark: str, *, lane: int = 0) -> None:
-        """A moment: a line from top to bottom, with `name` in a bubble at its head; `lane` lowers the bubble."""
-        x = self._at((at, self.y.low))[0]
-        y = _TOP + 4 + 20 * lane
-        self._above.append(
-            element(
-                "g",
-                hover(remark),
-                element("path", d=path([(x, _TOP), (x, self.height - _BOTTOM)]), cls="moment"),
-                element("circle", cx=x, cy=y, r=9.0, cls="bubble"),
-                text(name, x, y + 4, "bubble-name", anchor="middle"),
-            )
-        )
+    def predicted(self, points: Sequence[Point], *, series: int = 0, label: str = "predicted") -> None:
+        """Draw what an oracle says that the line of the same `series` should be: dotted, in its colour."""
+        if not points:
+            return
+        places = [self._at(point) for point in thin(points, self._most)]
+        dot = [(x + 0.1, y) for x, y in places] if len(places) == 1 else []
+        self._painted.append(element("path", hover(label), d=path([*places, *dot]), cls=f"predicted {tone(series)}"))
+        self._list("predicted t6", label)
+
+    def mark(self, at: float, name: str, remark: str) -> None:
+        """A moment: a line from top to bottom, with `name` in a bubble near its head, clear of other labels."""
+        self._moments.append((at, name, remark))
 
     def draw(self, described: str) -> Drawing:
-        inside = [*self._frame(), *self._painted, *self._above]
+        """Return the drawing; nothing is added to the chart any more."""
+        moments = [self._moment(*moment) for moment in self._moments]
+        inside = [*self._frame(), *self._painted, *self._above, *moments]
         svg = document(inside, width=self.width, height=self.height, described=described)
         return Drawing(svg=svg, legend=tuple(self._legend))
 
@@ -140,6 +153,25 @@ class XYChart:
     def _most(self) -> int:
         """Return how many points of a line can be told apart."""
         return round(MOST_POINTS * self.width / WIDTH)
+
+    def _write(self, label: str, spots: Sequence[Spot], cls: str) -> bool:
+        """Write a label at the first of these places that is free; tell whether one was."""
+        spot = self._labels.place(label, spots)
+        if spot is not None:
+            self._above.append(text(label, spot.x, spot.y, cls, anchor=spot.anchor))
+        return spot is not None
+
+    def _moment(self, at: float, name: str, remark: str) -> str:
+        x = self._at((at, self.y.low))[0]
+        parts = [hover(remark), element("path", d=path([(x, _TOP), (x, self.height - _BOTTOM)]), cls="moment")]
+        at_x = min(max(x, self._left + _BUBBLE), self.width - _BUBBLE)
+        first, last = round(_TOP + 4), round(self.height - _BOTTOM - _BUBBLE)
+        for y in range(first, last, 20):
+            if self._labels.take((at_x - _BUBBLE, y - _BUBBLE, at_x + _BUBBLE, y + _BUBBLE)):
+                parts.append(element("circle", cx=at_x, cy=float(y), r=_BUBBLE, cls="bubble"))
+                parts.append(text(name, at_x, y + 4.0, "bubble-name", anchor="middle"))
+                break
+        return element("g", *parts)
 
     def _list(self, cls: str, label: str) -> None:
         if (cls, label) not in self._legend:
@@ -152,7 +184,7 @@ class XYChart:
 
     def _frame(self) -> list[str]:
         right, floor = self.width - _RIGHT, self.height - _BOTTOM
-        parts = [text(self.y.title, 2.0, 17.0, "title")]
+        parts = [text(shortened(self.y.heading, self.width - 4), 2.0, 17.0, "title")]
         for value, label in self.y.ticks:
             y = self._at((self.x.low, value))[1]
             parts.append(element("path", d=path([(self._left, y), (right, y)]), cls="grid"))
@@ -168,7 +200,7 @@ class XYChart:
             parts.append(element("path", d=path([(x, floor), (x, floor + 4)]), cls="axis"))
             parts.append(text(label, min(x, self.width - 2), floor + 20, "tick", anchor=anchor))
         parts.append(element("path", d=path([(self._left, floor), (right, floor)]), cls="axis"))
-        parts.append(text(self.x.title, right, self.height - 8, "title", anchor="end"))
+        parts.append(text(shortened(self.x.heading, right), right, self.height - 8, "title", anchor="end"))
         return parts
 
 

@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from testbed.base.units import Duration
-from testbed.record.record import Environment, LabSummary, PointResult, Record
+from testbed.record.record import Environment, PointResult, Record
 from testbed.record.report.scenario.figures import MISSING, every_run, format_bytes, format_rate, format_time
+from testbed.record.report.scenario.labs import lab_facts, time_scale
 
 Fact = tuple[str, str]
 MAX_NAMED = 4
@@ -17,13 +18,11 @@ MAX_NAMED = 4
 
 
 def facts(record: Record, point: PointResult) -> list[Fact]:
-    """(name, text) of the scenario and of the lab of a point."""
-    lab, scenario = point.lab, record.scenario
+    """(name, text) of the scenario and of its labs; of a point the probes."""
+    scenario = record.scenario
     runs = every_run(record)
     found = [
-        ("Fabric", f"{lab.design or 'hand-written'}: {lab.nics:,} NICs in {lab.hosts:,} hosts, {_switches(lab)}"),
-        ("Links", f"{lab.links:,}"),
-        ("Routing", lab.routing),
+        *lab_facts(record),
         ("Topology", _with_settings(str(scenario.topology.get("file", "inline")), scenario.topology.get("set"))),
         ("Transport", written(scenario.transport)),
         ("Workload", written(scenario.workload)),
@@ -33,7 +32,7 @@ def facts(record: Record, point: PointResult) -> list[Fact]:
     found += _probes(scenario.probes, point)
     found += [
         ("Repeat", written(scenario.repeat)),
-        ("Time scale", f"k = {lab.k:g}" + (", chosen for this machine" if lab.k_auto else ", as the file says")),
+        ("Time scale", time_scale(record)),
     ]
     if runs:
         count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
@@ -129,10 +128,6 @@ def _duration(record: Record) -> Duration | None:
         return Duration.parse(str(record.scenario.workload.get("duration")))
     except ValueError:
         return None
-
-
-def _switches(lab: LabSummary) -> str:
-    return " and ".join(f"{count:,} {role} switches" for role, count in lab.switches.items()) or "no switches"
 
 
 def _with_settings(file: str, settings: object) -> str:

@@ -65,53 +65,61 @@ _Justify = Literal["left", "right"]
 
 
 def print_record(record: Record, console: Console) -> None:
-    """Print what was measured at each point, collectives in nccl-tests' columns, what was expected, the verdict."""
+    """Print what was measured at each point, collectives in nccl-tests' columns, what was expected, the verdict.
+
+    The figures of an invalid run are dim.
+    """
+    style = "dim" if record.verdict.outcome is Outcome.INVALID else None
     if len(record.points) == 1:
-        _print_point(record, record.points[0], console)
+        _print_point(record, record.points[0], console, style)
     elif record.points:
-        console.print(_point_table(record))
+        console.print(_point_table(record), style=style)
     typical = [(point, run) for point in record.points if (run := typical_run(point))]
     networks = [(point, run) for point, run in typical if len(run.networks) > 1]
     if networks:
         rows_of = [[row.cells for row in network_rows(run)] for _, run in networks]
-        console.print(_loads_table("Networks, lab time", COLUMNS, [point for point, _ in networks], rows_of))
+        console.print(
+            _loads_table("Networks, lab time", COLUMNS, [point for point, _ in networks], rows_of), style=style
+        )
     tenants = [(point, loads) for point, run in typical if (loads := tenant_rows(run))]
     if tenants:
         points, tenants_of = [point for point, _ in tenants], [loads for _, loads in tenants]
-        console.print(_loads_table("Tenants, at the links to their NICs", TENANT_COLUMNS, points, tenants_of))
+        console.print(
+            _loads_table("Tenants, at the links to their NICs", TENANT_COLUMNS, points, tenants_of), style=style
+        )
     domains = [(point, run) for point, run in typical if run.scale_up]
     if domains:
         planes = [scale_up_rows(run) for _, run in domains]
         title = "Scale-up domains by packets, both ends of links, lab time"
-        console.print(_loads_table(title, SCALE_UP_COLUMNS, [point for point, _ in domains], planes))
+        console.print(_loads_table(title, SCALE_UP_COLUMNS, [point for point, _ in domains], planes), style=style)
         for point, run in domains[:MAX_NETWORK_POINTS]:
             which = f"{point.name}, " if len(record.points) > 1 else ""
             for note in latency_notes(run):
-                console.print(_plain(which + note), soft_wrap=True)
+                console.print(_plain(which + note), soft_wrap=True, style=style)
     rows = [row for point in record.points for row in collective_rows(point)]
     if rows:
-        console.print(_collective_table(rows))
+        console.print(_collective_table(rows), style=style)
     latencies = [
         (point.name, row) for point in record.points if (run := typical_run(point)) for row in latency_rows(run)
     ]
     if latencies:
-        console.print(_latency_table(latencies))
+        console.print(_latency_table(latencies), style=style)
     console.print(_verdict(record), soft_wrap=True)
 
 
-def _print_point(record: Record, point: PointResult, console: Console) -> None:
+def _print_point(record: Record, point: PointResult, console: Console, style: str | None) -> None:
     run = typical_run(point)
     if run is not None and not run.collectives and run.channels and not latency_rows(run):
-        console.print(_flow_table(record, point, run))
+        console.print(_flow_table(record, point, run), style=style)
     if point.metrics:
-        console.print(_metric_table(record, point))
+        console.print(_metric_table(record, point), style=style)
     figures = tenant_figures(point)
     if figures.rows:
         table = _table("Tenants of the workload")
         _columns(table, "Metric", *figures.tenants)
         for title, values in figures.rows:
             _row(table, title, *values)
-        console.print(table)
+        console.print(table, style=style)
 
 
 def _flow_table(record: Record, point: PointResult, run: RunResult) -> Table:

@@ -37,6 +37,7 @@ from testbed.record.report.scenario.figures import (
     typical_run,
     unit_of,
 )
+from testbed.record.report.scenario.labs import describe_lab, labs_of, named_labs
 from testbed.record.report.scenario.latencies import latency_rows
 from testbed.record.report.scenario.nccl_inspector import (
     INSPECTOR_FILE,
@@ -85,7 +86,7 @@ MAX_COLUMNS = 6
 """Metrics side by side in the table of points."""
 MAX_ROWS = 200
 """Points, expectations, collectives and events in their tables."""
-PLOT_BUDGET = 1_200_000
+PLOT_BUDGET = 900_000
 """Bytes of drawings; points whose pictures do not fit any more have none, and the page says so."""
 MAX_EMBEDDED = 200_000
 """Bytes of metrics.csv that are in the page itself."""
@@ -158,7 +159,7 @@ def render_report(record: Record) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["svg"] = Markup
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
-    overview = draw_overview(record)
+    overview, labs = draw_overview(record), labs_of(record)
     first = record.points[0] if record.points else None
     many = sum(min(MAX_FLOWS, len(run.channels)) for _, run in every_run(record)) > MAX_FLOW_ROWS
     table = metrics_csv(record).encode(errors="replace")
@@ -167,6 +168,10 @@ def render_report(record: Record) -> str:
         when=record.started[:16].replace("T", " ") + " UTC",
         css=Markup(style_sheet() + (here / "page.css").read_text(encoding="utf-8")),
         single=len(record.points) == 1,
+        void=record.verdict.outcome is Outcome.INVALID,
+        labs=labs,
+        named_labs=named_labs(labs) if labs else "",
+        described=describe_lab,
         first=first,
         runs=len(every_run(record)),
         tiles=_tiles(record),

@@ -15,6 +15,9 @@ from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Role
 from testbed.lab.core.model.link_condition import LinkCondition
 from testbed.lab.graph import render_dot, render_html, render_mermaid
+from testbed.lab.graph.back_end import lay_out
+from testbed.lab.graph.grouping import group_lab
+from testbed.lab.graph.layout import STAGE_HEIGHT, STAGE_WIDTH
 
 NASTY = "<script>alert(1)</script>\"'&`]]>\\"
 
@@ -113,8 +116,6 @@ def test_cards_of_a_row_do_not_overlap(large: Lab) -> None:
 
 
 def test_hand_written_host_stands_with_its_switches() -> None:
-    from testbed.lab.graph.grouping import group_lab
-
     grouping = group_lab(written())
     (segment,) = grouping.segments
     assert [node.name for node in segment.switches] == ["leaf1", "leaf2"]
@@ -123,8 +124,6 @@ def test_hand_written_host_stands_with_its_switches() -> None:
 
 
 def test_hand_written_probe_joins_the_generated_segment_it_is_linked_to() -> None:
-    from testbed.lab.graph.grouping import group_lab
-
     base = fabric(pods=1, segments=2, hosts=2, gpus=2, spines=2)
     probe = Link(
         a=End(node="probe1", interface="eth1"),
@@ -242,3 +241,47 @@ def test_the_page_tells_rail_traffic_from_all_to_all() -> None:
     assert "all-to-all traffic 4.267 Tbit/s, 66.7 % of what NICs can send." in page
     apart = render_html(generate_fabric(FabricParams(design="rail-only"), name="rails"))
     assert "all-to-all traffic rails apart; 1.00:1 if hosts relay." in apart
+
+
+@pytest.mark.parametrize("values", [{"pods": 8, "segments": 2}, {"pods": 1, "segments": 8}, {"pods": 4, "segments": 8}])
+def test_what_would_be_too_wide_is_folded_and_nothing_overlaps(values: dict[str, int]) -> None:
+    """Each shelf is below the one before, lines to lower shelves are behind boxes, and all is within the picture."""
+    super_spines = {"super_spines": 4} if values["pods"] > 1 else {}
+    lab = fabric(hosts=8, gpus=4, spines=4, **values, **super_spines)
+    layout = lay_out(lab, group_lab(lab))
+    assert layout.shelves > 1
+    assert min(STAGE_WIDTH / layout.width, STAGE_HEIGHT / layout.height) > 0.5
+    pods = [frame.rect for frame in layout.frames if frame.segment < 0]
+    segments = [frame.rect for frame in layout.frames if frame.segment >= 0]
+    boxes = [box.rect for box in layout.nodes] + [tray.rect for tray in layout.trays]
+    for some in (pods, segments, boxes):
+        for one, other in itertools.combinations(some, 2):
+            apart = one.x + one.width <= other.x or other.x + other.width <= one.x
+            assert apart or one.bottom <= other.y or other.bottom <= one.y
+    assert all(rect.x >= 0 and rect.x + rect.width <= layout.width and rect.bottom <= layout.height for rect in boxes)
+    shelf_of = {box.node.name: box.shelf for box in layout.nodes} | {tray.name: tray.shelf for tray in layout.trays}
+    for line in layout.lines:
+        assert line.shelves == (shelf_of[line.bundle.upper], shelf_of[line.bundle.lower])
+        assert line.under == (line.shelves[0] != line.shelves[1])
+    page = render_html(lab)
+    assert page.count('class="k mesh') == len([line for line in layout.lines if line.kind == "mesh"])
+    assert page.index(' under"') < page.index('class="frame seg"') < page.index('class="k strand')
+
+
+def test_a_picture_that_fits_is_not_folded() -> None:
+    lab = fabric(pods=1, segments=2, hosts=4, gpus=2, spines=4)
+    layout = lay_out(lab, group_lab(lab))
+    assert layout.shelves == 1 and not any(line.under for line in layout.lines)
+    assert layout.width / layout.height == pytest.approx(STAGE_WIDTH / STAGE_HEIGHT, rel=0.25), "it fills its window"
+
+
+def test_lines_of_rails_that_look_alike_are_dashed_in_dot() -> None:
+    text = render_dot(fabric(pods=1, segments=1, hosts=1, gpus=8, spines=1))
+    styles = {}
+    for line in text.splitlines():
+        if found := re.match(r'  "p1-s1-rail(\d)" -- "p1-s1-h1" \[(.*)\]', line):
+            style = re.search(r"style=(\w+)", found[2])
+            styles[int(found[1])] = style[1] if style else "solid"
+    assert len(styles) == 8
+    for alike in ((1, 5), (2, 4, 8), (3, 7)):
+        assert len({styles[rail] for rail in alike}) == len(alike)

@@ -20,8 +20,11 @@ from testbed.record.report.chart import (
     linear_axis,
     log_axis,
     numbered_axis,
+    rank_axis,
+    style_sheet,
     thin,
 )
+from testbed.record.report.chart.labels import shortened
 
 SVG = "{http://www.w3.org/2000/svg}"
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -42,7 +45,7 @@ def labels(axis: Axis) -> list[str]:
     ],
 )
 def test_ticks_are_labelled_with_what_they_are(longest: float, expected: list[str]) -> None:
-    assert labels(linear_axis("time", "count", [longest], tight=True)) == expected
+    assert labels(linear_axis("time", "ratio", [longest], tight=True)) == expected
 
 
 def test_a_linear_axis_ends_at_ticks_and_holds_its_values() -> None:
@@ -83,6 +86,39 @@ def test_decades() -> None:
     assert labels(log_axis("slowdown", "ratio", [1.0, 8.0])) == ["1", "2", "5", "10"]
 
 
+@pytest.mark.parametrize(
+    ("longest", "expected"), [(10.4, ["0", "5", "10"]), (4.2, ["0", "1", "2", "3", "4"]), (52.0, ["0", "20", "40"])]
+)
+def test_there_are_no_halves_of_what_is_counted(longest: float, expected: list[str]) -> None:
+    assert labels(linear_axis("connections", "count", [longest], tight=True)) == expected
+    assert labels(linear_axis("lost", "packet", [longest], tight=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [
+        (1, ["1", "2"]),
+        (4, ["1", "2", "3", "4"]),
+        (16, ["1", "5", "10", "16"]),
+        (2048, ["1", "500", "1,000", "1,500", "2,048"]),
+    ],
+)
+def test_ranks_are_whole_numbers_from_the_first_to_the_last(last: int, expected: list[str]) -> None:
+    axis = rank_axis("flow", last)
+    assert labels(axis) == expected
+    assert axis.place(1) == 0.0 and axis.place(max(2, last)) == 1.0
+
+
+def test_a_logarithmic_axis_says_so() -> None:
+    assert log_axis("size", "byte", [1024, 2**20]).heading == "size (log scale)"
+    assert log_axis("slowdown", "ratio", [1, 8]).heading == "slowdown (log scale)"
+    assert numbered_axis("senders", [2, 32]).heading == "senders (log scale)"
+    assert numbered_axis("senders", [2, 3]).heading == "senders"
+    assert linear_axis("time", "s", [1.0]).heading == "time, s"
+    chart = XYChart(x=log_axis("size", "byte", [1024, 2**20]), y=linear_axis("y", "", [0, 1]))
+    assert ">size (log scale)<" in chart.draw("d").svg
+
+
 def test_next_to_nothing_is_nothing() -> None:
     assert labels(linear_axis("x", "ratio", [0.0], least=2e-309)) == labels(linear_axis("x", "ratio", [0.0]))
 
@@ -92,6 +128,7 @@ def test_chosen_numbers_are_their_own_ticks() -> None:
     assert labels(axis) == ["2", "4", "8", "16"]
     assert axis.place(8) == pytest.approx(2 / 3)
     assert numbered_axis("one", [3]).place(3) == 0.5
+    assert labels(numbered_axis("bytes", [0.5, 2_000_000, 1_000_000])) == ["0.5", "1,000,000", "2,000,000"]
 
 
 @given(values=st.lists(FINITE, max_size=6), unit=UNITS, zero=st.booleans(), tight=st.booleans(), least=FINITE)
@@ -166,6 +203,62 @@ def test_more_series_than_colours_are_dashed() -> None:
     for series in range(8):
         chart.line([(0, 0), (1, 1)], series=series, label=f"s{series}")
     assert [cls for cls, _ in chart.draw("d").legend][5:] == ["t6", "t1 again", "t2 again"]
+
+
+def test_what_was_predicted_is_drawn_otherwise_than_what_is_ideal() -> None:
+    chart = XYChart(x=linear_axis("x", "", [0, 1]), y=linear_axis("y", "", [0, 1]))
+    chart.predicted([(0, 0.5), (1, 0.6)], series=2)
+    chart.ideal_line([(0, 1.0), (1, 1.0)], "ideal")
+    drawing = chart.draw("d")
+    assert drawing.legend == (("predicted t6", "predicted"), ("ideal", "ideal"))
+    assert 'class="predicted t3"' in drawing.svg and 'class="ideal"' in drawing.svg
+    rules = {name: re.findall(rf"\.chart \.{name} {{(.*?)}}", style_sheet()) for name in ("predicted", "ideal")}
+    dashes = [re.search(r"stroke-dasharray: ([^;]+)", rules[name][0]) for name in ("predicted", "ideal")]
+    assert None not in dashes and dashes[0][1] != dashes[1][1]  # type: ignore[index]
+    row = Row(label="x", value=0.6, written="60%", band=(0.7, 0.7), ideal=1.0)
+    svg = draw_rows([row], linear_axis("", "share", [0, 1]), described="d").svg
+    assert svg.count('class="predicted t1"') == 1 and svg.count('class="ideal"') == 1
+
+
+def texts_of(svg: str, cls: str) -> list[tuple[float, float, str]]:
+    found = (one for one in ElementTree.fromstring(svg).iter(f"{SVG}text") if one.get("class") == cls)
+    return [(float(one.get("x") or 0), float(one.get("y") or 0), one.text or "") for one in found]
+
+
+def test_labels_that_would_overlap_go_to_another_side_or_to_the_legend() -> None:
+    chart = XYChart(x=linear_axis("x", "", [0, 1]), y=linear_axis("y", "", [0, 1]))
+    for number in range(6):
+        chart.dot((0.4, 0.5), series=number, label=f"point{number}")
+    drawing = chart.draw("d")
+    places = [(x, y) for x, y, _ in texts_of(drawing.svg, "note")]
+    assert len(places) == len(set(places)) == 4
+    assert [label for _, label in drawing.legend] == ["point4", "point5"]
+
+
+def test_names_of_ideals_that_are_near_each_other_are_apart() -> None:
+    chart = XYChart(x=linear_axis("x", "", [0, 1]), y=linear_axis("y", "", [0, 1]))
+    chart.ideal(0.8, "first")
+    chart.ideal(0.81, "second")
+    (x, y, _), (beside, below, _) = texts_of(chart.draw("d").svg, "name")
+    assert abs(y - below) > 12 or abs(x - beside) > 200
+
+
+def test_moments_at_one_time_have_their_bubbles_below_each_other() -> None:
+    chart = XYChart(x=linear_axis("x", "", [0, 1]), y=linear_axis("y", "", [0, 1]))
+    for number in range(1, 31):
+        chart.mark(0.5, str(number), f"event {number}")
+    svg = chart.draw("d").svg
+    heights = [y for _, y, _ in texts_of(svg, "bubble-name")]
+    assert len(heights) == len(set(heights)) > 5
+    assert svg.count('class="moment"') == 30
+
+
+def test_names_that_are_too_long_keep_both_ends() -> None:
+    assert shortened("p1-s1-rail1:uplink1", 1000) == "p1-s1-rail1:uplink1"
+    assert shortened("p1-s1-rail1:uplink1", 76) == "p1-s1…ink1"
+    row = Row(label="x" * 200, value=0.5, written="98%, 1,234,567 lost")
+    svg = draw_rows([row], linear_axis("", "share", [0, 1]), described="d").svg
+    assert ">98%, 1,234,567 lost<" in svg and "…" in svg
 
 
 def test_rows_show_band_runs_and_ideal() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -64,3 +65,15 @@ def test_the_page_has_it() -> None:
 def test_queues_that_hardly_filled_have_no_picture(packets: int) -> None:
     assert plot_marking(with_marking(curve("eBPF", packets=packets))) is None
     assert plot_marking(load("permutation-lb")) is None
+
+
+def test_depths_that_nothing_was_measured_between_are_not_joined() -> None:
+    """Bins 3 to 5 and bin 9 have packets, those between them too few: two lines would be one through nothing."""
+    measured = {3, 4, 5, 9}
+    whole = curve("eBPF")
+    gappy = replace(whole, packets=[1000 if number in measured else 20 for number in range(BINS)])
+    plot = plot_marking(with_marking(gappy))
+    assert plot is not None
+    lines = re.findall(r'<path d="([^"]+)" class="line t1"', plot.drawing.svg)
+    assert sorted(line.count("L") for line in lines) == [0, 2], "the one depth beyond the gap stands alone"
+    assert len(re.findall(r'<circle [^>]*class="dot t1"', plot.drawing.svg)) == 4

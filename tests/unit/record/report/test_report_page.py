@@ -19,7 +19,8 @@ from testbed.record.report.scenario.figures import (
     typical_run,
 )
 from testbed.record.report.scenario.page import draw_bullet
-from testbed.record.samples import RunEvent
+from testbed.record.report.scenario.plots import draw_run
+from testbed.record.samples import RunEvent, Series
 
 HOSTILE = "<script>alert(1)</script>\"'$\\frac{& \x1b[31m\x00"
 
@@ -147,6 +148,29 @@ def test_a_partial_record_says_so() -> None:
     record = load("silent-failure")
     assert "Partial: interrupted in run 2 of 3" in render_report(record)
     assert "partial: interrupted in run 2 of 3" in screen(record)
+
+
+def test_figures_of_an_invalid_run_are_marked_and_said_to_be_grey() -> None:
+    record = load("permutation-lb")
+    void = render_report(replace(record, verdict=replace(record.verdict, outcome=Outcome.INVALID)))
+    assert '<body class="void">' in void and "its figures say nothing about the fabric, and are grey" in void
+    inside = void[void.index('<div class="figures">') : void.index("Can this be trusted?")]
+    assert inside.count("<svg") == void.count("<svg") - void[: void.index('<div class="figures">')].count("<svg")
+    assert "void" not in render_report(record).partition("</style>")[2]
+
+
+def test_a_curve_has_gaps_where_nothing_was_measured() -> None:
+    def with_gap(run: RunResult) -> RunResult:
+        at_s = [0.1 * number for number in range(10)]
+        values = [1.0, 2.0, 3.0, None, None, 4.0, None, 5.0, 6.0, 7.0]
+        return replace(run, series=[Series(name="ttft:p50", title="P50", unit="s", at_s=at_s, values=values)])
+
+    run = with_gap(load("permutation").points[0].runs[0])
+    (plot,) = (plot for plot in draw_run(run) if plot.title == "Time to first token")
+    lines = re.findall(r'<path d="([^"]+)" class="line t1"', plot.drawing.svg)
+    assert [line.count("L") for line in lines] == [2, 0, 2]
+    assert plot.drawing.svg.count("<circle") == 1, "a sample alone is a dot"
+    assert [label for _, label in plot.drawing.legend] == ["p50"]
 
 
 def test_a_strangers_record_is_text(record: Record) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from testbed.record.record import Record, RunResult
+from testbed.record.report.scenario.plots.fabric import plot_fabric
 from testbed.record.report.scenario.plots.flows import (
     plot_busbw,
     plot_completion,
@@ -32,24 +31,9 @@ def draw_overview(record: Record) -> list[Plot]:
         plot_marking(record),
         *([plot_repeatability(record, record.points[0])] if len(record.points) == 1 else []),
     ]
-    return _arranged([plot for plot in plots if plot is not None])
+    return [plot for plot in plots if plot is not None]
 
 
 def draw_run(run: RunResult) -> list[Plot]:
     """Pictures of one run: what happened over time, and where."""
-    return _arranged([*plot_timelines(run), *plot_links(run), *plot_histograms(run)])
-
-
-def _arranged(plots: list[Plot]) -> list[Plot]:
-    """In rows of two; one that would stand alone in its row becomes wide."""
-    placed: list[Plot] = []
-    waiting: Plot | None = None
-    for plot in plots:
-        if plot.wide:
-            placed.append(plot)
-        elif waiting is None:
-            waiting = plot
-        else:
-            placed += [waiting, plot]
-            waiting = None
-    return placed if waiting is None else [*placed, dataclasses.replace(waiting, wide=True)]
+    return [*plot_fabric(run), *plot_timelines(run), *plot_links(run), *plot_histograms(run)]

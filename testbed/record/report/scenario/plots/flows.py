@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from testbed.record.record import PointResult, Record, RunResult
-from testbed.record.report.chart import Axis, Row, XYChart, draw_rows, linear_axis, log_axis
+from testbed.record.report.chart import Axis, Row, XYChart, draw_rows, linear_axis, log_axis, rank_axis
 from testbed.record.report.scenario.figures import foremost_metrics, format_value
 from testbed.record.report.scenario.latencies import latency_distribution
 from testbed.record.report.scenario.nccl_table import NcclRow, collective_rows
@@ -28,7 +28,7 @@ def plot_ranks(record: Record) -> Plot | None:
     if not drawn:
         return None
     widest = max(len(shares) for _, shares in drawn)
-    x = linear_axis("flow, slowest first", "count", [1, widest], from_zero=False, tight=True)
+    x = rank_axis("flow, slowest first", widest)
     y = linear_axis("goodput of ideal", "share", [share for _, shares in drawn for share in shares], least=1.08)
     chart = XYChart(x=x, y=y)
     for curve, shares in drawn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from testbed.record.record import Record, RunResult
@@ -148,12 +149,14 @@ def plot_marking(record: Record) -> Plot | None:
     alone = len({series for _, series, _, _ in drawn}) == 1
     for number, (label, series, marking, points) in enumerate(drawn):
         remark = f"{label}: {sum(marking.packets):,} packets in {marking.queues} queues"
-        chart.line(points, series=number if alone else series, label=label, dots=True, remark=remark)
+        for stretch in _stretches(points, marking):
+            chart.line(stretch, series=number if alone else series, label=label, dots=True, remark=remark)
     return Plot(
         name="marking",
         title="ECN marks against queue depth",
         caption="Of the packets that allowed a mark, the share that had one at the other end of the link, by the depth"
-        f" of the queue that decided.{_apart(drawn)}{which_runs(record)}",
+        f" of the queue that decided. Dots are joined where depths between them were measured.{_apart(drawn)}"
+        f"{which_runs(record)}",
         drawing=chart.draw("Share of packets marked against queue depth"),
     )
 
@@ -171,6 +174,18 @@ def _points(marking: MarkingCurve) -> list[tuple[float, float]]:
         for low, high, packets, marked in zip(edges, edges[1:], marking.packets, marking.marked, strict=False)
         if packets >= FEWEST_PACKETS
     ]
+
+
+def _stretches(points: list[tuple[float, float]], marking: MarkingCurve) -> list[list[tuple[float, float]]]:
+    """Return the points in stretches of bins that follow each other: between two stretches nothing was measured."""
+    edges = marking.edges_bytes
+    numbers = {(low + high) / 2: number for number, (low, high) in enumerate(itertools.pairwise(edges))}
+    found: list[list[tuple[float, float]]] = []
+    for point, before in zip(points, [None, *points], strict=False):
+        if before is None or numbers[point[0]] != numbers[before[0]] + 1:
+            found.append([])
+        found[-1].append(point)
+    return found
 
 
 def _crosses(points: list[tuple[float, float]], marking: MarkingCurve) -> bool:

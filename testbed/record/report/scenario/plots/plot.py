@@ -19,7 +19,9 @@ class Plot:
     caption: str
     drawing: Drawing
     wide: bool = False
-    """It takes the page's whole width, its words beside it."""
+    """It takes a row of the page for itself, its words beside it."""
+    whole: bool = False
+    """A wide one is as wide as the page, its words below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,7 +101,7 @@ def _curve(key: str, name: str, points: list[tuple[PointResult, MetricSummary]])
         medians = [(at, found.median) for at, _, found in ordered if found.median is not None]
         chart.line(medians, series=series, label=label or "measured", dots=True, listed=bool(label))
         predicted = [(at, item.mean) for at, point, _ in ordered if (item := predictions_of(point).get(name))]
-        chart.ideal_line(predicted, "predicted")
+        chart.predicted(predicted, series=series)
         ideal = [(at, found.ideal) for at, _, found in ordered if found.ideal is not None]
         chart.ideal_line(ideal, "ideal")
     return Plot(

@@ -104,15 +104,10 @@ def _ideal_total(senders: Sequence[ReportedSender]) -> float | None:
 
 
 def _mark(chart: XYChart, events: Sequence[RunEvent]) -> None:
-    """Numbered as in the table; bubbles that would cover each other are put in lanes."""
-    span = (chart.x.high - chart.x.low) * 0.035
-    last = [float("-inf")] * 5
+    """Mark the moments of a run, numbered as in the table."""
     for number, event in enumerate(events[:MAX_EVENTS], start=1):
         if chart.x.low <= event.at_s <= chart.x.high:
-            lane = next((index for index, at in enumerate(last) if event.at_s - at >= span), 0)
-            last[lane] = event.at_s
-            said = f"{number}: {event.kind} {event.target} {event.detail}".strip()
-            chart.mark(event.at_s, str(number), said, lane=lane)
+            chart.mark(event.at_s, str(number), f"{number}: {event.kind} {event.target} {event.detail}".strip())
 
 
 def _sampled(run: RunResult) -> list[Plot]:
@@ -135,7 +130,8 @@ def _sampled(run: RunResult) -> list[Plot]:
         for series, item in enumerate(top):
             chart.band(_edge(item, item.least), _edge(item, item.most), series=series)
         for series, item in enumerate(top):
-            chart.line(_points(item), series=series, label=_line_name(item, kind))
+            for stretch in _stretches(item):
+                chart.line(stretch, series=series, label=_line_name(item, kind))
         _mark(chart, run.events)
         more = f" The {len(top)} highest of {len(items)}." if len(items) > len(top) else ""
         found.append(
@@ -223,3 +219,14 @@ def _edge(item: Series, values: Sequence[float]) -> list[Point]:
 
 def _points(item: Series) -> list[Point]:
     return [(at, value) for at, value in zip(item.at_s, item.values, strict=False) if value is not None]
+
+
+def _stretches(item: Series) -> list[list[Point]]:
+    """Return the points of a curve in stretches, between which nothing was measured."""
+    found: list[list[Point]] = [[]]
+    for at, value in zip(item.at_s, item.values, strict=False):
+        if value is not None:
+            found[-1].append((at, value))
+        elif found[-1]:
+            found.append([])
+    return [stretch for stretch in found if stretch]
