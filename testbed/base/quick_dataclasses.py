@@ -25,7 +25,7 @@ _FROZEN = ("__setattr__", "__delattr__")
 
 def install() -> None:
     """Have data classes of this process be made here. A program does this as a whole, and first of all."""
-    dataclasses.dataclass = dataclass  # type: ignore[assignment]
+    vars(dataclasses)["dataclass"] = dataclass
 
 
 def dataclass(cls: type | None = None, /, **options: Any) -> Any:
@@ -56,7 +56,7 @@ def _quick(cls: type, *, frozen: bool = False, slots: bool = False, kw_only: boo
     for name, value in (("init", True), ("repr", True), ("eq", True), ("frozen", frozen)):
         setattr(made.__dataclass_params__, name, value)
 
-    def final() -> type:
+    def final() -> Any:
         return result
 
     methods = {name: method for name, method in _methods(fields, final, frozen=frozen).items() if name not in own}
@@ -71,7 +71,7 @@ def _quick(cls: type, *, frozen: bool = False, slots: bool = False, kw_only: boo
     return result
 
 
-def _methods(fields: Sequence[Field[Any]], final: Callable[[], type], *, frozen: bool) -> dict[str, Any]:
+def _methods(fields: Sequence[Field[Any]], final: Callable[[], Any], *, frozen: bool) -> dict[str, Any]:
     """The methods of a class that `final` returns once it is there."""
     names = frozenset(item.name for item in fields)
     compared = _getter([item.name for item in fields if item.compare])
