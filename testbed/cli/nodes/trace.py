@@ -29,7 +29,7 @@ def trace(
     """Show the path that a flow's hash takes from A to B, with queue and counters of each port on the way.
 
     Each node's kernel is asked for its route now, so links that are down and changed routes count. Where a flow takes
-    several ways (spraying, link groups, tenants' tunnels) all of them are shown. Exit code 1: it does not arrive.
+    several ways (spraying, link groups, tenants' tunnels) all of them are shown.
     """
     import sys
 

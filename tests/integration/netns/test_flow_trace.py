@@ -20,6 +20,7 @@ from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.fabric import QOS_PRESETS
 from testbed.lab.core.model import BalancingMode, HashEngine, LoadBalancing, QosPolicy, QosProfile
+from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.observe.flow_ends import flow_ends
 from testbed.lab.observe.flow_path import FlowPath, FlowTracer
 
@@ -177,3 +178,34 @@ def test_the_verb(shared_sandbox: Any, lab: RunningLab) -> None:
     assert "did you mean p1-s1-h1 or p1-s2-h1?" in shown.stderr
     table = shared_sandbox.cli("trace", "p1-s1-h1", "p1-s2-h2", "-n", lab.name, "--over", "0")
     assert table.returncode == 0 and f"arrives at {B}" in table.stdout
+
+
+TENANTS = """
+name: {name}
+scale: {{time: 10000}}
+fabric: {{design: rail-optimized, segments: 2, hosts: 2, gpus: 1, spines: 2, overlay: evpn, mtu: 4200}}
+tenants:
+  red:
+    subnets:
+      web: {{prefix: 172.30.0.0/24, nics: ["p1-s1-h1:rail1", "p1-s2-h1:rail1"]}}
+      db: {{prefix: 172.30.1.0/24, nics: ["p1-s2-h2:rail1"]}}
+"""
+
+
+@pytest.mark.parametrize("end", ["p1-s2-h1:rail1", "p1-s2-h2:rail1"])
+def test_between_vteps_all_ways_are_followed(tenants: RunningLab, end: str) -> None:
+    """Bridged within a subnet, routed into another one: in both cases nobody knows the outer source port."""
+    packet = five_tuple(tenants, 47_000, b=end)
+    path = traced(tenants, packet, b=end)
+    assert path.arrives == end and not path.is_certain and not path.lost
+    up = [hop for hop in path.hops if hop.number == 2]
+    assert [hop.port.name for hop in sorted(up, key=lambda hop: hop.port.name)] == ["uplink1", "uplink2"]
+    assert {hop.by for hop in up} == {"hash of an unknown port"}
+    assert {hop.port.node for hop in path.hops if hop.number == 4} == {"p1-s2-rail1"}
+
+
+@pytest.fixture(scope="module")
+def tenants(shared_sandbox: Any) -> Iterator[RunningLab]:
+    text = TENANTS.format(name=shared_sandbox.name("o"))
+    yield shared_sandbox.deploy(load_topology_text(text, file="tenants.yml")).lab
+    shared_sandbox.destroy("o")

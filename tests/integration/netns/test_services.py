@@ -117,6 +117,12 @@ def test_a_log_in_is_in_the_node_and_cannot_leave_it(lab: Any) -> None:
     assert found.returncode
 
 
+def test_a_log_in_to_a_switch_has_its_frr(lab: Any) -> None:
+    found = ssh(lab, SWITCH, "vtysh -c 'show bgp summary'; getent hosts rail1.p1-s1-h1")
+    assert "p1-spine1" in found.stdout, found.stdout + found.stderr
+    assert str(lab.port("p1-s1-h1", "rail1").address.ip) in found.stdout
+
+
 def test_who_does_not_have_the_key_does_not_come_in(lab: Any, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "other")], check=True)
     other = ("-o", f"IdentityFile={tmp_path / 'other'}")
