@@ -25,7 +25,7 @@ _FROZEN = ("__setattr__", "__delattr__")
 
 def install() -> None:
     """Have data classes of this process be made here. A program does this as a whole, and first of all."""
-    vars(dataclasses)["dataclass"] = dataclass
+    dataclasses.dataclass = dataclass
 
 
 def dataclass(cls: type | None = None, /, **options: Any) -> Any:
@@ -100,12 +100,12 @@ def _methods(fields: Sequence[Field[Any]], final: Callable[[], Any], *, frozen: 
     def __setattr__(self: Any, name: str, value: object) -> None:  # noqa: N807
         if type(self) is final() or name in names:
             raise FrozenInstanceError(f"cannot assign to field {name!r}")
-        super(final(), self).__setattr__(name, value)
+        object.__setattr__(self, name, value)
 
     def __delattr__(self: Any, name: str) -> None:  # noqa: N807
         if type(self) is final() or name in names:
             raise FrozenInstanceError(f"cannot delete field {name!r}")
-        super(final(), self).__delattr__(name)
+        object.__delattr__(self, name)
 
     return found | {"__hash__": __hash__, "__setattr__": __setattr__, "__delattr__": __delattr__}
 
@@ -168,7 +168,7 @@ def _with_slots(made: type, fields: Sequence[Field[Any]], methods: Mapping[str, 
 
 
 def _state(self: Any) -> list[Any]:
-    """What is pickled of a frozen value with slots: as the standard library does it, which may be at the other end."""
+    """Return what is pickled of a frozen value with slots, as the standard library does: it may be at the other end."""
     return [getattr(self, item.name) for item in dataclasses.fields(self)]
 
 

@@ -15,7 +15,12 @@ def main() -> None:
     quick_dataclasses.install()
     from testbed.cli.app import main as carry_out
 
-    carry_out()
+    try:
+        carry_out()
+    except SystemExit as ended:
+        from testbed.cli.signals import leave
+
+        leave(ended)
 
 
 __all__ = ["main"]

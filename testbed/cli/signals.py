@@ -1,12 +1,16 @@
-"""Which signals a command obeys: none after its outcome, and no Ctrl-C while a command in a node has our terminal."""
+"""Which signals a command obeys: none after its outcome, and no Ctrl-C while a command in a node has our terminal. And
+how it ends."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 
 def stand_by_the_outcome() -> None:
@@ -39,3 +43,15 @@ def nobody_reads() -> int:
 def code_of(status: int) -> int:
     """Return the exit code of a shell for a program that `subprocess` says ended so: 128 + n for signal n."""
     return status if status >= 0 else 128 - status
+
+
+def leave(ended: SystemExit) -> NoReturn:
+    """End the process with the exit code that it asked for, without taking every module of it apart first, which takes
+    a fifth of a short command. What is registered for the end is done; a thread that is at work is waited for."""
+    if not isinstance(ended.code, int) or threading.active_count() > 1:
+        raise ended
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BrokenPipeError):
+            stream.flush()
+    os._exit(ended.code)

@@ -23,6 +23,7 @@ LIGHT = {
     "testbed.base.compiled",
     "testbed.base.compiled.finder",
     "testbed.base.errors",
+    "testbed.base.quick_dataclasses",
     "testbed.base.rows",
     "testbed.base.version",
 }

@@ -403,7 +403,7 @@ class _Deploy:
 
 
 def _environments(lab: Lab, plan: LabPlan, run: Path) -> dict[str, dict[str, str]]:
-    """What features add to the environment of commands, by the nodes where they add anything."""
+    """Return what features add to the environment of commands, by the nodes where they add anything."""
     return {node.name: more for node in lab.nodes if (more := environment_of(plan, run, node.name))}
 
 
