@@ -30,7 +30,7 @@ pytestmark = [
 
 RELEASES = {"bookworm": DEBIAN, "trixie": DEBIAN, "noble": UBUNTU}
 PYTHON = {"bookworm": "3.11", "trixie": "3.13", "noble": "3.12"}
-BARE = ("ca-certificates", "python3", "python3-venv")
+BARE = ("ca-certificates", "mount", "python3", "python3-venv")
 HERE = "/root/fabric"
 PROGRAMS = "/root/testbed/bin"
 INSTALLING_S = 1200.0

@@ -60,10 +60,11 @@ class ScaleResolution:
 def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachineProfile:
     """This machine's forwarding capacity, measured once a boot and kept in the state directory.
 
-    Without `measure` what is kept is taken, or the reference; nothing is written.
+    Without `measure` what is kept is taken, or the reference; nothing is written. Who may make no lab gets the
+    reference, too.
     """
     cores = len(os.sched_getaffinity(0))
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or _lacks_capabilities():
         return REFERENCE
     if measure:
         state.prepare(run=False)
@@ -82,6 +83,12 @@ def machine_profile(state: StateDirectory, *, measure: bool = True) -> MachinePr
     measured = measure_forwarding()
     write_state(path, json.dumps({"key": key, "forwarding_bps": measured}))
     return _profile(cores, measured)
+
+
+def _lacks_capabilities() -> bool:
+    from testbed.lab.core.drivers.probing.machine import missing_capabilities
+
+    return bool(missing_capabilities())
 
 
 def _profile(cores: int, forwarding_bps: float) -> MachineProfile:
