@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 from recorded import load
-from testbed.cli.scenarios.export import export
 
 from testbed.base.errors import CapabilityError, RecordError
 from testbed.cli.command import VerbCommand
+from testbed.cli.labs.export import export
 from testbed.cli.scenarios.report import report
 from testbed.record.record import Record
 from testbed.record.report.scenario.plots import draw_overview

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from testbed.base.errors import RecordError
-from testbed.record.report.chart.sheet import FONT_SIZE, plain_rules
+from testbed.record.report.chart.sheet import FONT_SIZE, light_colours, plain_rules
 from testbed.record.report.chart.svg import TONES, Drawing, element, number, path, text
 from testbed.record.report.chart.xy import WIDTH
 
@@ -22,6 +22,7 @@ MM_PER_UNIT = 25.4 / 96
 """A drawing's unit where no width is asked for: the pixel of CSS."""
 LARGEST_TEXT = 18.0
 """The largest text in units, as on a phone; larger labels would run into each other."""
+_COLOUR = re.compile("#[0-9a-fA-F]{6}")
 _VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _CHARACTER = 0.6
 """The width of a character, in sizes of its font."""
@@ -36,7 +37,7 @@ _GREYS: Mapping[str, str] = MappingProxyType(
         "--ok": "#000000", "--bad": "#000000", "--warn": "#4a4a4a", "--band": "#dcdcdc",
     }
 )  # fmt: skip
-"""By the variables of the style sheet."""
+"""By the variables of the style sheet; others are as light as they are in colour."""
 _DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "4 2", "1 3")
 """How lines of the tones are dashed where there are only greys to tell them apart."""
 
@@ -70,7 +71,7 @@ def draw_figure(title: str, drawing: Drawing, style: FigureStyle = PLAIN_FIGURE,
     width, height = float(found[1]), float(found[2])
     unit_mm = MM_PER_UNIT if style.width_mm is None else style.width_mm / width
     size = _text_units(style, unit_mm, width)
-    rules = plain_rules(_GREYS if style.greyscale else {}, scale=size / FONT_SIZE, font=style.font, halo=halo)
+    rules = plain_rules(_greys() if style.greyscale else {}, scale=size / FONT_SIZE, font=style.font, halo=halo)
     rules += _dashed() if style.greyscale else []
     inside = [element("style", " ".join(rules)), element("rect", width="100%", height="100%", fill="#ffffff")]
     y = 0.0
@@ -110,6 +111,18 @@ def _text_units(style: FigureStyle, unit_mm: float, width: float) -> float:
             hint=f"a smaller --font-size, or --width {wide:.0f}mm" if style.width_mm else "a smaller --font-size",
         )
     return units
+
+
+def _greys() -> dict[str, str]:
+    """The colours of the style sheet as greys."""
+    found = {name: value for name, value in light_colours().items() if _COLOUR.fullmatch(value)}
+    return {name: _grey(value) for name, value in found.items()} | dict(_GREYS)
+
+
+def _grey(colour: str) -> str:
+    """The grey that is as light as a colour, by the luma of ITU-R BT.601."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + f"{round(0.299 * red + 0.587 * green + 0.114 * blue):02x}" * 3
 
 
 def _dashed() -> list[str]:

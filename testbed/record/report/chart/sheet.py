@@ -161,6 +161,11 @@ def plain_rules(
 
 def _valued(written: str, colours: Mapping[str, str]) -> str:
     """Text with the values of variables in their places: those of the light page, but for `colours`."""
+    values = {**light_colours(), **colours}
+    return _VARIABLE.sub(lambda found: values[found[1]], written)
+
+
+def light_colours() -> dict[str, str]:
+    """The variables of the style sheet, as they are on a light page."""
     sheet = style_sheet()
-    values = dict(_VALUE.findall(sheet[: sheet.index("@media")])) | dict(colours)
-    return _VARIABLE.sub(lambda found: str(values[found[1]]), written)
+    return dict(_VALUE.findall(sheet[: sheet.index("@media")]))
