@@ -12,7 +12,13 @@ from testbed.base.units import Rate
 from testbed.cli.options import Format
 from testbed.cli.output import emit
 from testbed.lab.core.fabric import PathCount, Sizing
-from testbed.lab.core.fabric.figures.design import DesignFigures, figures_document, load_text, measure_designs
+from testbed.lab.core.fabric.figures.design import (
+    DesignFigures,
+    figures_document,
+    load_text,
+    loss_text,
+    measure_designs,
+)
 from testbed.lab.core.fabric.sizing import SizingRow
 from testbed.lab.core.model import BACKEND, OUT_OF_BAND, Lab, Network, Role
 from testbed.lab.features.scale_up.view import scale_up_document, validated_rows
@@ -44,7 +50,7 @@ def describe_sizing(lab: Lab) -> tuple[list[SizingRow], dict[str, Any]]:
     rows = [
         replace(row, network=network)
         for network, one in zip(lab.data_networks or ("",), figures, strict=True)
-        for row in sizing_rows(one.sizing, lab, network)
+        for row in (*sizing_rows(one.sizing, lab, network), *_failure_rows(one), *_cable_rows(one))
     ]
     if lab.out_of_band is not None:
         rows += _out_of_band(lab, lab.out_of_band)[1]
@@ -122,6 +128,23 @@ def _bisection_rows(sizing: Sizing) -> list[SizingRow]:
             note += f" by plain ECMP, up to {bisection.share:.0%} by the links"
         rows.append(SizingRow(what=what, value=str(Rate(load.bandwidth_bps)), note=note))
     return rows
+
+
+def _failure_rows(figures: DesignFigures) -> list[SizingRow]:
+    """Make rows of what is lost when one switch, link or plane dies."""
+    return [
+        SizingRow(
+            what=f"{one.what} dies",
+            value=loss_text(one),
+            note=f"the worst of {one.elements}: {one.worst}" if one.elements > 1 else one.worst,
+        )
+        for one in figures.failures
+    ]
+
+
+def _cable_rows(figures: DesignFigures) -> list[SizingRow]:
+    """Make rows of the cables of each kind."""
+    return [SizingRow(what=f"cables, {one.cable.shown} {one.rate}", value=one.count) for one in figures.cables]
 
 
 def _passed(path: PathCount) -> str:

@@ -134,6 +134,14 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert other in output(DEMO, other)
 
 
+def test_one_file_has_the_same_figures_with_notes() -> None:
+    lines = output(DEMO).splitlines()
+    dies = next(line for line in lines if line.startswith("spine switch dies"))
+    assert "16 GPUs lose 25%" in dies and "the worst of 4: p1-spine1" in dies
+    assert any(line.split() == ["cables,", "AOC", "400", "Gbit/s", "16"] for line in lines)
+    assert sum("traffic" in line for line in lines) == 2, "rail and all-to-all between segments"
+
+
 def test_settings_are_those_of_all_designs() -> None:
     rows = table(DEMO, SPRAY, "--set", "fabric.hosts=2")
     assert rows["GPUs"][0] == "8"

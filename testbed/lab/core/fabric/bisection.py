@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from testbed.lab.core.fabric.forwarding.next_hops import Hop, find_faults, installed
 from testbed.lab.core.fabric.graph import LabGraph
@@ -47,8 +48,13 @@ class Bisection:
         return None if self.ecmp_bps is None else self.ecmp_bps / self.access_bps if self.access_bps else 0.0
 
 
-def measure_bisection(lab: Lab, graph: LabGraph | None = None) -> Bisection | None:
-    """The bisection bandwidth of `lab`; None for fewer than two hosts on switches. `graph` is that of the lab."""
+def measure_bisection(
+    lab: Lab, graph: LabGraph | None = None, carried: Mapping[str, int] = MappingProxyType({})
+) -> Bisection | None:
+    """The bisection bandwidth of `lab`; None for fewer than two hosts on switches. `graph` is that of the lab.
+
+    `carried` is what plain ECMP is known to carry between such halves: where that is all, next hops are not looked at.
+    """
     graph = LabGraph(lab) if graph is None else graph
     wired = {end.node for nics in graph.nics.values() for end, _ in nics}
     between, first, second = _halves([node for node in lab.hosts if node.name in wired])
@@ -72,7 +78,7 @@ def measure_bisection(lab: Lab, graph: LabGraph | None = None) -> Bisection | No
             capacity[half][switch] = capacity[switch][half] = capacity[switch].get(half, 0) + link.rate.bps
     bandwidth = _maximum_flow(_merge_twins(capacity))
     evenly: int | None = bandwidth
-    if find_faults(graph.switches, graph.nics, lab.routing.ecmp):
+    if carried.get(between, 0) < bandwidth and find_faults(graph.switches, graph.nics, lab.routing.ecmp):
         ways = (
             _evenly_split(graph, lab.routing.ecmp, leaves[one], leaves[other])
             for one, other in ((_SOURCE, _SINK), (_SINK, _SOURCE))

@@ -102,6 +102,8 @@ def measure_sizing(lab: Lab, graph: LabGraph | None = None) -> Sizing:
     targets = {node.name for node in lab.targets}
     graph = LabGraph(lab) if graph is None else graph
     survey = survey_paths(lab, graph)
+    traffic = measure_traffic(lab, graph, widest=max((one.ways for one in survey.widths), default=0))
+    carried = {load.between: load.bandwidth_bps or 0 for load in traffic}
     return Sizing(
         hosts=len(lab.hosts),
         gpus=gpus,
@@ -113,8 +115,8 @@ def measure_sizing(lab: Lab, graph: LabGraph | None = None) -> Sizing:
         rail_spine_links=tiers[frozenset((Role.RAIL, Role.SPINE))] + tiers[frozenset((Role.LEAF, Role.SPINE))],
         spine_super_spine_links=tiers[frozenset((Role.SPINE, Role.SUPER_SPINE))],
         roles=_role_sizing(lab, roles),
-        bisection=measure_bisection(lab, graph),
-        traffic=measure_traffic(lab, graph, widest=max((one.ways for one in survey.widths), default=0)),
+        bisection=measure_bisection(lab, graph, carried),
+        traffic=traffic,
         paths=survey.paths,
         widths=survey.widths,
     )

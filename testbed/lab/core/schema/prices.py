@@ -12,7 +12,7 @@ from pydantic import Field
 from testbed.base.errors import Problem, SpecError
 from testbed.base.units import QuantityError, Rate
 from testbed.base.validation.engine import ready_to_show, validate_model
-from testbed.base.validation.fields import Name, Number, RateField, Section, Text, Whole, Written
+from testbed.base.validation.fields import Name, Number, RateField, Section, Whole, Written
 from testbed.base.validation.model import SpecModel
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, quote
@@ -23,11 +23,20 @@ from testbed.lab.core.fabric.figures.prices import EnergyPrice, PartPrice, Price
 _MODEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 _./+-]{0,61}[A-Za-z0-9+])?")
 
 
+_CURRENCY = re.compile(r"[A-Za-z$€£¥]{1,8}")
+
+
+def _check_currency(name: str) -> None:
+    if not _CURRENCY.fullmatch(name):
+        raise ValueError(f"{quote(name)} is no currency such as USD or €")
+
+
 def _check_model_name(name: str) -> None:
     if not _MODEL_NAME.fullmatch(name):
         raise ValueError(f"{quote(name)} cannot name a model: letters, digits, spaces and _./+-, at most 63")
 
 
+Currency = Annotated[str, Name(_check_currency, f"^{_CURRENCY.pattern}$", renamed=False)]
 ModelName = Annotated[str, Name(_check_model_name, f"^{_MODEL_NAME.pattern}$")]
 Amount = Annotated[float, Number(0, 1e9)]
 Watts = Annotated[float, Number(0, 1e6)]
@@ -80,7 +89,7 @@ class EnergySpec(SpecModel):
 class PricesSpec(SpecModel):
     """A price list. What it has no price for is told where a design needs it."""
 
-    currency: Annotated[str, Text(16)] = Field(default="USD", description="Names the currency of all prices.")
+    currency: Currency = Field(default="USD", description="Names the currency of all prices.")
     switches: Section[dict[ModelName, SwitchModelSpec]] = Field(
         default={}, description="Describes models of switches by name; a switch is the cheapest one that has room."
     )

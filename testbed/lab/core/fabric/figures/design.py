@@ -90,7 +90,7 @@ def figure_rows(figures: DesignFigures) -> list[FigureRow]:
         *_counts(figures, row),
         *_oversubscription(figures.sizing, row),
         *_ways(figures.sizing, row),
-        *(row(what=f"{one.what} dies", value=_loss(one), text=_loss(one)) for one in figures.failures),
+        *(row(what=f"{one.what} dies", value=loss_text(one), text=loss_text(one)) for one in figures.failures),
         *(
             row(what=f"cables, {one.cable.shown} {one.rate}", value=one.count, text=f"{one.count:,}")
             for one in figures.cables
@@ -202,7 +202,7 @@ def _costs(bill: Bill, gpus: int, row: _Row) -> Iterator[FigureRow]:
         yield money("price for each GPU", each)
 
 
-def _loss(domain: FailureDomain) -> str:
+def loss_text(domain: FailureDomain) -> str:
     """Tell who loses which share of bandwidth."""
     if domain.affected == 1:
         return f"1 {domain.unit.removesuffix('s')} loses {_percent(domain.share)}"

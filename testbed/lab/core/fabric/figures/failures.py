@@ -119,16 +119,17 @@ def _worst_links(losses: _Losses, roles: Mapping[str, Role]) -> Iterator[_Worst]
 class _Nics:
     """The NICs of a network's hosts, and on which switches their ports are.
 
-    In the back end a NIC is what has one rail, or an interface without any; in another network it is the host's.
+    In the back end a NIC is what has one rail, or each interface where none has any; in another network, the host's.
     """
 
     def __init__(self, lab: Lab, graph: LabGraph, network: str) -> None:
         hosts = {node.name for node in lab.hosts}
+        railed = network == BACKEND and any(link.rail for attached in graph.nics.values() for _, link in attached)
         self.ports: dict[Hashable, list[tuple[str, Link]]] = defaultdict(list)
         """NIC -> the switch and the link of each of its ports."""
         for switch, attached in graph.nics.items():
             for end, link in attached:
-                if end.node in hosts and link.network == network:
+                if end.node in hosts and link.network == network and (link.rail or not railed):
                     nic = (end.node, link.rail or end.interface) if network == BACKEND else end.node
                     self.ports[nic].append((switch, link))
         self.gpus_per_nic = lab.gpus_per_nic if network == BACKEND else 1

@@ -176,7 +176,7 @@ def _choose(said: str, links: Mapping[Rate, int], prices: PriceList) -> SwitchMo
     """The model of a switch with such links, or what is wanted and not there."""
     if said:
         named = next((model for model in prices.switches if model.name == said), None)
-        called = f"switch called {said}"
+        called = f"switch called {said!r}"
         return called if named is None else named if named.has_room(links) else _wanted(called, links)
     fitting = [model for model in prices.switches if model.has_room(links)]
     if fitting:

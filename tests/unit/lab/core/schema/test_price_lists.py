@@ -73,6 +73,8 @@ def test_a_list_may_lack_all_of_it() -> None:
         ("power: {price_per_kwh: 0.1}\n", "prices.yml:1:1: missing-key: power.years"),
         ("power: {price_per_kwh: 0.1, pue: 0.9, years: 1}\n", "prices.yml:1:34: out-of-range: power.pue"),
         ("- 1\n", "prices.yml:1:1: not-a-mapping"),
+        ("currency: 'US Dollars'\n", "prices.yml:1:11: bad-name: currency: "),
+        ('currency: "\\e[31mUSD"\n', "prices.yml:1:11: control-character: currency: "),
         ("currency: USD\ncurrency: EUR\n", "prices.yml:2:1: duplicate-key"),
     ],
 )

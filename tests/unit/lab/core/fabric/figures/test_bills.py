@@ -118,5 +118,12 @@ def test_a_model_that_is_named_must_be_there_and_have_room() -> None:
     def named(name: str) -> tuple[str, ...]:
         return bill(replace(model, nodes=tuple(replace(node, labels={"model": name}) for node in model.nodes))).missing
 
-    assert named("sn5600") == ("6 x switch called sn5600",)
-    assert named("small") == ("4 x switch called small with 6 ports of 400 Gbit/s",)
+    assert named("sn5600") == ("6 x switch called 'sn5600'",)
+    assert named("small") == ("4 x switch called 'small' with 6 ports of 400 Gbit/s",)
+
+
+def test_a_label_cannot_write_to_the_terminal() -> None:
+    model = lab()
+    nodes = tuple(replace(node, labels={"model": "\x1b[31mred"}) for node in model.nodes)
+    (missing,) = bill(replace(model, nodes=nodes)).missing
+    assert missing.isprintable() and "red" in missing

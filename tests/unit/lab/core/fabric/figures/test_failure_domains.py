@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.base.units import Rate
-from testbed.lab.core.fabric import FabricParams, NicParams, UplinkParams, generate_fabric
+from testbed.lab.core.fabric import FabricParams, NicParams, UplinkParams, generate_fabric, measure_sizing
 from testbed.lab.core.fabric.figures.failures import FailureDomain, find_failure_domains
 from testbed.lab.core.fabric.graph import LabGraph
 from testbed.lab.core.fabric.sizing import seen_for_sizing
@@ -155,6 +155,12 @@ def test_parallel_links_share_what_a_switch_takes() -> None:
     found = domains(lab)
     assert (found["spine switch"].share, found["rail to spine link"].share) == (0.5, 1 / 8)
     assert found["rail to spine link"].elements == 2 * 2 * 4
+
+
+def test_a_probe_beside_a_generated_fabric_is_no_gpu() -> None:
+    lab = load_topology(TOPOLOGIES / "mixed.yml")
+    found = domains(lab)
+    assert found["NIC link"].elements == measure_sizing(lab).gpus
 
 
 def test_networks_that_one_carries_are_no_ports_of_its_nics() -> None:
