@@ -34,7 +34,7 @@ class CannotListen(TestbedError):
 
 def serve_metrics(name: str | None, listen: str, *, histograms: bool) -> None:
     """Serve until SIGINT or SIGTERM; then return. Raises `CannotListen`."""
-    require_root()
+    require_root(without=("CAP_SYS_PTRACE",))  # it looks at no processes, and the service telemetry does not have it
     host, port = parse_address(listen)
     state = StateDirectory()
     if name is not None and not state.exists(name):

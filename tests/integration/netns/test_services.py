@@ -24,6 +24,7 @@ from waiting import until
 
 from testbed.base.errors import DriverError
 from testbed.base.linux.processes import processes_in
+from testbed.daemons.gnmi.configuration import PASSWORD_FILE
 from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_lab
 from testbed.lab.core.deploy.power import NoPower, is_on, power_off, power_on
 from testbed.lab.core.deploy.records.state import StateBusy
@@ -31,7 +32,7 @@ from testbed.lab.core.deploy.watch.check import CheckStatus, check_lab
 from testbed.lab.core.deploy.watch.events import EventStream
 from testbed.lab.core.schema.load import load_topology_text
 from testbed.lab.features.management import services
-from testbed.lab.features.management.services import aaa
+from testbed.lab.features.management.services import aaa, gnmi
 from testbed.lab.features.management.services.asking import get_json, resolve
 from testbed.lab.features.management.services.launcher import missing_programs
 from testbed.lab.features.management.services.redfish import ACCOUNT, password_file, system_uuid
@@ -275,7 +276,7 @@ def test_services_have_the_rights_they_need_and_no_other(lab: Any, places: list[
             assert said["NoNewPrivs"].strip() == "1"
             bound = int(said["CapBnd"], 16)
             assert not bound & (1 << 16 | 1 << 25), "modules, the clock"
-            if name not in ("exporter", "power"):
+            if name not in ("exporter", "sflow", "gnmi", "power"):
                 assert not bound & 1 << 21, f"{name} of {status.node} has CAP_SYS_ADMIN"
             profile = Path(f"/etc/apparmor.d/usr.sbin.{name}")
             assert not profile.exists() or Path(f"/proc/{pid}/exe").readlink() != Path(f"/usr/sbin/{name}")
@@ -286,10 +287,14 @@ def test_secrets_are_roots_and_nowhere_else(lab: Any, places: list[Place]) -> No
     keys = places[0].lab.directory / ".ssh"
     secret = [path for path in keys.iterdir() if not path.suffix and "PRIVATE" in path.read_text()]
     assert len(secret) == 6
+    certified = sorted(gnmi.credentials(places[0].lab).glob("*.key"))
+    assert len(certified) == 3, "the authority's, and one of each switch"
+    secret += certified
     assert all(path.stat().st_mode & 0o777 == 0o600 and path.stat().st_uid == 0 for path in secret)
     parts = [path.read_text().splitlines()[2].encode() for path in secret]
     known = places[0].lab
-    for password in (password_file(known), *(aaa.password_file(known, account) for account in aaa.ACCOUNTS)):
+    of_gnmi = gnmi.credentials(known) / PASSWORD_FILE
+    for password in (password_file(known), of_gnmi, *(aaa.password_file(known, account) for account in aaa.ACCOUNTS)):
         assert password.stat().st_mode & 0o777 == 0o600 and password.stat().st_uid == 0
         secret.append(password)
         parts.append(password.read_bytes())

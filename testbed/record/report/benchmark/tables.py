@@ -43,7 +43,7 @@ def number(value: float | None) -> str:
     """Four significant digits, without an exponent where people write none."""
     if value is None:
         return NOT_MEASURED
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.record.record import PointResult, Record
@@ -24,6 +24,7 @@ from testbed.record.report.benchmark.tables import (
     times,
     transport_name,
 )
+from testbed.record.report.scenario.configuration import written
 from testbed.record.report.scenario.nccl_table import whole_runs
 from testbed.record.samples import CollectiveResult
 from testbed.workload.metrics import busbw_factor, percentile
@@ -32,6 +33,7 @@ DUT, ENDPOINT, BOUNDARY = ObservationPoint.DUT, ObservationPoint.ENDPOINT, Obser
 _COLLECTIVES = {"all_reduce": "AllReduce", "all_to_all": "AllToAll", "all_gather": "AllGather"}
 _SECTIONS = {"all_reduce": "9.1", "all_to_all": "9.2", "all_gather": "9.3"}
 _HASHED, _GAPS, _SPRAYED = ("flow", "kernel"), ("flowlet",), ("spray",)
+_ROCE = ("RoCEv2 RC", "RoCEv2 RC (soft-RoCE)")
 
 
 def kpi_tables(points: Sequence[PointResult]) -> Iterator[str]:
@@ -175,6 +177,7 @@ def collective_table(lines: Sequence[CollectiveLine]) -> list[str]:
         "Message size S (bytes)", "N", "LB strategy", "Algorithm (verified)", "algo_factor", "Iterations",
         "BusBW avg (Gbps/accel)", "BusBW P50", "BusBW P95", "BusBW P99", "BusBW efficiency", "JCT per iteration (s)",
         "ECN marking ratio", "PFC pause count", "Link utilization", "S_fabric of the run (bytes, all participants)",
+        "Point",
     )  # fmt: skip
     return table(columns, map(_collective_row, lines))
 
@@ -188,49 +191,70 @@ def _collective_row(line: CollectiveLine) -> tuple[object, ...]:
         number(average / line.line_gbps) if line.line_gbps > 0 else NOT_MEASURED,
         percentile(line.seconds, 0.5) or 0.0,
         *(number(median(point, name)) for name in ("ecn_mark_ratio", "pause_frames", "link_utilisation", "s_fabric")),
+        point.name or "-",
     )  # fmt: skip
+
+
+Compared = tuple[str, int, int, str, str]
+"""All that two bars of a comparison have in common: collective, size, ranks, algorithm, and what is not compared."""
+
+
+def _side_by_side(
+    lines: Iterable[CollectiveLine], column: Callable[[PointResult], str], same: Callable[[PointResult], str]
+) -> dict[Compared, dict[str, list[float]]]:
+    """Put the average bus bandwidths of points that differ in a column alone into one row, by that column."""
+    found: dict[Compared, dict[str, list[float]]] = {}
+    for line in lines:
+        key = (line.kind, line.size_bytes, line.ranks, line.algorithm, same(line.point))
+        found.setdefault(key, {}).setdefault(column(line.point), []).append(line.average)
+    return found
+
+
+def _span(values: Mapping[str, Sequence[float]], names: Sequence[str]) -> str:
+    """Return the figure of a cell; where points that differ in something else share it, the least and the most."""
+    found = [value for name in names for value in values.get(name, ())]
+    if len(found) < 2:
+        return number(next(iter(found), None))
+    return f"{number(min(found))} to {number(max(found))} ({len(found)} points)"
 
 
 def busbw_summary(lines: Sequence[CollectiveLine]) -> list[str]:
     """Table 13 of the draft: the average bus bandwidth of each collective by load balancing strategy."""
-    found: dict[tuple[str, int, int], dict[str, float]] = {}
-    for line in lines:
-        of_strategy = found.setdefault((line.kind, line.size_bytes, line.ranks), {})
-        of_strategy[line.point.lab.load_balancing] = line.average
     columns = (
         "Collective", "Msg Size", "N Accels", "ECMP BusBW (Gbps/accel)", "DLB BusBW (Gbps/accel)",
-        "Spray BusBW (Gbps/accel)",
+        "Spray BusBW (Gbps/accel)", "Algorithm", "Transport",
     )  # fmt: skip
     return table(
         columns,
         (
-            (_COLLECTIVES[kind], size, ranks, *(number(_first(values, modes)) for modes in (_HASHED, _GAPS, _SPRAYED)))
-            for (kind, size, ranks), values in found.items()
+            (
+                _COLLECTIVES[kind], size, ranks, *(_span(values, modes) for modes in (_HASHED, _GAPS, _SPRAYED)),
+                algorithm, transport,
+            )
+            for (kind, size, ranks, algorithm, transport), values in _side_by_side(
+                lines, lambda point: point.lab.load_balancing, transport_name
+            ).items()
         ),
-    )
+    )  # fmt: skip
 
 
 def transport_summary(lines: Sequence[CollectiveLine]) -> list[str]:
     """Table 12 of the draft: the average bus bandwidth of each collective by transport; nothing without UET."""
-    found: dict[tuple[str, int, int], dict[str, float]] = {}
-    for line in lines:
-        found.setdefault((line.kind, line.size_bytes, line.ranks), {})[transport_name(line.point)] = line.average
+    found = _side_by_side(lines, transport_name, strategy)
     if not any(name.startswith("UET") for values in found.values() for name in values):
         return []
     rows = []
-    for (kind, size, ranks), values in found.items():
-        roce = _first(values, ("RoCEv2 RC", "RoCEv2 RC (soft-RoCE)"))
-        rud, rod = values.get("UET RUD"), values.get("UET ROD")
-        delta = f"{(rud / roce - 1) * 100:+.1f} %" if rud is not None and roce else NOT_MEASURED
-        rows.append((_COLLECTIVES[kind], size, ranks, number(rud), number(rod), number(roce), delta))
+    for (kind, size, ranks, algorithm, balanced), values in found.items():
+        ruds = values.get("UET RUD", [])
+        roces = [value for name in _ROCE for value in values.get(name, ())]
+        delta = f"{(ruds[0] / roces[0] - 1) * 100:+.1f} %" if len(ruds) == len(roces) == 1 else NOT_MEASURED
+        spans = (_span(values, names) for names in (("UET RUD",), ("UET ROD",), _ROCE))
+        rows.append((_COLLECTIVES[kind], size, ranks, *spans, delta, algorithm, balanced))
     columns = (
         "Collective", "Msg Size", "N Accels", "UET RUD BusBW", "UET ROD BusBW", "RoCEv2 RC BusBW", "Delta UET/RoCEv2",
+        "Algorithm", "LB strategy",
     )  # fmt: skip
     return table(columns, rows)
-
-
-def _first(values: Mapping[str, float], names: Iterable[str]) -> float | None:
-    return next((values[name] for name in names if name in values), None)
 
 
 def result_tables(record: Record) -> Iterator[str]:
@@ -341,7 +365,7 @@ def _jct(points: Sequence[PointResult]) -> list[str]:
     return table(
         columns,
         (
-            (*_named(point), _ranks(point), ", ".join(f"{key} {value}" for key, value in point.workload.items()),
+            (*_named(point), _ranks(point), written(point.workload),
              number(real_time(point, "jct")), number(median(point, "jct_ratio")),
              number(real_time(point, "step_p99")))
             for point in found

@@ -119,9 +119,32 @@ def test_strategies_stand_side_by_side() -> None:
     points = [replace(point, name=mode, lab=replace(point.lab, load_balancing=mode)) for mode in ("flow", "spray")]
     text = results_sheet(replace(record, points=points))
     table = rows(text.split("### 9.4")[1].split("###")[0].splitlines())
-    assert [cell.split(" ")[0] for cell in table[0][3:]] == ["ECMP", "DLB", "Spray"]
+    assert [cell.split(" ")[0] for cell in table[0][3:6]] == ["ECMP", "DLB", "Spray"]
     for row in table[2:]:
         assert row[3] == row[5] and row[4] == NOT_MEASURED
+
+
+def test_points_that_a_table_cannot_tell_apart_do_not_hide_each_other() -> None:
+    """Two points that differ in what has no column of its own, such as the MTU, and one of another transport."""
+    record = load("allreduce-rail")
+    (point,) = record.points
+    faster = [
+        replace(run, collectives=[replace(item, busbw_bps=item.busbw_bps * 2) for item in run.collectives])
+        for run in point.runs
+    ]
+    hashed = replace(point.lab, load_balancing="flow")
+    points = [
+        replace(point, name="1500", lab=hashed, transport={"kind": "roce"}),
+        replace(point, name="9000", lab=hashed, transport={"kind": "roce"}, runs=faster),
+        replace(point, name="uet", lab=hashed, transport={"kind": "uet"}),
+    ]
+    text = results_sheet(replace(record, points=points))
+    for title, place in (("### 9.4", 3), ("### 6.6", 5)):
+        cells = [row[place] for row in rows(text.split(title)[1].split("\n#")[0].splitlines())[2:]]
+        shared = [cell for cell in cells if cell.endswith("(2 points)")]
+        assert shared, (title, cells)
+        least, most = (float(word) for word in shared[0].removesuffix(" (2 points)").split(" to "))
+        assert most == pytest.approx(2 * least, rel=1e-3)
 
 
 def test_trials_that_do_not_count_are_told_with_their_reason() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,13 +64,16 @@ class FrrInstallation:
         return self.directory / name
 
 
-def require_root() -> None:
-    """Raise `CapabilityError` unless this process may make namespaces, links and mounts."""
+def require_root(*, without: Collection[str] = ()) -> None:
+    """Raise `CapabilityError` unless this process may make namespaces, links and mounts.
+
+    `without` are capabilities that what is begun does not need.
+    """
     if os.geteuid() != 0:
         raise CapabilityError(
             "network namespaces and links need root", missing="root", hint="run the same command with sudo"
         )
-    lacking = missing_capabilities()
+    lacking = tuple(name for name in missing_capabilities() if name not in without)
     if lacking:
         raise CapabilityError(
             f"this root has been stripped of {', '.join(lacking)} (an unprivileged container?)",

@@ -112,6 +112,15 @@ def test_capabilities_are_read_from_the_effective_set(tmp_path: Path) -> None:
     assert machine.missing_capabilities(status) == ()
 
 
+def test_who_does_not_need_a_capability_is_not_refused_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exporter of the service telemetry has no CAP_SYS_PTRACE."""
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(machine, "missing_capabilities", lambda: ("CAP_SYS_PTRACE",))
+    with pytest.raises(CapabilityError, match="stripped of CAP_SYS_PTRACE"):
+        machine.require_root()
+    machine.require_root(without=("CAP_SYS_PTRACE",))
+
+
 def test_root_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(CapabilityError) as raised:
