@@ -87,9 +87,12 @@ def laden(name: str) -> Record:
         return replace(run, channels=channels, collectives=collectives, networks=[network(1), network(2)])
 
     record = with_runs(load(name), more)
-    points = [replace(point, name=f"{point.name} hosts.per_segment=128 qos.mode=lossless") for point in record.points]
+    points = [
+        replace(point, name=f"{point.name} workload.tenants[1].workload.checkpoints=0 qos.mode=lossless")
+        for point in record.points
+    ]
     expectations = [
-        replace(item, metric="aggregate_share over that of paths=single hosts=128", minimum=0.123456, maximum=0.98765)
+        replace(item, metric=f"aggregate_share over that of {points[0].name}", point=points[0].name, minimum=0.12345)
         for item in record.expectations
     ]
     return replace(record, points=points, expectations=expectations)

@@ -6,6 +6,7 @@ A record may come from a stranger: everything in it is escaped, nothing in it is
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -90,6 +91,8 @@ PLOT_BUDGET = 900_000
 """Bytes of drawings; points whose pictures do not fit any more have none, and the page says so."""
 MAX_EMBEDDED = 200_000
 """Bytes of metrics.csv that are in the page itself."""
+_BREAKS = re.compile(r"([.=_:/\]](?=\w))")
+"""Places in a name at which a line may end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +156,12 @@ def write_report_files(record: Record, directory: Path) -> Path:
 def render_report(record: Record) -> str:
     """The whole page."""
     from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["svg"] = Markup
+    environment.filters["breaks"] = lambda words: Markup(_BREAKS.sub(r"\1<wbr>", str(escape(words))))
     template = environment.from_string((here / "page.html.j2").read_text(encoding="utf-8"))
     overview, labs = draw_overview(record), labs_of(record)
     first = record.points[0] if record.points else None
