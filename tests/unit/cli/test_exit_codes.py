@@ -74,6 +74,7 @@ MISSING = {
     "workloads": ("no-kind",),
     "metrics": ("no_metric",),
     "report": ("no",),
+    "import": ("no.yml",),
     "export": ("no",),
     "compare": ("no", "nothing"),
     "results show": ("no",),

@@ -249,7 +249,7 @@ def test_each_network_has_a_box_to_leave_it_out_and_figures_of_its_own() -> None
     sections = re.findall(r'<section class="(net\d)[ \w]*">(.*?)</section>', text, re.DOTALL)
     assert [name for name, _ in sections] == ["net0", "net1", "net2", "net3"]
     assert "8 hosts, 32 GPUs, 64 links" in sections[0][1]
-    assert "8 hosts, 16 NIC ports, 24 links" in sections[1][1] and "400 Gbit/s between" in sections[1][1]
+    assert "8 hosts, 16 NIC ports, 24 links" in sections[1][1] and "all-to-all traffic 400 Gbit/s" in sections[1][1]
     assert "8 hosts, 2 storage targets, 10 NIC ports, 14 links" in sections[2][1]
     header = re.findall(r"<li><b>([\d,]+)</b> (\w+)</li>", text)
     assert header == [("32", "GPUs"), ("8", "hosts"), ("20", "switches"), ("133", "links")]

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,17 @@ def test_a_record_of_an_earlier_version_says_the_same(path: Path) -> None:
     content = path.read_text()
     record = parse_record(content, json.loads(content)["name"])
     lab = decode_lab(record.model)
-    assert replace(record, model=encode_lab(lab)).to_json() == json.loads(content)
+    assert covers(replace(record, model=encode_lab(lab)).to_json(), json.loads(content))
     assert plan_lab(lab, slot=record.slot, k=record.k).ports
+
+
+def covers(now: Any, then: Any) -> bool:
+    """Tell whether a record of today says all that an earlier one says, and beside that only what is new."""
+    if isinstance(then, dict):
+        return then.keys() <= now.keys() and all(covers(now[key], value) for key, value in then.items())
+    if isinstance(then, list):
+        return len(now) == len(then) and all(map(covers, now, then))
+    return bool(now == then)
 
 
 def test_what_only_hand_written_labs_have() -> None:

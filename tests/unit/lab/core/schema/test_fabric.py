@@ -19,6 +19,7 @@ from testbed.lab.core.fabric import (
     UplinkParams,
     generate_fabric,
 )
+from testbed.lab.core.fabric.figures.cables import Cable
 from testbed.lab.core.model import Bfd, Delay, DelayBy, LinkKind, Protocol, Rdma, Routing, Scale
 from testbed.lab.core.schema.load import load_topology_text
 
@@ -28,13 +29,13 @@ pods: 2
 segments: 3
 hosts: 4
 gpus: 8
-nic: {per: host, ports: 2, rate: 200G, count: 4, multihoming: subnets, rdma: rxe}
+nic: {per: host, ports: 2, rate: 200G, count: 4, multihoming: subnets, rdma: rxe, cable: dac}
 rails: {per_switch: 1, port_map: figure-13-6, prefix_length: 25}
 spines: 5
 super_spines: 6
 super_spine_groups: 2
-uplink: {rate: 800G, count: 2, delay: {value: 500ns, by: kernel}, loss: 1%}
-core_uplink: {rate: 1.6T, count: 3, delay: 2us, loss: 0.5}
+uplink: {rate: 800G, count: 2, delay: {value: 500ns, by: kernel}, loss: 1%, cable: aoc}
+core_uplink: {rate: 1.6T, count: 3, delay: 2us, loss: 0.5, cable: aoc}
 switch_radix: 64
 routing:
   {protocol: ibgp, unnumbered: true, bfd: {interval: 100ms, multiplier: 4}, ecmp: 16,
@@ -61,16 +62,24 @@ def test_every_key_reaches_the_generator() -> None:
         segments=3,
         hosts=4,
         gpus=8,
-        nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, rdma=Rdma.RXE),
+        nic=NicParams(per="host", ports=2, rate=Rate(200 * 10**9), count=4, rdma=Rdma.RXE, cable=Cable.DAC),
         rails=RailParams(per_switch=1, port_map="figure-13-6", prefix_length=25),
         spines=5,
         super_spines=6,
         super_spine_groups=2,
         uplink=UplinkParams(
-            rate=Rate(8 * 10**11), count=2, delay=Delay(value=Duration(500), by=DelayBy.KERNEL), loss=0.01
+            rate=Rate(8 * 10**11),
+            count=2,
+            delay=Delay(value=Duration(500), by=DelayBy.KERNEL),
+            loss=0.01,
+            cable=Cable.AOC,
         ),
         core_uplink=UplinkParams(
-            rate=Rate(16 * 10**11), count=3, delay=Delay(value=Duration(2000), by=DelayBy.AUTO), loss=0.5
+            rate=Rate(16 * 10**11),
+            count=3,
+            delay=Delay(value=Duration(2000), by=DelayBy.AUTO),
+            loss=0.5,
+            cable=Cable.AOC,
         ),
         switch_radix=64,
         routing=Routing(
