@@ -479,7 +479,7 @@ class ScaleUpLoad:
     gpus: Count
     """Number of GPUs in it."""
     planes: list[PlaneLoad]
-    """() of a domain whose switch could not be asked."""
+    """Empty for a domain whose switch could not be asked."""
     rtt_s: Number
     """The round trip of a smallest transaction, as it is modelled."""
     idle_rtt_s: Number | None

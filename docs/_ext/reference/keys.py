@@ -70,8 +70,8 @@ def record_page() -> str:
         f"`record.json` has everything that a run measured. Its JSON Schema is {{download}}`{RECORD_SCHEMA_FILE}`;"
         " `./lab schema record` prints it. A record may have more fields than are listed here, and a version that gives"
         " a field another meaning has another number in `schema`. Rates are those of the lab unless a name says `real`,"
-        " spans are in seconds, sizes in bytes, and what could not be measured is `null`. `./lab export` writes the"
-        " curves as [one table](../guides/record.md).\n\n"
+        " spans are in seconds, sizes in bytes, and what could not be measured is `null` (None). `./lab export` writes"
+        " the curves as [one table](../guides/record.md).\n\n"
         + _Walk(_without_bounds(json_of("schema", "record")), "record").text()
     )
 
