@@ -4,14 +4,15 @@
 millisecond. A command imports two hundred such classes and makes values of a few, so that this was a quarter of its
 time. `install` has the classes that are declared from then on in this process made by `dataclass` here: the fields are
 those of the standard library, `__init__` is compiled when it is called first, and the others need no source of their
-own. Whatever is more than a plain class of fields (order, `InitVar`, a base that is a data class) is left to the
-standard library.
+own. Whatever is more than a plain class of fields (order, `InitVar`, a base that is a data class), and a class of a
+compiled module, whose fields are no attributes of Python's, is left to the standard library.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError
 from operator import attrgetter
@@ -39,8 +40,10 @@ def dataclass(cls: type | None = None, /, **options: Any) -> Any:
 
 def _is_simple(cls: type, options: Mapping[str, Any]) -> bool:
     """Tell whether a class is nothing but fields, and has a docstring, which would be made of its signature else."""
+    source = getattr(sys.modules.get(cls.__module__), "__file__", None) or ""  # a compiled module has none so far
     return (
-        options.keys() <= _KNOWN
+        source.endswith(".py")
+        and options.keys() <= _KNOWN
         and bool(cls.__doc__)
         and "__slots__" not in cls.__dict__
         and not any(hasattr(base, "__dataclass_fields__") for base in cls.__mro__[1:])

@@ -165,3 +165,11 @@ def test_a_plan_is_the_same_to_the_letter() -> None:
         for word in ("quick", "standard")
     )
     assert quick == standard and len(quick) > 10_000
+
+
+def test_a_class_of_a_module_that_is_no_python_is_left_to_the_standard_library() -> None:
+    """The fields of a compiled class are there once its own `__init__` has run, and no other sets them."""
+    body = {"__doc__": "A value.", "__module__": "testbed.compiled", "__annotations__": {"a": int}}
+    made = QUICK(frozen=True)(type("Compiled", (), body))
+    assert "a" in made.__init__.__code__.co_varnames
+    assert "a" not in declared(QUICK).__init__.__code__.co_varnames
