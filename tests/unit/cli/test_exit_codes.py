@@ -47,6 +47,7 @@ MISSING = {
     "generate": ("no-design",),
     "schema": ("no-kind",),
     "graph": ("-t", "no.yml"),
+    "import": ("no.clab.yml",),
     "exec": ("h1", *LAB, "--", "true"),
     "shell": ("h1", *LAB),
     "logs": ("h1", *LAB),
