@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reference.commands import anchor, every_verb
-from reference.markdown import code, plain, table
+from reference.markdown import code, plain, sentence, table
 from testbed.base.errors import ExitCode
 
 MEANINGS = {
@@ -45,12 +45,12 @@ def page() -> str:
     text = _INTRODUCTION + table(
         ("Code", "Meaning", "What a pipeline does"),
         (
-            (code(int(one)), plain(f"{meaning}."), plain(f"{then}.".capitalize()))
+            (code(int(one)), plain(sentence(meaning)), plain(sentence(then)))
             for one, (meaning, then) in MEANINGS.items()
         ),
     )
     rows = (
-        (f"[{code(name)}](#{anchor(name)})", code(one), plain(f"{meaning}.".capitalize()))
+        (f"[{code(name)}](#{anchor(name)})", code(one), plain(sentence(meaning)))
         for name, command, _ in every_verb()
         for one, meaning in command.codes.items()
     )
