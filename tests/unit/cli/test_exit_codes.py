@@ -75,7 +75,6 @@ MISSING = {
     "workloads": ("no-kind",),
     "metrics": ("no_metric",),
     "report": ("no",),
-    "import": ("no.yml",),
     "export": ("no",),
     "compare": ("no", "nothing"),
     "results show": ("no",),
