@@ -62,9 +62,9 @@ PURE = Tier(
 )
 PROCESS = Tier(
     name="process",
-    summary="programs without root: pages of the docs, measuring tools, SSH, ./lab, browser",
+    summary="programs without root: pages of the docs, measuring tools, SSH, ./lab, the wheel, browser",
     marks=f"process and not ({APART} or {KERNEL} or thorough)",
-    minutes=2.5,
+    minutes=3.5,
     beside=CPUS,
 )
 INTERPRETED = Tier(
@@ -111,9 +111,9 @@ VM = Tier(
 )
 DOCKER = Tier(
     name="docker",
-    summary="nodes that are containers",
+    summary="nodes that are containers, and labs in one",
     marks="docker and not (bench or thorough)",
-    minutes=3.5,
+    minutes=6,
     places=("tests/integration/docker",),
 )
 SCENARIOS = Tier(
