@@ -21,7 +21,7 @@ from testbed.lab.core.schema import foreign
 from testbed.lab.core.schema.other_tools import OtherTool
 from testbed.lab.formats.imported import ImportedLab, ImportedLink, ImportedNode, Remarks, shown, without_removal
 from testbed.lab.formats.node_keys import NodeKeys, has_frr, is_router, texts
-from testbed.lab.formats.roles import is_name_of_switch, tier_of_name
+from testbed.lab.formats.roles import is_name_of_server, is_name_of_switch, tier_of_name
 
 _LINUX = frozenset({"linux", "ext-container"})
 _FRR = frozenset({"frr", "frrouting"})
@@ -148,7 +148,7 @@ class _Reader:
         if role in _ROLE_LABELS:
             return role != NodeKind.HOST
         if is_router(values.get("image"), texts(values.get("binds")), texts(values.get("exec"))):
-            return True
+            return not is_name_of_server(name, values.get("group"))
         return is_name_of_switch(name, values.get("group"))
 
     def _group(self, node: ImportedNode, values: Mapping[str, Any], path: KeyPath) -> None:

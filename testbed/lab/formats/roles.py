@@ -28,7 +28,7 @@ _WORDS = (
     (LEAF, re.compile(r"leaf|leaves|(?:^|[^a-z])tor(?:[^a-z]|$)", re.I)),
 )
 """Words that only switches are called by."""
-_ENDPOINT = re.compile(r"client|server|host|srv|gpu|(?:^|[^a-z])(?:pc|vm)(?:[^a-z]|$)", re.I)
+_SERVER = re.compile(r"client|server|host|srv|gpu|(?:^|[^a-z])(?:pc|vm)(?:[^a-z]|$)", re.I)
 _NAMES = (
     *_WORDS,
     (SUPER_SPINE, re.compile(r"^ss[-_]?\d+$|(?:^|[^a-z])core", re.I)),
@@ -51,9 +51,20 @@ def tier_of_name(name: str, group: object = None) -> int | None:
 
 def is_name_of_switch(name: str, group: object = None) -> bool:
     """Tell whether a node is called as switches alone are, or its group is: leaf1, and not leaf1-client."""
+    return _speaks_of_tier(name, group) and not _speaks_of_server(name, group)
+
+
+def is_name_of_server(name: str, group: object = None) -> bool:
+    """Tell whether a node is called a server and no switch, or its group is: gpu-01 is a host even if it routes."""
+    return _speaks_of_server(name, group) and not _speaks_of_tier(name, group)
+
+
+def _speaks_of_server(name: str, group: object) -> bool:
+    return any(_SERVER.search(text) for text in (name, group if isinstance(group, str) else ""))
+
+
+def _speaks_of_tier(name: str, group: object) -> bool:
     texts = (name, group if isinstance(group, str) else "")
-    if any(_ENDPOINT.search(text) for text in texts):
-        return False
     return any(pattern.search(text) for text in texts for _, pattern in _WORDS)
 
 

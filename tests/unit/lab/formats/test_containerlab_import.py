@@ -76,6 +76,29 @@ topology:
 
 
 @pytest.mark.parametrize(
+    ("name", "group", "is_host"),
+    [
+        ("gpu-01", "", True),
+        ("n1", "GPU Servers", True),
+        ("client1", "", True),
+        ("gpu-leaf1", "", False),
+        ("r1", "", False),
+    ],
+)
+def test_a_server_that_runs_a_router_is_a_host(name: str, group: str, is_host: bool) -> None:
+    text = f"""name: lab
+topology:
+  nodes:
+    {name}: {{kind: linux, image: "quay.io/frrouting/frr:10.1.3", group: "{group}"}}
+    tor1: {{kind: nokia_srlinux}}
+  links: [{{endpoints: ["{name}:eth1", "tor1:e1-1"]}}]
+"""
+    lab, _ = read(text)
+    assert (lab.node(name).role is None) is is_host
+    assert lab.node(name).container is not None
+
+
+@pytest.mark.parametrize(
     ("key", "found"),
     [
         ('binds: ["conf:/conf:ro"]', ("/srv/conf", "/conf", True)),
