@@ -43,7 +43,7 @@ def screen(record: Record, width: int = 200) -> str:
 class Page(HTMLParser):
     """A page as a browser takes it in. Fails where elements are not closed in their order."""
 
-    VOID = frozenset({"meta", "link", "br", "img", "input"})
+    VOID = frozenset({"meta", "link", "br", "img", "input", "wbr"})
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)

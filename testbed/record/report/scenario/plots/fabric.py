@@ -252,7 +252,7 @@ class _Placed:
             self._spread(hosts, hosts_y, x + 6, width - 12)
             if titled:
                 self.labels |= {node: node.removeprefix(title) for node in (*leaves, *hosts) if node not in self.labels}
-            if boxed and len(groups) > 1:
+            if boxed and leaves and len(groups) > 1:
                 top = leaves_y - (_TITLE if titled else 6.0)
                 height = hosts_y + CARD_HEIGHT + 8 - top
                 self.boxes.append(FabricBox(title=title.rstrip("-"), x=x, y=top, width=width, height=height))
