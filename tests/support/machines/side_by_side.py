@@ -26,6 +26,7 @@ PAGES_OF_THE_DEMO = (
     "docs/concepts/trust.md",
     "docs/guides/ci-with-pytest.md",
     "docs/guides/mininet.md",
+    "docs/guides/nodes.md",
     "docs/guides/scenarios.md",
     "docs/guides/soft-rdma.md",
     "docs/guides/uet.md",

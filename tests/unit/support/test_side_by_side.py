@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from doc_blocks import Block, name_of, pages_of
 from doc_runner import PageRun, is_scenario
 from side_by_side import BEGUN_FIRST, DOCS, NEVER_BESIDE_EACH_OTHER, PAGES_OF_THE_DEMO, VM, begun_first, scope_of
 
 from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.core.schema.other_tools import find_other_tool
 from testbed.run.schema.file import load_scenario_text
 
 ROOT = Path(__file__).parents[3]
@@ -54,13 +56,22 @@ def labs_of(page: Path, directory: Path) -> set[str]:
             run.save(block, run.merged(block))
         elif block.tier == "netns" and not block.not_run:
             for file in re.findall(r"[\w./-]+\.yml\b", commands_of(block)):
-                text = (directory / file).read_text()
-                if is_scenario(text):
-                    read = load_scenario_text(text, file=str(directory / file))
-                    found |= {read.load_lab(point).name for point in read.scenario.variants or (read.scenario,)}
-                else:
-                    found.add(load_topology_text(text, file=str(directory / file)).name)
+                path = directory / file
+                if path.exists():
+                    found |= labs_in(path)
     return found
+
+
+def labs_in(path: Path) -> set[str]:
+    """The names of the labs of a file of a page: a scenario, a topology, or one of another tool, which is imported by
+    its own name."""
+    text = path.read_text()
+    if is_scenario(text):
+        read = load_scenario_text(text, file=str(path))
+        return {read.load_lab(point).name for point in read.scenario.variants or (read.scenario,)}
+    if find_other_tool(data := yaml.safe_load(text)) is not None:
+        return {str(data["name"])}
+    return {load_topology_text(text, file=str(path)).name}
 
 
 def commands_of(block: Block) -> str:
