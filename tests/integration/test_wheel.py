@@ -175,4 +175,5 @@ def test_what_an_extra_has_names_it(environment: Path, here: Path) -> None:
 
 def test_schemas_are_there(environment: Path, here: Path) -> None:
     code = "import pathlib, testbed.api as a; print(*sorted(p.name for p in pathlib.Path(*a.__path__).glob('*.json')))"
-    assert run(environment, here, "python", "-c", code).split() == ["scenario.schema.json", "topology.schema.json"]
+    there = run(environment, here, "python", "-c", code).split()
+    assert there == ["prices.schema.json", "scenario.schema.json", "topology.schema.json"]

@@ -189,7 +189,7 @@ def test_a_verb_on_another_machine(
     assert "graph" in (here / "drawn.dot").read_text()
     assert json.loads(asked.read_text()) == asked_command()
     (here / "small.yml").write_text("name: small\nfabrik: {}\n")
-    assert run_there(target, ["validate", "-t", "small.yml"], here) == 2
+    assert run_there(target, ["validate", "-t", "small.yml"], here) == 3
     assert "small.yml:2:1" in capfd.readouterr().err
     assert [path.name for path in (tmp_path / ".testbed-work").iterdir()] == ["yesterday's"]
     (tmp_path / ".testbed-work/forgotten").mkdir()
