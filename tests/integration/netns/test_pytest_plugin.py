@@ -131,7 +131,7 @@ def test_a_failed_test_shows_the_rows_of_the_check_that_failed(project: pytest.P
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*assert 1 == 0*",
+            "*assert <ExitCode.FAIL: 1> == 0*",
             "*testbed check of t*",
             "t*: * of * tests passed",
             "fail * links: *",
