@@ -22,6 +22,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 from setuptools.dist import Distribution
 
 ROOT = Path(__file__).parent
@@ -117,6 +118,18 @@ class WheelOfAnyCheckout(bdist_wheel):
         set_modes(Path(distinfo_path))
 
 
+class SourcesToBuildFrom(sdist):
+    """Has what a wheel is made of beside the package."""
+
+    def make_distribution(self) -> None:
+        shipped = (path for folder in ("topologies", "scenarios") for path in (ROOT / folder).rglob("*.yml"))
+        self.filelist.extend(["CHANGELOG.md", *sorted(str(path.relative_to(ROOT)) for path in shipped)])
+        super().make_distribution()
+
+
 os.environ.setdefault("SOURCE_DATE_EPOCH", released())
 os.umask(0o022)
-setup(cmdclass={"bdist_wheel": WheelOfAnyCheckout, "build_py": BuildWithMadeFiles}, distclass=PackageDistribution)
+setup(
+    cmdclass={"bdist_wheel": WheelOfAnyCheckout, "build_py": BuildWithMadeFiles, "sdist": SourcesToBuildFrom},
+    distclass=PackageDistribution,
+)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-SOURCES = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
+SOURCES = ("CHANGELOG.md", "LICENSE", "README.md", "pyproject.toml", "setup.py")
 FOLDERS = ("scenarios", "testbed", "topologies")
 TIMEOUT_S = 1500.0
 
