@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 AGREED = {
     *("pyproject.toml", "README.md", "Vagrantfile", "setup.py", "lab", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
     *("testbed", "topologies", "images", "scenarios", "tests", "docs"),
