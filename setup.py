@@ -26,7 +26,6 @@ from setuptools.command.sdist import sdist
 from setuptools.dist import Distribution
 
 ROOT = Path(__file__).parent
-KINDS = ("topology", "scenario", "prices")
 sys.path.insert(0, str(ROOT))
 
 
@@ -104,7 +103,7 @@ class BuildWithMadeFiles(build_py):
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         package = Path(self.build_lib) / "testbed"
-        made = [] if self.editable_mode else [str(package / "api" / f"{kind}.schema.json") for kind in KINDS]
+        made = [*map(str, sorted((package / "api").glob("*.schema.json")))]
         made += map(str, sorted((package / "api" / "shipped").glob("*/*.yml")))
         made += map(str, sorted((package / "base" / "compiled" / "built").glob("*/*.so")))
         return [*super().get_outputs(include_bytecode), *made]
@@ -122,7 +121,10 @@ class SourcesToBuildFrom(sdist):
     """Has what a wheel is made of beside the package."""
 
     def make_distribution(self) -> None:
-        shipped = (path for folder in ("topologies", "scenarios") for path in (ROOT / folder).rglob("*.yml"))
+        bare_package("testbed.api")
+        from testbed.api.shipped_files import FOLDERS
+
+        shipped = (path for folder in FOLDERS for path in (ROOT / folder).glob("*.yml"))
         self.filelist.extend(["CHANGELOG.md", *sorted(str(path.relative_to(ROOT)) for path in shipped)])
         super().make_distribution()
 
