@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 Element = tuple[str, tuple[tuple[str, str], ...]]
 """A name, and its keys in the order of their names."""
@@ -20,28 +20,6 @@ def element(name: str, keys: Mapping[str, str] | None = None) -> Element:
     if not name:
         raise PathError("an element of a path has no name")
     return name.rpartition(":")[2], tuple(sorted((keys or {}).items()))
-
-
-def path_of(text: str) -> TreePath:
-    """Read a path such as `/interfaces/interface[name=uplink1]/state`, as our own code writes them."""
-    found: list[Element] = []
-    for part in _parts(text):
-        name, *keys = part.split("[")
-        found.append(element(name, dict(key.rstrip("]").split("=", 1) for key in keys)))
-    return tuple(found)
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Yield what stands between slashes, but for those in keys."""
-    depth, begun = 0, ""
-    for character in f"{text}/":
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == "/" and not depth:
-            if begun:
-                yield begun
-            begun = ""
-        else:
-            begun += character
 
 
 def path_text(path: Iterable[Element]) -> str:

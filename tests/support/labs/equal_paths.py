@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.lab.core.fabric.graph import LabGraph
-from testbed.lab.core.fabric.paths import count_paths
+from testbed.lab.core.fabric.paths import ways_to
 from testbed.lab.core.model import End, Lab, Link
 
 
@@ -15,7 +15,7 @@ def equal_cost_paths(lab: Lab, a: End, b: End) -> int:
     hosts = {node.name for node in lab.hosts}
     if far[a].node in hosts or far[b].node in hosts:
         return 0
-    return count_paths(LabGraph(lab).switches, far[b].node, lab.routing.ecmp).get(far[a].node, 0)
+    return ways_to(LabGraph(lab).switches, far[b].node, lab.routing.ecmp).counts.get(far[a].node, 0)
 
 
 def shortest_hops(lab: Lab, source: str, destination: str) -> list[tuple[str, list[tuple[str, Link]]]]:

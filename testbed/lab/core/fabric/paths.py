@@ -62,7 +62,7 @@ class PathSurvey:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Ways:
+class Ways:
     """The ways from every switch to one: how many, how many switches they pass (both ends too), and over how many next
     hops of equal cost each switch could send."""
 
@@ -71,13 +71,9 @@ class _Ways:
     next_hops: dict[str, int]
 
 
-def count_paths(switches: Graph[Link], destination: str, ecmp: int) -> dict[str, int]:
-    """The number of shortest paths that routing uses from every switch to the switch `destination` (1 from itself),
-    where each installs at most `ecmp` next hops."""
-    return _ways_to(switches, destination, ecmp).counts
-
-
-def _ways_to(switches: Graph[Link], destination: str, ecmp: int) -> _Ways:
+def ways_to(switches: Graph[Link], destination: str, ecmp: int) -> Ways:
+    """The shortest ways that routing uses from every switch to the switch `destination` (one from itself), where each
+    installs at most `ecmp` next hops."""
     counts, passed, next_hops = {destination: 1}, {destination: 1}, {destination: 0}
     for distance, wave in enumerate(switches.waves(destination), 2):
         for switch, arrivals in wave.items():
@@ -87,7 +83,7 @@ def _ways_to(switches: Graph[Link], destination: str, ecmp: int) -> _Ways:
                 counts[switch] = sum(counts[neighbour] for neighbour, _ in installed(switch, arrivals, ecmp))
             else:
                 counts[switch] = sum(counts[before] * len(links) for before, links in arrivals)
-    return _Ways(counts=counts, passed=passed, next_hops=next_hops)
+    return Ways(counts=counts, passed=passed, next_hops=next_hops)
 
 
 _Where = tuple[int, int, int] | None
@@ -121,9 +117,9 @@ def survey_paths(lab: Lab, graph: LabGraph) -> PathSurvey:
         _on_one_switch(on_switch, found)
     families = [(members, _places(members, attached)) for members in twins.values()]
     for members, places in families:
-        ways = _ways_to(graph.switches, members[0], lab.routing.ecmp)
+        ways = ways_to(graph.switches, members[0], lab.routing.ecmp)
 
-        def way_from(switch: str, ways: _Ways = ways) -> _Way:
+        def way_from(switch: str, ways: Ways = ways) -> _Way:
             return (ways.counts[switch], ways.passed[switch]) if switch in ways.counts else _NO_WAY
 
         for switch, number in ways.next_hops.items():

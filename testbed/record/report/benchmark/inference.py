@@ -28,7 +28,6 @@ from testbed.record.report.scenario.nccl_table import whole_runs
 from testbed.workload.metrics import percentile
 
 DUT, ENDPOINT = ObservationPoint.DUT, ObservationPoint.ENDPOINT
-_SERVED = ("ttft", "tpot", "itl", "e2el")
 _EXPERTS = "all_to_all"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +12,34 @@ import pytest
 
 from testbed.base.linux.port_counters import PortCounters
 from testbed.daemons.gnmi.configuration import TargetPort, TargetSwitch
-from testbed.daemons.gnmi.paths import PathError, covers, element, path_of, path_text
+from testbed.daemons.gnmi.paths import Element, PathError, TreePath, covers, element, path_text
 from testbed.daemons.gnmi.readings import FRESH_S, Fresh, QueueCounters
 from testbed.daemons.gnmi.subscriptions import Stream, Wanted, When, is_counter
 from testbed.daemons.gnmi.tree import read_leaves
 from testbed.daemons.gnmi.values import subtrees
+
+
+def path_of(text: str) -> TreePath:
+    """Read a path such as `/interfaces/interface[name=uplink1]/state`."""
+    found: list[Element] = []
+    for part in _parts(text):
+        name, *keys = part.split("[")
+        found.append(element(name, dict(key.rstrip("]").split("=", 1) for key in keys)))
+    return tuple(found)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield what stands between slashes, but for those in keys."""
+    depth, begun = 0, ""
+    for character in f"{text}/":
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character == "/" and not depth:
+            if begun:
+                yield begun
+            begun = ""
+        else:
+            begun += character
+
 
 SECOND = 1_000_000_000
 SWITCH = TargetSwitch(
