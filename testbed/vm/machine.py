@@ -371,9 +371,7 @@ def _private(key: Ed25519PrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
-        file.write(content)
+    write_atomically(path, content, mode=0o600, durable=False)
 
 
 # --- QEMU ----------------------------------------------------------------------------------------------

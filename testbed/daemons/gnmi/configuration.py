@@ -8,11 +8,8 @@ from pathlib import Path
 
 PROCESS_NAME = "gnmi-targets"
 """As `ps` shows it."""
-CONFIGURATION = "gnmi.json"
 PORT = 9339
 """The TCP port of gNMI (IANA, gnmi-gnoi)."""
-SOCKET_NAME = "control"
-"""In the process's own directory."""
 ACCOUNT = "admin"
 PASSWORD_FILE = "password"
 

@@ -18,7 +18,6 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.daemons.gnmi.configuration import (
     PASSWORD_FILE,
     PORT,
-    SOCKET_NAME,
     GnmiConfiguration,
     TargetSwitch,
     certificate_file,
@@ -26,6 +25,7 @@ from testbed.daemons.gnmi.configuration import (
 )
 from testbed.daemons.gnmi.readings import SwitchReadings
 from testbed.daemons.gnmi.service import GnmiService
+from testbed.daemons.kit.client import CONTROL_SOCKET
 from testbed.daemons.kit.control import ControlServer
 
 CALLS_AT_ONCE = 16
@@ -61,7 +61,7 @@ class GnmiProcess:
             for switch, service in zip(configuration.switches, self._services, strict=True)
         ]
         self._epoll = select.epoll()
-        self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
+        self._control = ControlServer(self._directory, CONTROL_SOCKET, self._handle, self._epoll)
 
     def _server(self, switch: TargetSwitch, service: GnmiService) -> grpc.Server:
         server = grpc.server(

@@ -12,6 +12,8 @@ from typing import Any
 
 from testbed.daemons.kit.control import socket_path
 
+CONTROL_SOCKET = "control"
+"""The name of the socket of a service's process, in the service's own directory."""
 NOBODY = (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)
 """The errors of `connect` where no daemon listens."""
 

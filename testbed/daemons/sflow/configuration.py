@@ -8,12 +8,9 @@ from pathlib import Path
 
 PROCESS_NAME = "sflow-agents"
 """As `ps` shows it."""
-CONFIGURATION = "sflow.json"
 MACHINE_NETWORK = "TESTBED_MACHINE_NETWORK"
 """The variable of the environment with a descriptor of this machine's network namespace, where a collector may listen.
 """
-SOCKET_NAME = "control"
-"""In the service's own directory: where it says how it stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,11 +24,11 @@ from testbed.base.linux.counters import read_counters
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.port_counters import PortCounters
 from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.daemons.kit.client import CONTROL_SOCKET
 from testbed.daemons.kit.control import ControlServer
 from testbed.daemons.sflow.agent import SflowAgent
 from testbed.daemons.sflow.configuration import (
     MACHINE_NETWORK,
-    SOCKET_NAME,
     SampledPort,
     SampledSwitch,
     SflowConfiguration,
@@ -67,7 +67,7 @@ class SflowProcess:
             self._serve_switch(switch)
         self._by_number = {one.port.number: one for one in self._served if one.port.number}
         self._epoll = select.epoll()
-        self._control = ControlServer(self._directory, SOCKET_NAME, self._handle, self._epoll)
+        self._control = ControlServer(self._directory, CONTROL_SOCKET, self._handle, self._epoll)
         self._next = 0
         self._due = 0.0
 

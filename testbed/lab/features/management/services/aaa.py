@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from testbed.base.files import write_atomically
 from testbed.lab.features.management.services import status_server
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
 
@@ -63,8 +63,7 @@ class Aaa(Service):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in (*ACCOUNTS, *(f"secret-{node}" for node in _clients(lab))):
             if not (path := directory / name).exists():
-                with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:  # noqa: PTH123
-                    file.write(secrets.token_hex(16))
+                write_atomically(path, secrets.token_hex(16), mode=0o600, durable=False)
 
     def files(self, place: Place) -> Mapping[str, File]:
         dictionary = [f"$INCLUDE /usr/share/freeradius/dictionary.{name}" for name in _DICTIONARIES]

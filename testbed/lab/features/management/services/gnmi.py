@@ -6,31 +6,24 @@ a certificate of the lab's own authority. Who asks gives a name and a password, 
 
 from __future__ import annotations
 
-import os
 import secrets
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from testbed.base.typed_json import encode
+from testbed.base.files import write_atomically
 from testbed.daemons.gnmi.configuration import (
-    CONFIGURATION,
     PASSWORD_FILE,
     PORT,
-    SOCKET_NAME,
     GnmiConfiguration,
     TargetPort,
     TargetSwitch,
     certificate_file,
     key_file,
 )
-from testbed.daemons.kit.client import ask
-from testbed.lab.features.management.services.asking import TIMEOUT_S
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
+from testbed.lab.features.management.services.service import Place, ServiceOfSwitches, Surroundings
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -47,9 +40,12 @@ _SKEW = timedelta(hours=1)
 """The clock of a client on another machine may be so far behind ours."""
 
 
-class Gnmi(Service):
+class Gnmi(ServiceOfSwitches):
     name = "gnmi"
     needs = ("pygnmicli",)
+    # It enters the namespaces of all switches, reads the maps of their ports, and asks FRR's daemons, whose sockets are
+    # another user's.
+    capabilities = ("sys_admin", "net_admin", "net_raw", "bpf", "dac_override")
 
     def prepare(self, lab: Surroundings) -> None:
         directory = credentials(lab)
@@ -61,32 +57,11 @@ class Gnmi(Service):
         for switch in lab.switches:
             _certify(directory, switch, lab.addresses[switch])
 
-    def files(self, place: Place) -> Mapping[str, File]:
-        return {CONFIGURATION: File(text=encode(gnmi_configuration(place.lab)).decode() + "\n")}
+    def configuration(self, place: Place) -> GnmiConfiguration:
+        return gnmi_configuration(place.lab)
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
-        return (
-            Program(
-                name="gnmi",
-                arguments=(
-                    *(sys.executable, "-m", "testbed.daemons.gnmi"),
-                    *(str(place.directory / CONFIGURATION), str(place.own)),
-                ),
-                # It enters the namespaces of all switches, reads the maps of their ports, and asks FRR's daemons,
-                # whose sockets are another user's.
-                capabilities=("sys_admin", "net_admin", "net_raw", "bpf", "dac_override"),
-                environment=place.lab.environment,
-            ),
-        )
-
-    def ports(self, place: Place) -> tuple[Port, ...]:
-        return ()
-
-    def answer(self, place: Place) -> str | None:
-        with suppress(OSError, EOFError, ValueError):
-            said = ask(place.own, SOCKET_NAME, {"command": "status"}, TIMEOUT_S)
-            return f"{said['switches']} switches at tcp/{PORT}, {said['calls']} calls"
-        return None
+    def told(self, place: Place, said: Mapping[str, Any]) -> str:
+        return f"{said['switches']} switches at tcp/{PORT}, {said['calls']} calls"
 
     def for_people(self, lab: Surroundings) -> Mapping[str, str]:
         """Return the authority's certificate, by which a client knows each target."""
@@ -217,9 +192,7 @@ def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
 
 def _write_secret(path: Path, content: bytes) -> None:
     """Write a file for root alone, in place of an older one."""
-    path.unlink(missing_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
-        file.write(content)
+    write_atomically(path, content, mode=0o600, durable=False)
 
 
 SERVICE = Gnmi()

@@ -7,7 +7,6 @@ Who asks gives a name and a password, which is made for the lab.
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 import uuid
@@ -16,6 +15,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from pprint import pformat
 
+from testbed.base.files import write_atomically
 from testbed.lab.features.management.services.asking import greeting, is_bound
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
 
@@ -52,8 +52,7 @@ class Redfish(Service):
         path = password_file(lab)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:  # noqa: PTH123
-                file.write(secrets.token_hex(32))
+            write_atomically(path, secrets.token_hex(32), mode=0o600, durable=False)
 
     def files(self, place: Place) -> Mapping[str, File]:
         import bcrypt  # paramiko's

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from testbed.base.typed_json import encode
+from testbed.daemons.kit.client import CONTROL_SOCKET, ask
 from testbed.lab.core.model.management import SERVICES, ManagementService
+from testbed.lab.features.management.services.asking import TIMEOUT_S
 
 DIRECTORY_NAME = ".svc"
 """In the lab's run directory; no node can have this name. Short, as are the next two, for
@@ -218,3 +223,50 @@ class Service(ABC):
     def for_people(self, lab: Surroundings) -> Mapping[str, str]:
         """Return what the lab directory is to have for those who use it: texts by their file names. No secrets."""
         return {}
+
+
+class ServiceOfSwitches(Service):
+    """A service of which one process on the server serves all switches, in whose namespaces it has its sockets.
+
+    It is the module `testbed.daemons.NAME`, which is told what it serves by the file NAME.json and has a
+    control socket in the service's own directory.
+    """
+
+    capabilities: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def configuration(self, place: Place) -> Any:
+        """Return what the process is told, as a value that is written as JSON."""
+
+    def machine_network(self, place: Place) -> str:
+        """Return the variable that tells it this machine's own network namespace; "" where it is told nothing."""
+        return ""
+
+    def files(self, place: Place) -> Mapping[str, File]:
+        return {f"{self.name}.json": File(text=encode(self.configuration(place)).decode() + "\n")}
+
+    def programs(self, place: Place) -> tuple[Program, ...]:
+        return (
+            Program(
+                name=self.name,
+                arguments=(
+                    *(sys.executable, "-m", f"testbed.daemons.{self.name}"),
+                    *(str(place.directory / f"{self.name}.json"), str(place.own)),
+                ),
+                capabilities=self.capabilities,
+                environment=place.lab.environment,
+                machine_network=self.machine_network(place),
+            ),
+        )
+
+    def ports(self, place: Place) -> tuple[Port, ...]:
+        return ()
+
+    def answer(self, place: Place) -> str | None:
+        with suppress(OSError, EOFError, ValueError):
+            return self.told(place, ask(place.own, CONTROL_SOCKET, {"command": "status"}, TIMEOUT_S))
+        return None
+
+    @abstractmethod
+    def told(self, place: Place, said: Mapping[str, Any]) -> str:
+        """Return the status that the process has said as a few words."""

@@ -7,58 +7,33 @@ collector that runs outside of the lab, such as sFlow-RT, gets the samples of al
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
+from typing import Any
 
-from testbed.base.typed_json import encode
-from testbed.daemons.kit.client import ask
 from testbed.daemons.sflow.configuration import (
-    CONFIGURATION,
     MACHINE_NETWORK,
-    SOCKET_NAME,
     SampledPort,
     SampledSwitch,
     SflowConfiguration,
 )
-from testbed.lab.features.management.services.asking import TIMEOUT_S
-from testbed.lab.features.management.services.service import File, Place, Port, Program, Service
-
-_CAPABILITIES = ("sys_admin", "net_admin", "net_raw", "bpf")
-"""It enters the namespaces of all switches, reads their counters, and the maps of their ports."""
+from testbed.lab.features.management.services.service import Place, ServiceOfSwitches
 
 
-class Sflow(Service):
+class Sflow(ServiceOfSwitches):
     name = "sflow"
     needs = ()
+    # It enters the namespaces of all switches, reads their counters, and the maps of their ports.
+    capabilities = ("sys_admin", "net_admin", "net_raw", "bpf")
 
-    def files(self, place: Place) -> Mapping[str, File]:
-        return {CONFIGURATION: File(text=encode(sflow_configuration(place)).decode() + "\n")}
+    def configuration(self, place: Place) -> SflowConfiguration:
+        return sflow_configuration(place)
 
-    def programs(self, place: Place) -> tuple[Program, ...]:
-        outside = sflow_configuration(place).collector.is_loopback
-        return (
-            Program(
-                name="sflow",
-                arguments=(
-                    *(sys.executable, "-m", "testbed.daemons.sflow"),
-                    *(str(place.directory / CONFIGURATION), str(place.own)),
-                ),
-                capabilities=_CAPABILITIES,
-                environment=place.lab.environment,
-                machine_network=MACHINE_NETWORK if outside else "",
-            ),
-        )
+    def machine_network(self, place: Place) -> str:
+        return MACHINE_NETWORK if sflow_configuration(place).collector.is_loopback else ""
 
-    def ports(self, place: Place) -> tuple[Port, ...]:
-        return ()
-
-    def answer(self, place: Place) -> str | None:
-        with suppress(OSError, EOFError, ValueError):
-            said = ask(place.own, SOCKET_NAME, {"command": "status"}, TIMEOUT_S)
-            sampling = place.lab.services[self.name].sflow.sampling
-            return f"{said['switches']} switches, 1 packet in {sampling}, {said['datagrams']} datagrams sent"
-        return None
+    def told(self, place: Place, said: Mapping[str, Any]) -> str:
+        sampling = place.lab.services[self.name].sflow.sampling
+        return f"{said['switches']} switches, 1 packet in {sampling}, {said['datagrams']} datagrams sent"
 
 
 def sflow_configuration(place: Place) -> SflowConfiguration:

@@ -7,11 +7,11 @@ cannot enter another namespace, mount, load a module or trace. Files are this ma
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from testbed.base.files import write_atomically
 from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
 from testbed.lab.core.deploy.node_files import HOSTS, hosts_path
 from testbed.lab.features.management.services import aaa, connect
@@ -141,8 +141,7 @@ def _make_key(path: Path, comment: str) -> None:
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
     path.with_name(f"{path.name}.pub").write_text(f"{public} {comment}\n")
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123
-        file.write(secret)
+    write_atomically(path, secret, mode=0o600, durable=False)
 
 
 SERVICE = Ssh()
