@@ -18,6 +18,8 @@ WRITTEN_ARGUMENTS = "testbed.written_arguments"
 PANELS = {
     "Labs": {
         "deploy": "labs.deploy",
+        "apply": "labs.apply",
+        "diff": "labs.diff",
         "destroy": "labs.destroy",
         "list": "labs.list_labs",
         "inspect": "labs.inspect",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.base.datapath import bpf
 from testbed.base.datapath.abi import EVENTS_MAP, MAP_NAMES, SAMPLES_MAP
 from testbed.base.errors import CapabilityError, DriverError
 
@@ -49,6 +50,7 @@ class _Libbpf:
             ("bpf_map__pin", integer, (pointer, text)),
             ("bpf_map__fd", integer, (pointer,)),
             ("bpf_program__fd", integer, (pointer,)),
+            ("bpf_program__pin", integer, (pointer, text)),
             ("bpf_program__attach", pointer, (pointer,)),
             ("bpf_link__pin", integer, (pointer, text)),
             ("bpf_link__destroy", integer, (pointer,)),
@@ -131,10 +133,17 @@ def load_programs(program_object: Path, directory: Path, sizes: Mapping[str, int
                 libbpf.check(lib.bpf_link__pin(link, os.fsencode(directory / name)), f"pin {name}")
             finally:
                 lib.bpf_link__destroy(link)
+        for name in FILTERS:  # for ports that a lab gets later
+            libbpf.check(lib.bpf_program__pin(programs[name], os.fsencode(directory / name)), f"pin {name}")
         descriptors = [os.dup(lib.bpf_program__fd(programs[name])) for name in FILTERS]
         return Filters(*descriptors)
     finally:
         lib.bpf_object__close(loaded)
+
+
+def open_filters(directory: Path) -> Filters:
+    """The programs of a lab that is up, pinned in `directory`. Raises `DriverError` where they are gone."""
+    return Filters(*(bpf.get_pinned(directory / name) for name in FILTERS))
 
 
 def load_plain(

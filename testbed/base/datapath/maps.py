@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.base.datapath import bpf
-from testbed.base.datapath.abi import CLASSES, EVENTS_MAP
+from testbed.base.datapath.abi import CLASSES, EVENTS_MAP, QUEUE_MAPS
 
 Records = NDArray[np.void]
 """An array of one of the structures."""
@@ -79,8 +79,9 @@ class LabMaps:
         self.curves = arrays["curves"]
 
     @classmethod
-    def open(cls, directory: Path, *, writable: bool = False) -> LabMaps:
-        """The maps pinned in `directory`. Raises `DriverError` where they are gone."""
+    def open(cls, directory: Path, *, writable: bool = False, with_room: bool = False) -> LabMaps:
+        """The maps pinned in `directory`: of ports those that there are, or `with_room` for others, too. Raises
+        `DriverError` where they are gone."""
         arrays = {}
         for name, kind in MAPS.items():
             fd = bpf.get_pinned(directory / name)
@@ -92,6 +93,10 @@ class LabMaps:
             finally:
                 os.close(fd)
             arrays[name] = np.frombuffer(memory, kind, count)
+        if not with_room:
+            ports = 1 + max(np.flatnonzero(arrays["ports"]["ifindex"]).tolist(), default=0)
+            arrays["ports"] = arrays["ports"][:ports]
+            arrays |= {name: arrays[name][: ports * CLASSES] for name in QUEUE_MAPS}
         return cls(arrays, bpf.get_pinned(directory / EVENTS_MAP))
 
     def by_port(self, name: str) -> Any:

@@ -98,6 +98,13 @@ def message(kind: int, flags: int, body: bytes) -> bytes:
     return _NLMSGHDR.pack(16 + len(body), kind, flags | NLM_F_REQUEST, 0, 0) + body
 
 
+def undone(request: bytes) -> bytes:
+    """The request that takes back what a request made, of the kinds whose deletion names the same things: addresses,
+    routes and rules. In rtnetlink the kind that deletes follows the one that makes."""
+    length, kind, _, sequence, sender = _NLMSGHDR.unpack_from(request)
+    return _NLMSGHDR.pack(length, kind + 1, NLM_F_REQUEST, sequence, sender) + request[_NLMSGHDR.size :]
+
+
 def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
@@ -183,6 +190,21 @@ def _link_end(end: LinkEnd, mtu_bytes: int, queue_packets: int) -> bytes:
 
 def set_link_state(ifindex: int, up: bool) -> bytes:
     return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, IFF_UP if up else 0, IFF_UP))
+
+
+def delete_link(ifindex: int) -> bytes:
+    """`ip link del`; the other end of a veth pair goes with it."""
+    return message(RTM_DELLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0))
+
+
+def set_mtu(ifindex: int, mtu_bytes: int) -> bytes:
+    """`ip link set ... mtu`."""
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_MTU, mtu_bytes))
+
+
+def set_queue_length(ifindex: int, packets: int) -> bytes:
+    """`ip link set ... txqueuelen`: of queues that are made from then on."""
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_TXQLEN, packets))
 
 
 def set_master(ifindex: int, master: int) -> bytes:

@@ -118,7 +118,14 @@ def new_htb_line_class(ifindex: int, rate_bps: int, burst_bytes: int, mtu_bytes:
 
 
 def new_htb_traffic_class(
-    ifindex: int, priority: int, *, line_rate_bps: int, burst_bytes: int, quantum_bytes: int, rank: int
+    ifindex: int,
+    priority: int,
+    *,
+    line_rate_bps: int,
+    burst_bytes: int,
+    quantum_bytes: int,
+    rank: int,
+    change: bool = False,
 ) -> bytes:
     """A traffic class in the line class, which it borrows all of its rate from, with the line's burst.
 
@@ -127,7 +134,7 @@ def new_htb_traffic_class(
     line = max(1, line_rate_bps // 8)
     options = _htb_class_options(OWN_BYTES_PER_S, line, 0, burst_bytes, quantum_bytes, rank)
     body = TCMSG.pack(0, ifindex, class_handle(priority), LINE_CLASS, 0) + options
-    return message(RTM_NEWTCLASS, NLM_F_CREATE | NLM_F_EXCL, body)
+    return message(RTM_NEWTCLASS, 0 if change else NLM_F_CREATE | NLM_F_EXCL, body)
 
 
 @functools.cache

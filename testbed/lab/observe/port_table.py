@@ -7,9 +7,10 @@ is no port. Columns of queues have the shape (ports + 1, CLASSES).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,13 +125,19 @@ def tabulate_ports(plan: LabPlan) -> PortTable:
     """
     if plan.tables is None:
         raise ValueError(f"{plan.lab} has no QoS, so no numbered ports")
-    installs = sorted((item for item in plan.operations if isinstance(item, InstallPort)), key=lambda item: item.port)
+    found = {item.port: item for item in plan.operations if isinstance(item, InstallPort)}
     inside = {item.port for item in plan.installs}
-    seen = np.array([False, *(item.port in inside for item in installs)], bool)
-    profile = np.array([0, *(item.profile for item in installs)], np.int64)
-    peer = np.array([0, *(item.peer for item in installs)], np.int64)
-    buffer = np.array([0, *(item.buffer for item in installs)], np.int64) * seen
-    switch = np.array([False, *(item.switch for item in installs)], bool) & seen
+    installs = [found.get(number) for number in range(1, 1 + max(found, default=0))]  # None: a port that is gone
+
+    def column(of: Callable[[InstallPort], Any], nothing: Any, kind: type) -> NDArray[Any]:
+        """A value of each port, by number; `nothing` for a number that no port has."""
+        return np.array([nothing, *(nothing if item is None else of(item) for item in installs)], kind)
+
+    seen = column(lambda item: item.port in inside, False, bool)
+    profile = column(lambda item: item.profile, 0, np.int64)
+    peer = column(lambda item: item.peer, 0, np.int64)
+    buffer = column(lambda item: item.buffer, 0, np.int64) * seen
+    switch = column(lambda item: item.switch, False, bool) & seen
     names, present, lossless, leaving, control = [], [], [], [], []
     for item in plan.tables.profiles:
         by_priority = {each.priority: each for each in item.classes}
@@ -143,9 +150,9 @@ def tabulate_ports(plan: LabPlan) -> PortTable:
     return PortTable(
         lab=plan.lab,
         k=plan.k,
-        nodes=("", *(item.node for item in installs)),
-        interfaces=("", *(item.name for item in installs)),
-        rate_bps=np.array([0, *(item.rate_bps for item in installs)], np.int64),
+        nodes=("", *("" if item is None else item.node for item in installs)),
+        interfaces=("", *("" if item is None else item.name for item in installs)),
+        rate_bps=column(lambda item: item.rate_bps, 0, np.int64),
         peer=peer,
         switch=switch,
         buffer=buffer,

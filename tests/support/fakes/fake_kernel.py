@@ -18,6 +18,7 @@ from observed import ObservedInterface, ObservedNode
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
+from testbed.lab.core.drivers.nodes.changing import KernelChanges
 from testbed.lab.core.drivers.nodes.netns import Removal
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
@@ -50,11 +51,12 @@ _FIRST_IDENTITY = 4_026_532_000
 
 @dataclass(slots=True, kw_only=True)
 class _Node:
-    """The contents of a namespace. Interfaces are by index; routes and rules as the keys that must be unique."""
+    """The contents of a namespace. Interfaces are by index; routes and rules by what must be unique, and of routes the
+    interface."""
 
     identity: int
     interfaces: dict[int, ObservedInterface] = field(default_factory=dict)
-    routes: set[tuple[int, str]] = field(default_factory=set)
+    routes: dict[tuple[int, str], int] = field(default_factory=dict)
     rules: set[tuple[str, int, int]] = field(default_factory=set)
     sysctls: dict[str, str] = field(default_factory=dict)
     guards: set[str] = field(default_factory=set)
@@ -107,8 +109,9 @@ class FakeKernel:
         self._nodes |= made
         return {node: item.identity for node, item in made.items()}
 
-    def publish(self) -> None:
-        for node, item in self._nodes.items():
+    def publish(self, nodes: Iterable[str] | None = None) -> None:
+        for node in self._nodes if nodes is None else nodes:
+            item = self._nodes[node]
             name = namespace_name(self._lab, node)
             if name in self._machine.published:
                 raise NameInUse(f"a network namespace {name} exists and is not ours")
@@ -121,13 +124,81 @@ class FakeKernel:
                 what = str(operation)
                 raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
 
+    def undo(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            refusal = self._undo(operation)
+            if refusal:
+                what = f"undo: {operation}"
+                raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
+
+    def _undo(self, operation: Operation) -> int:
+        """Take one operation back; the errno of a refusal, 0 for none."""
+        nodes = self._open()
+        match operation:
+            case CreateVeth():
+                return self._delete(operation.a) or self._delete(operation.b)
+            case CreateBridge() | CreateBond() | CreateVrfDevice():
+                return self._delete(operation)
+            case SetUp():
+                return self._change(place_of(operation), operation.ifindex, up=False)
+            case ShapePort() | InstallPort():
+                return self._change(place_of(operation), operation.ifindex, rate_bps=0)
+            case DelayPort():
+                return (
+                    errno.ENODEV
+                    if nodes[place_of(operation)].interfaces.pop(operation.ifb_ifindex, None) is None
+                    else 0
+                )
+            case AddAddress():
+                interface = nodes[operation.node].interfaces.get(operation.ifindex)
+                left = {*interface.addresses} - {str(operation.address)} if interface else set[str]()
+                return self._change(operation.node, operation.ifindex, addresses=tuple(sorted(left)))
+            case AddRoute():
+                route = nodes[operation.node].routes.pop((operation.table, str(operation.destination)), None)
+                return errno.ESRCH if route is None else 0
+            case AddRule():
+                rule = (str(operation.source), operation.table, operation.priority)
+                return _remove(nodes[operation.node].rules, rule)
+        return 0
+
+    def _delete(self, item: VethEnd | CreateBridge | CreateBond | CreateVrfDevice) -> int:
+        """Remove an interface, and the routes by it; a bridge lets its ports go."""
+        node = self._open()[item.node]
+        interfaces = node.interfaces
+        if interfaces.pop(item.ifindex, None) is None:
+            return errno.ENODEV
+        node.routes = {route: ifindex for route, ifindex in node.routes.items() if ifindex != item.ifindex}
+        for port in [port for port in interfaces.values() if port.master == item.ifindex]:
+            interfaces[port.ifindex] = replace(port, master=0)
+        return 0
+
+    def change(self, changes: KernelChanges) -> None:
+        for old, new in changes.changed:
+            self._change_operation(old, new)
+
+    def _change_operation(self, old: Operation, new: Operation) -> None:
+        match old, new:
+            case SetSysctl(), SetSysctl():
+                self._set_sysctl(new)
+            case CreateVeth(), CreateVeth():
+                for end in (new.a, new.b):
+                    self._change(end.node, end.ifindex, mtu_bytes=new.mtu_bytes)
+            case CreateBridge(), CreateBridge():
+                self._change(new.node, new.ifindex, mtu_bytes=new.mtu_bytes)
+            case ((ShapePort() | InstallPort()), (ShapePort() | InstallPort())):
+                self._change(place_of(new), new.ifindex, rate_bps=new.rate_bps // 8 * 8)
+            case DelayPort(), DelayPort():
+                self._change(place_of(new), new.ifb_ifindex, mtu_bytes=new.mtu_bytes)
+            case _:
+                raise ValueError(f"not in place: {old} -> {new}")
+
     def _open(self) -> dict[str, _Node]:
-        if not self._nodes:
-            for node in self._existing:
-                name = namespace_name(self._lab, node)
-                if name not in self._machine.published:
-                    raise DriverError(f"the network namespace {name} is gone", operation="enter")
-                self._nodes[node] = self._machine.published[name]
+        for node in self._existing:
+            name = namespace_name(self._lab, node)
+            if name not in self._machine.published:
+                raise DriverError(f"the network namespace {name} is gone", operation="enter")
+            self._nodes[node] = self._machine.published[name]
+        self._existing = ()
         return self._nodes
 
     def _apply(self, operation: Operation) -> int:
@@ -257,7 +328,11 @@ class FakeKernel:
             return errno.ENODEV
         elif not interface.up:
             return errno.ENETDOWN
-        return _add_new(node.routes, (operation.table, str(operation.destination)))
+        route = (operation.table, str(operation.destination))
+        if route in node.routes:
+            return errno.EEXIST
+        node.routes[route] = operation.ifindex
+        return 0
 
     def _set_sysctl(self, operation: SetSysctl) -> int:
         known = self._machine.sysctls
@@ -303,6 +378,13 @@ def _interface(name: str, ifindex: int, mac: str, mtu_bytes: int, master: int = 
     return ObservedInterface(
         name=name, ifindex=ifindex, mac=mac, mtu_bytes=mtu_bytes, up=False, master=master, addresses=(), rate_bps=0
     )
+
+
+def _remove(items: set[_T], item: _T) -> int:
+    if item not in items:
+        return errno.ESRCH
+    items.remove(item)
+    return 0
 
 
 def _add_new(items: set[_T], item: _T) -> int:

@@ -115,12 +115,21 @@ class RunningLab:
 
     @cached_property
     def plan(self) -> LabPlan:
+        plan = self.plan_of(self.model, k=self._record.k)
+        if self._record.numbers is None:
+            return plan
+        from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers
+
+        return keep_numbers(plan, DataPathNumbers(**self._record.numbers))
+
+    def plan_of(self, lab: Lab, *, k: float) -> LabPlan:
+        """Plan another lab of this name in the place of this one, by the same mechanisms. Raises `PlanError`."""
         from testbed.lab.core.plan.lab import plan_lab
 
         return plan_lab(
-            self.model,
+            lab,
             slot=self._record.slot,
-            k=self._record.k,
+            k=k,
             auto_delay=DelayBy(self._record.delay_by or DelayBy.ENDPOINT),
             auto_vrf=VrfBy(self._record.vrf_by or VrfBy.NAMESPACE),
             auto_lag=LagBy(self._record.lag_by or LagBy.EBPF),
@@ -391,13 +400,14 @@ class RunningLab:
     def daemons(self) -> Mapping[str, tuple[str, ...]]:
         """The daemons that each node should run: those of routing, and the process of its link groups."""
 
-        def version_of(node: str) -> str:
-            name = self.node(node).runtime
-            if name == NETNS:
-                return self._record.frr
-            return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
+        return planned_daemons(self.plan, self.frr_version)
 
-        return planned_daemons(self.plan, version_of)
+    def frr_version(self, node: str) -> str:
+        """Return the version of the FRR that a node has; "" where it has none. A node that it lacks has the lab's."""
+        name = self._nodes[node].runtime if node in self._nodes else NETNS
+        if name == NETNS:
+            return self._record.frr
+        return self._runtimes[name].frr_version(node) if name in self._runtimes else ""
 
     def status(self) -> list[NodeStatus]:
         """State of every node, from the processes that are really there."""

@@ -1,8 +1,9 @@
 """The journal of a lab: what was created, written before it becomes visible, read by `destroy`.
 
 JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each
-namespace, with the boot it belongs to), `path` (a file or directory outside the state directory), `containers` (the
-engine that makes them and the label they have), `container` (identity of each once it runs, and its FRR's version).
+namespace, with the boot it belongs to), `gone` (nodes that a change removed), `path` (a file or directory outside the
+state directory), `containers` (the engine that makes them and the label they have), `container` (identity of each once
+it runs, and its FRR's version).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +27,8 @@ class LabState(StrEnum):
     RUNNING = "running"
     FAILED = "failed"
     """Deployed, but routing did not converge in time."""
+    CHANGING = "changing"
+    """A change of it began and has not ended."""
     DESTROYING = "destroying"
 
 
@@ -99,6 +102,10 @@ class Journal:
         """Note the containers that run, by node, and the versions of the FRR in those of switches."""
         self._append({"kind": "container", "runtime": runtime, "ids": dict(ids), "frr": dict(frr)})
 
+    def gone(self, nodes: Iterable[str]) -> None:
+        """Note the nodes that a change of the lab has removed."""
+        self._append({"kind": "gone", "nodes": sorted(nodes)})
+
     def path(self, path: Path) -> None:
         self._append({"kind": "path", "path": str(path)})
 
@@ -150,6 +157,9 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
         case "nodes":
             current = entry["boot"] == boot_id()
             content.identities |= {node: identity if current else 0 for node, identity in entry["identities"].items()}
+        case "gone":
+            for node in entry["nodes"]:
+                content.identities.pop(node, None)
         case "containers":
             made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
             content.containers[_runtime(entry)] = made

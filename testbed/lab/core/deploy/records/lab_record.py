@@ -28,7 +28,8 @@ class LabRecord:
     delays; `vrf_by` what `vrf_by: auto` does, "" without an overlay; `lag_by` what `lag_by: auto` does, "" without link
     groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as;
     `daemons` what each node runs, None where more than these can be broken; `environment` what features add to that of
-    commands, by node, None where the record of an earlier version does not say."""
+    commands, by node, None where the record of an earlier version does not say; `numbers` those of the data path where
+    a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own."""
 
     name: str
     slot: int
@@ -46,6 +47,7 @@ class LabRecord:
     runtime: str = "netns"
     daemons: Mapping[str, tuple[str, ...]] | None = None
     environment: Mapping[str, Mapping[str, str]] | None = None
+    numbers: Mapping[str, Mapping[str, int]] | None = None
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for what no version of this schema writes."""

@@ -14,13 +14,11 @@ from dataclasses import dataclass, replace
 
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.rtnetlink import (
-    IFINFOMSG,
     IFLA_MTU,
     IFLA_NUM_RX_QUEUES,
     IFLA_NUM_TX_QUEUES,
     NLM_F_CREATE,
     NLM_F_EXCL,
-    RTM_DELLINK,
     RTM_GETTCLASS,
     RTM_NEWTCLASS,
     RTM_NEWTFILTER,
@@ -30,6 +28,7 @@ from testbed.base.linux.rtnetlink import (
     TCMSG,
     RouteSocket,
     attribute,
+    delete_link,
     fields,
     message,
     new_link,
@@ -90,10 +89,6 @@ def new_ifb(name: str, ifindex: int, mtu_bytes: int) -> bytes:
     """An intermediate functional block device with one queue each way."""
     more = u32(IFLA_MTU, mtu_bytes) + u32(IFLA_NUM_TX_QUEUES, 1) + u32(IFLA_NUM_RX_QUEUES, 1)
     return new_link(ifindex, name, "ifb", more)
-
-
-def delete_link(ifindex: int) -> bytes:
-    return message(RTM_DELLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0))
 
 
 def redirect_arrivals(ifindex: int, through: int) -> bytes:

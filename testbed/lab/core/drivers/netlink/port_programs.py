@@ -43,6 +43,21 @@ _CAP_BURST_NS = 50_000_000
 busy CPU come so."""
 
 
+ROOM = 16
+"""A lab's maps have room for so many entries more, or for a quarter more: the kernel never enlarges a map."""
+
+
+def _with_room(count: int) -> int:
+    return count + max(ROOM, count // 4)
+
+
+def fits(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> bool:
+    """Tell whether the maps of a lab that is up have room for the tables and ports of another plan."""
+    ports = max((operation.port for operation in operations), default=0)
+    needed = ((ports, maps.ports), (len(qos.profiles) - 1, maps.profiles), (len(qos.buffers) - 1, maps.buffers))
+    return all(last < len(array) for last, array in needed)
+
+
 def check_ports(operations: Sequence[InstallPort]) -> None:
     """Raise `DriverError` for more ports than the data path has numbers for."""
     if len(operations) > MAX_PORTS:
@@ -64,16 +79,22 @@ class PortInstaller:
         check_ports(operations)
         program_object = build.program_object()
         pins.mount(directory)
-        ports = 1 + max((operation.port for operation in operations), default=0)
-        sizes = {"lab": 1, "profiles": len(qos.profiles), "buffers": len(qos.buffers), "ports": ports}
+        ports = _with_room(1 + max((operation.port for operation in operations), default=0))
+        profiles, buffers = _with_room(len(qos.profiles)), _with_room(len(qos.buffers))
+        sizes = {"lab": 1, "profiles": profiles, "buffers": buffers, "ports": ports}
         sizes |= dict.fromkeys(QUEUE_MAPS, ports * CLASSES)
         installer = cls(qos, load.load_programs(program_object, directory, sizes))
-        maps = LabMaps.open(directory, writable=True)
+        maps = LabMaps.open(directory, writable=True, with_room=True)
         try:
             fill_maps(maps, qos, operations)
         finally:
             maps.close()
         return installer
+
+    @classmethod
+    def open(cls, directory: Path, qos: QosTables) -> PortInstaller:
+        """The data path of a lab that is up, for ports that are added by a plan with these tables."""
+        return cls(qos, load.open_filters(directory))
 
     def messages(self, operation: InstallPort) -> tuple[bytes, ...]:
         """All netlink messages of one port, in order."""
@@ -85,16 +106,7 @@ class PortInstaller:
             traffic.new_htb_line_class(ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes),
         ]
         for item in profile.classes:
-            batch.append(
-                traffic.new_htb_traffic_class(
-                    ifindex,
-                    item.priority,
-                    line_rate_bps=operation.rate_bps,
-                    burst_bytes=operation.burst_bytes,
-                    quantum_bytes=item.quantum_bytes,
-                    rank=0 if item.strict else _SHARED_PRIORITY,
-                )
-            )
+            batch.append(_traffic_class(operation, item))
             if item.lossless:
                 batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
             if MARKERS[item.mark_by].qdisc and item.kmin_bytes is not None and item.kmax_bytes is not None:
@@ -117,9 +129,57 @@ class PortInstaller:
         self._filters.close()
 
 
+def _traffic_class(operation: InstallPort, item: ClassPlan, *, change: bool = False) -> bytes:
+    return traffic.new_htb_traffic_class(
+        operation.ifindex,
+        item.priority,
+        line_rate_bps=operation.rate_bps,
+        burst_bytes=operation.burst_bytes,
+        quantum_bytes=item.quantum_bytes,
+        rank=0 if item.strict else _SHARED_PRIORITY,
+        change=change,
+    )
+
+
+def change_port(operation: InstallPort, profile: PortProfile) -> tuple[bytes, ...]:
+    """The messages that bring the classes of an installed port to a profile with the same queues (`same_queues`)."""
+    ifindex = operation.ifindex
+    return (
+        traffic.new_htb_line_class(
+            ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes, change=True
+        ),
+        *(_traffic_class(operation, item, change=True) for item in profile.classes),
+    )
+
+
+def same_queues(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, PortProfile]) -> bool:
+    """Tell whether a port has the same qdiscs and programs in both, so that only their numbers differ."""
+    return _queues(*old) == _queues(*new)
+
+
+def _queues(operation: InstallPort, profile: PortProfile) -> tuple[Any, ...]:
+    """What of a port is made, and not only numbered: a change of it is a new queue."""
+    classes = {
+        (item.priority, item.lossless, operation.mtu_bytes if item.lossless else 0, _marking_qdisc(item))
+        for item in profile.classes
+    }
+    hooks = (operation.ifindex, operation.vrf, operation.port, operation.grouped, profile.trimming)
+    return classes, hooks, profile.class_of_dscp[0]
+
+
+def _marking_qdisc(item: ClassPlan) -> ClassPlan | None:
+    """The class, where a qdisc of the kernel marks in it that is made of its numbers."""
+    return item if MARKERS[item.mark_by].qdisc else None
+
+
 def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> None:
     """Write the plan's numbers into fresh maps."""
     maps.lab["tag"][0] = secrets.randbits(TAG_BITS) | 1
+    write_maps(maps, qos, operations)
+
+
+def write_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> None:
+    """Write the numbers of a plan's tables, and of ports, into maps that may be in use."""
     for index, profile in enumerate(qos.profiles):
         _fill_profile(maps, index, profile)
     for index, buffer in enumerate(qos.buffers):
@@ -150,6 +210,13 @@ def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) 
                 account["xoff_bytes"] = item.xoff_bytes
                 account["xon_bytes"] = item.xon_bytes
                 account["limit_bytes"] = item.xoff_bytes + item.headroom_bytes
+
+
+def forget_ports(maps: LabMaps, ports: Sequence[int]) -> None:
+    """Clear all that the maps have of ports that are gone, so that what takes their numbers begins at 0."""
+    maps.ports[list(ports)] = 0
+    for name in QUEUE_MAPS:
+        maps.by_port(name)[list(ports)] = 0
 
 
 def _balancing(buffer: BufferPlan) -> int:

@@ -27,6 +27,7 @@ from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink import rdma
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
+from testbed.lab.core.drivers.nodes import changing
 from testbed.lab.core.feature import filters
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
@@ -103,11 +104,11 @@ class NetnsKernel:
         self._namespaces |= made
         return {node: namespace.identity for node, namespace in made.items()}
 
-    def publish(self) -> None:
-        """Give the created nodes their names. Raises `NameInUse` and publishes no further."""
+    def publish(self, nodes: Iterable[str] | None = None) -> None:
+        """Give the created nodes, or those of `nodes`, their names. Raises `NameInUse` and publishes no further."""
         namespaces.prepare_directory()
-        for namespace in self._namespaces.values():
-            namespaces.publish(namespace)
+        for node in self._namespaces if nodes is None else nodes:
+            namespaces.publish(self._namespaces[node])
 
     def apply(self, operations: Sequence[Operation]) -> None:
         """Apply operations in order; raises `DriverError` for the first the kernel refuses."""
@@ -130,9 +131,10 @@ class NetnsKernel:
                     raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
 
     def _open(self) -> dict[str, Namespace]:
-        if not self._namespaces:
+        if self._existing:
             names = {namespace_name(self._lab, node): node for node in self._existing}
-            self._namespaces = {names[name]: item for name, item in namespaces.open_namespaces(names).items()}
+            self._existing = ()
+            self._namespaces |= {names[name]: item for name, item in namespaces.open_namespaces(names).items()}
         return self._namespaces
 
     def namespace(self, node: str) -> Namespace:
@@ -223,7 +225,7 @@ class NetnsKernel:
         by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
         for operation in operations:
             batch, items = by_node.setdefault(place_of(operation), ([], []))
-            for data in self._encode(operation):
+            for data in self.encode(operation):
                 batch.append(data)
                 items.append(operation)
         opened = self._open()
@@ -232,7 +234,25 @@ class NetnsKernel:
         bonds = [operation for operation in operations if isinstance(operation, CreateBond)]
         self._switch_offloads_off((bond.node, bond.ifindex) for bond in bonds)
 
-    def _encode(self, operation: LocalOperation) -> tuple[bytes, ...]:
+    def undo(self, operations: Iterable[Operation]) -> None:
+        """Take operations back, in this order. Raises `DriverError` for the first that the kernel refuses."""
+        for operation in operations:
+            self._send(changing.undo(operation, self.encode))
+
+    def change(self, changes: changing.KernelChanges) -> None:
+        """Change things where they are. Raises `DriverError` for the first that the kernel refuses."""
+        for old, new in changes.changed:
+            if isinstance(new, SetSysctl):
+                self._set_sysctls([new])
+            else:
+                self._send(changing.change(old, new, changes.tables) or ())
+
+    def _send(self, messages: Sequence[changing.Messages]) -> None:
+        for item in messages:
+            self._open()[item.place].route.expect(item.batch, [item.what] * len(item.batch))
+
+    def encode(self, operation: LocalOperation) -> tuple[bytes, ...]:
+        """The messages that apply an operation inside one node."""
         match operation:
             case SetUp():
                 return (rtnetlink.set_link_state(operation.ifindex, True),)

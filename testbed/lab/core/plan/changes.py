@@ -1,0 +1,140 @@
+"""The difference of two plans of a lab: what is made, changed in place, and removed, so that the one becomes the other.
+
+Names, addresses, MACs, AS numbers and interface indexes follow from what a thing is called and where it stands
+(`addressing`, `interfaces`), and a lab that is up keeps the numbers of its data path (`qos.numbers`). So operations of
+both plans that say the same are about the same thing, and it stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.operations import (
+    AddAddress,
+    AddRoute,
+    AddRule,
+    CreateVeth,
+    DelayPort,
+    GuardSwitch,
+    InstallPort,
+    Operation,
+    SetNeighbour,
+    SetSysctl,
+    SetUp,
+    ShapePort,
+    StartService,
+)
+from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
+
+
+class Effect(StrEnum):
+    """How a change meets what is there."""
+
+    MADE = "made"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One operation that only one of the plans has, or that both have with other numbers.
+
+    `old` is None for what is made, `new` for what is removed.
+    """
+
+    old: Operation | None
+    new: Operation | None
+
+    @property
+    def effect(self) -> Effect:
+        """Tell what becomes of the thing."""
+        if self.old is None:
+            return Effect.MADE
+        return Effect.REMOVED if self.new is None else Effect.CHANGED
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return the nodes that it is about: both ends of a link."""
+        item = self.old if self.new is None else self.new
+        return (item.a.node, item.b.node) if isinstance(item, CreateVeth) else (_node(item),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChanges:
+    """All that makes one plan of another: removals in the reverse order of making, then what is changed and made."""
+
+    removed: tuple[Change, ...]
+    changed: tuple[Change, ...]
+    made: tuple[Change, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.changed or self.made)
+
+    def __iter__(self) -> Iterator[Change]:
+        yield from self.removed
+        yield from self.changed
+        yield from self.made
+
+
+def changes_between(old: LabPlan, new: LabPlan) -> PlanChanges:
+    """Return what makes `new` of `old`. Both are plans of one lab on one machine, with the same numbers of ports.
+
+    Raises `ValueError` where an operation stands twice in a plan: one of them would be lost.
+    """
+    before, after = _by_identity(old.operations), _by_identity(new.operations)
+    gone = [Change(old=item, new=None) for key, item in before.items() if key not in after]
+    both = [(before[key], item) for key, item in after.items() if key in before]
+    return PlanChanges(
+        removed=tuple(reversed(gone)),
+        changed=tuple(Change(old=was, new=item) for was, item in both if was != item),
+        made=tuple(Change(old=None, new=item) for key, item in after.items() if key not in before),
+    )
+
+
+def identity(operation: Operation) -> Hashable:
+    """Return the name of the thing that an operation makes or sets, which others of its kind do not have."""
+    kind: tuple[Any, ...] = (type(operation).__name__,)
+    match operation:
+        case CreateVeth():
+            return *kind, *sorted((str(operation.a), str(operation.b)))
+        case SetSysctl():
+            return *kind, operation.node, operation.key
+        case AddAddress() | SetNeighbour():
+            return *kind, operation.node, operation.name, operation.address
+        case AddRoute():
+            return *kind, operation.node, operation.table, operation.destination, operation.metric, operation.ifindex
+        case AddRule():
+            return *kind, operation.node, operation.priority, operation.source, operation.destination
+        case ShapePort() | InstallPort() | DelayPort() | SetUp():
+            return *kind, operation.node, operation.vrf, operation.name
+        case GuardSwitch():
+            return *kind, operation.node, operation.vrf, operation.tenant
+        case SetPolicy():
+            return *kind, operation.node, operation.tenant
+        case SetBorder():
+            return *kind, operation.node, operation.tenant, operation.name
+        case StartService():
+            return *kind, operation.node, operation.service
+    return *kind, operation.node, getattr(operation, "name", "")
+
+
+def _by_identity(operations: Sequence[Operation]) -> dict[Hashable, Operation]:
+    found: dict[Hashable, Operation] = {}
+    written: Counter[Hashable] = Counter()
+    for operation in operations:
+        key = identity(operation)
+        if isinstance(operation, SetSysctl):  # a node is made with one value and has another once its links are there
+            written[key] += 1
+            key = (key, written[key])
+        if found.setdefault(key, operation) is not operation:
+            raise ValueError(f"two operations are {key}: {found[key]}, {operation}")
+    return found
+
+
+def _node(operation: Any) -> str:
+    return str(operation.node)

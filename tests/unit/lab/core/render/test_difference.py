@@ -1,0 +1,103 @@
+"""The commands that make a running FRR another one: what stays is not touched, what goes is told once."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.lab.core.render.difference import difference
+
+OLD = """\
+! lab x
+frr version 8.4.4
+hostname a
+log file /x/bgpd.log informational
+!
+ip prefix-list to-hosts seq 5 permit 10.0.0.0/8
+router bgp 65001
+ bgp router-id 172.18.0.1
+ no bgp network import-check
+ neighbor fabric peer-group
+ neighbor fabric remote-as external
+ neighbor fabric timers 3 9
+ neighbor uplink1 interface peer-group fabric
+ neighbor uplink1 description s1:down1
+ neighbor uplink2 interface peer-group fabric
+ neighbor uplink2 description s2:down1
+ !
+ address-family ipv4 unicast
+  network 10.0.1.0/24
+  neighbor fabric activate
+  neighbor uplink2 prefix-list from-uplink2 in
+  maximum-paths 64
+ exit-address-family
+exit
+!
+interface uplink2
+ description s2:down1
+ ipv6 nd ra-interval 3
+exit
+!
+"""
+
+
+def entered(*lines: str) -> list[str]:
+    return ["router bgp 65001", *lines, "exit"]
+
+
+def test_nothing_for_the_same() -> None:
+    assert difference(OLD, OLD) == []
+    assert difference(OLD, OLD.replace("8.4.4", "10.3")) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "commands"),
+    [
+        pytest.param(
+            OLD.replace("timers 3 9", "timers 1 3"),
+            entered("neighbor fabric timers 1 3"),
+            id="a value that is replaced is not taken away first",
+        ),
+        pytest.param(
+            OLD.replace("maximum-paths 64", "maximum-paths 8"),
+            entered("address-family ipv4 unicast", "maximum-paths 8", "exit-address-family"),
+            id="in a context inside",
+        ),
+        pytest.param(
+            OLD.replace(" no bgp network import-check\n", ""),
+            entered("bgp network import-check"),
+            id="a no is taken back by the command",
+        ),
+        pytest.param(
+            OLD.replace(" neighbor uplink2 interface peer-group fabric\n neighbor uplink2 description s2:down1\n", "")
+            .replace("  neighbor uplink2 prefix-list from-uplink2 in\n", "")
+            .replace("interface uplink2\n description s2:down1\n ipv6 nd ra-interval 3\nexit\n", ""),
+            [*entered("no neighbor uplink2 interface peer-group fabric"), "no interface uplink2"],
+            id="all else that was said of a neighbour goes with it",
+        ),
+        pytest.param(
+            OLD.replace("uplink2 interface peer-group fabric", "uplink2 interface peer-group clients"),
+            entered(
+                "no neighbor uplink2 interface peer-group fabric",
+                "neighbor uplink2 interface peer-group clients",
+                "neighbor uplink2 description s2:down1",
+                "address-family ipv4 unicast",
+                "neighbor uplink2 prefix-list from-uplink2 in",
+                "exit-address-family",
+            ),
+            id="one that changes its group is made anew with all that is said of it",
+        ),
+        pytest.param(
+            OLD.replace("  network 10.0.1.0/24\n", "  network 10.0.1.0/24\n  network 10.0.2.0/24\n"),
+            entered("address-family ipv4 unicast", "network 10.0.2.0/24", "exit-address-family"),
+            id="a network more",
+        ),
+    ],
+)
+def test_the_difference_and_nothing_else(new: str, commands: list[str]) -> None:
+    assert difference(OLD, new) == commands
+
+
+def test_a_new_context_is_entered_with_all_that_it_has() -> None:
+    more = OLD + "interface uplink3\n description s3:down1\nexit\n!\n"
+    assert difference(OLD, more) == ["interface uplink3", "description s3:down1", "exit"]
+    assert difference(more, OLD) == ["no interface uplink3"]
