@@ -116,7 +116,7 @@ def _routing_changes(running: RunningLab, old: LabPlan, new: LabPlan) -> dict[st
                 f"{speaker.node} would run other daemons: {', '.join(configs[1])} instead of {', '.join(configs[0])}",
                 hint="deploy --reconfigure replaces the lab",
             )
-        commands = {
+        commands: dict[str, Sequence[str]] = {
             daemon: lines for daemon, text in configs[1].items() if (lines := difference(configs[0][daemon], text))
         }
         if commands:

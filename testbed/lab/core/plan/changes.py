@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.management_plan import StartService
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
@@ -27,7 +28,6 @@ from testbed.lab.core.plan.operations import (
     SetSysctl,
     SetUp,
     ShapePort,
-    StartService,
 )
 from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
 

@@ -196,7 +196,7 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             return _change_veth(old, new)
         case _:
             return None
-    return [Messages(place=place_of(new), batch=batch, what=str(new))]  # type: ignore[arg-type]  # all are local
+    return [Messages(place=place_of(new), batch=batch, what=str(new))]
 
 
 def _change_veth(old: CreateVeth, new: CreateVeth) -> list[Messages] | None:
