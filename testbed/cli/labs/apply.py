@@ -7,7 +7,7 @@ from testbed.cli import options
 from testbed.cli.command import command, option
 
 if TYPE_CHECKING:
-    from testbed.lab.core.deploy.change import LabChanges
+    from testbed.lab.core.deploy.changing.differences import LabChanges
 
 
 @command("apply")
@@ -31,7 +31,7 @@ def apply(
     from testbed.cli.lab_choice import placed_plan_errors, read_topology
     from testbed.cli.labs.diff import print_difference
     from testbed.cli.progress import StepDisplay
-    from testbed.lab.core.deploy.change import ApplyOptions, apply_lab
+    from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
     from testbed.lab.core.deploy.records.state import StateDirectory
 
     if dry_run:

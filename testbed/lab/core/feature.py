@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.changes import ChangeRow
     from testbed.lab.core.plan.lab_plan import LabPlan
 
 _modules: list[str] = []
@@ -47,6 +48,48 @@ class Deployment:
     def run(self) -> Path:
         """The lab's run directory."""
         return self.state.run_directory(self.lab.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changing:
+    """A lab that is being changed: `running` is it as it was, `lab` and `plan` are what it becomes."""
+
+    running: RunningLab
+    lab: Lab
+    plan: LabPlan
+    state: StateDirectory
+    journal: Journal
+    notify: StepCallback
+
+    @property
+    def run(self) -> Path:
+        """The lab's run directory."""
+        return self.state.run_directory(self.lab.name)
+
+
+class FeatureChange:
+    """The part of a feature in a change of a lab that is up, beside the operations of the plans.
+
+    It is made before anything is touched, and its methods are called in their order; what each does is done already
+    where an apply goes on that was killed, and must not be harmed by being done again.
+    """
+
+    def __init__(self, rows: Sequence[ChangeRow]) -> None:
+        self.rows = tuple(rows)
+        """All that the feature does, for who asks before."""
+
+    def begin(self, changing: Changing) -> None:
+        """Prepare it, while the lab is as it was. Raises `DriverError`, which ends the change."""
+
+    def linked(self, changing: Changing) -> None:
+        """Go on once new nodes and links are there, and the kernel has what both plans have; nothing is routed there
+        yet."""
+
+    def routed(self, changing: Changing) -> None:
+        """Go on once routing has converged, before links and nodes are removed that the lab has no more."""
+
+    def removed(self, changing: Changing) -> None:
+        """End it, when nothing is there any more that the new plan lacks."""
 
 
 class Started:
@@ -153,6 +196,13 @@ class Feature:
 
     def start(self, deployment: Deployment) -> Started | None:
         """Start what runs beside routing. Called in a thread of its own."""
+        return None
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        """Return what makes its part of a lab that is up that of `lab`, planned as `plan`; None where nothing differs.
+
+        Touches nothing. Raises `ChangeRefused` for what only a new deploy can bring about.
+        """
         return None
 
     def before_routing(self, plan: LabPlan, run: Path, node: str) -> None:

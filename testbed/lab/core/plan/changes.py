@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.management_plan import StartService
@@ -37,7 +37,36 @@ class Effect(StrEnum):
 
     MADE = "made"
     CHANGED = "changed"
+    REMADE = "remade"
+    """Taken away and made again."""
+    RESTARTED = "restarted"
+    """A process ends and begins again."""
     REMOVED = "removed"
+
+
+class Allow(StrEnum):
+    """What a change may do to a lab beyond changing things where they are, if whoever applies it allows it."""
+
+    RESTART = "restart"
+    """Processes end and begin again: sessions, connections and what they hold are lost."""
+    RECREATE = "recreate"
+    """Nodes, or the whole lab, go and are made again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRow:
+    """One thing that `apply` does to a lab, for people and programs.
+
+    `node` is where ("" for the lab), `what` the thing, `reason` what the file says now, `at_stake` which packets or
+    sessions it can cost ("" for none), `allow` what it needs to be allowed ("" for nothing).
+    """
+
+    effect: Effect
+    node: str
+    what: str
+    reason: str = ""
+    at_stake: str = ""
+    allow: Allow | Literal[""] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Changing a lab that is up into what its file says now."""
