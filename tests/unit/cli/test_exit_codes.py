@@ -79,6 +79,7 @@ MISSING = {
     "compare": ("no", "nothing"),
     "results show": ("no",),
     "results steady": ("no", "--page", "no.md"),
+    "results backends": ("no",),
     "images build": ("no-image",),
     "vm ssh": LAB,
     "vm exec": (*LAB, "--", "true"),
