@@ -105,6 +105,13 @@ def undone(request: bytes) -> bytes:
     return _NLMSGHDR.pack(length, kind + 1, NLM_F_REQUEST, sequence, sender) + request[_NLMSGHDR.size :]
 
 
+def replacing(request: bytes) -> bytes:
+    """The request that makes a route in the place of one to the same destination, or where there is none."""
+    length, kind, _, sequence, sender = _NLMSGHDR.unpack_from(request)
+    flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
+    return _NLMSGHDR.pack(length, kind, flags, sequence, sender) + request[_NLMSGHDR.size :]
+
+
 def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 

@@ -17,7 +17,7 @@ from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of, require_allowed
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
-from testbed.lab.core.deploy.links.changes import fill_wires
+from testbed.lab.core.deploy.links.wires import change_wires, forget_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, planned_daemons
 from testbed.lab.core.deploy.pausing.attachment import attach
@@ -165,9 +165,10 @@ class _Carrying:
                     f"{new.lab} has no room for so many more ports", hint="deploy --reconfigure replaces it"
                 )
             write_maps(maps, new.tables, installs)
-            fill_wires(maps, new)
-        kernel.use_data_path(PortInstaller.open(directory, new.tables))
-        yield
+            forget_wires(maps, self._changes.old, new)
+            kernel.use_data_path(PortInstaller.open(directory, new.tables))
+            yield
+            change_wires(maps, self._changes.old, new)
 
     def _route(self) -> DaemonLauncher:
         """Start the daemons of new nodes, and tell those of others the difference; their files follow."""

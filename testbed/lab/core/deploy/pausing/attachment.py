@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from testbed.base.datapath import pins
@@ -57,13 +58,23 @@ def attachment_of(plan: LabPlan, run_directory: Path, state_directory: Path) -> 
     )
 
 
-def attach(plan: LabPlan, run: Path, run_directory: Path, state_directory: Path) -> None:
+def attach(
+    plan: LabPlan, run: Path, run_directory: Path, state_directory: Path, *, leaving: LabPlan | None = None
+) -> None:
     """Have the agent of `run` serve the lab, if it has lossless classes. Raises `PauseAgentError`.
 
     The agent needs the namespaces and the maps, and opens a port's sockets when it first pauses: links may follow.
+    `leaving` is the plan that the lab had: its ports are served, too, which are there until nothing is left in them.
     """
-    if needs_pause_agent(plan):
-        PauseAgent(run).attach(attachment_of(plan, run_directory, state_directory))
+    if not needs_pause_agent(plan):
+        return
+    attachment = attachment_of(plan, run_directory, state_directory)
+    if leaving is not None and needs_pause_agent(leaving):
+        known = {port.number for port in attachment.ports}
+        old = attachment_of(leaving, run_directory, state_directory)
+        more = tuple(port for port in old.ports if port.number not in known)
+        attachment = replace(attachment, ports=(*attachment.ports, *more))
+    PauseAgent(run).attach(attachment)
 
 
 def detach(lab: str, run: Path) -> list[Process]:

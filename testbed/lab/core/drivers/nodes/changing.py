@@ -6,7 +6,7 @@ the old operation back and applying the new one, which `Changed.remade` tells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from testbed.base.linux import rtnetlink
@@ -15,7 +15,7 @@ from testbed.base.linux.neighbours import NUD_PERMANENT, forget_neighbour, set_n
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
-from testbed.lab.core.drivers.netlink.port_programs import change_port, same_queues
+from testbed.lab.core.drivers.netlink.port_programs import change_port
 from testbed.lab.core.plan.changes import changes_between
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.operations import (
@@ -62,13 +62,15 @@ Tables = tuple[QosTables | None, QosTables | None]
 class KernelChanges:
     """All that is done to the kernel so that a lab of one plan is one of another, in this order.
 
-    Nodes are `created`, what is `remade` is taken back (`first`), things are `made` and `changed` where they are, and
-    when no route leads there any more, things are `removed`, and nodes `gone`.
+    Nodes are `created`, what is `remade` is taken back (`first`), things are `made`, rules are taken back whose tables
+    are another interface's from now on (`outdated`), things are `changed` where they are, and when no route leads there
+    any more, things are `removed`, and nodes `gone`.
     """
 
     created: tuple[CreateNode, ...]
     first: tuple[Operation, ...]
     made: tuple[Operation, ...]
+    outdated: tuple[AddRule, ...]
     changed: tuple[tuple[Operation, Operation], ...]
     removed: tuple[Operation, ...]
     gone: tuple[str, ...]
@@ -77,12 +79,12 @@ class KernelChanges:
     tables: Tables
 
     def __bool__(self) -> bool:
-        return bool(self.created or self.made or self.changed or self.removed or self.gone)
+        return bool(self.created or self.made or self.outdated or self.changed or self.removed or self.gone)
 
     @property
     def places(self) -> list[str]:
         """The nodes that are there already and are touched."""
-        touched = [*self.first, *self.made, *(new for _, new in self.changed), *self.removed]
+        touched = [*self.first, *self.made, *self.outdated, *(new for _, new in self.changed), *self.removed]
         created = {item.node for item in self.created}
         return sorted({node for item in touched for node in places_of(item)} - created)
 
@@ -107,29 +109,87 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     changes = changes_between(old, new)
     tables = (old.tables, new.tables)
     pairs = [(each.old, each.new) for each in changes.changed if each.old is not None and each.new is not None]
+    pairs += _of_other_buffers(old, new)
+    before = [each.old for each in changes.removed if each.old is not None]
+    after = [each.new for each in changes.made if each.new is not None]
+    moved = _moved_routes(before, after)
     remade = [pair for pair in pairs if not _in_place(*pair, tables)]
     first = {id(item): item for was, _ in remade for item in _with_interfaces(old, was)}
+    first |= {id(item): item for item in _readdressed(before, after)}
     wanted = {id(item) for _, item in remade for item in _with_interfaces(new, item)}
-    wanted |= {id(each.new) for each in changes.made}
-    removed = [each.old for each in changes.removed if each.old is not None and id(each.old) not in first]
+    wanted |= {id(item) for item in after}
+    wanted |= _settings_around(new, wanted)
+    wanted -= {id(item) for _, item in moved}
+    there = [item for item in new.operations if id(item) in wanted]
+    elsewhere = first.keys() | {id(item) for item, _ in moved}
+    removed = [item for item in before if id(item) not in elsewhere]
     gone = {item.node for item in removed if isinstance(item, CreateNode)}
     links = [item for item in removed if isinstance(item, CreateVeth)]
     ends = {(end.node, end.ifindex) for link in links for end in (link.a, link.b)}
-    there = [item for item in new.operations if id(item) in wanted]
+    removed = [item for item in removed if isinstance(item, CreateVeth) or not goes_with(item, gone, ends)]
+    rerouted = {item.node for _, item in moved}
+    outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
     return KernelChanges(
         created=tuple(item for item in there if isinstance(item, CreateNode)),
         first=tuple(reversed(first.values())),
         made=tuple(item for item in there if not isinstance(item, CreateNode | StartRouting)),
-        changed=tuple(pair for pair in pairs if pair not in remade),
-        removed=tuple(item for item in removed if isinstance(item, CreateVeth) or not goes_with(item, gone, ends)),
+        outdated=tuple(outdated.values()),
+        changed=(*moved, *(pair for pair in pairs if id(pair[1]) not in wanted)),
+        removed=tuple(item for item in removed if id(item) not in outdated),
         gone=tuple(sorted(gone)),
         remade=tuple(item for _, item in remade),
         tables=tables,
     )
 
 
+def _moved_routes(before: Iterable[Operation], after: Iterable[Operation]) -> list[tuple[AddRoute, AddRoute]]:
+    """The routes that lead to the same places by the same tables, but by another interface: a table has one of each."""
+    gone = {_route_key(item): item for item in before if isinstance(item, AddRoute)}
+    return [
+        (was, item) for item in after if isinstance(item, AddRoute) and (was := gone.get(_route_key(item))) is not None
+    ]
+
+
+def _route_key(route: AddRoute) -> tuple[object, ...]:
+    return route.node, route.table, route.destination, route.metric
+
+
+def _readdressed(before: Iterable[Operation], after: Iterable[Operation]) -> Iterator[AddAddress]:
+    """Yield the addresses that give way to others of their subnets: an address that comes while one is there is
+    secondary to it, and goes with it."""
+    subnets = {(item.node, item.ifindex, item.address.network) for item in after if isinstance(item, AddAddress)}
+    for item in before:
+        if isinstance(item, AddAddress) and (item.node, item.ifindex, item.address.network) in subnets:
+            yield item
+
+
+def _of_other_buffers(old: LabPlan, new: LabPlan) -> list[tuple[Operation, Operation]]:
+    """The ports that stay as they are on switches whose buffer, balancing of load or watchdog does not."""
+    if old.tables is None or new.tables is None:
+        return []
+    before = {buffer.node: buffer for buffer in old.tables.buffers}
+    other = {buffer.node for buffer in new.tables.buffers if before.get(buffer.node, buffer) != buffer}
+    if not other:
+        return []
+    found = [item for item in new.operations if isinstance(item, InstallPort) and item.node in other]
+    there = {(item.node, item.name): item for item in old.operations if isinstance(item, InstallPort)}
+    return [(was, item) for item in found if (was := there.get((item.node, item.name))) == item]
+
+
+def _settings_around(plan: LabPlan, wanted: Collection[int]) -> set[int]:
+    """Settings of a node that its new interfaces come up with: they have one value while some are made, and another
+    later, and end up as they are."""
+    made = [item for item in plan.operations if id(item) in wanted and isinstance(item, CreateVeth | CreateBridge)]
+    places = {place for item in made for place in places_of(item)}
+    return {
+        id(item)
+        for item in plan.operations
+        if isinstance(item, SetSysctl) and item.node in places and "/conf/default/" in item.key
+    }
+
+
 def _in_place(old: Operation, new: Operation, tables: Tables) -> bool:
-    return isinstance(new, SetSysctl) or change(old, new, tables) is not None
+    return isinstance(new, SetSysctl | AddRoute) or change(old, new, tables) is not None
 
 
 def _with_interfaces(plan: LabPlan, remade: Operation) -> Iterator[Operation]:
@@ -177,10 +237,10 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             before, after = tables
             if before is None or after is None:
                 return None
-            profile = after.profiles[new.profile]
-            if not same_queues((old, before.profiles[old.profile]), (new, profile)):
+            messages = change_port((old, before.profiles[old.profile]), (new, after.profiles[new.profile]))
+            if messages is None:
                 return None
-            batch = change_port(new, profile)
+            batch = tuple(messages)
         case DelayPort(), DelayPort() if (old.ifb_ifindex, old.clsact) == (new.ifb_ifindex, new.clsact):
             batch = (
                 wire.set_netem(new.ifb_ifindex, new.delay_ns, new.jitter_ns, new.limit_packets, change=True),
@@ -196,7 +256,7 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             return _change_veth(old, new)
         case _:
             return None
-    return [Messages(place=place_of(new), batch=batch, what=str(new))]
+    return [Messages(place=place_of(new), batch=batch, what=str(new))] if batch else []
 
 
 def _change_veth(old: CreateVeth, new: CreateVeth) -> list[Messages] | None:

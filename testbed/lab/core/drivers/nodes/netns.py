@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import DriverError
@@ -61,6 +63,9 @@ from testbed.lab.core.plan.overlay_operations import (
     SetBorder,
     SetPolicy,
 )
+
+_OF_INTERFACE = re.compile(r"(net/ipv[46]/conf)/(?!all/|default/)[^/]+/([^/]+)")
+"""The key of a setting of one interface."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +170,7 @@ class NetnsKernel:
 
     def _create_veths(self, operations: Sequence[CreateVeth]) -> None:
         opened = self._open()
-        if self._factory is None:
-            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+        factory = self._make_factory()
 
         def end(item: VethEnd) -> LinkEnd:
             return LinkEnd(opened[item.node].fd, item.name, item.ifindex, item.mac, item.master)
@@ -182,11 +186,17 @@ class NetnsKernel:
             if operation.a.master and operation.b.master:
                 enslave = rtnetlink.set_master(operation.a.ifindex, operation.a.master)
                 second_masters.setdefault(operation.a.node, []).append((enslave, f"bridge port {operation.a.name}"))
-        self._factory.route.expect(batch, _Descriptions(operations))
+        factory.route.expect(batch, _Descriptions(operations))
         for node, items in second_masters.items():
             opened[node].route.expect([data for data, _ in items], [what for _, what in items])
         ends = (end for operation in operations for end in (operation.a, operation.b))
         self._switch_offloads_off((end.node, end.ifindex) for end in ends)
+
+    def _make_factory(self) -> Namespace:
+        """Return a namespace that is empty, and goes with this object."""
+        if self._factory is None:
+            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+        return self._factory
 
     def _create_vxlans(self, operations: Sequence[CreateVxlan]) -> None:
         opened = self._open()
@@ -237,15 +247,39 @@ class NetnsKernel:
     def undo(self, operations: Iterable[Operation]) -> None:
         """Take operations back, in this order. Raises `DriverError` for the first that the kernel refuses."""
         for operation in operations:
-            self._send(changing.undo(operation, self.encode))
+            if isinstance(operation, SetSysctl):
+                self._reset_sysctl(operation)
+            else:
+                self._send(changing.undo(operation, self.encode))
+
+    def _reset_sysctl(self, operation: SetSysctl) -> None:
+        """Give a setting the value that it has where nobody sets it: of an interface that of its node's default, else
+        that of a namespace which has just been made."""
+        interface = _OF_INTERFACE.fullmatch(operation.key)
+        place = self._open()[operation.node] if interface else self._make_factory()
+        key = f"{interface[1]}/default/{interface[2]}" if interface else operation.key
+
+        def read() -> str:
+            syscalls.setns(place.fd, syscalls.CLONE_NEWNET)
+            with suppress(FileNotFoundError):  # the kernel, or the interface, may be another one by now
+                return Path("/proc/sys", key).read_text().strip()
+            return ""
+
+        if value := syscalls.in_thread(read):
+            self._set_sysctls([replace(operation, value=value, optional=True)])
 
     def change(self, changes: changing.KernelChanges) -> None:
         """Change things where they are. Raises `DriverError` for the first that the kernel refuses."""
+        self.undo(changes.outdated)
         for old, new in changes.changed:
-            if isinstance(new, SetSysctl):
-                self._set_sysctls([new])
-            else:
-                self._send(changing.change(old, new, changes.tables) or ())
+            match new:
+                case SetSysctl():
+                    self._set_sysctls([new])
+                case AddRoute():
+                    batch = tuple(map(rtnetlink.replacing, self.encode(new)))
+                    self._send([changing.Messages(place=new.node, batch=batch, what=str(new))])
+                case _:
+                    self._send(changing.change(old, new, changes.tables) or ())
 
     def _send(self, messages: Sequence[changing.Messages]) -> None:
         for item in messages:
