@@ -8,19 +8,20 @@ become: `apply` goes on from there, and `destroy` removes what both records and 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from testbed.base.datapath import pins
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of, require_allowed
+from testbed.lab.core.deploy.changing.leaving import drain_links, leave_routes
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
 from testbed.lab.core.deploy.links.wires import change_wires, forget_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, planned_daemons
-from testbed.lab.core.deploy.pausing.attachment import attach
+from testbed.lab.core.deploy.pausing.attachment import attach, detach, is_attached_alike, needs_pause_agent
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
 from testbed.lab.core.deploy.records.labdir import write_lab_directory
@@ -114,10 +115,11 @@ class _Carrying:
                 kernel.apply(changes.kernel.made)
             with step("ports", self._notify):
                 kernel.change(changes.kernel)
-                attach(new, self._state.run, self._run, self._running.state_directory)
+                self._serve_pauses()
             for each in features:
                 each.linked(changing)
             with step("routing", self._notify, f"{len(changes.routing)} nodes told"):
+                leave_routes(changes, self._run)
                 watch = ConvergenceWatch(new, self._run)
                 launcher = self._route()
             with step("converge", self._notify):
@@ -170,6 +172,21 @@ class _Carrying:
             yield
             change_wires(maps, self._changes.old, new)
 
+    def _serve_pauses(self) -> None:
+        """Have the pause agent serve the ports of the new plan, and those that are still there of the old one."""
+        old, new, state = self._changes.old, self._changes.new, self._running.state_directory
+        if needs_pause_agent(new) and not is_attached_alike(old, new, self._run, state):
+            attach(new, self._state.run, self._run, state, leaving=old)
+
+    def _leave_pauses(self, lost: Collection[int]) -> None:
+        """Have the pause agent forget the ports that are gone, or the lab where nothing of it is lossless any more."""
+        old, new = self._changes.old, self._changes.new
+        if not needs_pause_agent(new):
+            if needs_pause_agent(old):
+                detach(new.lab, self._state.run)
+        elif lost:
+            attach(new, self._state.run, self._run, self._running.state_directory)
+
     def _route(self) -> DaemonLauncher:
         """Start the daemons of new nodes, and tell those of others the difference; their files follow."""
         new, lab, run = self._changes.new, self._changes.lab, self._run
@@ -186,10 +203,15 @@ class _Carrying:
     def _remove(self, kernel: NetnsKernel) -> None:
         """Remove what no route leads to any more."""
         gone = self._changes.kernel.gone
-        for node in gone:
-            stop_routing(self._running, node)
+        drain_links(self._changes, self._run)
+        speakers = {speaker.node for speaker in self._changes.new.speakers}
+        for speaker in self._changes.old.speakers:
+            if speaker.node not in speakers:
+                stop_routing(self._running, speaker.node)
         kernel.undo(self._changes.kernel.removed)
-        if lost := set(self._changes.old.port_numbers.values()) - set(self._changes.new.port_numbers.values()):
+        lost = set(self._changes.old.port_numbers.values()) - set(self._changes.new.port_numbers.values())
+        self._leave_pauses(lost)
+        if lost:
             with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
                 forget_ports(maps, sorted(lost))
         tell(self._changes.routing, self._run, lambda command: command.startswith(AFTERWARDS))

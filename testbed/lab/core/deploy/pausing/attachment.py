@@ -58,6 +58,13 @@ def attachment_of(plan: LabPlan, run_directory: Path, state_directory: Path) -> 
     )
 
 
+def is_attached_alike(old: LabPlan, new: LabPlan, run_directory: Path, state_directory: Path) -> bool:
+    """Tell whether the agent, which serves a lab of the one plan, has nothing to learn of the other; both have QoS."""
+    return needs_pause_agent(old) and attachment_of(old, run_directory, state_directory) == attachment_of(
+        new, run_directory, state_directory
+    )
+
+
 def attach(
     plan: LabPlan, run: Path, run_directory: Path, state_directory: Path, *, leaving: LabPlan | None = None
 ) -> None:
