@@ -177,14 +177,17 @@ def _of_other_buffers(old: LabPlan, new: LabPlan) -> list[tuple[Operation, Opera
 
 
 def _settings_around(plan: LabPlan, wanted: Collection[int]) -> set[int]:
-    """Settings of a node that its new interfaces come up with: they have one value while some are made, and another
-    later, and end up as they are."""
+    """Settings of new interfaces, and those of their nodes that interfaces come up with: these have one value while
+    some are made, and another later, and end up as they are."""
     made = [item for item in plan.operations if id(item) in wanted and isinstance(item, CreateVeth | CreateBridge)]
-    places = {place for item in made for place in places_of(item)}
+    interfaces = [end for item in made for end in ((item.a, item.b) if isinstance(item, CreateVeth) else (item,))]
+    places = {(end.node, name) for end in interfaces for name in (end.name, "default")}
     return {
         id(item)
         for item in plan.operations
-        if isinstance(item, SetSysctl) and item.node in places and "/conf/default/" in item.key
+        if isinstance(item, SetSysctl)
+        and "/conf/" in item.key
+        and (item.node, item.key.partition("/conf/")[2].partition("/")[0]) in places
     }
 
 
@@ -195,7 +198,13 @@ def _in_place(old: Operation, new: Operation, tables: Tables) -> bool:
 def _with_interfaces(plan: LabPlan, remade: Operation) -> Iterator[Operation]:
     """Yield an operation, and those that are about the interfaces that it makes."""
     ends = {(end.node, end.ifindex) for end in (remade.a, remade.b)} if isinstance(remade, CreateVeth) else set()
-    return (item for item in plan.operations if item is remade or (ends and goes_with(item, (), ends)))
+    return (
+        item
+        for item in plan.operations
+        if item is remade
+        or (ends and goes_with(item, (), ends))
+        or (isinstance(item, DelayPort) and (place_of(item), item.ifindex) in ends)
+    )
 
 
 def undo(operation: Operation, encode: Encode) -> list[Messages]:
