@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.base.errors import PlanError, SpecError
 from testbed.lab.core.model import Lab
+from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.schema.load import load_topology_text
 
 NAME = "x"
@@ -108,3 +110,28 @@ def two_labs(draw: st.DrawFn, choices: Choices, *, most: int = 4) -> tuple[Lab, 
     first, second = draw(pairs.filter(lambda pair: None not in pair))
     assert first is not None and second is not None
     return first, second
+
+
+def random_files(seed: int, choices: Choices, name: str, *, most: int = 4) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the values of a lab, and those of it later, that a seed gives; both can be deployed.
+
+    It is for labs that are deployed for real, whose examples nobody makes smaller.
+    """
+    chance = random.Random(seed)
+    while True:
+        first = {key: chance.choice(list(values)) for key, values in choices.items()}
+        changed = chance.sample(sorted(choices), chance.randint(1, most))
+        second = first | {key: chance.choice(list(choices[key])) for key in changed}
+        if first != second and all(_fits(lab_of(values, name)) for values in (first, second)):
+            return first, second
+
+
+def _fits(lab: Lab | None) -> bool:
+    """Tell whether the lab can be planned: a buffer may be too small for what is lossless."""
+    if lab is None:
+        return False
+    try:
+        plan_lab(lab, k=float(lab.scale.time or 1))
+    except PlanError:
+        return False
+    return True

@@ -18,6 +18,7 @@ from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of,
 from testbed.lab.core.deploy.changing.leaving import drain_links, leave_routes
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
 from testbed.lab.core.deploy.links.wires import change_wires, forget_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, planned_daemons
@@ -198,6 +199,7 @@ class _Carrying:
         if added:
             start_daemons(launcher, daemon_sets(lab, new, run, frr, only=added, password=password), new, run)
         tell(self._changes.routing, self._run, lambda command: not command.startswith(AFTERWARDS))
+        solicit_neighbours(self._changes.old, new)
         return launcher
 
     def _remove(self, kernel: NetnsKernel) -> None:
