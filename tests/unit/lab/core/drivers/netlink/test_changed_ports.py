@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,5 +157,3 @@ def test_the_same_profile_has_one_number_where_several_networks_have_it() -> Non
     assert plan.tables is not None
     assert len(set(plan.tables.profiles)) == len(plan.tables.profiles)
     assert keep_numbers(plan, numbers_of(plan)) == plan
-    renamed = {replace(item, profile=0) for item in installs(plan)}
-    assert len(renamed) == len(installs(plan))
