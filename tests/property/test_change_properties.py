@@ -5,6 +5,7 @@ That is so for all that the kernel in memory has of a lab, and for all that the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,13 +19,13 @@ from memory_maps import maps_in_memory
 from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import PlanError
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.links.wires import change_wires, fill_wires, forget_wires
+from testbed.lab.core.deploy.links.wires import fill_wires, lead_to_delays, write_losses
 from testbed.lab.core.drivers.netlink.port_programs import fill_maps, forget_ports, write_maps
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
 from testbed.lab.core.model import DelayBy, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import CreateNode, InstallPort, StartRouting
+from testbed.lab.core.plan.operations import CreateNode, InstallPort, Operation, StartRouting
 from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers, numbers_of
 
 MOST_PORTS, MOST_TABLES = 512, 64
@@ -57,20 +58,26 @@ class Changed:
         kernel = FakeKernel(old.lab, self.identities, machine=self.machine)
         self.identities |= kernel.create_nodes(changes.created)
         kernel.publish({item.node for item in changes.created})
+        before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
+        after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
         if new.tables is not None:
             write_maps(self.maps, new.tables, changes.installs)
-            forget_wires(self.maps, old, new)
-        kernel.undo(changes.first)
+            losses = {port: loss for port, loss in after.items() if loss != before.get(port, 0.0)}
+            write_losses(self.maps, new, losses)
+        self.undo(kernel, changes.first)
         kernel.apply(changes.made)
-        if new.tables is not None:
-            change_wires(self.maps, old, new)
+        lead_to_delays(self.maps, changes.made, there=True)
         kernel.change(changes)
-        kernel.undo(changes.removed)
+        self.undo(kernel, changes.removed)
         forget_ports(self.maps, sorted(set(old.port_numbers.values()) - set(new.port_numbers.values())))
         for node in changes.gone:
             FakeKernel(new.lab, machine=self.machine).remove({node: self.identities.pop(node)})
         self.plan = new
         return changes
+
+    def undo(self, kernel: FakeKernel, operations: Sequence[Operation]) -> None:
+        lead_to_delays(self.maps, operations, there=False)
+        kernel.undo(operations)
 
     def planned(self, lab: Lab, k: float) -> LabPlan:
         plan = planned(lab, k)

@@ -7,12 +7,13 @@ index is written once it is there, and taken away before it goes, or packets wou
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.base.datapath.abi import PROBABILITY_ONE
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import DelayPort
+from testbed.lab.core.plan.operations import DelayPort, Operation
 
 if TYPE_CHECKING:
     from testbed.base.datapath.maps import LabMaps
@@ -42,24 +43,19 @@ def fill_wires(maps: LabMaps, plan: LabPlan) -> None:
         maps.ports["delay_ifindex"][port] = ifindex
 
 
-def forget_wires(maps: LabMaps, old: LabPlan, new: LabPlan) -> None:
-    """Before interfaces go that delay what ports receive: let what arrives pass by them."""
-    for port in _delays(old).keys() - _delays(new).keys():
-        maps.ports["delay_ifindex"][port] = 0
+def write_losses(maps: LabMaps, plan: LabPlan, losses: Mapping[str, float]) -> None:
+    """Write the losses of wires, by the ports that send ("node:interface"), into the maps of a lab that is up."""
+    numbers, peers = plan.port_numbers, {f"{port.node}:{port.name}": port.peer for port in plan.ports}
+    for port, loss in losses.items():
+        if (number := numbers.get(peers[port])) is not None:
+            maps.ports["loss"][number] = probability(loss)
 
 
-def change_wires(maps: LabMaps, old: LabPlan, new: LabPlan) -> None:
-    """Write the losses, and the delays whose interfaces are there now, that a new plan has and the old one had not.
-
-    What stays is not written, so that a link that was changed by hand stays as it is.
-    """
-    losses, delays = _losses(old), _delays(old)
-    for port, loss in _losses(new).items():
-        if losses.get(port) != loss:
-            maps.ports["loss"][port] = probability(loss)
-    for port, ifindex in _delays(new).items():
-        if delays.get(port) != ifindex:
-            maps.ports["delay_ifindex"][port] = ifindex
+def lead_to_delays(maps: LabMaps, operations: Iterable[Operation], *, there: bool) -> None:
+    """Lead what ports receive to the interfaces that delay it, which are `there`; or past them, before they go."""
+    for item in operations:
+        if isinstance(item, DelayPort) and not item.clsact:
+            maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex if there else 0
 
 
 def _losses(plan: LabPlan) -> dict[int, float]:

@@ -58,30 +58,40 @@ def attachment_of(plan: LabPlan, run_directory: Path, state_directory: Path) -> 
     )
 
 
-def is_attached_alike(old: LabPlan, new: LabPlan, run_directory: Path, state_directory: Path) -> bool:
-    """Tell whether the agent, which serves a lab of the one plan, has nothing to learn of the other; both have QoS."""
-    return needs_pause_agent(old) and attachment_of(old, run_directory, state_directory) == attachment_of(
-        new, run_directory, state_directory
-    )
-
-
-def attach(
-    plan: LabPlan, run: Path, run_directory: Path, state_directory: Path, *, leaving: LabPlan | None = None
-) -> None:
+def attach(plan: LabPlan, run: Path, run_directory: Path, state_directory: Path) -> None:
     """Have the agent of `run` serve the lab, if it has lossless classes. Raises `PauseAgentError`.
 
     The agent needs the namespaces and the maps, and opens a port's sockets when it first pauses: links may follow.
-    `leaving` is the plan that the lab had: its ports are served, too, which are there until nothing is left in them.
     """
-    if not needs_pause_agent(plan):
+    if needs_pause_agent(plan):
+        PauseAgent(run).attach(attachment_of(plan, run_directory, state_directory))
+
+
+def change_attachment(old: LabPlan, new: LabPlan, run: Path, run_directory: Path, state_directory: Path) -> None:
+    """Have the agent serve a lab that is up by its new plan, and the ports that are still there of the old one.
+
+    Raises `PauseAgentError`.
+    """
+    if not needs_pause_agent(new):
         return
-    attachment = attachment_of(plan, run_directory, state_directory)
-    if leaving is not None and needs_pause_agent(leaving):
-        known = {port.number for port in attachment.ports}
-        old = attachment_of(leaving, run_directory, state_directory)
-        more = tuple(port for port in old.ports if port.number not in known)
-        attachment = replace(attachment, ports=(*attachment.ports, *more))
-    PauseAgent(run).attach(attachment)
+    after = attachment_of(new, run_directory, state_directory)
+    before = attachment_of(old, run_directory, state_directory).ports if needs_pause_agent(old) else ()
+    if before != after.ports:
+        known = {port.number for port in after.ports}
+        leaving = tuple(port for port in before if port.number not in known)
+        PauseAgent(run).attach(replace(after, ports=(*after.ports, *leaving)))
+
+
+def leave_attachment(old: LabPlan, new: LabPlan, run: Path, run_directory: Path, state_directory: Path) -> None:
+    """Have the agent forget the ports that are gone, or the lab where nothing of it is lossless any more.
+
+    Raises `PauseAgentError`.
+    """
+    if not needs_pause_agent(new):
+        if needs_pause_agent(old):
+            detach(new.lab, run)
+    elif not set(old.port_numbers.values()) <= set(new.port_numbers.values()):
+        attach(new, run, run_directory, state_directory)
 
 
 def detach(lab: str, run: Path) -> list[Process]:

@@ -12,7 +12,7 @@ from memory_maps import maps_in_memory
 from testbed.base.datapath.abi import PROBABILITY_ONE
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.links.changes import declared_values
-from testbed.lab.core.deploy.links.wires import change_wires, fill_wires, forget_wires, probability
+from testbed.lab.core.deploy.links.wires import fill_wires, lead_to_delays, probability, write_losses
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.plan.lab import plan_lab
@@ -47,26 +47,22 @@ def test_declared_losses_and_delays_are_in_fresh_maps() -> None:
     assert declared_values(plan.ports[0]).loss == 0.01
 
 
-@pytest.mark.parametrize("old", [wired(), wired(loss=0.01), wired(delay_ns=5), wired(loss=0.5, delay_ns=5)])
-@pytest.mark.parametrize("new", [wired(), wired(loss=0.01), wired(delay_ns=9), wired(loss=0.1, delay_ns=9)])
-def test_a_changed_wire_is_the_one_that_is_meant(old: LabPlan, new: LabPlan) -> None:
-    maps = filled(old)
-    forget_wires(maps, old, new)
-    change_wires(maps, old, new)
-    assert maps.ports.tolist() == filled(new).ports.tolist()
-
-
-def test_a_delay_is_left_before_its_interface_goes() -> None:
-    maps = filled(wired(delay_ns=5))
-    forget_wires(maps, wired(delay_ns=5), wired())
-    assert not maps.ports["delay_ifindex"].any()
-
-
-def test_a_loss_that_was_set_by_hand_stays_where_the_topology_says_what_it_said() -> None:
+def test_losses_of_a_lab_that_is_up_are_written_where_they_are_met() -> None:
     maps = filled(wired(loss=0.01))
-    maps.ports["loss"][2] = 77
-    change_wires(maps, wired(loss=0.01), wired(loss=0.01, delay_ns=5))
-    assert maps.ports["loss"][2] == 77
+    write_losses(maps, wired(), {A: 0.0})
+    assert not maps.ports["loss"].any()
+    maps.ports["loss"][1] = 77
+    write_losses(maps, wired(loss=0.5), {A: 0.5})
+    assert list(maps.ports["loss"]) == [0, 77, probability(0.5)], "what was set by hand elsewhere stays"
+
+
+def test_arrivals_are_led_to_an_interface_that_is_there_and_past_one_that_goes() -> None:
+    maps = filled(wired())
+    operations = cast(Any, wired(delay_ns=5)).operations
+    lead_to_delays(maps, operations, there=True)
+    assert maps.ports.tolist() == filled(wired(delay_ns=5)).ports.tolist()
+    lead_to_delays(maps, operations, there=False)
+    assert maps.ports.tolist() == filled(wired()).ports.tolist()
 
 
 @pytest.mark.parametrize(("share", "number"), [(0.0, 0), (1e-12, 1), (0.5, 1 << 31), (1.0, PROBABILITY_ONE)])
