@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.links.changes import LinkChange
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.journal import Journal
@@ -182,7 +183,7 @@ class Feature:
         """Ways of realising nodes, by the name that topology files give them."""
         return {}
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         """The messages of operations that are transactions of nftables, by the class of the operation."""
         return {}
 
@@ -253,7 +254,7 @@ def register(*modules: str) -> None:
 
 
 @cache
-def filters() -> Mapping[type, Callable[[Any], list[bytes]]]:
+def filters() -> Mapping[type, Callable[[Any], Table]]:
     """The messages of all features' operations that are transactions of nftables, by the class of the operation."""
     return {kind: make for feature in features() for kind, make in feature.filters().items()}
 

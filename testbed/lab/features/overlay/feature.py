@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.lab.core.feature import Feature, Watch
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.watch.check import CheckResult
@@ -54,7 +55,7 @@ class OverlayFeature(Feature):
         own = (("tenants", watch_tenants.check_tenants),) if any(not tenant.network for tenant in tenants) else ()
         return (("overlay", watch_tenants.check_overlay), *own, ("isolation", watch_tenants.check_isolation))
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
         from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 
