@@ -82,6 +82,9 @@ class FeatureChange:
     def begin(self, changing: Changing) -> None:
         """Prepare it, while the lab is as it was. Raises `DriverError`, which ends the change."""
 
+    def created(self, changing: Changing) -> None:
+        """Go on once new nodes and VRFs are there, of which each is empty yet."""
+
     def linked(self, changing: Changing) -> None:
         """Go on once new nodes and links are there, and the kernel has what both plans have; nothing is routed there
         yet."""
