@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import Feature, Watch
+from testbed.lab.core.feature import Feature, FeatureChange, Watch
 
 if TYPE_CHECKING:
     from testbed.base.linux.nftables import Table
@@ -25,6 +25,13 @@ class OverlayFeature(Feature):
         from testbed.lab.features.overlay.plan.planner import vrf_nodes
 
         return vrf_nodes(lab)
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if running.plan.overlay == plan.overlay:
+            return None
+        from testbed.lab.features.overlay.change import change_overlay
+
+        return change_overlay(running, plan)
 
     def after_routing(self, plan: LabPlan, state: StateDirectory, node: str | None = None) -> None:
         """Start the keeper, which may have lived in the node, and have the node's zebra announce NICs once more."""
