@@ -187,7 +187,8 @@ class _Carrying:
     def _remove(self, kernel: NetnsKernel) -> None:
         """Remove what no route leads to any more."""
         gone = self._changes.kernel.gone
-        for node in {speaker.node for speaker in self._changes.old.speakers}.intersection(gone):
+        before, after = ({speaker.node for speaker in plan.speakers} for plan in (self._changes.old, self._changes.new))
+        for node in sorted(before - after):
             stop_routing(self._running, node)
         kernel.undo(self._changes.kernel.removed)
         kernel.apply(self._changes.kernel.settled, replacing=True)
