@@ -65,10 +65,11 @@ class Changed:
             losses = {port: loss for port, loss in after.items() if loss != before.get(port, 0.0)}
             write_losses(self.maps, new, losses)
         self.undo(kernel, changes.first)
-        kernel.apply(changes.made)
+        kernel.apply(changes.made, replacing=True)
         lead_to_delays(self.maps, changes.made, there=True)
         kernel.change(changes)
         self.undo(kernel, changes.removed)
+        kernel.apply(changes.settled, replacing=True)
         forget_ports(self.maps, sorted(set(old.port_numbers.values()) - set(new.port_numbers.values())))
         for node in changes.gone:
             FakeKernel(new.lab, machine=self.machine).remove({node: self.identities.pop(node)})

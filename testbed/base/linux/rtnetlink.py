@@ -106,9 +106,9 @@ def undone(request: bytes) -> bytes:
 
 
 def replacing(request: bytes) -> bytes:
-    """The request that makes a route in the place of one to the same destination, or where there is none."""
-    length, kind, _, sequence, sender = _NLMSGHDR.unpack_from(request)
-    flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_REPLACE
+    """The request that makes what a request makes, and takes the place of what is there under the same key: routes."""
+    length, kind, flags, sequence, sender = _NLMSGHDR.unpack_from(request)
+    flags = flags & ~NLM_F_EXCL | NLM_F_REPLACE
     return _NLMSGHDR.pack(length, kind, flags, sequence, sender) + request[_NLMSGHDR.size :]
 
 
@@ -207,6 +207,10 @@ def delete_link(ifindex: int) -> bytes:
 def set_mtu(ifindex: int, mtu_bytes: int) -> bytes:
     """`ip link set ... mtu`."""
     return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_MTU, mtu_bytes))
+
+
+def set_mac(ifindex: int, mac: str) -> bytes:
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + attribute(IFLA_ADDRESS, mac_bytes(mac)))
 
 
 def set_queue_length(ifindex: int, packets: int) -> bytes:

@@ -18,9 +18,9 @@ from observed import ObservedInterface, ObservedNode
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.drivers.nodes.changing import KernelChanges, undo_place
+from testbed.lab.core.drivers.nodes.changing import Filter, KernelChanges, undo_place
 from testbed.lab.core.drivers.nodes.netns import GONE, Removal
-from testbed.lab.core.plan.changes import identity
+from testbed.lab.core.plan.changes import identity as thing_of
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
     AddAddress,
@@ -71,8 +71,9 @@ class NodeContent:
     routes: dict[tuple[int, str, int], AddRoute] = field(default_factory=dict)
     rules: set[AddRule] = field(default_factory=set)
     sysctls: dict[str, str] = field(default_factory=dict)
-    things: dict[Hashable, Operation] = field(default_factory=dict)
-    """Filters and the like, which are there or not: the fake knows no more of them."""
+    filters: dict[Hashable, Operation] = field(default_factory=dict)
+    hooked: dict[Hashable, set[str]] = field(default_factory=dict)
+    """The interfaces at which each filter is: one that goes takes its hook along, and one that comes has none."""
     addresses: dict[int, list[IPv4Interface | IPv6Interface]] = field(default_factory=dict, compare=False)
     queues: dict[int, ShapePort | InstallPort] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
@@ -102,7 +103,9 @@ class NodeContent:
 
     def drop_interface(self, ifindex: int) -> None:
         """Forget an interface and all that is about it; a bridge lets its ports go."""
-        del self.interfaces[ifindex]
+        name = self.interfaces.pop(ifindex).name
+        for hooked in self.hooked.values():
+            hooked.discard(name)
         self.drop_routes(ifindex)
         for about in (self.addresses, self.queues, self.lengths, self.delays, self.bridge_ports):
             about.pop(ifindex, None)  # type: ignore[attr-defined]
@@ -171,9 +174,13 @@ class FakeKernel:
                 raise NameInUse(f"a network namespace {name} exists and is not ours")
             self._machine.published[name] = item
 
-    def apply(self, operations: Sequence[Operation]) -> None:
+    def apply(self, operations: Sequence[Operation], *, replacing: bool = False) -> None:
         for operation in operations:
-            refusal = self._apply(operation)
+            refusal = (
+                self._filter(operation, replacing=replacing)
+                if isinstance(operation, Filter)
+                else self._apply(operation)
+            )
             if refusal and not (self._again and refusal == errno.EEXIST):
                 what = str(operation)
                 raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
@@ -193,7 +200,7 @@ class FakeKernel:
         match operation:
             case CreateVeth():
                 return self._delete(operation.a) or self._delete(operation.b)
-            case CreateBridge() | CreateBond() | CreateVrfDevice():
+            case CreateBridge() | CreateBond() | CreateVrfDevice() | CreateVxlan():
                 return self._delete(operation)
             case SetUp():
                 nodes[place_of(operation)].drop_routes(operation.ifindex)
@@ -222,11 +229,13 @@ class FakeKernel:
                 return errno.ENOENT if nodes[operation.node].neighbours.pop(key, None) is None else 0
             case SetSysctl():
                 nodes[operation.node].sysctls.pop(operation.key, None)
-            case GuardSwitch() | GuardManagement() | FormCommunity() | SetPolicy() | SetBorder():
-                nodes[operation.node].things.pop(identity(operation), None)
+            case GuardSwitch() | SetPolicy() | SetBorder() | GuardManagement() | FormCommunity():
+                node = nodes[place_of(operation)]
+                node.filters.pop(thing_of(operation), None)
+                node.hooked.pop(thing_of(operation), None)
         return 0
 
-    def _delete(self, item: VethEnd | CreateBridge | CreateBond | CreateVrfDevice) -> int:
+    def _delete(self, item: VethEnd | CreateBridge | CreateBond | CreateVrfDevice | CreateVxlan) -> int:
         """Remove an interface, and all that is about it."""
         return self._delete_interface(self._open()[item.node], item.ifindex)
 
@@ -252,9 +261,18 @@ class FakeKernel:
             case CreateVeth(), CreateVeth():
                 for end in (new.a, new.b):
                     nodes[end.node].lengths[end.ifindex] = new.queue_packets
-                    self._change(end.node, end.ifindex, mtu_bytes=new.mtu_bytes)
+                    self._change(end.node, end.ifindex, mtu_bytes=new.mtu_bytes, master=end.master)
             case CreateBridge(), CreateBridge():
+                return self._change(new.node, new.ifindex, mtu_bytes=new.mtu_bytes, mac=new.mac, master=new.master)
+            case CreateVxlan(), CreateVxlan():
+                return self._change(new.node, new.ifindex, mtu_bytes=new.mtu_bytes, master=new.master)
+            case CreateBond(), CreateBond():
                 return self._change(new.node, new.ifindex, mtu_bytes=new.mtu_bytes)
+            case ((CreateVrfDevice() | PreferVrfs()), _):
+                pass  # none of what is observed
+            case AddRule(), AddRule():
+                nodes[new.node].rules.add(new)
+                nodes[new.node].rules.discard(old)
             case ((ShapePort() | InstallPort()), (ShapePort() | InstallPort())):
                 place = nodes[place_of(new)]
                 if new.ifindex not in place.queues:
@@ -271,8 +289,6 @@ class FakeKernel:
                 nodes[new.node].neighbours[new.ifindex, str(new.address)] = new.mac
             case SetBridgePort(), SetBridgePort():
                 nodes[new.node].bridge_ports[new.ifindex] = new
-            case _, GuardSwitch() | GuardManagement() | FormCommunity() | SetPolicy() | SetBorder():
-                nodes[new.node].things[identity(new)] = new
             case _:
                 raise ValueError(f"not in place: {old} -> {new}")
         return 0
@@ -335,9 +351,6 @@ class FakeKernel:
                 return self._set_sysctl(operation)
             case CreateRdma():
                 return self._create_rdma(operation)
-            case GuardSwitch() | GuardManagement() | FormCommunity() | SetPolicy() | SetBorder():
-                things = self._open()[operation.node].things
-                return errno.EEXIST if things.setdefault(identity(operation), operation) is not operation else 0
             case SetUp():
                 return self._change(place_of(operation), operation.ifindex, up=True)
             case ShapePort() | InstallPort():
@@ -357,6 +370,18 @@ class FakeKernel:
                 return self._add_route(operation)
             case AddRule():
                 return _add_new(self._open()[operation.node].rules, operation)
+
+    def _filter(self, operation: Filter, *, replacing: bool) -> int:
+        """Put a filter in force at interfaces that there are."""
+        node = self._open()[place_of(operation)]
+        hooked = set(hooks_of(operation))
+        if not hooked <= {item.name for item in node.interfaces.values()}:
+            return errno.ENOENT
+        if thing_of(operation) in node.filters and not replacing:
+            return errno.EEXIST
+        node.filters[thing_of(operation)] = operation
+        node.hooked[thing_of(operation)] = hooked
+        return 0
 
     def _add(self, node: NodeContent, interface: ObservedInterface, *, index_taken: int) -> int:
         if any(item.name == interface.name for item in node.interfaces.values()):
@@ -393,7 +418,7 @@ class FakeKernel:
         self._machine.rdma[operation.device] = namespace_name(self._lab, operation.node)
         return 0
 
-    def _change(self, node: str, ifindex: int, **changes: bool | int | tuple[str, ...]) -> int:
+    def _change(self, node: str, ifindex: int, **changes: bool | int | str | tuple[str, ...]) -> int:
         interfaces = self._open()[node].interfaces
         if ifindex not in interfaces:
             return errno.ENODEV
@@ -423,7 +448,10 @@ class FakeKernel:
     def _add_route(self, operation: AddRoute) -> int:
         node = self._open()[operation.node]
         interface = node.interfaces.get(operation.ifindex)
-        if operation.gateway is not None:
+        if operation.onlink:
+            if interface is None or not interface.up:
+                return errno.ENODEV if interface is None else errno.ENETDOWN
+        elif operation.gateway is not None:
             addresses = interface.addresses if interface is not None and interface.up else ()
             if not any(operation.gateway in ip_interface(address).network for address in addresses):
                 return errno.ENETUNREACH
@@ -474,6 +502,16 @@ class FakeKernel:
 
     def close(self) -> None:
         self._nodes = {}
+
+
+def hooks_of(operation: Filter) -> list[str]:
+    """The interfaces that a filter is at, in its place; those of an address of the namespace are none."""
+    match operation:
+        case GuardSwitch() | SetPolicy():
+            return [port.name for port in operation.ports]
+        case SetBorder():
+            return [operation.name]
+    return []
 
 
 def _interface(name: str, ifindex: int, mac: str, mtu_bytes: int, master: int = 0) -> ObservedInterface:

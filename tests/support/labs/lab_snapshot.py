@@ -163,6 +163,8 @@ def _forget_actions(options: dict[str, Any]) -> None:
 
 _GETCHAIN, _GETRULE, _GETSET, _GETSETELEM, _GETOBJ = 4, 7, 10, 13, 19
 """Messages of linux/netfilter/nf_tables.h that ask for all there is."""
+_PRIORITY = 2
+"""NFTA_HOOK_PRIORITY of linux/netfilter/nf_tables.h."""
 
 
 def _filters_of_netfilter() -> dict[str, str]:
@@ -180,7 +182,9 @@ def _filters_of_netfilter() -> dict[str, str]:
             return [{0: body[:1], **{key: bytes(value) for key, value in fields(body, 4).items()}} for body in answers]
 
         for chain in dump(_GETCHAIN):
-            found[f"netfilter chain {_name(chain[1])} {_name(chain[3])}"] = chain.get(4, b"").hex()
+            hook = fields(chain.get(4, b""))
+            hook.pop(_PRIORITY, None)  # one that replaces another comes after it
+            found[f"netfilter chain {_name(chain[1])} {_name(chain[3])}"] = str(hook)
         places: Counter[str] = Counter()
         for rule in dump(_GETRULE):
             place = f"{_name(rule[1])} {_name(rule[2])}"

@@ -29,8 +29,6 @@ REFUSED_SHOWN = 5
 """Things that a refusal names."""
 
 NOT_YET = {
-    "overlay": "tenants and their networks",
-    "link_groups": "link groups of hosts",
     "management": "the management network and its services",
     "scale_up_domains": "scale-up domains",
 }
@@ -84,7 +82,11 @@ class LabChanges:
 
 def _kernel_rows(kernel: KernelChanges) -> Iterator[ChangeRow]:
     remade = {id(item) for item in kernel.remade}
+    renewed = {id(item): last for item, last in kernel.renewed}
     for item in (*kernel.created, *kernel.made):
+        if (last := renewed.get(id(item))) is not None:
+            yield ChangeRow(effect=Effect.CHANGED, node=" ".join(places_of(last)), what=str(last))
+            continue
         is_remade = id(item) in remade
         yield ChangeRow(
             effect=Effect.REMADE if is_remade else Effect.MADE,
