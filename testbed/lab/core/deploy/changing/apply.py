@@ -28,10 +28,10 @@ from testbed.lab.core.deploy.changing.differences import (
     require_allowed,
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
-from testbed.lab.core.deploy.changing.leaving import drain_links, leave_routes
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import comes_last, tell
 from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
+from testbed.lab.core.deploy.changing.transit import drain_links, hold_back, leave_routes, let_in
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
     DeployOptions,
@@ -315,9 +315,11 @@ class _Carrying:
             password = bgp_password(new, self.running.state_directory)
             sets = daemon_sets(lab, new, run, find_frr(), only=added, password=password)
             start_daemons(launcher, sets, new, run)
+            hold_back(self.changes, run)
         tell(self.changes.routing, run, lambda command: not comes_last(command), again=self._manner.again)
         if self._waits:
             solicit_neighbours(self.changes.old, new)
+        let_in(self.changes, run)
         return launcher
 
     def _converge(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> ConvergenceError | None:

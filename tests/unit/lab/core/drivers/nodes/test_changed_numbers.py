@@ -69,7 +69,8 @@ def test_a_table_that_becomes_that_of_another_nic_is_never_empty() -> None:
     replaced = [(was, item) for was, item in changes.changed if isinstance(item, AddRoute)]
     assert {item.table for _, item in replaced} == {102}
     assert all(isinstance(was, AddRoute) and was.ifindex != item.ifindex for was, item in replaced)
-    assert not any(isinstance(item, AddRoute) and item.table == 102 for item in changes.removed)
+    removed = [item for item in changes.removed if isinstance(item, AddRoute) and item.table == 102]
+    assert not any(item.destination.prefixlen == 0 for item in removed)
     hosts = {host.node for host in old.hosts}
     assert {item.node for item in changes.outdated} == hosts, "no packet goes by a table that is another's"
     assert not any(isinstance(item, AddRule) for item in changes.removed)
