@@ -6,13 +6,16 @@ change is made in its turn and taken back, by the command line.
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from lab_snapshot import differences, snapshot
 from lab_texts import FRONTEND, lab_of, text_of
 from lossless_flows import established, lossless_flows
+from perftest_sides import TOOL, finish
 from waiting import until
 
 from testbed.lab.core.deploy.live import RunningLab
@@ -157,3 +160,42 @@ def test_a_change_costs_no_packet_and_no_session(base: ChangingLab, what: str) -
 def planned(lab: RunningLab) -> set[tuple[str, str]]:
     """The sessions that a lab has, by node and interface."""
     return {(speaker.node, neighbor.interface) for speaker in lab.plan.speakers for neighbor in speaker.neighbors}
+
+
+MESSAGES, MESSAGE_BYTES, PAYLOAD_BYTES = 3000, 16384, 1024
+
+
+def packets_sent(lab: RunningLab, node: str) -> int:
+    """Packets of the lossless class that a host's NIC has sent."""
+    maps = lab.maps()
+    try:
+        return int(maps.by_port("queues")["out_packets"][lab.plan.port_numbers[f"{node}:rail1"], PRIORITY])
+    finally:
+        maps.close()
+
+
+def test_a_roce_connection_sends_nothing_twice_while_a_lab_is_changed(base: ChangingLab) -> None:
+    """RDMA writes over the fabric, by our own RoCE: what is lost, or comes in another order, it would send again."""
+    running, near, far = base.running, "p1-s1-h3", "p1-s2-h3"
+    address = running.port(far, "rail1").address
+    assert address is not None
+    words = [*TOOL, "roce_write_bw", "-n", str(MESSAGES), "-s", str(MESSAGE_BYTES), "-m", str(PAYLOAD_BYTES)]
+    words += ["-t", "16", "--rate", "40M", "--base-rtt", "10ms", "--time-scale", "10000", "-u", "1"]
+    before, sessions = packets_sent(running, near), established(running)
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with ExitStack() as cleanup:
+        server = running.spawn(far, [*words, "-i", str(address.ip)], **pipes)
+        cleanup.callback(server.communicate)
+        cleanup.callback(server.kill)
+        client = running.spawn(near, [*words, str(address.ip)], **pipes)
+        cleanup.callback(client.communicate)
+        cleanup.callback(client.kill)
+        until(lambda: packets_sent(running, near) > before + 100, "it sends")
+        base.apply(BASE | {"fabric.spines": 3, "fabric.hosts": 4, "qos.buffer.alpha": 0.25})
+        base.apply(BASE)
+        assert client.poll() is None, "it went on until now"
+        said = finish(client)
+        finish(server)
+    assert packets_sent(base.running, near) - before == MESSAGES * MESSAGE_BYTES // PAYLOAD_BYTES, said
+    assert {session: established(base.running).get(session) for session in sessions} == sessions
+    still_and_reconciled(base.running)
