@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -12,6 +13,7 @@ from testbed.base.yaml.paths import parse_path, quote
 from testbed.base.yaml.reader import load_document, parse_value, read_text
 from testbed.lab.core.assembly import assembly
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.schema.file_kind import is_scenario
 from testbed.lab.core.schema.other_tools import other_tool_problem, told_of_other_tool
 from testbed.lab.core.schema.warnings import find_warnings
@@ -34,7 +36,8 @@ def load_topology(
     `warn` is told of what is valid and works less well than it looks. Raises `SpecError` with every problem of the
     first stage that found one.
     """
-    return load_topology_text(read_text(path), file=str(path), overrides=overrides, warn=warn)
+    lab = load_topology_text(read_text(path), file=str(path), overrides=overrides, warn=warn)
+    return lab if lab.written is None else replace(lab, written=replace(lab.written, file=str(path.absolute())))
 
 
 def load_topology_text(
@@ -51,7 +54,8 @@ def load_topology_text(
         raise told_of_other_tool(error, text, file) from error
     if overrides:
         document = document.with_overrides(overrides)
-    return resolve_warned(document, warn)
+    lab = resolve_warned(document, warn)
+    return replace(lab, written=WrittenLab.of(document.data, overrides or {}))
 
 
 def resolve_warned(document: Document, warn: Callable[[Problem], None] | None) -> Lab:

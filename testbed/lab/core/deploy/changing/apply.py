@@ -8,7 +8,7 @@ become: `apply` goes on from there, and `destroy` removes what both records and 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -17,12 +17,14 @@ from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of, require_allowed
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
+from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab
 from testbed.lab.core.deploy.links.changes import fill_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, planned_daemons
 from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
+from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, encode_written
 from testbed.lab.core.deploy.records.labdir import write_lab_directory
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons, stop_routing
@@ -41,11 +43,12 @@ from testbed.lab.core.plan.qos.numbers import numbers_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """`k` is the time scale that the lab is to have, None for the one it has. `allow`: what may be done to the lab that
-    is more than changing it where it is."""
+    is more than changing it where it is. `told` is called with the changes before the first of them is made."""
 
     k: float | None = None
     timeout_s: float = 120.0
     allow: frozenset[Allow] = field(default_factory=frozenset)
+    told: Callable[[LabChanges], None] = lambda _: None
 
 
 def apply_lab(
@@ -61,9 +64,22 @@ def apply_lab(
         running = RunningLab.open(lab.name, state)
         changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
-        if changes:
+        options.told(changes)
+        if changes and not changes.obstacles:
             _Carrying(changes, running, state, options, notify).carry_out()
-        return changes
+    if changes.obstacles:
+        _recreate(changes, running, state, options, notify)
+    return changes
+
+
+def _recreate(
+    changes: LabChanges, running: RunningLab, state: StateDirectory, options: ApplyOptions, notify: StepCallback
+) -> None:
+    """Remove a lab that cannot be changed where it is, and deploy it anew in the same directory."""
+    again = DeployOptions(
+        k=changes.new.k, timeout_s=options.timeout_s, reconfigure=True, directory=running.directory.parent
+    )
+    deploy_lab(changes.lab, state, again, notify)
 
 
 class _Carrying:
@@ -99,6 +115,7 @@ class _Carrying:
             notify=self._notify,
         )
         self._journal.state(LabState.CHANGING)
+        tell_begin(self._running, changes.rows)
         for each in features:
             each.begin(changing)
         new_nodes = {item.node for item in self._nodes}
@@ -131,6 +148,7 @@ class _Carrying:
             self._state.write(record)
             write_lab_directory(changes.lab, new, Path(record.directory), self._journal)
             self._journal.state(LabState.RUNNING)
+            tell_changes(self._running, changes.rows)
         finally:
             if launcher is not None:
                 launcher.release()
@@ -148,6 +166,7 @@ class _Carrying:
             model=encode_lab(lab),
             daemons=recorded_daemons(lab, new, planned_daemons(new, self._running.frr_version)),
             numbers=asdict(numbers_of(new)) if new.tables is not None else None,
+            written=encode_written(lab),
         )
 
     @contextlib.contextmanager

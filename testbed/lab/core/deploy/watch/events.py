@@ -21,6 +21,7 @@ from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing import attachment
+from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE
 from testbed.lab.core.feature import features
 
 IFF_LOWER_UP = 1 << 16
@@ -31,7 +32,11 @@ ADJACENCY = re.compile(r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vr
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabEvent:
     """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, service-ended, service-started,
-    plane-down, plane-up, switch-ended, switch-started, lab-destroyed, notifications-lost.
+    plane-down, plane-up, switch-ended, switch-started, lab-destroyed, notifications-lost, lab-changing, thing-made,
+    thing-changed, thing-remade, thing-restarted, thing-removed, lab-changed.
+
+    Of `apply`: `lab-changing` when it begins, and once all is done one for each thing, whose subject is its name and
+    whose detail what of it differs; `lab-changed` is the last. What comes and goes with a node or a link is told by it.
 
     Of scale-up domains: `plane-down` and `plane-up` of a GPU's interface of a plane (gpu1p2 of its host) say that the
     link lost its signal, or has it again, by a fault or `link down`; the two of a switch, whose node is the domain's
@@ -110,6 +115,7 @@ class EventStream:
             self.read_on(directory / "bgpd.log")
             self.follow(directory, self._session_events)
         self.tell(attachment.EVENTS_FILE)
+        self.tell(CHANGES_FILE)
         for feature in features():
             feature.subscribe(self, self._lab)
         try:
