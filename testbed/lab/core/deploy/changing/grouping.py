@@ -65,6 +65,11 @@ def plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things with their noun: "1 key", "1,024 ports"."""
+    return f"{count:,} {noun if count == 1 else plural(noun)}"
+
+
 def node_names(nodes: Sequence[str]) -> str:
     """Name nodes, the first and the last of many."""
     if len(nodes) <= _NAMES_SHOWN:
@@ -100,7 +105,7 @@ def _group(rows: Sequence[ChangeRow], parts: dict[tuple[Effect, str], Counter[st
 def _with_parts(detail: str, parts: Counter[str]) -> str:
     if not parts:
         return detail
-    shown = [f"{count:,} {plural(kind) if count != 1 else kind}" for kind, count in parts.most_common(_PARTS_SHOWN)]
+    shown = [counted(count, kind) for kind, count in parts.most_common(_PARTS_SHOWN)]
     more = sum(parts.values()) - sum(count for _, count in parts.most_common(_PARTS_SHOWN))
     text = f"with {', '.join(shown)}" + (f" and {more:,} more things" if more else "")
     return f"{detail}; {text}" if detail else text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from testbed.daemons.kit.events import EventLog
 from testbed.lab.core.deploy.changing.grouping import summary
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE
+from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED
 from testbed.lab.core.plan.changes import ChangeRow
 
 
@@ -22,7 +22,7 @@ def tell_changes(lab: RunningLab, rows: Sequence[ChangeRow]) -> None:
     What comes with another thing, such as the addresses of a new host, is told with that.
     """
     things = [(f"thing-{row.effect}", row.node, row.what, row.detail) for row in rows if not row.part_of]
-    _log(lab).write_all([*things, ("lab-changed", "", lab.name, summary(rows))])
+    _log(lab).write_all([*things, (LAB_CHANGED, "", lab.name, summary(rows))])
 
 
 def _log(lab: RunningLab) -> EventLog:

@@ -10,6 +10,8 @@ FILE_NAME = "link-events.jsonl"
 """In a lab's state directory, an event in a line, as `testbed events` prints it."""
 CHANGES_FILE = "change-events.jsonl"
 """Beside it, the changes that `testbed apply` has made."""
+LAB_CHANGED = "lab-changed"
+"""The kind of the event that ends such a change, once the lab's record is that of the changed lab."""
 
 
 def keep_event(directory: Path, lab: str, node: str, kind: str, subject: str = "", detail: str = "") -> None:
