@@ -6,6 +6,7 @@ row's is found by asking what each of them would change alone.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
 from testbed.lab.core.deploy.changing.grouping import ChangeGroup, grouped, summary
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.rows import ThingNames, operation_rows
+from testbed.lab.core.deploy.changing.stakes import waiting_bytes
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, preview
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.lab_record import LabRecord, written_of
@@ -49,7 +51,8 @@ class Changes:
     """All that makes a lab what a file says: `rows` has a row for each thing, `keys` what the file says otherwise.
 
     It is true where there is anything to do. `deployed` is False where no lab of that name is there, so that all of it
-    is made.
+    is made. `waiting_bytes` is what waited in queues that are made anew, and would be lost, when that was asked; None
+    where nobody may ask.
     """
 
     lab: str
@@ -57,6 +60,7 @@ class Changes:
     rows: tuple[ChangeRow, ...]
     keys: tuple[KeyChange, ...] = ()
     deployed: bool = True
+    waiting_bytes: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -90,6 +94,7 @@ class Changes:
             "keys": [_key_json(key) for key in self.keys],
             "needs": sorted(self.needs),
             "at_stake": list(self.at_stake),
+            "waiting_bytes": self.waiting_bytes,
             "changes": [row_json(row) for row in self.rows],
         }
 
@@ -279,7 +284,13 @@ def explained(running: RunningLab, changes: LabChanges) -> Changes:
     keys = lab_key_changes(before, changes.lab)
     reasons = _reasons(running, changes, before, keys)
     rows = tuple(row if row.reason else replace(row, reason=reasons(row)) for row in changes.rows)
-    return Changes(lab=changes.lab.name, source=changes.lab.source, rows=rows, keys=tuple(keys))
+    return Changes(
+        lab=changes.lab.name,
+        source=changes.lab.source,
+        rows=rows,
+        keys=tuple(keys),
+        waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
+    )
 
 
 def _reasons(

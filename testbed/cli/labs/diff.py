@@ -67,6 +67,7 @@ def print_changes(changes: "Changes", form: options.Format) -> None:
 
 def outlook(changes: "Changes") -> str:
     """Say in a line how much would be done, and what it could cost."""
+    from testbed.base.units import ByteCount
     from testbed.lab.core.deploy.changing.grouping import counted
 
     if not changes:
@@ -74,6 +75,8 @@ def outlook(changes: "Changes") -> str:
     if not changes.deployed:
         return f"{changes.lab} is not deployed: {changes.summary}"
     stake = f"at stake: {'; '.join(changes.at_stake)}" if changes.at_stake else "no packet and no session is at stake"
+    if changes.waiting_bytes:
+        stake += f" ({ByteCount(changes.waiting_bytes)} wait there now)"
     allowed = f"; needs {' '.join(f'--allow {word}' for word in sorted(changes.needs))}" if changes.needs else ""
     keys = counted(len(changes.keys), "key") + " of the file"
     return f"{changes.lab}: {changes.summary}, for {keys}; {stake}{allowed}"

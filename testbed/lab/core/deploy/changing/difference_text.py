@@ -86,6 +86,8 @@ def _title(name: str) -> str:
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return _MISSING
+    if name == "mtu_bytes":  # nobody writes an MTU in kB
+        return f"{value} B"
     for ending, unit in _UNITS.items():
         if name.endswith(ending) and isinstance(value, int) and value >= 0:
             return "no limit" if value == UNLIMITED else str(unit(value))

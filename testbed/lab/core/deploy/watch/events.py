@@ -206,7 +206,7 @@ class EventStream:
                     yield self.event(*event)
                 elif fd in self._links:
                     yield from self._link_events(*self._links[fd])
-                else:
+                elif fd == self._logs.fileno():  # and not one that was let go of meanwhile
                     yield from self._log_events()
         yield self.event("", "lab-destroyed", self._lab.name)
 
