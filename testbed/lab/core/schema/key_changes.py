@@ -19,6 +19,7 @@ from testbed.base.yaml.document import OVERRIDE_FILE, Document
 from testbed.base.yaml.paths import Path, format_path
 from testbed.base.yaml.reader import load_document, read_text
 from testbed.lab.core.model import Lab
+from testbed.lab.core.schema.load import topology_document
 
 SETTINGS: Final = "--set"
 """The place of a key that no file says."""
@@ -107,7 +108,7 @@ def _read_again(lab: Lab) -> Document | None:
     if written is None or not written.file:
         return None
     try:
-        document = load_document(read_text(FilePath(written.file)), lab.source or written.file)
+        document = topology_document(read_text(FilePath(written.file)), lab.source)
         document = document.with_overrides(written.overrides)
     except SpecError:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -49,13 +50,22 @@ def load_topology_text(
 ) -> Lab:
     """Return the lab of text that is not in a file, as `load_topology` does; `file` names it in messages."""
     try:
-        document = load_document(text, file)
+        document = topology_document(text, file)
     except SpecError as error:
         raise told_of_other_tool(error, text, file) from error
     if overrides:
         document = document.with_overrides(overrides)
     lab = resolve_warned(document, warn)
     return replace(lab, written=WrittenLab.of(document.data, overrides or {}))
+
+
+@lru_cache(maxsize=1)
+def topology_document(text: str, file: str) -> Document:
+    """Read the document of a topology file; who asks for the places of its keys afterwards reads it no second time.
+
+    Raises `SpecError`.
+    """
+    return load_document(text, file)
 
 
 def resolve_warned(document: Document, warn: Callable[[Problem], None] | None) -> Lab:
@@ -83,7 +93,7 @@ def place_plan_error(
 
     `overrides` are those that the file was loaded with.
     """
-    document = load_document(read_text(path), str(path))
+    document = topology_document(read_text(path), str(path))
     if overrides:
         document = document.with_overrides(overrides)
     if not error.field or not document.has(error.field):
