@@ -19,7 +19,7 @@ _MISSING = "none"
 
 
 def difference_text(old: object, new: object, *, without: Sequence[str] = ()) -> str:
-    """Tell what differs of two values of one type, but for the fields `without`; "" where nothing does."""
+    """Tell what differs of two values of one type and of their parts, but for the fields `without`; "" for nothing."""
     return told(differences(old, new, without=without))
 
 
@@ -44,9 +44,9 @@ def _differences(old: Any, new: Any, path: str, without: frozenset[str]) -> Iter
             continue
         name = _join(path, _title(item.name))
         if is_dataclass(was) and is_dataclass(now) and type(was) is type(now) and not hasattr(type(now), "MEASURE"):
-            yield from _differences(was, now, name, frozenset())
+            yield from _differences(was, now, name, without)
         elif _are_parts(was) and _are_parts(now):
-            yield from _parts(was, now, path)
+            yield from _parts(was, now, path, without)
         else:
             yield f"{name} {_shown(item.name, was)} -> {_shown(item.name, now)}"
 
@@ -55,12 +55,12 @@ def _are_parts(value: Any) -> bool:
     return isinstance(value, tuple) and bool(value) and all(is_dataclass(part) for part in value)
 
 
-def _parts(old: Sequence[Any], new: Sequence[Any], path: str) -> Iterator[str]:
+def _parts(old: Sequence[Any], new: Sequence[Any], path: str, without: frozenset[str]) -> Iterator[str]:
     """The differences of things that have names, such as the classes of a port."""
     before, after = ({_name(part, place): part for place, part in enumerate(parts)} for parts in (old, new))
     for name, part in after.items():
         if name in before:
-            yield from _differences(before[name], part, _join(path, name), frozenset())
+            yield from _differences(before[name], part, _join(path, name), without)
         else:
             yield f"{_join(path, name)} is new"
     yield from (f"{_join(path, name)} is gone" for name in before if name not in after)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.deploy.changing.difference_text import difference_text, differences, told
-from testbed.lab.core.drivers.nodes.changing import KernelChanges, goes_with, places_of
+from testbed.lab.core.drivers.nodes.changing import KernelChanges, Tables, places_of
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
@@ -77,8 +77,10 @@ NOUNS: Mapping[type, str] = {
     StartService: "service",
 }
 """The noun of the thing that an operation makes."""
-_NUMBERS = ("ifindex", "port", "peer", "profile", "buffer")
-"""The fields of operations that only number things."""
+_NUMBERS = ("ifindex", "port", "peer", "profile", "buffer", "burst_bytes")
+"""The fields of operations that only number things, or follow from others."""
+_OF_PROFILES = ("profile", "rate_bps", "mtu_bytes", "bdp_bytes", "quantum_bytes")
+"""Those of profiles: rate and MTU are told of the port."""
 _CONTEXT = re.compile(r"(router|interface|vrf|address-family|exit|bfd|profile|peer|route-map|segment-routing)\b")
 """The lines for a daemon that only lead to others."""
 _QUEUED = "what waits in its queues"
@@ -170,7 +172,7 @@ def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]
             Effect.REMADE,
             item,
             names,
-            detail=difference_text(was, item, without=_NUMBERS) if type(was) is type(item) else "",
+            detail=told(_differences(was, item, kernel.tables)) if was is not None else "",
             at_stake=_stake_of_making_anew(item),
             part_of=again.of(item),
         )
@@ -192,17 +194,32 @@ def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]
 def _changed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]:
     before, after = kernel.tables
     for was, now in kernel.changed:
-        found = differences(was, now, without=_NUMBERS)
-        part_of = ""
-        if isinstance(was, InstallPort) and isinstance(now, InstallPort) and before is not None and after is not None:
-            found += differences(
-                before.profiles[was.profile], after.profiles[now.profile], without=("profile", "rate_bps", "mtu_bytes")
-            )
-            if not found and before.buffers[was.buffer] != after.buffers[now.buffer]:
-                part_of = f"buffer of {now.node}"  # which each of its ports is told
-        yield _row(Effect.CHANGED, now, names, detail=told(found), at_stake=_stake_of_change(was, now), part_of=part_of)
+        found = _differences(was, now, kernel.tables)
+        yield _row(
+            Effect.CHANGED,
+            now,
+            names,
+            detail=told(found),
+            at_stake=_stake_of_change(was, now),
+            part_of="" if found else f"buffer of {now.node}" if isinstance(now, InstallPort) else "",
+        )
     if before is not None and after is not None:
         yield from _buffer_rows(before, after)
+
+
+def _differences(was: Operation, now: Operation, tables: Tables) -> list[str]:
+    """The differences of two operations that are about the same thing; of ports, of what they are set to as well.
+
+    A port of which nothing differs is told of another buffer of its switch.
+    """
+    if type(was) is not type(now):
+        return []
+    found = differences(was, now, without=_NUMBERS)
+    before, after = tables
+    if isinstance(was, InstallPort) and isinstance(now, InstallPort) and before is not None and after is not None:
+        profiles = before.profiles[was.profile], after.profiles[now.profile]
+        found += differences(*profiles, without=_OF_PROFILES)
+    return found
 
 
 def _buffer_rows(before: QosTables, after: QosTables) -> Iterator[ChangeRow]:
@@ -215,9 +232,17 @@ def _buffer_rows(before: QosTables, after: QosTables) -> Iterator[ChangeRow]:
             yield ChangeRow(effect=Effect.CHANGED, node=buffer.node, kind="buffer", what=what, detail=found)
 
 
-def _row(effect: Effect, item: Operation, names: ThingNames, **more: str) -> ChangeRow:
+def _row(
+    effect: Effect, item: Operation, names: ThingNames, *, detail: str = "", at_stake: str = "", part_of: str = ""
+) -> ChangeRow:
     return ChangeRow(
-        effect=effect, node=" ".join(places_of(item)), kind=names.kind(item), what=names.thing(item), **more
+        effect=effect,
+        node=" ".join(places_of(item)),
+        kind=names.kind(item),
+        what=names.thing(item),
+        detail=detail,
+        at_stake=at_stake,
+        part_of=part_of,
     )
 
 
@@ -244,12 +269,8 @@ class _Owners:
             return ""
         if isinstance(item, CreateVrf):
             return self._nodes.get(item.switch, "")
-        for place in places_of(item):
-            if goes_with(item, (), self._ends):
-                return self._ends.get((place, getattr(item, "ifindex", 0)), "") or self._nodes.get(place, "")
-            if place in self._nodes:
-                return self._nodes[place]
-        return ""
+        (place,) = places_of(item)
+        return self._ends.get((place, getattr(item, "ifindex", 0)), "") or self._nodes.get(place, "")
 
 
 def _stake_of_making_anew(item: Operation) -> str:
