@@ -34,7 +34,7 @@ from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
-from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab, encode_written
 from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons
@@ -223,7 +223,8 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     if not same:
         raise LabExists(
             f"a different lab named {lab.name} is deployed (from {running.record.source or 'an unnamed file'})",
-            hint="deploy --reconfigure replaces it; -n gives the new one another name",
+            hint="testbed apply changes it where it is; deploy --reconfigure replaces it; -n gives the new one another"
+            " name",
         )
     states = {node.name: node.state for node in running.status()}
     broken = [name for name, found in states.items() if found != "running"]
@@ -301,6 +302,7 @@ class _Deploy:
                 runtime=options.runtime,
                 daemons=recorded_daemons(lab, plan, planned_daemons(plan, lambda _: frr)),
                 environment=_environments(lab, plan, state.run_directory(lab.name)),
+                written=encode_written(lab),
             )
             self.journal.state(LabState.DEPLOYING)
             state.write(record)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,10 +26,12 @@ from testbed.lab.core.deploy.changing.differences import (
     changes_from_nothing,
     changes_of,
     require_allowed,
+    require_possible,
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
     DeployOptions,
@@ -80,11 +82,12 @@ DEPLOYED = (LabState.RUNNING, LabState.FAILED, LabState.CHANGING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """`k` is the time scale that the lab is to have, None for the one it has. `allow`: what may be done to the lab that
-    is more than changing it where it is."""
+    is more than changing it where it is. `told` is called with the changes before the first of them is made."""
 
     k: float | None = None
     timeout_s: float = 120.0
     allow: frozenset[Allow] = field(default_factory=frozenset)
+    told: Callable[[LabChanges], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,11 @@ def apply_lab(
         _require_machine(lab, state)
         changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
-        if changes or not changes.is_recorded:
+        options.told(changes)
+        if changes.obstacles:
+            with unused(running.state_directory, lab.name):
+                pass
+        elif changes or not changes.is_recorded:
             with unused(running.state_directory, lab.name):
                 require_free(running, changes)
                 # What was begun has not been waited for where it is not what is asked for.
@@ -136,7 +143,19 @@ def apply_lab(
         elif running.life_cycle is LabState.FAILED:
             await_convergence(running.plan, state, options.timeout_s, notify)
             complete(running, state)
-        return changes
+    if changes.obstacles:
+        _recreate(changes, running, state, options, notify)
+    return changes
+
+
+def _recreate(
+    changes: LabChanges, running: RunningLab, state: StateDirectory, options: ApplyOptions, notify: StepCallback
+) -> None:
+    """Remove a lab that cannot be changed where it is, and deploy it anew in the same directory."""
+    again = DeployOptions(
+        k=changes.new.k, timeout_s=options.timeout_s, reconfigure=True, directory=running.directory.parent
+    )
+    deploy_lab(changes.lab, state, again, notify)
 
 
 class _Carrying:
@@ -194,6 +213,8 @@ class _Carrying:
         )
         with self._undoing_without_room():
             self._journal.state(LabState.CHANGING)
+        if not self._manner.undoes:
+            tell_begin(self.running, changes.rows)
         kernel, created = self._kernel()
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None
@@ -366,6 +387,8 @@ class _Carrying:
         with self._undoing_without_room():
             self._journal.state(LabState.RUNNING if self._waits and unconverged is None else life)
         self._state.end_change(record.name)
+        if not self._manner.undoes:
+            tell_changes(self.running, changes.rows)
         if unconverged is not None:
             raise ConvergenceError(
                 unconverged.message,
@@ -399,8 +422,10 @@ def _is_deployed(name: str, state: StateDirectory) -> bool:
 
 def _deploy(lab: Lab, state: StateDirectory, options: ApplyOptions, notify: StepCallback) -> LabChanges:
     k = options.k or resolve_scale(lab, state).k
-    deployed = deploy_lab(lab, state, DeployOptions(k=k, timeout_s=options.timeout_s), notify).lab
-    return changes_from_nothing(lab, deployed.plan)
+    changes = changes_from_nothing(lab, preview(lab, state, k))
+    options.told(changes)
+    deploy_lab(lab, state, DeployOptions(k=k, timeout_s=options.timeout_s), notify)
+    return changes
 
 
 def _require_machine(lab: Lab, state: StateDirectory) -> None:
@@ -434,11 +459,15 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
     with unused(running.state_directory, lab.name):
         if _is_asked(running.record, lab, options.k):
             back = changes_between(begun, running)
+            require_possible(back)
+            options.told(back)
             _Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
             return _Ended(running=running, changes=back, is_asked=True)
         # Where something else is asked for, routing need not converge: what is wrong may be what is changed now.
         is_asked = _is_asked(record, lab, options.k)
         changes = changes_between(running, begun)
+        require_possible(changes)
+        options.told(changes)
         manner = Manner(timeout_s=options.timeout_s, again=True, waits=None if is_asked else False)
         _carry_out_or_undo(_Carrying(changes, running, manner, notify), notify)
     return _Ended(running=begun, changes=changes, is_asked=is_asked)
@@ -493,6 +522,7 @@ def _undo(carrying: _Carrying, notify: StepCallback, cause: BaseException) -> st
     begun = RunningLab.planned(carrying.record, running.state, changes.lab, changes.new)
     try:
         back = changes_between(begun, running)
+        require_possible(back)
         _Carrying(back, begun, _way_back(running, UNDONE_S, carrying.life), notify).carry_out()
     except ConvergenceError:
         return ", but its routing has not converged again"
