@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.links.changes import LinkChange
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.journal import Journal
@@ -80,6 +81,9 @@ class FeatureChange:
 
     def begin(self, changing: Changing) -> None:
         """Prepare it, while the lab is as it was. Raises `DriverError`, which ends the change."""
+
+    def created(self, changing: Changing) -> None:
+        """Go on once new nodes and VRFs are there, of which each is empty yet."""
 
     def linked(self, changing: Changing) -> None:
         """Go on once new nodes and links are there, and the kernel has what both plans have; nothing is routed there
@@ -182,7 +186,7 @@ class Feature:
         """Ways of realising nodes, by the name that topology files give them."""
         return {}
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         """The messages of operations that are transactions of nftables, by the class of the operation."""
         return {}
 
@@ -253,7 +257,7 @@ def register(*modules: str) -> None:
 
 
 @cache
-def filters() -> Mapping[type, Callable[[Any], list[bytes]]]:
+def filters() -> Mapping[type, Callable[[Any], Table]]:
     """The messages of all features' operations that are transactions of nftables, by the class of the operation."""
     return {kind: make for feature in features() for kind, make in feature.filters().items()}
 

@@ -9,6 +9,7 @@ from testbed.base.errors import CapabilityError
 from testbed.lab.core.feature import Deployment, Feature, Started
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.steps import StepCallback
@@ -56,7 +57,7 @@ class ManagementFeature(Feature):
             )
         require_services(lab)
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
         from testbed.lab.features.management.apply import management_messages
         from testbed.lab.features.management.community import community_messages

@@ -30,7 +30,7 @@ from testbed.lab.core.deploy.changing.differences import (
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
-from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.routing import comes_last, tell
 from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
@@ -226,9 +226,11 @@ class _Carrying:
                     raise_neighbour_limits(self.record, self._state)
             with self._step("nodes", f"{len(changes.kernel.created)} new"):
                 self._create_nodes(kernel, created)
+            for each in changes.features:
+                each.created(changing)
             with self._step("links"), self._data_path(kernel):
                 self._undo(kernel, changes.kernel.first)
-                kernel.apply(changes.kernel.made)
+                kernel.apply(changes.kernel.made, replacing=True)
             with self._step("ports"):
                 kernel.change(changes.kernel)
                 attach(changes.new, self._state.run, self._run, self.running.state_directory)
@@ -336,7 +338,7 @@ class _Carrying:
             password = bgp_password(new, self.running.state_directory)
             sets = daemon_sets(lab, new, run, find_frr(), only=added, password=password)
             start_daemons(launcher, sets, new, run)
-        tell(self.changes.routing, run, lambda command: not command.startswith(AFTERWARDS), again=self._manner.again)
+        tell(self.changes.routing, run, lambda command: not comes_last(command), again=self._manner.again)
         return launcher
 
     def _converge(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> ConvergenceError | None:
@@ -354,14 +356,16 @@ class _Carrying:
         """Remove what no route leads to any more."""
         changes, known = self.changes, self.running.identities
         gone = {node: known[node] for node in changes.kernel.gone if node in known}
-        for node in gone:
+        before, after = ({speaker.node for speaker in plan.speakers} for plan in (changes.old, changes.new))
+        for node in sorted((before - after) & known.keys()):
             stop_routing(self.running, node)
         self._undo(kernel, changes.kernel.removed)
+        kernel.apply(changes.kernel.settled, replacing=True)
         if lost := set(changes.old.port_numbers.values()) - set(changes.new.port_numbers.values()):
             with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
                 forget_ports(maps, sorted(lost))
         if self._manner.tells:
-            tell(changes.routing, self._run, lambda command: command.startswith(AFTERWARDS), again=self._manner.again)
+            tell(changes.routing, self._run, comes_last, again=self._manner.again)
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)

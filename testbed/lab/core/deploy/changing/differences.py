@@ -31,8 +31,6 @@ REFUSED_SHOWN = 5
 """Things that a refusal names."""
 
 NOT_YET = {
-    "overlay": "tenants and their networks",
-    "link_groups": "link groups of hosts",
     "management": "the management network and its services",
     "scale_up_domains": "scale-up domains",
 }
