@@ -16,7 +16,7 @@ from testbed.base.datapath import pins
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of, require_allowed
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.routing import AFTERWARDS, prepare_daemons, settle_daemons, tell
 from testbed.lab.core.deploy.links.changes import fill_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, planned_daemons
@@ -176,6 +176,7 @@ class _Carrying:
         added = {speaker.node for speaker in new.speakers} - before
         frr = find_frr()
         launcher = DaemonLauncher(frr)
+        prepare_daemons(self._running, lab, new, self._changes.routing, launcher)
         password = bgp_password(new, self._running.state_directory)
         if added:
             start_daemons(launcher, daemon_sets(lab, new, run, frr, only=added, password=password), new, run)
@@ -192,6 +193,7 @@ class _Carrying:
             with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
                 forget_ports(maps, sorted(lost))
         tell(self._changes.routing, self._run, lambda command: command.startswith(AFTERWARDS))
+        settle_daemons(self._running, self._changes.new, self._changes.routing)
         if gone:
             kernel.remove({node: self._running.identities[node] for node in gone})
             self._journal.gone(gone)

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from testbed.base.linux.vty import without_secrets
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import routing_changes
+from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes, places_of
 from testbed.lab.core.feature import FeatureChange, features
@@ -37,7 +38,7 @@ class LabChanges:
     new: LabPlan
     lab: Lab
     kernel: KernelChanges
-    routing: Mapping[str, Mapping[str, Sequence[str]]]
+    routing: RoutingChanges
     features: Sequence[FeatureChange] = ()
 
     def __bool__(self) -> bool:
@@ -49,6 +50,7 @@ class LabChanges:
         return (
             *_kernel_rows(self.kernel),
             *_routing_rows(self.routing),
+            *self.routing.rows(),
             *(row for each in self.features for row in each.rows),
         )
 
@@ -75,7 +77,7 @@ def _routing_rows(routing: Mapping[str, Mapping[str, Sequence[str]]]) -> Iterato
     for node, daemons in routing.items():
         for daemon, lines in daemons.items():
             for line in lines:
-                yield ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon}: {line}")
+                yield ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon}: {without_secrets(line)}")
 
 
 def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
@@ -104,7 +106,7 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
         new=new,
         lab=lab,
         kernel=kernel_changes(old, new),
-        routing=routing_changes(running, old, new),
+        routing=routing_changes(running, old, new, lab),
         features=[found for feature in features() if (found := feature.change(running, lab, new)) is not None],
     )
 
