@@ -19,6 +19,7 @@ from testbed.base.errors import ConvergenceError, DriverError, LabNotFound, Test
 from testbed.base.linux.processes import Process, await_reaping, parents_text
 from testbed.base.version import __version__
 from testbed.daemons.portd.errors import PauseAgentError
+from testbed.lab.core.deploy.configurations import require_taken
 from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
 from testbed.lab.core.deploy.links.changes import declare_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
@@ -394,8 +395,13 @@ class _Deploy:
                 for each in started:
                     each.wait_links(options.timeout_s)
 
+            def check_daemons() -> None:
+                launcher.check_alive()
+                require_taken(watch.plan, self.state.run_directory(self.lab.name))
+
             with step("converge", notify):
-                watch.wait(options.timeout_s, notify, launcher.check_alive, wait_links)
+                watch.wait(options.timeout_s, notify, check_daemons, wait_links)
+            check_daemons()
         for each in started:
             each.wait(options.timeout_s, notify)
         for nodes in self.runtimes:

@@ -30,7 +30,7 @@ from testbed.lab.core.deploy.changing.differences import (
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
-from testbed.lab.core.deploy.changing.routing import comes_last, tell
+from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
 from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
@@ -330,6 +330,7 @@ class _Carrying:
         before = {speaker.node for speaker in self.changes.old.speakers}
         added = {speaker.node for speaker in new.speakers} - before
         launcher = DaemonLauncher(find_frr() if added else None)
+        prepare_daemons(self.running, lab, new, self.changes.routing, launcher)
         if added and self._manner.again:
             wanted = RunningLab.planned(self.record, self._state, lab, new)
             for node in sorted(added):
@@ -366,6 +367,7 @@ class _Carrying:
                 forget_ports(maps, sorted(lost))
         if self._manner.tells:
             tell(changes.routing, self._run, comes_last, again=self._manner.again)
+            settle_daemons(self.running, changes.new, changes.routing)
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import routing_changes
+from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes
 from testbed.lab.core.deploy.changing.rows import ThingNames, kernel_rows, routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import choose_mechanisms, has_link_groups
@@ -47,7 +47,7 @@ class LabChanges:
     new: LabPlan
     lab: Lab
     kernel: KernelChanges
-    routing: Mapping[str, Mapping[str, Sequence[str]]]
+    routing: RoutingChanges
     features: Sequence[FeatureChange] = ()
     names: ThingNames = field(default_factory=ThingNames)
     obstacles: Sequence[str] = ()
@@ -83,6 +83,7 @@ class LabChanges:
             *kernel_rows(self.kernel, self.names),
             *_loss_rows(self.losses),
             *routing_rows(self.routing, self.old, self.new),
+            *self.routing.rows(),
             *self.described,
             *(row for each in self.features for row in each.rows),
         )
@@ -166,10 +167,10 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
     before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
     after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
     obstacles = _obstacles(old, new)
-    routing: Mapping[str, Mapping[str, Sequence[str]]] = {}
+    routing = RoutingChanges()
     changed: list[FeatureChange] = []
     try:
-        routing = routing_changes(running, old, new)
+        routing = routing_changes(running, old, new, lab)
     except ChangeRefused as error:
         obstacles.append(error.message)
     for feature in features():
@@ -201,7 +202,12 @@ def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
         lab=plan.lab, slot=plan.slot, k=plan.k, operations=(), ports=(), switches=(), hosts=(), expected_routes={}
     )
     return LabChanges(
-        old=nothing, new=plan, lab=lab, kernel=kernel_changes(nothing, plan), routing={}, names=ThingNames.of(lab)
+        old=nothing,
+        new=plan,
+        lab=lab,
+        kernel=kernel_changes(nothing, plan),
+        routing=RoutingChanges(),
+        names=ThingNames.of(lab),
     )
 
 

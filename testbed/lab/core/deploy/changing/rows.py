@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from testbed.base.linux.vty import without_secrets
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.deploy.changing.difference_text import difference_text, differences, told
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, Tables, places_of
@@ -315,7 +316,7 @@ def routing_rows(routing: Mapping[str, Mapping[str, Sequence[str]]], old: LabPla
                 node=node,
                 kind=daemon,
                 what=f"{daemon} of {node}",
-                detail="; ".join(said),
+                detail="; ".join(map(without_secrets, said)),
                 at_stake=stake,
             )
 
