@@ -116,6 +116,15 @@ class Broken:
     hint: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedProcess:
+    """A process of a feature that ended though the lab is up: `what` it is, on which node, and how it is started."""
+
+    node: str
+    what: str
+    start: Callable[[], object]
+
+
 class ScaleDemand(Protocol):
     """The demand of a feature on a lab's time scale, beside that of the packets of its networks."""
 
@@ -220,6 +229,14 @@ class Feature:
     def broken(self, plan: LabPlan, run: Path) -> Sequence[Broken]:
         """Return the parts of the lab that do not run any more, beside its nodes."""
         return ()
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        """Return its processes that ended, beside those which its nodes are known to run (`RunningLab.daemons`)."""
+        return ()
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        """End what works in the namespace that a node had before it was made anew: `after_routing` and `start_node`
+        start it again."""
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         """The tests that `check` runs of a lab that has the feature, with their names."""

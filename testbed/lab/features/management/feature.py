@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError
-from testbed.lab.core.feature import Deployment, Feature, Started
+from testbed.lab.core.feature import Deployment, EndedProcess, Feature, Started
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -84,6 +84,19 @@ class ManagementFeature(Feature):
 
         places = service_places(lab.model, lab.plan, lab.state)
         start_places([place for place in places if place.node == node])
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        if not lab.plan.services:
+            return ()
+        from testbed.lab.features.management.revival import ended_services
+
+        return ended_services(lab)
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        if lab.plan.services:
+            from testbed.lab.features.management.revival import restart_looking_in
+
+            restart_looking_in(lab, node)
 
     def subscribe(self, events: EventStream, lab: RunningLab) -> None:
         if lab.plan.services:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.lab.core.feature import Broken, Deployment, Feature, LinksBeside, ScaleDemand, Started
+from testbed.lab.core.feature import Broken, Deployment, EndedProcess, Feature, LinksBeside, ScaleDemand, Started
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -83,6 +84,18 @@ class ScaleUpFeature(Feature):
             from testbed.lab.features.scale_up.events import follow_switches
 
             follow_switches(events, lab)
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        if not lab.plan.scale_up_domains:
+            return ()
+        from testbed.lab.features.scale_up.apply import start_domain_switches
+        from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line
+
+        run = lab.processes_directory
+        return [
+            EndedProcess(node="", what=dead_line(name), start=partial(start_domain_switches, lab.plan, run, (name,)))
+            for name in dead_domains(lab.plan, run)
+        ]
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         if not lab.plan.scale_up_domains:

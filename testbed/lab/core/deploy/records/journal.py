@@ -1,9 +1,9 @@
 """The journal of a lab: what was created, written before it becomes visible, read by `destroy`.
 
-JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each
-namespace, with the boot it belongs to), `gone` (nodes that a change removed), `path` (a file or directory outside the
-state directory), `containers` (the engine that makes them and the label they have), `container` (identity of each once
-it runs, and its FRR's version).
+JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each namespace, with the
+boot it belongs to), `gone` (nodes that a change removed), `work` (what is being done to one node, or that it is
+done), `path` (a file or directory outside the state directory), `containers` (the engine that makes them and
+the label they have), `container` (identity of each once it runs, and its FRR's version).
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class JournalContent:
     paths: list[Path] = field(default_factory=list)
     containers: dict[str, JournalledContainers] = field(default_factory=dict)
     """By the name of their runtime."""
+    work: dict[str, str] = field(default_factory=dict)
+    """A word for what is done to each node that a command was working on when it ended."""
     unknown: list[str] = field(default_factory=list)
     """Kinds of entries that this version does not understand: another one wrote them."""
 
@@ -105,6 +107,10 @@ class Journal:
     def gone(self, nodes: Iterable[str]) -> None:
         """Note the nodes that a change of the lab has removed."""
         self._append({"kind": "gone", "nodes": sorted(nodes)})
+
+    def work(self, node: str, word: str) -> None:
+        """Note that something is being done to a node, in a word, or with "" that it is done."""
+        self._append({"kind": "work", "node": node, "word": word})
 
     def path(self, path: Path) -> None:
         self._append({"kind": "path", "path": str(path)})
@@ -160,6 +166,10 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
         case "gone":
             for node in entry["nodes"]:
                 content.identities.pop(node, None)
+        case "work":
+            content.work.pop(entry["node"], None)
+            if entry["word"]:
+                content.work[entry["node"]] = str(entry["word"])
         case "containers":
             made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
             content.containers[_runtime(entry)] = made

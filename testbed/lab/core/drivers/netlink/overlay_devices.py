@@ -26,12 +26,12 @@ _INHERIT = b"\1"
 Another TOS is that of all packets; the ECN field is the inner one's in either case (RFC 6040).
 """
 _IFLA_VRF_TABLE = 1
-_RTM_DELRULE = 33
 _RT_TABLE_LOCAL = 255
 _RTN_UNREACHABLE = 7
 _LAST_METRIC = 4278198272
 """The metric that zebra takes for a distance of 255, "unknown": the kernel tries all other routes first (vrf.rst)."""
-_LOCAL_PRIORITY = 32765
+LOCAL_PRIORITY = 32765
+"""The priority of the rule of the local table in a node with VRF devices."""
 
 
 def new_vxlan(operation: CreateVxlan, namespace: int) -> bytes:
@@ -82,8 +82,8 @@ def prefer_vrfs(*, ipv6: bool = False) -> tuple[bytes, ...]:
     found: list[bytes] = []
     for family in _families(ipv6):
         rule = RTMSG.pack(family, 0, 0, 0, _RT_TABLE_LOCAL, 0, 0, rtnetlink.FR_ACT_TO_TBL, 0)
-        found.append(message(rtnetlink.RTM_NEWRULE, flags, rule + u32(rtnetlink.FRA_PRIORITY, _LOCAL_PRIORITY)))
-        found.append(message(_RTM_DELRULE, 0, rule + u32(rtnetlink.FRA_PRIORITY, 0)))
+        found.append(message(rtnetlink.RTM_NEWRULE, flags, rule + u32(rtnetlink.FRA_PRIORITY, LOCAL_PRIORITY)))
+        found.append(message(rtnetlink.RTM_DELRULE, 0, rule + u32(rtnetlink.FRA_PRIORITY, 0)))
     return tuple(found)
 
 

@@ -44,6 +44,7 @@ def password_file(lab: Surroundings) -> Path:
 class Redfish(Service):
     name = "redfish"
     needs = (EMULATOR,)
+    looks_into_nodes = True
 
     def user(self, place: Place) -> str:
         return USER

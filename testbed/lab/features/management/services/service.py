@@ -189,6 +189,8 @@ class Service(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     """The programs that it wants installed (`testbed.base.installation.packages` knows their packages)."""
+    looks_into_nodes: ClassVar[bool] = False
+    """It keeps sockets in the namespaces of other nodes, or knows these by their identities."""
 
     def prepare(self, lab: Surroundings) -> None:  # noqa: B027 - most have nothing of this kind
         """Make what the places of a lab share, where it is not there yet: keys, for example."""
@@ -232,6 +234,7 @@ class ServiceOfSwitches(Service):
     control socket in the service's own directory.
     """
 
+    looks_into_nodes = True
     capabilities: ClassVar[tuple[str, ...]]
 
     @abstractmethod

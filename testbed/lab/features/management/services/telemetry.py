@@ -24,6 +24,7 @@ RETENTION, LARGEST = "2h", "256MB"
 class Telemetry(Service):
     name = "telemetry"
     needs = ("prometheus",)
+    looks_into_nodes = True
 
     def user(self, place: Place) -> str:
         return USER
