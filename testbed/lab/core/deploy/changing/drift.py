@@ -17,8 +17,9 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.lab.core.deploy.changing.kernel_drift import BY_HAND, KernelDrift
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
-from testbed.lab.core.deploy.changing.node import rebuild
+from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.kept_events import keep_event
 from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
@@ -30,6 +31,7 @@ from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.overlay_operations import CreateVrf
 from testbed.lab.core.render.difference import difference
 
+REPAIR = "repair"
 SHOWN = 5
 """Things that an error names."""
 _AT_ONCE = 4
@@ -147,6 +149,41 @@ def _with_secrets(commands: Sequence[str], file: Path) -> list[str]:
         whole = next((line for line in written if line.startswith(begin)), command) if hidden else command
         found.append(whole)
     return found
+
+
+def repair_lab(lab: RunningLab, notify: StepCallback = ignore_steps) -> Drift:
+    """Bring a lab back to what its record says; what differed comes back. Call with the lab locked.
+
+    Raises `DriverError`, `StateError`.
+    """
+    if drift := find_drift(lab):
+        journal, before = Journal(lab.state_directory), lab.life_cycle
+        journal.state(LabState.CHANGING)
+        journal.work("", REPAIR)
+        repair(lab, drift, notify)
+        journal.work("", "")
+        journal.state(before or LabState.RUNNING)
+    return drift
+
+
+def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> bool:
+    """Do what a command that was killed was doing to nodes of a lab, and mend what it left; False where none was.
+
+    Call with the lab locked. Raises `DriverError`.
+    """
+    journal = Journal(lab.state_directory)
+    work = journal.read().work
+    for node, word in work.items():
+        if word == RECREATE:
+            rebuild(lab, node, notify)
+        elif word == RESTART:
+            restart(lab, node, notify)
+    if work:
+        lab = RunningLab(lab.record, lab.state)
+        repair(lab, find_drift(lab), notify)
+    for node in work:
+        journal.work(node, "")
+    return bool(work)
 
 
 def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -> None:

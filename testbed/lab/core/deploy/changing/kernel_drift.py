@@ -64,7 +64,7 @@ BY_HAND = "changed by hand"
 QUEUED = "what waits in its queue"
 _LOOPBACK = 1
 _LINK_LOCAL_BITS = 64
-_NO_PROGRAMS = Filters(ingress=0, enqueue=0, egress=0)
+NO_PROGRAMS = Filters(ingress=0, enqueue=0, egress=0)
 _MAKES_INTERFACES = CreateVeth | CreateBridge | CreateBond | CreateVrfDevice | CreateVxlan
 PlacedInterface = tuple[str, int]
 """A place, which is a node or a VRF's namespace, and an interface index."""
@@ -160,10 +160,12 @@ class _Comparison:
     values: list[Messages] = field(default_factory=list)
     lost: set[PlacedInterface] = field(default_factory=set)
     down: set[PlacedInterface] = field(default_factory=set)
+    peers: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def compare(self) -> None:
         """Look at each operation of the plan, and then for what no operation has made."""
         ports = {f"{port.node}:{port.name}": port for port in self.plan.ports}
+        self.peers |= {(port.node, port.name): port.peer for port in self.plan.ports}
         ended = (ports[key] for key, change in self.changes.items() if change.up is False and key in ports)
         self.down |= {(port.place, port.ifindex) for port in ended}
         settings: dict[tuple[str, str], SetSysctl] = {}
@@ -388,7 +390,7 @@ class _Comparison:
         """The queues that the messages of an operation make."""
         if isinstance(item, InstallPort):
             assert self.plan.tables is not None
-            batch: Sequence[bytes] = PortInstaller(self.plan.tables, _NO_PROGRAMS).messages(item)
+            batch: Sequence[bytes] = PortInstaller(self.plan.tables, NO_PROGRAMS).messages(item)
         else:
             batch = traffic.new_htb_qdisc(item.ifindex), *self._classes_of(item)
         return queues_of(batch)
@@ -401,8 +403,7 @@ class _Comparison:
 
     def _compare_delay(self, item: DelayPort) -> None:
         place = place_of(item)
-        port = next(port for port in self.plan.ports if (port.node, port.name) == (item.node, item.name))
-        change = self.changes.get(port.peer)
+        change = self.changes.get(self.peers[item.node, item.name])
         if change is not None and (change.delay_ns is not None or change.jitter_ns is not None):
             return
         link = self._link((place, item.ifb_ifindex))

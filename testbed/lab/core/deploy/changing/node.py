@@ -89,7 +89,7 @@ def restart_node(lab: RunningLab, node: str, *, timeout_s: float, notify: StepCa
     if node in lab.nodes_without_power():
         raise NodeRefused(f"{node} is off", hint=f"testbed power on {node}")
     with _working(lab, node, RESTART, timeout_s, notify):
-        _restart(lab, node, notify)
+        restart(lab, node, notify)
 
 
 def recreate_node(lab: RunningLab, node: str, *, timeout_s: float, notify: StepCallback = ignore_steps) -> None:
@@ -100,22 +100,6 @@ def recreate_node(lab: RunningLab, node: str, *, timeout_s: float, notify: StepC
     _require(lab, node)
     with _working(lab, node, RECREATE, timeout_s, notify):
         rebuild(lab, node, notify)
-
-
-def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> list[str]:
-    """Do what a command that was killed was doing to nodes, from the beginning; the nodes come back.
-
-    Call with the lab locked. Raises `DriverError`.
-    """
-    journal = Journal(lab.state_directory)
-    found = journal.read().work
-    for node, word in found.items():
-        if word == RECREATE:
-            rebuild(lab, node, notify)
-        else:
-            _restart(lab, node, notify)
-        journal.work(node, "")
-    return list(found)
 
 
 def _require(lab: RunningLab, node: str) -> None:
@@ -155,7 +139,11 @@ def await_routing(lab: RunningLab, timeout_s: float, notify: StepCallback) -> No
         watch.close()
 
 
-def _restart(lab: RunningLab, node: str, notify: StepCallback) -> None:
+def restart(lab: RunningLab, node: str, notify: StepCallback = ignore_steps) -> None:
+    """End what runs in a node, and start what the plan has there. Call with the lab locked, and this journalled.
+
+    Raises `DriverError`; what was done until then is taken up by doing it again.
+    """
     with step("end", notify, node):
         _end_processes(lab, node, [node])
     with step("start", notify, node):
