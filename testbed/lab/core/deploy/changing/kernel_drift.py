@@ -134,13 +134,15 @@ def kernel_drift(
     seen: Mapping[str, SeenPlace],
     changes: Mapping[str, WireChange],
     renewed: Collection[PlacedInterface] = (),
+    open_to_others: Collection[str] = (),
 ) -> KernelDrift:
     """Return how namespaces differ from a plan. Those that are not in `seen` are gone, and not looked at.
 
     `changes` are those of links that are in force, by port. `renewed` are interfaces that were made anew since filters
-    were told of them: a hook of nftables goes with its interface.
+    were told of them: a hook of nftables goes with its interface. Whatever is beside the plan in places that are
+    `open_to_others` was made by commands that the lab has itself, and is left.
     """
-    comparison = _Comparison(plan, seen, changes, frozenset(renewed))
+    comparison = _Comparison(plan, seen, changes, frozenset(renewed), frozenset(open_to_others))
     comparison.compare()
     return comparison.result()
 
@@ -153,6 +155,7 @@ class _Comparison:
     seen: Mapping[str, SeenPlace]
     changes: Mapping[str, WireChange]
     renewed: frozenset[PlacedInterface] = frozenset()
+    open_to_others: frozenset[str] = frozenset()
     rows: list[ChangeRow] = field(default_factory=list)
     first: list[Messages] = field(default_factory=list)
     tables: list[tuple[str, int, str]] = field(default_factory=list)
@@ -452,6 +455,8 @@ class _Comparison:
                 case AddRule():
                     rules[item.node].add(_rule(item))
         for place, found in self.seen.items():
+            if place in self.open_to_others:
+                continue
             for (ifindex, address), body in found.addresses.items():
                 own = address.ip.is_loopback or (address.version == 6 and address.is_link_local)
                 planned = (ifindex, address) in addresses[place]

@@ -19,6 +19,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.nodes.seen import read_place
+from testbed.lab.core.model import NETNS
 from testbed.lab.core.plan.operations import InstallPort
 
 
@@ -32,7 +33,15 @@ def look_at_kernel(lab: RunningLab, renewed: Collection[PlacedInterface] = ()) -
     places = [place for place in wanted if namespace_name(lab.name, place) in there]
     seen = ask_inside(lab.name, places, RouteSocket, lambda place, item: read_place(item, wanted[place]))
     changes = read_link_state(lab.state_directory).changes
-    return kernel_drift(lab.plan, seen, changes, renewed), [place for place in wanted if place not in seen]
+    return kernel_drift(lab.plan, seen, changes, renewed, _open_to_others(lab)), [
+        place for place in wanted if place not in seen
+    ]
+
+
+def _open_to_others(lab: RunningLab) -> list[str]:
+    """The nodes in which others than the plan have their hands: commands of its file, or a program with Mininet."""
+    everywhere = lab.record.runtime != NETNS
+    return [node.name for node in lab.model.nodes if node.exec or everywhere]
 
 
 def repair_kernel(lab: RunningLab, drift: KernelDrift) -> None:

@@ -96,6 +96,14 @@ def test_addresses_at_interfaces_that_a_person_added_are_theirs(plan: LabPlan, s
     assert not kernel_drift(plan, changed(seen, HOST, addresses=addresses), {})
 
 
+def test_what_commands_of_the_file_made_is_theirs(plan: LabPlan, seen: Seen) -> None:
+    item = operation(plan, AddAddress, HOST)
+    addresses = {**seen[HOST].addresses, (item.ifindex, IPv4Interface("192.0.2.1/24")): b""}
+    more = changed(seen, HOST, addresses=addresses)
+    assert kernel_drift(plan, more, {}).rows
+    assert not kernel_drift(plan, more, {}, open_to_others=[HOST]).rows
+
+
 def test_routes_and_rules_are_those_of_the_plan(plan: LabPlan, seen: Seen) -> None:
     item = operation(plan, AddRoute, HOST)
     stray = SeenRoute(
