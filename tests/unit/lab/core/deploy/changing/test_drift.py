@@ -190,7 +190,10 @@ def test_a_node_without_power_is_as_somebody_wants_it(world: World) -> None:
 
 
 def test_processes_of_features_are_started(world: World) -> None:
-    world.ended = [EndedProcess(node="", what="keeper", start=lambda: world.ended.clear())]
+    def start() -> None:
+        world.ended = []
+
+    world.ended = [EndedProcess(node="", what="keeper", start=start)]
     drift = find_drift(world.lab)
     assert [(row.effect, row.what) for row in drift.rows] == [(Effect.RESTARTED, "keeper")]
     repair(world.lab, drift)
