@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.deploy.watch.events import EventStream
+    from testbed.lab.core.drivers.routing.frr import Elsewhere
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.changes import ChangeRow
     from testbed.lab.core.plan.lab_plan import LabPlan
@@ -78,6 +79,11 @@ class FeatureChange:
     def __init__(self, rows: Sequence[ChangeRow]) -> None:
         self.rows = tuple(rows)
         """All that the feature does, for who asks before."""
+
+    @property
+    def elsewhere(self) -> Mapping[str, Elsewhere]:
+        """How the routing daemons of new nodes are started that are none of this machine's own, by node."""
+        return {}
 
     def begin(self, changing: Changing) -> None:
         """Prepare it, while the lab is as it was. Raises `DriverError`, which ends the change."""
@@ -202,6 +208,11 @@ class Feature:
         """Start what runs beside routing. Called in a thread of its own."""
         return None
 
+    def kept(self, old: Lab, new: Lab) -> Lab:
+        """Return `new` with the numbers that things have in `old`, the lab of its name that is up, where those would be
+        others in a lab that is deployed anew."""
+        return new
+
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         """Return what makes its part of a lab that is up that of `lab`, planned as `plan`; None where nothing differs.
 
@@ -254,6 +265,13 @@ def register(*modules: str) -> None:
     features.cache_clear()
     filters.cache_clear()
     runtimes.cache_clear()
+
+
+def keep(old: Lab, new: Lab) -> Lab:
+    """Return `new` with the numbers that all features keep of `old`, the lab of its name that is up."""
+    for feature in features():
+        new = feature.kept(old, new)
+    return new
 
 
 @cache

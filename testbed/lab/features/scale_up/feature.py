@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.lab.core.feature import Broken, Deployment, Feature, LinksBeside, ScaleDemand, Started
+from testbed.lab.core.feature import Broken, Deployment, Feature, FeatureChange, LinksBeside, ScaleDemand, Started
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -53,6 +53,13 @@ class ScaleUpFeature(Feature):
         start_domain_switches(deployment.plan, deployment.run)
         write_host_gpus(deployment.plan, deployment.run)
         return None
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if not (running.plan.scale_up_domains or plan.scale_up_domains) and running.model.scale_up == lab.scale_up:
+            return None
+        from testbed.lab.features.scale_up.change import domains_change
+
+        return domains_change(running, lab, plan)
 
     def set_links(self, lab: RunningLab, node: str, *, up: bool) -> None:
         from testbed.lab.features.scale_up.apply import set_gpu_wires

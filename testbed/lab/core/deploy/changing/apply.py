@@ -19,7 +19,7 @@ from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import comes_last, tell
 from testbed.lab.core.deploy.links.changes import fill_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
-from testbed.lab.core.deploy.live import RunningLab, planned_daemons
+from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
@@ -148,6 +148,7 @@ class _Carrying:
             k=new.k,
             source=lab.source,
             model=encode_lab(lab),
+            environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
             daemons=recorded_daemons(lab, new, planned_daemons(new, self._running.frr_version)),
             numbers=asdict(numbers_of(new)) if new.tables is not None else None,
         )
@@ -176,11 +177,13 @@ class _Carrying:
         new, lab, run = self._changes.new, self._changes.lab, self._run
         before = {speaker.node for speaker in self._changes.old.speakers}
         added = {speaker.node for speaker in new.speakers} - before
-        frr = find_frr()
+        frr = find_frr() if any(node.container is None for node in lab.speakers) else None
+        elsewhere = {node: how for each in self._changes.features for node, how in each.elsewhere.items()}
         launcher = DaemonLauncher(frr)
         password = bgp_password(new, self._running.state_directory)
         if added:
-            start_daemons(launcher, daemon_sets(lab, new, run, frr, only=added, password=password), new, run)
+            sets = daemon_sets(lab, new, run, frr, only=added, elsewhere=elsewhere, password=password)
+            start_daemons(launcher, sets, new, run)
         tell(self._changes.routing, self._run, lambda command: not comes_last(command))
         return launcher
 

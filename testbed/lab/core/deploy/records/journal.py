@@ -160,6 +160,8 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
         case "gone":
             for node in entry["nodes"]:
                 content.identities.pop(node, None)
+                for containers in content.containers.values():
+                    containers.ids.pop(node, None)
         case "containers":
             made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
             content.containers[_runtime(entry)] = made

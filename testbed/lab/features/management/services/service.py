@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from testbed.base.typed_json import encode
@@ -189,6 +192,8 @@ class Service(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     """The programs that it wants installed (`testbed.base.installation.packages` knows their packages)."""
+    rereads: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The files that it takes anew while it runs, and by which of its programs; others are read at the start alone."""
 
     def prepare(self, lab: Surroundings) -> None:  # noqa: B027 - most have nothing of this kind
         """Make what the places of a lab share, where it is not there yet: keys, for example."""
@@ -215,6 +220,14 @@ class Service(ABC):
 
         Called in the network namespace of the node.
         """
+
+    def tell(self, place: Place, changed: Collection[str], pids: Mapping[str, int]) -> None:
+        """Have its programs, which run as `pids` say, take `changed` files of `rereads` anew: by SIGHUP, as most do.
+
+        Raises `OSError` for a program that is gone meanwhile.
+        """
+        for program in {self.rereads[name] for name in changed}:
+            os.kill(pids[program], signal.SIGHUP)
 
     def environment(self, place: Place) -> Mapping[str, str]:
         """Return what its clients need in their environment, where users run them on the node."""
