@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from testbed.base.linux.namespaces import still_published
+from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.journal import JournalContent
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.plan.changes import ChangeRow, Effect
@@ -41,12 +44,14 @@ class ContainersChange(FeatureChange):
         if not self._started:
             return
         content = changing.journal.read()
-        nodes = DockerRuntime().extend(changing.lab, changing.run, changing.journal, self._started)
+        wanted = [node for node in self._started if not _is_up(changing.lab.name, content, node)]
+        if not wanted:
+            return
+        nodes = DockerRuntime().extend(changing.lab, changing.run, changing.journal, wanted)
         kernel = NetnsKernel(changing.lab.name)
-        left = {node: content.identities[node] for node in self._started if node in content.identities}
         try:
             nodes.remove_started()  # by an apply that was killed
-            kernel.remove(left)
+            kernel.remove({node: content.identities[node] for node in wanted if node in content.identities})
             nodes.start(changing.plan, kernel, changing.notify)
             kernel.publish()
         finally:
@@ -64,6 +69,12 @@ class ContainersChange(FeatureChange):
     def removed(self, changing: Changing) -> None:
         if self._gone:
             DockerRuntime().remove_nodes(changing.journal.read(), self._gone)
+
+
+def _is_up(lab: str, content: JournalContent, node: str) -> bool:
+    """Tell whether a container was started by a change that was cut short, or not yet removed by one."""
+    started = any(node in containers.ids for containers in content.containers.values())
+    return started and bool(still_published({namespace_name(lab, node): content.identities.get(node, 0)}))
 
 
 def containers_change(running: RunningLab, plan: LabPlan) -> ContainersChange | None:

@@ -9,7 +9,7 @@ own, and stay.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,6 +94,11 @@ def _nodes(places: Sequence[Place]) -> set[str]:
     return {place.node for place in places}
 
 
+def _runs(place: Place, pids: Mapping[str, int]) -> bool:
+    """Tell whether all programs of a service run."""
+    return {program.name for program in REGISTRY[place.service].programs(place)} <= pids.keys()
+
+
 def compare_services(old: Sequence[Place], new: Sequence[Place]) -> ServiceChanges:
     """Return what makes services at the places `old` those at `new`; nothing is touched."""
     before, after = ({_key(place): place for place in places} for places in (old, new))
@@ -135,20 +140,20 @@ class ServicesChange(FeatureChange):
 
     def linked(self, changing: Changing) -> None:
         changes, lab = self.changes, changing.running
-        told = [each for each in changes.differing if each.told]
-        anew = [each for each in changes.differing if not each.told]
         for service in dict.fromkeys(place.service for place in changes.new):
             prepare(service, changes.new[0].lab)  # the keys of new nodes, before somebody is told of them
         with step("services", changing.notify, f"{len(self.rows)} on nodes"):
             down = without_power(lab, changes.new)  # what is on them is started with their power
-            wanted = {_key(place) for place in (*changes.started, *(each.new for each in anew))}
+            running = running_programs([each.new for each in changes.differing], set(lab.identities.values()))
+            told = [each for each in changes.differing if each.told and _runs(each.new, running[_key(each.new)])]
+            spared = {_key(each.new) for each in told}
+            wanted = {_key(place) for place in (*changes.started, *(each.new for each in changes.differing))} - spared
             starting = [place for place in changes.new if _key(place) in wanted and place.node not in down]
             # An apply that was killed may have started some.
             end_places(lab, [place for place in (*changes.ended, *starting) if place.node in lab.identities])
             require_ports(starting)
             self._launcher = ServiceLauncher()
             self._launcher.start(starting)
-            running = running_programs([each.new for each in told], set(lab.identities.values()))
             for each in told:
                 if each.new.node not in down:
                     tell(each.new, each.told, running[_key(each.new)])

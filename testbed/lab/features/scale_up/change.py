@@ -31,7 +31,6 @@ from testbed.lab.features.scale_up.apply import start_domain_switches, switch_de
 from testbed.lab.features.scale_up.gpu_files import gpu_file
 from testbed.lab.features.scale_up.host_gpus import write_host_gpus
 from testbed.lab.features.scale_up.watch_switches import domain_switch
-from testbed.protocols.scale_up.domain import build
 from testbed.protocols.scale_up.domain.link import LinkErrors
 
 _Link = tuple[str, int, int]
@@ -125,11 +124,6 @@ class DomainsChange(FeatureChange):
     def __init__(self, changes: DomainChanges, rows: Sequence[ChangeRow]) -> None:
         super().__init__(rows)
         self._changes = changes
-
-    def begin(self, changing: Changing) -> None:
-        """Compile what the switches of domains need, where it is not there yet."""
-        if changing.plan.scale_up_domains:
-            build.build()
 
     def linked(self, changing: Changing) -> None:
         changes, run = self._changes, changing.run

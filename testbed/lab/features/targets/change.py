@@ -1,30 +1,18 @@
 """Storage targets in a change of a lab that is up: what they hold, speak and lie on.
 
 A target's node and links change as those of any node do. Its program is started by a run, which looks into the lab's
-record for what the target is; so here is nothing to do but to load what the kernel's targets need, and to say it.
+record for what the target is; so nothing is to be done here, and it is said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.lab.core.feature import Changing, FeatureChange
 from testbed.lab.core.model import Lab
-from testbed.lab.core.model.storage import ServedBy, StorageTarget
+from testbed.lab.core.model.storage import Medium, StorageTarget
 from testbed.lab.core.plan.changes import ChangeRow, Effect
 
 _FIELDS = ("protocols", "served_by", "capacity", "medium")
-
-
-class TargetsChange(FeatureChange):
-    """Loads the kernel's modules where the kernel is to serve targets."""
-
-    def begin(self, changing: Changing) -> None:
-        targets = [node.target for node in changing.lab.targets if node.target is not None]
-        if any(target.served_by is ServedBy.KERNEL for target in targets):
-            from testbed.lab.features.targets.kernel_targets import load_nvmet
-
-            load_nvmet()
 
 
 def target_rows(old: Lab, new: Lab) -> Iterator[ChangeRow]:
@@ -47,11 +35,10 @@ def _difference(old: StorageTarget, new: StorageTarget) -> str:
 
 
 def _shown(value: object) -> str:
-    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def targets_change(old: Lab, new: Lab) -> TargetsChange | None:
-    """Return what makes the targets of one lab those of another; None where nothing differs."""
-    rows = list(target_rows(old, new))
-    kernel = {node.name for node in new.targets if node.target and node.target.served_by is ServedBy.KERNEL}
-    return TargetsChange(rows) if rows or kernel - {node.name for node in old.targets} else None
+    match value:
+        case tuple():
+            return "+".join(map(str, value))
+        case Medium():
+            parts = (value.rate, value.latency, f"depth {value.depth}")
+            return " ".join(str(part) for part in parts if part is not None)
+    return str(value)

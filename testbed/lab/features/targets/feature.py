@@ -48,9 +48,10 @@ class TargetsFeature(Feature):
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         if not lab.targets:
             return None
-        from testbed.lab.features.targets.change import targets_change
+        from testbed.lab.features.targets.change import target_rows
 
-        return targets_change(running.model, lab)
+        rows = list(target_rows(running.model, lab))
+        return FeatureChange(rows) if rows else None
 
     def remove(self, lab: str) -> None:
         from testbed.lab.features.targets.kernel_targets import remove_targets_of

@@ -16,7 +16,7 @@ from testbed.lab.features.management.services.asking import connections, is_boun
 from testbed.lab.features.management.services.service import OWN, File, Place, Port, Program, Service, Surroundings
 
 USER = "nobody"
-SPARE_SESSIONS = 16
+SPARE_SESSIONS = 8
 """It is told of so many at a time: a few switches more are served without its being started anew."""
 
 

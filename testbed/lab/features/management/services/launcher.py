@@ -124,7 +124,7 @@ def tell(place: Place, changed: Collection[str], pids: Mapping[str, int]) -> Non
                 _write_file(place, name, file)
     try:
         service.tell(place, changed, pids)
-    except (OSError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError) as error:
         raise DriverError(
             f"{place} does not take its new settings: {error}",
             operation="service",

@@ -19,6 +19,7 @@ from testbed.daemons.kit.client import CONTROL_SOCKET, ask
 from testbed.lab.core.model.management import SERVICES, ManagementService
 from testbed.lab.features.management.services.asking import TIMEOUT_S
 
+RELOAD_S = 20.0
 DIRECTORY_NAME = ".svc"
 """In the lab's run directory; no node can have this name. Short, as are the next two, for
 `<run>/<lab>/.svc/<node>/<service>/own/s` must fit sockaddr_un (108 bytes, unix(7))."""
@@ -254,6 +255,12 @@ class ServiceOfSwitches(Service):
     def machine_network(self, place: Place) -> str:
         """Return the variable that tells it this machine's own network namespace; "" where it is told nothing."""
         return ""
+
+    def tell(self, place: Place, changed: Collection[str], pids: Mapping[str, int]) -> None:
+        """Have the process serve what its file says now, by its control socket; what both say alike goes on."""
+        said = ask(place.own, CONTROL_SOCKET, {"command": "reload"}, RELOAD_S)
+        if not said.get("reloaded"):
+            raise OSError(said.get("error", f"{self.name} knows nothing of reloading"))
 
     def files(self, place: Place) -> Mapping[str, File]:
         return {f"{self.name}.json": File(text=encode(self.configuration(place)).decode() + "\n")}
