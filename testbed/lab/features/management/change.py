@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.steps import step
 from testbed.lab.core.feature import Changing, FeatureChange
@@ -188,8 +187,7 @@ class ServicesChange(FeatureChange):
 def services_change(running: RunningLab, lab: Lab, plan: LabPlan) -> ServicesChange | None:
     """Return what makes the services of a lab that is up those of `lab`; None where nothing differs.
 
-    Raises `PlanError` where packages of services are missing, and `ChangeRefused` where switches would report BGP whose
-    daemon was started without the part that does.
+    Raises `PlanError` where packages of services are missing.
     """
     old = service_places(running.model, running.plan, running.state)
     new = service_places(lab, plan, running.state)
@@ -199,21 +197,4 @@ def services_change(running: RunningLab, lab: Lab, plan: LabPlan) -> ServicesCha
     if not changes:
         return None
     require_services(lab)
-    _require_reporting(running.plan, plan)
     return ServicesChange(changes)
-
-
-def _require_reporting(old: LabPlan, new: LabPlan) -> None:
-    """Raise `ChangeRefused` where bgpd lacks the module by which it reports: it is loaded at its start alone."""
-    before = {switch.node: switch for switch in old.switches}
-    lacking = [
-        switch.node
-        for switch in new.switches
-        if switch.monitoring is not None and switch.node in before and before[switch.node].monitoring is None
-    ]
-    if lacking:
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise ChangeRefused(
-            f"bgpd of {lacking[0]}{more} was started without its module of BMP, and cannot load it now",
-            hint="leave the service bmp out, or deploy --reconfigure replaces the lab",
-        )

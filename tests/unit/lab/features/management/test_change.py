@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 
 from testbed.base.errors import DriverError
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.feature import Changing, keep
@@ -124,13 +123,6 @@ def test_a_secret_that_is_made_for_the_change_is_a_difference(state: StateDirect
     (row,) = (row for row in changes.rows if row.what == "service aaa")
     assert row.effect is Effect.RESTARTED and row.reason == "secret-p1-s1-rail2"
     assert ("ssh", SWITCH) not in rows(changes, Effect.RESTARTED)
-
-
-def test_a_switch_whose_bgpd_cannot_report_is_refused(state: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change, "require_services", lambda _: None)
-    with pytest.raises(ChangeRefused, match=r"bgpd of p1-s1-rail1 and 1 more was started without its module of BMP"):
-        asked(running(model("[dns]"), state), model("[dns, bmp]"))
-    assert asked(running(model("[dns, bmp]"), state), model("[dns]")) is not None
 
 
 # ------------------------------------------------------------------ carrying out
