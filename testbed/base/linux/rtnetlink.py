@@ -105,6 +105,13 @@ def undone(request: bytes) -> bytes:
     return _NLMSGHDR.pack(length, kind + 1, NLM_F_REQUEST, sequence, sender) + request[_NLMSGHDR.size :]
 
 
+def replacing(request: bytes) -> bytes:
+    """The request that makes what a request makes, and takes the place of what is there under the same key: routes."""
+    length, kind, flags, sequence, sender = _NLMSGHDR.unpack_from(request)
+    flags = flags & ~NLM_F_EXCL | NLM_F_REPLACE
+    return _NLMSGHDR.pack(length, kind, flags, sequence, sender) + request[_NLMSGHDR.size :]
+
+
 def mac_bytes(mac: str) -> bytes:
     return bytes.fromhex(mac.replace(":", ""))
 
@@ -202,6 +209,10 @@ def set_mtu(ifindex: int, mtu_bytes: int) -> bytes:
     return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_MTU, mtu_bytes))
 
 
+def set_mac(ifindex: int, mac: str) -> bytes:
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + attribute(IFLA_ADDRESS, mac_bytes(mac)))
+
+
 def set_queue_length(ifindex: int, packets: int) -> bytes:
     """`ip link set ... txqueuelen`: of queues that are made from then on."""
     return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_TXQLEN, packets))
@@ -210,11 +221,6 @@ def set_queue_length(ifindex: int, packets: int) -> bytes:
 def set_name(ifindex: int, name: str) -> bytes:
     """`ip link set ... name`. One that is up takes it since Linux 6.2."""
     return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + text(IFLA_IFNAME, name))
-
-
-def set_mac(ifindex: int, mac: str) -> bytes:
-    """`ip link set ... address`."""
-    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + attribute(IFLA_ADDRESS, mac_bytes(mac)))
 
 
 def set_namespace(ifindex: int, namespace: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_interface
 from typing import TypeVar
@@ -18,8 +18,9 @@ from observed import ObservedInterface, ObservedNode
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.drivers.nodes.changing import KernelChanges
+from testbed.lab.core.drivers.nodes.changing import Filter, KernelChanges
 from testbed.lab.core.drivers.nodes.netns import Removal
+from testbed.lab.core.plan.changes import identity as thing_of
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
     AddAddress,
@@ -34,6 +35,7 @@ from testbed.lab.core.plan.operations import (
     InstallPort,
     Operation,
     SetBridgePort,
+    SetNeighbour,
     SetSysctl,
     SetUp,
     ShapePort,
@@ -42,7 +44,14 @@ from testbed.lab.core.plan.operations import (
     VethEnd,
     place_of,
 )
-from testbed.lab.core.plan.overlay_operations import CreateVrf, CreateVrfDevice, CreateVxlan, PreferVrfs
+from testbed.lab.core.plan.overlay_operations import (
+    CreateVrf,
+    CreateVrfDevice,
+    CreateVxlan,
+    PreferVrfs,
+    SetBorder,
+    SetPolicy,
+)
 
 LOOPBACK = 1
 _T = TypeVar("_T")
@@ -56,10 +65,12 @@ class _Node:
 
     identity: int
     interfaces: dict[int, ObservedInterface] = field(default_factory=dict)
-    routes: dict[tuple[int, str], int] = field(default_factory=dict)
+    routes: dict[tuple[int, str, int], int] = field(default_factory=dict)
     rules: set[tuple[str, int, int]] = field(default_factory=set)
     sysctls: dict[str, str] = field(default_factory=dict)
-    guards: set[str] = field(default_factory=set)
+    filters: dict[Hashable, Operation] = field(default_factory=dict)
+    hooked: dict[Hashable, set[str]] = field(default_factory=dict)
+    """The interfaces at which each filter is: one that goes takes its hook along, and one that comes has none."""
 
     def __post_init__(self) -> None:
         self.interfaces[LOOPBACK] = ObservedInterface(
@@ -117,9 +128,13 @@ class FakeKernel:
                 raise NameInUse(f"a network namespace {name} exists and is not ours")
             self._machine.published[name] = item
 
-    def apply(self, operations: Sequence[Operation]) -> None:
+    def apply(self, operations: Sequence[Operation], *, replacing: bool = False) -> None:
         for operation in operations:
-            refusal = self._apply(operation)
+            refusal = (
+                self._filter(operation, replacing=replacing)
+                if isinstance(operation, Filter)
+                else self._apply(operation)
+            )
             if refusal:
                 what = str(operation)
                 raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
@@ -137,7 +152,7 @@ class FakeKernel:
         match operation:
             case CreateVeth():
                 return self._delete(operation.a) or self._delete(operation.b)
-            case CreateBridge() | CreateBond() | CreateVrfDevice():
+            case CreateBridge() | CreateBond() | CreateVrfDevice() | CreateVxlan():
                 return self._delete(operation)
             case SetUp():
                 return self._change(place_of(operation), operation.ifindex, up=False)
@@ -154,25 +169,34 @@ class FakeKernel:
                 left = {*interface.addresses} - {str(operation.address)} if interface else set[str]()
                 return self._change(operation.node, operation.ifindex, addresses=tuple(sorted(left)))
             case AddRoute():
-                route = nodes[operation.node].routes.pop((operation.table, str(operation.destination)), None)
+                route = nodes[operation.node].routes.pop(
+                    (operation.table, str(operation.destination), operation.metric), None
+                )
                 return errno.ESRCH if route is None else 0
             case AddRule():
                 rule = (str(operation.source), operation.table, operation.priority)
                 return _remove(nodes[operation.node].rules, rule)
+            case GuardSwitch() | SetPolicy() | SetBorder() | GuardManagement() | FormCommunity():
+                node = nodes[place_of(operation)]
+                node.filters.pop(thing_of(operation), None)
+                node.hooked.pop(thing_of(operation), None)
         return 0
 
-    def _delete(self, item: VethEnd | CreateBridge | CreateBond | CreateVrfDevice) -> int:
+    def _delete(self, item: VethEnd | CreateBridge | CreateBond | CreateVrfDevice | CreateVxlan) -> int:
         """Remove an interface, and the routes by it; a bridge lets its ports go."""
         node = self._open()[item.node]
         interfaces = node.interfaces
         if interfaces.pop(item.ifindex, None) is None:
             return errno.ENODEV
+        for hooked in node.hooked.values():
+            hooked.discard(item.name)
         node.routes = {route: ifindex for route, ifindex in node.routes.items() if ifindex != item.ifindex}
         for port in [port for port in interfaces.values() if port.master == item.ifindex]:
             interfaces[port.ifindex] = replace(port, master=0)
         return 0
 
     def change(self, changes: KernelChanges) -> None:
+        self.undo(changes.outdated)
         for old, new in changes.changed:
             self._change_operation(old, new)
 
@@ -182,9 +206,21 @@ class FakeKernel:
                 self._set_sysctl(new)
             case CreateVeth(), CreateVeth():
                 for end in (new.a, new.b):
-                    self._change(end.node, end.ifindex, mtu_bytes=new.mtu_bytes)
+                    self._change(end.node, end.ifindex, mtu_bytes=new.mtu_bytes, master=end.master)
             case CreateBridge(), CreateBridge():
+                self._change(new.node, new.ifindex, mtu_bytes=new.mtu_bytes, mac=new.mac, master=new.master)
+            case CreateVxlan(), CreateVxlan():
+                self._change(new.node, new.ifindex, mtu_bytes=new.mtu_bytes, master=new.master)
+            case CreateBond(), CreateBond():
                 self._change(new.node, new.ifindex, mtu_bytes=new.mtu_bytes)
+            case ((SetBridgePort() | SetNeighbour() | CreateVrfDevice() | PreferVrfs()), _):
+                pass  # none of what is observed
+            case AddRoute(), AddRoute():
+                self._open()[new.node].routes[new.table, str(new.destination), new.metric] = new.ifindex
+            case AddRule(), AddRule():
+                rules = self._open()[new.node].rules
+                rules.add((str(new.source), new.table, new.priority))
+                rules.discard((str(old.source), old.table, old.priority))
             case ((ShapePort() | InstallPort()), (ShapePort() | InstallPort())):
                 self._change(place_of(new), new.ifindex, rate_bps=new.rate_bps // 8 * 8)
             case DelayPort(), DelayPort():
@@ -237,12 +273,6 @@ class FakeKernel:
                 return self._set_sysctl(operation)
             case CreateRdma():
                 return self._create_rdma(operation)
-            case GuardSwitch():
-                return _add_new(self._open()[operation.node].guards, operation.node)
-            case GuardManagement():
-                return _add_new(self._open()[operation.node].guards, f"{operation.node}:{operation.name}")
-            case FormCommunity():
-                return _add_new(self._open()[operation.node].guards, f"{operation.node} community")
             case SetUp():
                 return self._change(place_of(operation), operation.ifindex, up=True)
             case ShapePort() | InstallPort():
@@ -261,6 +291,18 @@ class FakeKernel:
             case AddRule():
                 rule = (str(operation.source), operation.table, operation.priority)
                 return _add_new(self._open()[operation.node].rules, rule)
+
+    def _filter(self, operation: Filter, *, replacing: bool) -> int:
+        """Put a filter in force at interfaces that there are."""
+        node = self._open()[place_of(operation)]
+        hooked = set(hooks_of(operation))
+        if not hooked <= {item.name for item in node.interfaces.values()}:
+            return errno.ENOENT
+        if thing_of(operation) in node.filters and not replacing:
+            return errno.EEXIST
+        node.filters[thing_of(operation)] = operation
+        node.hooked[thing_of(operation)] = hooked
+        return 0
 
     def _add(self, node: _Node, interface: ObservedInterface, *, index_taken: int) -> int:
         if any(item.name == interface.name for item in node.interfaces.values()):
@@ -296,7 +338,7 @@ class FakeKernel:
         self._machine.rdma[operation.device] = namespace_name(self._lab, operation.node)
         return 0
 
-    def _change(self, node: str, ifindex: int, **changes: bool | int | tuple[str, ...]) -> int:
+    def _change(self, node: str, ifindex: int, **changes: bool | int | str | tuple[str, ...]) -> int:
         interfaces = self._open()[node].interfaces
         if ifindex not in interfaces:
             return errno.ENODEV
@@ -320,7 +362,10 @@ class FakeKernel:
     def _add_route(self, operation: AddRoute) -> int:
         node = self._open()[operation.node]
         interface = node.interfaces.get(operation.ifindex)
-        if operation.gateway is not None:
+        if operation.onlink:
+            if interface is None or not interface.up:
+                return errno.ENODEV if interface is None else errno.ENETDOWN
+        elif operation.gateway is not None:
             addresses = interface.addresses if interface is not None and interface.up else ()
             if not any(operation.gateway in ip_interface(address).network for address in addresses):
                 return errno.ENETUNREACH
@@ -328,7 +373,7 @@ class FakeKernel:
             return errno.ENODEV
         elif not interface.up:
             return errno.ENETDOWN
-        route = (operation.table, str(operation.destination))
+        route = (operation.table, str(operation.destination), operation.metric)
         if route in node.routes:
             return errno.EEXIST
         node.routes[route] = operation.ifindex
@@ -372,6 +417,16 @@ class FakeKernel:
 
     def close(self) -> None:
         self._nodes = {}
+
+
+def hooks_of(operation: Filter) -> list[str]:
+    """The interfaces that a filter is at, in its place; those of an address of the namespace are none."""
+    match operation:
+        case GuardSwitch() | SetPolicy():
+            return [port.name for port in operation.ports]
+        case SetBorder():
+            return [operation.name]
+    return []
 
 
 def _interface(name: str, ifindex: int, mac: str, mtu_bytes: int, master: int = 0) -> ObservedInterface:

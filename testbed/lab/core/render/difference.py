@@ -30,8 +30,10 @@ _REPLACED = re.compile(
 _OWNERS = re.compile(r"neighbor (\S+) (interface|peer-group$)")
 """The command that makes a neighbour or a group; without it all else that is said of it is gone."""
 _OWNED = re.compile(r"neighbor (\S+) ")
-_ALWAYS_THERE = ("address-family ",)
-"""Contexts of which only what is in them goes."""
+_ALWAYS_THERE = ("address-family ", "vrf ")
+"""Contexts of which only what is in them goes: a VRF is there as long as the kernel has it."""
+_NAMED_FIRST = "route-map "
+"""Contexts that others name: a neighbour whose route map is not there yet is refused all routes."""
 
 
 def difference(old: str, new: str) -> list[str]:
@@ -68,7 +70,7 @@ def _commands(old: _Tree, new: _Tree, gone: frozenset[str] = frozenset()) -> Ite
             old = _without(old, name)
     gone |= lost.keys()
     yield from (line for line, inner in new.items() if line not in old and not inner)
-    for line, inner in new.items():
+    for line, inner in sorted(new.items(), key=lambda item: not item[0].startswith(_NAMED_FIRST)):
         if inner or old.get(line):
             yield from _within(line, _commands(old.get(line, {}), inner, gone), always=line not in old)
     replaced = {found[0] for line in new if line not in old and (found := _REPLACED.match(line))}

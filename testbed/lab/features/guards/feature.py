@@ -9,6 +9,7 @@ from testbed.base.errors import CapabilityError
 from testbed.lab.core.feature import Feature
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.model import Lab
 
@@ -28,7 +29,7 @@ class GuardsFeature(Feature):
                 hint="guards: off deploys it without; `testbed doctor` says what the kernel has",
             )
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         from testbed.lab.core.plan.operations import GuardSwitch
         from testbed.lab.features.guards.apply import guard_messages
 

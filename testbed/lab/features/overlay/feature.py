@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import EndedProcess, Feature, Watch
+from testbed.lab.core.feature import EndedProcess, Feature, FeatureChange, Watch
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.watch.check import CheckResult
@@ -25,6 +26,13 @@ class OverlayFeature(Feature):
         from testbed.lab.features.overlay.plan.planner import vrf_nodes
 
         return vrf_nodes(lab)
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if running.plan.overlay == plan.overlay:
+            return None
+        from testbed.lab.features.overlay.change import change_overlay
+
+        return change_overlay(running, plan)
 
     def after_routing(self, plan: LabPlan, state: StateDirectory, node: str | None = None) -> None:
         """Start the keeper, which may have lived in the node, and have the node's zebra announce NICs once more."""
@@ -69,7 +77,7 @@ class OverlayFeature(Feature):
         own = (("tenants", watch_tenants.check_tenants),) if any(not tenant.network for tenant in tenants) else ()
         return (("overlay", watch_tenants.check_overlay), *own, ("isolation", watch_tenants.check_isolation))
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
         from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 

@@ -7,7 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.lab.core.feature import Broken, Deployment, EndedProcess, Feature, LinksBeside, ScaleDemand, Started
+from testbed.lab.core.feature import (
+    Broken,
+    Deployment,
+    EndedProcess,
+    Feature,
+    FeatureChange,
+    LinksBeside,
+    ScaleDemand,
+    Started,
+)
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -54,6 +63,13 @@ class ScaleUpFeature(Feature):
         start_domain_switches(deployment.plan, deployment.run)
         write_host_gpus(deployment.plan, deployment.run)
         return None
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if not (running.plan.scale_up_domains or plan.scale_up_domains) and running.model.scale_up == lab.scale_up:
+            return None
+        from testbed.lab.features.scale_up.change import domains_change
+
+        return domains_change(running, lab, plan)
 
     def set_links(self, lab: RunningLab, node: str, *, up: bool) -> None:
         from testbed.lab.features.scale_up.apply import set_gpu_wires

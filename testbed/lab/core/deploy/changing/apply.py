@@ -16,10 +16,10 @@ from testbed.base.datapath import pins
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of, require_allowed
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.routing import comes_last, tell
 from testbed.lab.core.deploy.links.changes import fill_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
-from testbed.lab.core.deploy.live import RunningLab, planned_daemons
+from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
@@ -109,9 +109,11 @@ class _Carrying:
             with step("nodes", self._notify, f"{len(self._nodes)} new"):
                 self._journal.nodes(kernel.create_nodes(self._nodes))
                 kernel.publish(new_nodes)
+            for each in features:
+                each.created(changing)
             with step("links", self._notify), self._data_path(kernel):
                 kernel.undo(changes.kernel.first)
-                kernel.apply(changes.kernel.made)
+                kernel.apply(changes.kernel.made, replacing=True)
             with step("ports", self._notify):
                 kernel.change(changes.kernel)
                 attach(new, self._state.run, self._run, self._running.state_directory)
@@ -146,6 +148,7 @@ class _Carrying:
             k=new.k,
             source=lab.source,
             model=encode_lab(lab),
+            environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
             daemons=recorded_daemons(lab, new, planned_daemons(new, self._running.frr_version)),
             numbers=asdict(numbers_of(new)) if new.tables is not None else None,
         )
@@ -174,24 +177,27 @@ class _Carrying:
         new, lab, run = self._changes.new, self._changes.lab, self._run
         before = {speaker.node for speaker in self._changes.old.speakers}
         added = {speaker.node for speaker in new.speakers} - before
-        frr = find_frr()
+        frr = find_frr() if any(node.container is None for node in lab.speakers) else None
+        elsewhere = {node: how for each in self._changes.features for node, how in each.elsewhere.items()}
         launcher = DaemonLauncher(frr)
         password = bgp_password(new, self._running.state_directory)
         if added:
-            start_daemons(launcher, daemon_sets(lab, new, run, frr, only=added, password=password), new, run)
-        tell(self._changes.routing, self._run, lambda command: not command.startswith(AFTERWARDS))
+            sets = daemon_sets(lab, new, run, frr, only=added, elsewhere=elsewhere, password=password)
+            start_daemons(launcher, sets, new, run)
+        tell(self._changes.routing, self._run, lambda command: not comes_last(command))
         return launcher
 
     def _remove(self, kernel: NetnsKernel) -> None:
         """Remove what no route leads to any more."""
         gone = self._changes.kernel.gone
-        for node in gone:
+        for node in {speaker.node for speaker in self._changes.old.speakers}.intersection(gone):
             stop_routing(self._running, node)
         kernel.undo(self._changes.kernel.removed)
+        kernel.apply(self._changes.kernel.settled, replacing=True)
         if lost := set(self._changes.old.port_numbers.values()) - set(self._changes.new.port_numbers.values()):
             with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
                 forget_ports(maps, sorted(lost))
-        tell(self._changes.routing, self._run, lambda command: command.startswith(AFTERWARDS))
+        tell(self._changes.routing, self._run, comes_last)
         if gone:
             kernel.remove({node: self._running.identities[node] for node in gone})
             self._journal.gone(gone)

@@ -10,7 +10,7 @@ from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import routing_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes, places_of
-from testbed.lab.core.feature import FeatureChange, features
+from testbed.lab.core.feature import FeatureChange, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
@@ -18,14 +18,6 @@ from testbed.lab.core.plan.qos.numbers import keep_numbers, numbers_of
 
 REFUSED_SHOWN = 5
 """Things that a refusal names."""
-
-NOT_YET = {
-    "overlay": "tenants and their networks",
-    "link_groups": "link groups of hosts",
-    "management": "the management network and its services",
-    "scale_up_domains": "scale-up domains",
-}
-"""The parts of a plan that only a new deploy changes, as fields of `LabPlan`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +47,11 @@ class LabChanges:
 
 def _kernel_rows(kernel: KernelChanges) -> Iterator[ChangeRow]:
     remade = {id(item) for item in kernel.remade}
+    renewed = {id(item): last for item, last in kernel.renewed}
     for item in (*kernel.created, *kernel.made):
+        if (last := renewed.get(id(item))) is not None:
+            yield ChangeRow(effect=Effect.CHANGED, node=" ".join(places_of(last)), what=str(last))
+            continue
         is_remade = id(item) in remade
         yield ChangeRow(
             effect=Effect.REMADE if is_remade else Effect.MADE,
@@ -95,6 +91,7 @@ def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
 def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges:
     """Return what makes a lab that is up what `lab` says. Touches nothing. Raises `ChangeRefused`, `PlanError`."""
     old = running.plan
+    lab = keep(running.model, lab)
     new = running.plan_of(lab, k=running.record.k if k is None else k)
     if old.tables is not None and new.tables is not None:
         new = keep_numbers(new, numbers_of(old))
@@ -111,10 +108,8 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
 
 def _refuse(old: LabPlan, new: LabPlan) -> None:
     """Raise `ChangeRefused` for what only a new deploy can bring about."""
-    found = [what for name, what in NOT_YET.items() if getattr(old, name) != getattr(new, name)]
     if (old.tables is None) != (new.tables is None):
-        found.append("QoS where there was none, or none where there was")
-    if found:
         raise ChangeRefused(
-            f"{old.lab} cannot be changed where it is: {', '.join(found)}", hint="deploy --reconfigure replaces it"
+            f"{old.lab} cannot be changed where it is: QoS where there was none, or none where there was",
+            hint="deploy --reconfigure replaces it",
         )

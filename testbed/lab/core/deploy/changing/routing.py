@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,8 +14,13 @@ from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import FrrVersion, render_switch
 from testbed.lab.core.render.difference import difference
 
-AFTERWARDS = "no interface "
-"""The commands that daemons refuse as long as the interface is there."""
+_AFTERWARDS = re.compile(r"no interface |no router bgp \d+ vrf ")
+"""The commands that daemons refuse as long as the interface is there, or the L3VNI of the VRF."""
+
+
+def comes_last(command: str) -> bool:
+    """Tell whether a daemon takes a command only once what it is about is gone from the kernel."""
+    return _AFTERWARDS.match(command) is not None
 
 
 def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan) -> dict[str, dict[str, Sequence[str]]]:

@@ -166,6 +166,8 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
         case "gone":
             for node in entry["nodes"]:
                 content.identities.pop(node, None)
+                for containers in content.containers.values():
+                    containers.ids.pop(node, None)
         case "work":
             content.work.pop(entry["node"], None)
             if entry["word"]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,7 +17,7 @@ from testbed.base.linux import namespaces, offload, processes, rtnetlink, syscal
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.namespaces import Namespace
 from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
-from testbed.base.linux.nftables import NetfilterSocket
+from testbed.base.linux.nftables import NetfilterSocket, Table
 from testbed.base.linux.processes import Process
 from testbed.base.linux.rtnetlink import LinkEnd
 from testbed.base.linux.sysctl import open_setting
@@ -61,6 +62,11 @@ from testbed.lab.core.plan.overlay_operations import (
     SetBorder,
     SetPolicy,
 )
+
+_TICKS_A_SECOND = 100
+_PRIORITIES = 1 << 30
+"""Filters that replace others have the time since the boot, in ticks, as the priority of their chains: each follows all
+before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +120,11 @@ class NetnsKernel:
             made = self._namespaces[node]
             namespaces.publish(replace(made, name=f"{made.name}{suffix}"))
 
-    def apply(self, operations: Sequence[Operation]) -> None:
-        """Apply operations in order; raises `DriverError` for the first the kernel refuses."""
+    def apply(self, operations: Sequence[Operation], *, replacing: bool = False) -> None:
+        """Apply operations in order; raises `DriverError` for the first the kernel refuses.
+
+        `replacing`: filters take the place of those that are there.
+        """
         for kind, group in groupby(operations, key=_stage):
             match kind:
                 case "sysctl":
@@ -128,7 +137,7 @@ class NetnsKernel:
                     descriptors = {node: namespace.fd for node, namespace in self._open().items()}
                     rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
                 case "filter":
-                    self._filter(list(group))
+                    self._filter(list(group), replacing=replacing)
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
@@ -228,18 +237,36 @@ class NetnsKernel:
             batch = [offload.features_off(family, index) for index in indexes]
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
 
-    def _filter(self, operations: Sequence[Any]) -> None:
-        """Put filters in force, each as one transaction of netfilter."""
-        opened = self._open()
-        transactions = [(operation, filters()[type(operation)](operation)) for operation in operations]
+    def _filter(self, operations: Sequence[Any], *, replacing: bool) -> None:
+        """Put filters in force, each as one transaction of netfilter, `replacing` in the place of the one before."""
+        tables = [(operation, filters()[type(operation)](operation)) for operation in operations]
+        after = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_A_SECOND) % _PRIORITIES
 
-        def put_in_force() -> None:
-            for operation, messages in transactions:
+        def put_in_force(socket: NetfilterSocket, operation: Any, table: Table) -> None:
+            batch = table.replacement(after, socket.counted(table)) if replacing else table
+            socket.commit(batch, str(operation))
+
+        self._with_filters(tables, put_in_force)
+
+    def _remove_filter(self, operation: Any) -> None:
+        table = filters()[type(operation)](operation)
+        self._with_filters(
+            [(operation, table)], lambda socket, what, table: socket.commit(table.removal, f"undo: {what}")
+        )
+
+    def _with_filters(
+        self, tables: Sequence[tuple[Any, Table]], work: Callable[[NetfilterSocket, Any, Table], None]
+    ) -> None:
+        """Do `work` for each filter and its table, with a netfilter socket of where it is."""
+        opened = self._open()
+
+        def work_inside() -> None:
+            for operation, table in tables:
                 syscalls.setns(opened[place_of(operation)].fd, syscalls.CLONE_NEWNET)
                 with closing(NetfilterSocket()) as item:
-                    item.commit(messages, str(operation))
+                    work(item, operation, table)
 
-        syscalls.in_thread(put_in_force)
+        syscalls.in_thread(work_inside)
 
     def _apply_local(self, operations: Sequence[LocalOperation]) -> None:
         by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
@@ -257,15 +284,26 @@ class NetnsKernel:
     def undo(self, operations: Iterable[Operation]) -> None:
         """Take operations back, in this order. Raises `DriverError` for the first that the kernel refuses."""
         for operation in operations:
-            self._send(changing.undo(operation, self.encode))
+            if isinstance(operation, changing.Filter):
+                self._remove_filter(operation)
+            else:
+                self._send(changing.undo(operation, self.encode))
 
     def change(self, changes: changing.KernelChanges) -> None:
         """Change things where they are. Raises `DriverError` for the first that the kernel refuses."""
+        self.undo(changes.outdated)
         for old, new in changes.changed:
-            if isinstance(new, SetSysctl):
-                self._set_sysctls([new])
-            else:
-                self._send(changing.change(old, new, changes.tables) or ())
+            match old, new:
+                case _, SetSysctl():
+                    self._set_sysctls([new])
+                case _, AddRoute():
+                    batch = tuple(map(rtnetlink.replacing, self.encode(new)))
+                    self._send([changing.Messages(place=new.node, batch=batch, what=str(new))])
+                case AddRule(), AddRule():
+                    batch = (*self.encode(new), *map(rtnetlink.undone, self.encode(old)))
+                    self._send([changing.Messages(place=new.node, batch=batch, what=str(new))])
+                case _:
+                    self._send(changing.change(old, new, changes.tables) or ())
 
     def _send(self, messages: Sequence[changing.Messages]) -> None:
         for item in messages:
