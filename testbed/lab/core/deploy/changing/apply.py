@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -46,7 +46,7 @@ from testbed.lab.core.deploy.lifecycle import (
 from testbed.lab.core.deploy.links.changes import probability
 from testbed.lab.core.deploy.links.recorded import lock_links
 from testbed.lab.core.deploy.listing import recorded_daemons
-from testbed.lab.core.deploy.live import RunningLab, planned_daemons
+from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
 from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
@@ -56,7 +56,7 @@ from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, sa
 from testbed.lab.core.deploy.records.labdir import write_lab_directory
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import unused
-from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons, start_routing, stop_routing
+from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, running_daemons, start_daemons, stop_routing
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
@@ -64,7 +64,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, 
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher
-from testbed.lab.core.feature import Changing, features
+from testbed.lab.core.feature import Changing, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow
 from testbed.lab.core.plan.operations import CreateNode, DelayPort, Operation
@@ -183,7 +183,11 @@ class _Carrying:
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
         version_of = self.running.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
-        return replace(record, daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)))
+        return replace(
+            record,
+            environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
+            daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)),
+        )
 
     def require_room(self) -> None:
         """Raise `ChangeRefused` where the maps of the data path have no room for the ports that are added."""
@@ -329,18 +333,27 @@ class _Carrying:
         new, lab, run = self.changes.new, self.changes.lab, self._run
         before = {speaker.node for speaker in self.changes.old.speakers}
         added = {speaker.node for speaker in new.speakers} - before
-        launcher = DaemonLauncher(find_frr() if added else None)
+        if self._manner.again:
+            added = self._not_running(added)
+        here = any(node.container is None for node in lab.speakers if node.name in added)
+        launcher = DaemonLauncher(find_frr() if here else None)
         prepare_daemons(self.running, lab, new, self.changes.routing, launcher)
-        if added and self._manner.again:
-            wanted = RunningLab.planned(self.record, self._state, lab, new)
-            for node in sorted(added):
-                start_routing(wanted, node)
-        elif added:
+        if added:
+            elsewhere = {node: how for each in self.changes.features for node, how in each.elsewhere.items()}
             password = bgp_password(new, self.running.state_directory)
-            sets = daemon_sets(lab, new, run, find_frr(), only=added, password=password)
+            sets = daemon_sets(lab, new, run, launcher.frr, only=added, elsewhere=elsewhere, password=password)
             start_daemons(launcher, sets, new, run)
         tell(self.changes.routing, run, lambda command: not comes_last(command), again=self._manner.again)
         return launcher
+
+    def _not_running(self, nodes: Collection[str]) -> set[str]:
+        """Return those of `nodes` whose routing daemons do not all run; what is left of them is ended, since they
+        depend on each other."""
+        wanted = RunningLab.planned(self.record, self._state, self.changes.lab, self.changes.new)
+        lacking = {node for node in nodes if len(running_daemons(wanted, node)) < len(wanted.daemons.get(node, ()))}
+        for node in lacking:
+            stop_routing(wanted, node)
+        return lacking
 
     def _converge(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> ConvergenceError | None:
         """Wait until routing has converged; the error of one that has not in time comes back."""
@@ -415,9 +428,10 @@ def planned_changes(lab: Lab, state: StateDirectory, k: float | None = None) -> 
     if (record := state.read_next(lab.name)) is None:
         return changes_of(running, lab, k)
     begun = RunningLab(record, state)
-    if _is_asked(running.record, lab, k):
+    asked = keep(running.model, lab)
+    if _is_asked(running.record, asked, k):
         return changes_between(begun, running)
-    if _is_asked(record, lab, k):
+    if _is_asked(record, asked, k):
         return changes_between(running, begun)
     return changes_of(begun, lab, k)
 
@@ -461,16 +475,16 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
     state = running.state
     if (record := state.read_next(lab.name)) is None:
         return None
-    begun = RunningLab(record, state)
+    begun, asked = RunningLab(record, state), keep(running.model, lab)
     with unused(running.state_directory, lab.name):
-        if _is_asked(running.record, lab, options.k):
+        if _is_asked(running.record, asked, options.k):
             back = changes_between(begun, running)
             require_possible(back)
             options.told(back)
             _Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
             return _Ended(running=running, changes=back, is_asked=True)
         # Where something else is asked for, routing need not converge: what is wrong may be what is changed now.
-        is_asked = _is_asked(record, lab, options.k)
+        is_asked = _is_asked(record, asked, options.k)
         changes = changes_between(running, begun)
         require_possible(changes)
         options.told(changes)

@@ -18,7 +18,7 @@ from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, en
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
 from testbed.lab.core.drivers.probing.machine import find_frr
-from testbed.lab.core.feature import FeatureChange, features
+from testbed.lab.core.feature import FeatureChange, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
@@ -29,12 +29,6 @@ from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS
 
 REFUSED_SHOWN = 5
 """Things that a refusal names."""
-
-NOT_YET = {
-    "management": "the management network and its services",
-    "scale_up_domains": "scale-up domains",
-}
-"""The parts of a plan that only a new deploy changes, as fields of `LabPlan`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +137,7 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
 
     What only a new deploy can bring about is among the `obstacles` of what comes back.
     """
+    lab = keep(running.model, lab)
     record = decided(running.record, lab, running.state)
     old, k = running.plan, record.k if k is None else k
     new = RunningLab(record, running.state).plan_of(lab, k=k)
@@ -245,7 +240,6 @@ def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:
 
 def _obstacles(old: LabPlan, new: LabPlan) -> list[str]:
     """Say what only a new deploy can bring about."""
-    found = [what for name, what in NOT_YET.items() if getattr(old, name) != getattr(new, name)]
     if (old.tables is None) != (new.tables is None):
-        found.append("QoS where there was none, or none where there was")
-    return found
+        return ["QoS where there was none, or none where there was"]
+    return []

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -118,11 +118,15 @@ class NetnsKernel:
         self._namespaces |= made
         return {node: namespace.identity for node, namespace in made.items()}
 
-    def publish(self, nodes: Iterable[str] | None = None) -> None:
-        """Give the created nodes, or those of `nodes`, their names. Raises `NameInUse` and publishes no further."""
+    def publish(self, nodes: Iterable[str] | None = None, *, suffix: str = "") -> None:
+        """Give the created nodes, or those of `nodes`, their names. Raises `NameInUse` and publishes no further.
+
+        `suffix` is added to the names of namespaces that are to take the place of others.
+        """
         namespaces.prepare_directory()
         for node in self._namespaces if nodes is None else nodes:
-            namespaces.publish(self._namespaces[node])
+            made = self._namespaces[node]
+            namespaces.publish(replace(made, name=f"{made.name}{suffix}"))
 
     def apply(self, operations: Sequence[Operation], *, replacing: bool = False) -> None:
         """Apply operations in order; raises `DriverError` for the first the kernel refuses.
@@ -226,6 +230,22 @@ class NetnsKernel:
             opened[node].route.expect([data for data, _ in items], [what for _, what in items])
         ends = (end for operation in operations for end in (operation.a, operation.b))
         self._switch_offloads_off((end.node, end.ifindex) for end in ends)
+
+    def take_links(self, operations: Sequence[CreateVeth], sources: Mapping[str, Namespace]) -> None:
+        """Move ends of links into nodes from the namespaces that these had before, their `sources`.
+
+        They arrive down, without addresses and queues, as `apply` would have made them. Their other ends stay where
+        they are, with all that they have. Raises `DriverError`.
+        """
+        opened = self._open()
+        moved = [(item, end) for item in operations for end in (item.a, item.b) if end.node in sources]
+        for operation, end in moved:
+            what = f"move {end}"
+            sources[end.node].route.expect([rtnetlink.set_namespace(end.ifindex, opened[end.node].fd)], [what])
+            self._mtu[end.node, end.ifindex] = operation.mtu_bytes
+            if end.master:
+                opened[end.node].route.expect([rtnetlink.set_master(end.ifindex, end.master)], [what])
+        self._switch_offloads_off((end.node, end.ifindex) for _, end in moved)
 
     def _create_vxlans(self, operations: Sequence[CreateVxlan]) -> None:
         opened = self._open()
