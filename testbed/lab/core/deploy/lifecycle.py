@@ -21,7 +21,7 @@ from testbed.base.version import __version__
 from testbed.daemons.portd.errors import PauseAgentError
 from testbed.lab.core.deploy.configurations import require_taken
 from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
-from testbed.lab.core.deploy.links.changes import declare_wires
+from testbed.lab.core.deploy.links.wires import declare_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import (

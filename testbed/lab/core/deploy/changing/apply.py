@@ -29,8 +29,10 @@ from testbed.lab.core.deploy.changing.differences import (
     require_possible,
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
+from testbed.lab.core.deploy.changing.leaving import drain_links, leave_routes
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
+from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
 from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
@@ -43,12 +45,12 @@ from testbed.lab.core.deploy.lifecycle import (
     require_machine,
     run_node_commands,
 )
-from testbed.lab.core.deploy.links.changes import probability
 from testbed.lab.core.deploy.links.recorded import lock_links
+from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
-from testbed.lab.core.deploy.pausing.attachment import attach
+from testbed.lab.core.deploy.pausing.attachment import change_attachment, leave_attachment
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.preparation import require_data_path
 from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
@@ -237,11 +239,13 @@ class _Carrying:
                 kernel.apply(changes.kernel.made, replacing=True)
             with self._step("ports"):
                 kernel.change(changes.kernel)
-                attach(changes.new, self._state.run, self._run, self.running.state_directory)
+                change_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
             for each in changes.features:
                 each.linked(changing)
             if self._manner.tells:
                 with self._step(TELLING, f"{len(changes.routing)} nodes told"):
+                    if not self._manner.again:
+                        leave_routes(changes, self._run)
                     watch = ConvergenceWatch(changes.new, self._run) if self._waits else None
                     launcher = self._route()
             unconverged = self._converge(watch, launcher)
@@ -307,22 +311,16 @@ class _Carrying:
         directory = pins.lab_directory(self._run)
         with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
             write_maps(maps, new.tables, changes.kernel.installs)
-            numbers, peers = new.port_numbers, {f"{port.node}:{port.name}": port.peer for port in new.ports}
-            for port, loss in changes.losses.items():
-                if (number := numbers.get(peers[port])) is not None:
-                    maps.ports["loss"][number] = probability(loss)
+            write_losses(maps, new, changes.losses)
         kernel.use_data_path(PortInstaller.open(directory, new.tables))
         yield
         self._lead_to_delays(changes.kernel.made, there=True)
 
     def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
         """Lead what ports receive to the devices that delay it, or past them."""
-        delays = [item for item in operations if isinstance(item, DelayPort) and not item.clsact]
-        if not delays:
-            return
-        with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
-            for item in delays:
-                maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex if there else 0
+        if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
+            with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
+                lead_to_delays(maps, operations, there=there)
 
     def _undo(self, kernel: NetnsKernel, operations: Sequence[Operation]) -> None:
         self._lead_to_delays(operations, there=False)
@@ -344,6 +342,8 @@ class _Carrying:
             sets = daemon_sets(lab, new, run, launcher.frr, only=added, elsewhere=elsewhere, password=password)
             start_daemons(launcher, sets, new, run)
         tell(self.changes.routing, run, lambda command: not comes_last(command), again=self._manner.again)
+        if self._waits:
+            solicit_neighbours(self.changes.old, new)
         return launcher
 
     def _not_running(self, nodes: Collection[str]) -> set[str]:
@@ -370,11 +370,14 @@ class _Carrying:
         """Remove what no route leads to any more."""
         changes, known = self.changes, self.running.identities
         gone = {node: known[node] for node in changes.kernel.gone if node in known}
+        if not self._manner.again:
+            drain_links(changes, self._run)
         before, after = ({speaker.node for speaker in plan.speakers} for plan in (changes.old, changes.new))
         for node in sorted((before - after) & known.keys()):
             stop_routing(self.running, node)
         self._undo(kernel, changes.kernel.removed)
         kernel.apply(changes.kernel.settled, replacing=True)
+        leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
         if lost := set(changes.old.port_numbers.values()) - set(changes.new.port_numbers.values()):
             with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
                 forget_ports(maps, sorted(lost))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 
 from testbed.base.errors import DriverError
@@ -64,6 +66,8 @@ from testbed.lab.core.plan.overlay_operations import (
     SetPolicy,
 )
 
+_OF_INTERFACE = re.compile(r"(net/ipv[46]/conf)/(?!all/|default/)[^/]+/([^/]+)")
+"""The key of a setting of one interface."""
 _TICKS_A_SECOND = 100
 _PRIORITIES = 1 << 30
 """Filters that replace others have the time since the boot, in ticks, as the priority of their chains: each follows all
@@ -78,7 +82,7 @@ class Removal:
     processes: tuple[Process, ...] = ()
 
 
-_GONE = (errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL)
+GONE = (errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL)
 """The errors of taking away what is not there: a link, a qdisc or a rule, a route, an address."""
 _Item = TypeVar("_Item", bound=Operation)
 
@@ -208,8 +212,7 @@ class NetnsKernel:
 
     def _create_veths(self, operations: Sequence[CreateVeth]) -> None:
         opened = self._open()
-        if self._factory is None:
-            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+        factory = self._make_factory()
 
         def end(item: VethEnd) -> LinkEnd:
             return LinkEnd(opened[item.node].fd, item.name, item.ifindex, item.mac, item.master)
@@ -225,7 +228,7 @@ class NetnsKernel:
             if operation.a.master and operation.b.master:
                 enslave = rtnetlink.set_master(operation.a.ifindex, operation.a.master)
                 second_masters.setdefault(operation.a.node, []).append((enslave, f"bridge port {operation.a.name}"))
-        self._expect(self._factory.route, batch, _Descriptions(operations), errno.EEXIST)
+        self._expect(factory.route, batch, _Descriptions(operations), errno.EEXIST)
         for node, items in second_masters.items():
             opened[node].route.expect([data for data, _ in items], [what for _, what in items])
         ends = (end for operation in operations for end in (operation.a, operation.b))
@@ -246,6 +249,12 @@ class NetnsKernel:
             if end.master:
                 opened[end.node].route.expect([rtnetlink.set_master(end.ifindex, end.master)], [what])
         self._switch_offloads_off((end.node, end.ifindex) for _, end in moved)
+
+    def _make_factory(self) -> Namespace:
+        """Return a namespace that is empty, and goes with this object."""
+        if self._factory is None:
+            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+        return self._factory
 
     def _create_vxlans(self, operations: Sequence[CreateVxlan]) -> None:
         opened = self._open()
@@ -317,10 +326,28 @@ class NetnsKernel:
             if self._again and changing.undo_place(operation) not in self._open():
                 continue  # it went before, and with it what was in it
             if isinstance(operation, changing.Filter):
-                with self._done_before(*_GONE):
+                with self._done_before(*GONE):
                     self._remove_filter(operation)
+            elif isinstance(operation, SetSysctl):
+                self._reset_sysctl(operation)
             else:
-                self._send(changing.undo(operation, self.encode), *_GONE)
+                self._send(changing.undo(operation, self.encode), *GONE)
+
+    def _reset_sysctl(self, operation: SetSysctl) -> None:
+        """Give a setting the value that it has where nobody sets it: of an interface that of its node's default, else
+        that of a namespace which has just been made."""
+        interface = _OF_INTERFACE.fullmatch(operation.key)
+        place = self._open()[operation.node] if interface else self._make_factory()
+        key = f"{interface[1]}/default/{interface[2]}" if interface else operation.key
+
+        def read() -> str:
+            syscalls.setns(place.fd, syscalls.CLONE_NEWNET)
+            with contextlib.suppress(FileNotFoundError):  # the kernel, or the interface, may be another one by now
+                return Path("/proc/sys", key).read_text().strip()
+            return ""
+
+        if value := syscalls.in_thread(read):
+            self._set_sysctls([replace(operation, value=value, optional=True)])
 
     def change(self, changes: changing.KernelChanges) -> None:
         """Change things where they are. Raises `DriverError` for the first that the kernel refuses."""
@@ -334,9 +361,10 @@ class NetnsKernel:
                     self._send([changing.Messages(place=new.node, batch=batch, what=str(new))])
                 case AddRule(), AddRule():
                     batch = (*self.encode(new), *map(rtnetlink.undone, self.encode(old)))
-                    self._send([changing.Messages(place=new.node, batch=batch, what=str(new))], errno.EEXIST, *_GONE)
+                    message = changing.Messages(place=new.node, batch=batch, what=str(new))
+                    self._send([message], errno.EEXIST, *GONE)
                 case _:
-                    self._send(changing.change(old, new, changes.tables) or (), errno.EEXIST, *_GONE)
+                    self._send(changing.change(old, new, changes.tables) or (), errno.EEXIST, *GONE)
 
     def _send(self, messages: Sequence[changing.Messages], *done: int) -> None:
         for item in messages:
