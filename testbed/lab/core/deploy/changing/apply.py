@@ -29,7 +29,7 @@ from testbed.lab.core.deploy.changing.differences import (
     require_possible,
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
-from testbed.lab.core.deploy.changing.leaving import drain_links, leave_routes
+from testbed.lab.core.deploy.changing.leaving import drain_links, leave_routes, stay
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
 from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
@@ -50,7 +50,7 @@ from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
-from testbed.lab.core.deploy.pausing.attachment import change_attachment, leave_attachment
+from testbed.lab.core.deploy.pausing.attachment import attach, change_attachment, leave_attachment
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.preparation import require_data_path
 from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
@@ -239,7 +239,7 @@ class _Carrying:
                 kernel.apply(changes.kernel.made, replacing=True)
             with self._step("ports"):
                 kernel.change(changes.kernel)
-                change_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
+                self._attach()
             for each in changes.features:
                 each.linked(changing)
             if self._manner.tells:
@@ -316,6 +316,17 @@ class _Carrying:
         yield
         self._lead_to_delays(changes.kernel.made, there=True)
 
+    def _attach(self) -> None:
+        """Have the pause agent serve the ports that there are now, those that go until they are gone.
+
+        Where some of those may be gone already, they are left out: the agent would look for their namespaces.
+        """
+        changes, places = self.changes, (self._state.run, self._run, self.running.state_directory)
+        if self._manner.again:
+            attach(changes.new, *places)
+        else:
+            change_attachment(changes.old, changes.new, *places)
+
     def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
         """Lead what ports receive to the devices that delay it, or past them."""
         if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
@@ -332,7 +343,9 @@ class _Carrying:
         before = {speaker.node for speaker in self.changes.old.speakers}
         added = {speaker.node for speaker in new.speakers} - before
         if self._manner.again:
-            added = self._not_running(added)
+            lacking = self._not_running(added)
+            stay(new, added - lacking, run)
+            added = lacking
         here = any(node.container is None for node in lab.speakers if node.name in added)
         launcher = DaemonLauncher(find_frr() if here else None)
         prepare_daemons(self.running, lab, new, self.changes.routing, launcher)

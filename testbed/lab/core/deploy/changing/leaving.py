@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.differences import LabChanges
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.model import Role
-from testbed.lab.core.plan.lab_plan import PortPlan
+from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.core.plan.operations import CreateVeth
 
 PATIENCE_S = 5.0
@@ -68,6 +68,14 @@ def leave_routes(changes: LabChanges, run: Path, timeout_s: float = PATIENCE_S) 
     finally:
         for table in tables:
             table.close()
+
+
+def stay(plan: LabPlan, nodes: Collection[str], run: Path) -> None:
+    """Have switches that were to go, and stay after all, take part in routing as they did. Raises `DriverError`."""
+    for switch in plan.switches:
+        if switch.node in nodes:
+            lines = [f"router bgp {switch.asn}", "no bgp graceful-shutdown"]
+            vty.configure(run / switch.node, "bgpd", lines, again=True)
 
 
 def _tables(changes: LabChanges, gone: set[str]) -> Iterator[_Table]:
