@@ -23,6 +23,7 @@ from testbed.base.linux.rtnetlink import (
     TCA_OPTIONS,
     TCMSG,
     attribute,
+    fields,
     message,
     text,
     u32,
@@ -214,6 +215,14 @@ def new_bpf_filter(
     )
     body = TCMSG.pack(0, ifindex, 0, parent, priority << 16 | _ETH_P_ALL) + text(TCA_KIND, "bpf")
     return message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body + attribute(TCA_OPTIONS, options))
+
+
+def program_of(options: bytes) -> tuple[str, int]:
+    """The name and the class ID of an eBPF program in the options of a filter; "" and 0 of another filter."""
+    found = fields(options)
+    return found.get(TCA_BPF_NAME, b"").rstrip(b"\0").decode(), int.from_bytes(
+        found.get(TCA_BPF_CLASSID, b""), "little"
+    )
 
 
 def delete_filters(ifindex: int, parent: int, priority: int) -> bytes:

@@ -345,7 +345,7 @@ def _of_record(lab: RunningLab) -> Iterator[tuple[str, str]]:
     for key, value in lab.record.to_json().items():
         if key == "model":
             yield from ((f"record model {name}", _text(each)) for name, each in value.items())
-        elif key not in ("created", "numbers"):
+        elif key not in ("created", "numbers", "revision", "changed"):
             yield f"record {key}", _text(value)
     yield "life cycle", str(lab.life_cycle)
     yield "journal nodes", _text(sorted(lab.identities))

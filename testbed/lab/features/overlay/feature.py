@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import Feature, FeatureChange, Watch
+from testbed.lab.core.feature import EndedProcess, Feature, FeatureChange, Watch
 
 if TYPE_CHECKING:
     from testbed.base.linux.nftables import Table
@@ -42,6 +43,20 @@ class OverlayFeature(Feature):
         for switch in plan.speakers:
             if switch.node == node:
                 announce_again(plan, switch, state.run_directory(plan.lab) / node)
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        from testbed.lab.features.overlay.keeper import keeper_runs, start_keeper
+
+        if keeper_runs(lab.plan, lab.state):
+            return ()
+        return (EndedProcess(node="", what="keeper of the overlay", start=partial(start_keeper, lab.plan, lab.state)),)
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        """End the keeper where the node has VRFs, in whose former namespaces it has its sockets."""
+        from testbed.lab.features.overlay.keeper import end_keeper
+
+        if lab.plan.overlay is not None and any(vrf.switch == node for vrf in lab.plan.overlay.vrfs):
+            end_keeper(set(lab.identities.values()))
 
     def watch(self, plan: LabPlan, run: Path) -> Watch | None:
         from testbed.lab.features.overlay.watch import OverlayWatch

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,11 +26,13 @@ from testbed.lab.core.deploy.changing.differences import (
     changes_from_nothing,
     changes_of,
     require_allowed,
+    require_possible,
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
-from testbed.lab.core.deploy.changing.routing import comes_last, tell
+from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
 from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
+from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
 from testbed.lab.core.deploy.changing.transit import drain_links, hold_back, leave_routes, let_in
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
@@ -46,9 +48,9 @@ from testbed.lab.core.deploy.lifecycle import (
 from testbed.lab.core.deploy.links.recorded import lock_links
 from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
 from testbed.lab.core.deploy.listing import recorded_daemons
-from testbed.lab.core.deploy.live import RunningLab, planned_daemons
+from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
-from testbed.lab.core.deploy.pausing.attachment import change_attachment, leave_attachment
+from testbed.lab.core.deploy.pausing.attachment import attach, change_attachment, leave_attachment
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.preparation import require_data_path
 from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
@@ -56,7 +58,7 @@ from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, sa
 from testbed.lab.core.deploy.records.labdir import write_lab_directory
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import unused
-from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons, start_routing, stop_routing
+from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, running_daemons, start_daemons, stop_routing
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
@@ -64,7 +66,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, 
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher
-from testbed.lab.core.feature import Changing, features
+from testbed.lab.core.feature import Changing, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow
 from testbed.lab.core.plan.operations import CreateNode, DelayPort, Operation
@@ -82,11 +84,12 @@ DEPLOYED = (LabState.RUNNING, LabState.FAILED, LabState.CHANGING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """`k` is the time scale that the lab is to have, None for the one it has. `allow`: what may be done to the lab that
-    is more than changing it where it is."""
+    is more than changing it where it is. `told` is called with the changes before the first of them is made."""
 
     k: float | None = None
     timeout_s: float = 120.0
     allow: frozenset[Allow] = field(default_factory=frozenset)
+    told: Callable[[LabChanges], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +132,11 @@ def apply_lab(
         _require_machine(lab, state)
         changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
-        if changes or not changes.is_recorded:
+        options.told(changes)
+        if changes.obstacles:
+            with unused(running.state_directory, lab.name):
+                pass
+        elif changes or not changes.is_recorded:
             with unused(running.state_directory, lab.name):
                 require_free(running, changes)
                 # What was begun has not been waited for where it is not what is asked for.
@@ -138,7 +145,19 @@ def apply_lab(
         elif running.life_cycle is LabState.FAILED:
             await_convergence(running.plan, state, options.timeout_s, notify)
             complete(running, state)
-        return changes
+    if changes.obstacles:
+        _recreate(changes, running, state, options, notify)
+    return changes
+
+
+def _recreate(
+    changes: LabChanges, running: RunningLab, state: StateDirectory, options: ApplyOptions, notify: StepCallback
+) -> None:
+    """Remove a lab that cannot be changed where it is, and deploy it anew in the same directory."""
+    again = DeployOptions(
+        k=changes.new.k, timeout_s=options.timeout_s, reconfigure=True, directory=running.directory.parent
+    )
+    deploy_lab(changes.lab, state, again, notify)
 
 
 class _Carrying:
@@ -166,7 +185,11 @@ class _Carrying:
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
         version_of = self.running.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
-        return replace(record, daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)))
+        return replace(
+            record,
+            environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
+            daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)),
+        )
 
     def require_room(self) -> None:
         """Raise `ChangeRefused` where the maps of the data path have no room for the ports that are added."""
@@ -196,6 +219,8 @@ class _Carrying:
         )
         with self._undoing_without_room():
             self._journal.state(LabState.CHANGING)
+        if not self._manner.undoes:
+            tell_begin(self.running, changes.rows)
         kernel, created = self._kernel()
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None
@@ -214,7 +239,7 @@ class _Carrying:
                 kernel.apply(changes.kernel.made, replacing=True)
             with self._step("ports"):
                 kernel.change(changes.kernel)
-                change_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
+                self._attach()
             for each in changes.features:
                 each.linked(changing)
             if self._manner.tells:
@@ -291,6 +316,17 @@ class _Carrying:
         yield
         self._lead_to_delays(changes.kernel.made, there=True)
 
+    def _attach(self) -> None:
+        """Have the pause agent serve the ports that there are now, those that go until they are gone.
+
+        Where some of those may be gone already, they are left out: the agent would look for their namespaces.
+        """
+        changes, places = self.changes, (self._state.run, self._run, self.running.state_directory)
+        if self._manner.again:
+            attach(changes.new, *places)
+        else:
+            change_attachment(changes.old, changes.new, *places)
+
     def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
         """Lead what ports receive to the devices that delay it, or past them."""
         if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
@@ -306,14 +342,15 @@ class _Carrying:
         new, lab, run = self.changes.new, self.changes.lab, self._run
         before = {speaker.node for speaker in self.changes.old.speakers}
         added = {speaker.node for speaker in new.speakers} - before
-        launcher = DaemonLauncher(find_frr() if added else None)
-        if added and self._manner.again:
-            wanted = RunningLab.planned(self.record, self._state, lab, new)
-            for node in sorted(added):
-                start_routing(wanted, node)
-        elif added:
+        if self._manner.again:
+            added = self._not_running(added)
+        here = any(node.container is None for node in lab.speakers if node.name in added)
+        launcher = DaemonLauncher(find_frr() if here else None)
+        prepare_daemons(self.running, lab, new, self.changes.routing, launcher)
+        if added:
+            elsewhere = {node: how for each in self.changes.features for node, how in each.elsewhere.items()}
             password = bgp_password(new, self.running.state_directory)
-            sets = daemon_sets(lab, new, run, find_frr(), only=added, password=password)
+            sets = daemon_sets(lab, new, run, launcher.frr, only=added, elsewhere=elsewhere, password=password)
             start_daemons(launcher, sets, new, run)
             hold_back(self.changes, run)
         tell(self.changes.routing, run, lambda command: not comes_last(command), again=self._manner.again)
@@ -321,6 +358,15 @@ class _Carrying:
             solicit_neighbours(self.changes.old, new)
         let_in(self.changes, run)
         return launcher
+
+    def _not_running(self, nodes: Collection[str]) -> set[str]:
+        """Return those of `nodes` whose routing daemons do not all run; what is left of them is ended, since they
+        depend on each other."""
+        wanted = RunningLab.planned(self.record, self._state, self.changes.lab, self.changes.new)
+        lacking = {node for node in nodes if len(running_daemons(wanted, node)) < len(wanted.daemons.get(node, ()))}
+        for node in lacking:
+            stop_routing(wanted, node)
+        return lacking
 
     def _converge(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> ConvergenceError | None:
         """Wait until routing has converged; the error of one that has not in time comes back."""
@@ -339,9 +385,9 @@ class _Carrying:
         gone = {node: known[node] for node in changes.kernel.gone if node in known}
         if not self._manner.again:
             drain_links(changes, self._run)
-        for node in {speaker.node for speaker in changes.old.speakers} - {one.node for one in changes.new.speakers}:
-            if node in known:
-                stop_routing(self.running, node)
+        before, after = ({speaker.node for speaker in plan.speakers} for plan in (changes.old, changes.new))
+        for node in sorted((before - after) & known.keys()):
+            stop_routing(self.running, node)
         self._undo(kernel, changes.kernel.removed)
         kernel.apply(changes.kernel.settled, replacing=True)
         leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
@@ -350,6 +396,7 @@ class _Carrying:
                 forget_ports(maps, sorted(lost))
         if self._manner.tells:
             tell(changes.routing, self._run, comes_last, again=self._manner.again)
+            settle_daemons(self.running, changes.new, changes.routing)
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)
@@ -375,6 +422,8 @@ class _Carrying:
         with self._undoing_without_room():
             self._journal.state(LabState.RUNNING if self._waits and unconverged is None else life)
         self._state.end_change(record.name)
+        if not self._manner.undoes:
+            tell_changes(self.running, changes.rows)
         if unconverged is not None:
             raise ConvergenceError(
                 unconverged.message,
@@ -395,9 +444,10 @@ def planned_changes(lab: Lab, state: StateDirectory, k: float | None = None) -> 
     if (record := state.read_next(lab.name)) is None:
         return changes_of(running, lab, k)
     begun = RunningLab(record, state)
-    if _is_asked(running.record, lab, k):
+    asked = keep(running.model, lab)
+    if _is_asked(running.record, asked, k):
         return changes_between(begun, running)
-    if _is_asked(record, lab, k):
+    if _is_asked(record, asked, k):
         return changes_between(running, begun)
     return changes_of(begun, lab, k)
 
@@ -408,8 +458,10 @@ def _is_deployed(name: str, state: StateDirectory) -> bool:
 
 def _deploy(lab: Lab, state: StateDirectory, options: ApplyOptions, notify: StepCallback) -> LabChanges:
     k = options.k or resolve_scale(lab, state).k
-    deployed = deploy_lab(lab, state, DeployOptions(k=k, timeout_s=options.timeout_s), notify).lab
-    return changes_from_nothing(lab, deployed.plan)
+    changes = changes_from_nothing(lab, preview(lab, state, k))
+    options.told(changes)
+    deploy_lab(lab, state, DeployOptions(k=k, timeout_s=options.timeout_s), notify)
+    return changes
 
 
 def _require_machine(lab: Lab, state: StateDirectory) -> None:
@@ -439,15 +491,19 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
     state = running.state
     if (record := state.read_next(lab.name)) is None:
         return None
-    begun = RunningLab(record, state)
+    begun, asked = RunningLab(record, state), keep(running.model, lab)
     with unused(running.state_directory, lab.name):
-        if _is_asked(running.record, lab, options.k):
+        if _is_asked(running.record, asked, options.k):
             back = changes_between(begun, running)
+            require_possible(back)
+            options.told(back)
             _Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
             return _Ended(running=running, changes=back, is_asked=True)
         # Where something else is asked for, routing need not converge: what is wrong may be what is changed now.
-        is_asked = _is_asked(record, lab, options.k)
+        is_asked = _is_asked(record, asked, options.k)
         changes = changes_between(running, begun)
+        require_possible(changes)
+        options.told(changes)
         manner = Manner(timeout_s=options.timeout_s, again=True, waits=None if is_asked else False)
         _carry_out_or_undo(_Carrying(changes, running, manner, notify), notify)
     return _Ended(running=begun, changes=changes, is_asked=is_asked)
@@ -502,6 +558,7 @@ def _undo(carrying: _Carrying, notify: StepCallback, cause: BaseException) -> st
     begun = RunningLab.planned(carrying.record, running.state, changes.lab, changes.new)
     try:
         back = changes_between(begun, running)
+        require_possible(back)
         _Carrying(back, begun, _way_back(running, UNDONE_S, carrying.life), notify).carry_out()
     except ConvergenceError:
         return ", but its routing has not converged again"

@@ -108,7 +108,7 @@ def _coming(changes: LabChanges) -> list[SwitchPlan]:
 
 
 def _tell(switch: SwitchPlan, run: Path, command: str) -> None:
-    vty.configure(run / switch.node, "bgpd", [f"router bgp {switch.asn}", command])
+    vty.configure(run / switch.node, "bgpd", [f"router bgp {switch.asn}", command], again=True)
 
 
 def _ways_without(old: LabPlan, new: LabPlan, gone: set[str]) -> Iterator[tuple[str, Callable[[_Routes], bool]]]:

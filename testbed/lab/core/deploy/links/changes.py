@@ -363,7 +363,7 @@ class LinkControl:
         fresh = new.rate_bps != old.rate_bps and key not in state.classes
         if fresh:
             state.classes[key] = [_numbers(item) for item in self._read_classes(port)]
-        originals = [_class(item) for item in state.classes.get(key, [])]
+        originals = [htb_class(item) for item in state.classes.get(key, [])]
         state.set(key, after)
         write_link_state(self._lab.state_directory, state)
         try:
@@ -532,7 +532,8 @@ def _numbers(item: wire.HtbClass) -> list[int]:
     return [getattr(item, name) for name in _CLASS_FIELDS]
 
 
-def _class(values: Sequence[int]) -> wire.HtbClass:
+def htb_class(values: Sequence[int]) -> wire.HtbClass:
+    """The class that was recorded as numbers."""
     return wire.HtbClass(**dict(zip(_CLASS_FIELDS, values, strict=True)))
 
 

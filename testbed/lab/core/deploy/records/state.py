@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError, LabNotFound, TestbedError
-from testbed.base.names import check_lab_name
+from testbed.base.names import check_lab_name, nearest
 from testbed.lab.core.deploy.interruption import signals_later
 from testbed.lab.core.deploy.records.files import locked, write_state
 from testbed.lab.core.deploy.records.usage import holders_text
@@ -204,8 +204,12 @@ class StateDirectory:
 
     def not_found(self, lab: str) -> LabNotFound:
         """The error for a lab that is not recorded here."""
-        known = ", ".join(self.names()) or "none"
-        return LabNotFound(f"no lab named {lab} is deployed here (there are: {known})")
+        names = self.names()
+        meant = nearest(lab, names)
+        return LabNotFound(
+            f"no lab named {lab} is deployed here (there are: {', '.join(names) or 'none'})",
+            hint=None if meant is None else f"did you mean {meant}?",
+        )
 
     def write(self, record: LabRecord) -> None:
         directory = self.lab_directory(record.name)

@@ -122,11 +122,15 @@ class NetnsKernel:
         self._namespaces |= made
         return {node: namespace.identity for node, namespace in made.items()}
 
-    def publish(self, nodes: Iterable[str] | None = None) -> None:
-        """Give the created nodes, or those of `nodes`, their names. Raises `NameInUse` and publishes no further."""
+    def publish(self, nodes: Iterable[str] | None = None, *, suffix: str = "") -> None:
+        """Give the created nodes, or those of `nodes`, their names. Raises `NameInUse` and publishes no further.
+
+        `suffix` is added to the names of namespaces that are to take the place of others.
+        """
         namespaces.prepare_directory()
         for node in self._namespaces if nodes is None else nodes:
-            namespaces.publish(self._namespaces[node])
+            made = self._namespaces[node]
+            namespaces.publish(replace(made, name=f"{made.name}{suffix}"))
 
     def apply(self, operations: Sequence[Operation], *, replacing: bool = False) -> None:
         """Apply operations in order; raises `DriverError` for the first the kernel refuses.
@@ -144,7 +148,7 @@ class NetnsKernel:
                 case "rdma":
                     descriptors = {node: namespace.fd for node, namespace in self._open().items()}
                     for batch in self._one_by_one([item for item in group if isinstance(item, CreateRdma)]):
-                        with self._done_before():
+                        with self._done_before(errno.EEXIST):
                             rdma.create_devices(batch, descriptors)
                 case "filter":
                     self._filter(list(group), replacing=replacing)
@@ -158,12 +162,12 @@ class NetnsKernel:
         return [[item] for item in operations] if self._again else [operations]
 
     @contextlib.contextmanager
-    def _done_before(self) -> Iterator[None]:
-        """Pass over what is there already, where that may be."""
+    def _done_before(self, *done: int) -> Iterator[None]:
+        """Pass over what was done before, where that may be: `done` are the errors that say so."""
         try:
             yield
         except DriverError as error:
-            if not (self._again and error.errno == errno.EEXIST):
+            if not (self._again and error.errno in done):
                 raise
 
     def _expect(self, route: RouteSocket, batch: Sequence[bytes], what: Sequence[str], *done: int) -> None:
@@ -229,6 +233,22 @@ class NetnsKernel:
             opened[node].route.expect([data for data, _ in items], [what for _, what in items])
         ends = (end for operation in operations for end in (operation.a, operation.b))
         self._switch_offloads_off((end.node, end.ifindex) for end in ends)
+
+    def take_links(self, operations: Sequence[CreateVeth], sources: Mapping[str, Namespace]) -> None:
+        """Move ends of links into nodes from the namespaces that these had before, their `sources`.
+
+        They arrive down, without addresses and queues, as `apply` would have made them. Their other ends stay where
+        they are, with all that they have. Raises `DriverError`.
+        """
+        opened = self._open()
+        moved = [(item, end) for item in operations for end in (item.a, item.b) if end.node in sources]
+        for operation, end in moved:
+            what = f"move {end}"
+            sources[end.node].route.expect([rtnetlink.set_namespace(end.ifindex, opened[end.node].fd)], [what])
+            self._mtu[end.node, end.ifindex] = operation.mtu_bytes
+            if end.master:
+                opened[end.node].route.expect([rtnetlink.set_master(end.ifindex, end.master)], [what])
+        self._switch_offloads_off((end.node, end.ifindex) for _, end in moved)
 
     def _make_factory(self) -> Namespace:
         """Return a namespace that is empty, and goes with this object."""
@@ -306,7 +326,8 @@ class NetnsKernel:
             if self._again and changing.undo_place(operation) not in self._open():
                 continue  # it went before, and with it what was in it
             if isinstance(operation, changing.Filter):
-                self._remove_filter(operation)
+                with self._done_before(*GONE):
+                    self._remove_filter(operation)
             elif isinstance(operation, SetSysctl):
                 self._reset_sysctl(operation)
             else:
