@@ -70,7 +70,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "load balancing": {"qos.load_balancing.mode": "flowlet"},
     "the watchdog": {"qos.watchdog": {"detect": "60s", "restore": "60s"}},
     "ECMP": {"fabric.routing.ecmp": 1},
+    "BFD": {"fabric.routing.bfd": {"interval": "1s", "multiplier": 3}},
+    "guards": {"fabric.guards": "on"},
     "a network": {"networks.frontend": FRONTEND},
+    "management": {"networks.management": {"design": "out-of-band"}},
+    "scale-up": {"fabric.scale_up": {"preset": "h100"}},
     "much at once": {"fabric.hosts": 2, "fabric.spines": 1, "fabric.gpus": 2, "qos.buffer.shared": "120MB"},
 }
 
