@@ -18,7 +18,7 @@ from observed import ObservedInterface, ObservedNode
 from testbed.base.errors import DriverError, NameInUse
 from testbed.base.names import namespace_name
 from testbed.daemons.lag.groups import CreateBond
-from testbed.lab.core.drivers.nodes.changing import KernelChanges
+from testbed.lab.core.drivers.nodes.changing import KernelChanges, undo_place
 from testbed.lab.core.drivers.nodes.netns import Removal
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
@@ -97,9 +97,10 @@ class FakeMachine:
 class FakeKernel:
     """`NodeKernel` over a `FakeMachine`."""
 
-    def __init__(self, lab: str, nodes: Iterable[str] = (), *, machine: FakeMachine) -> None:
-        """`nodes` are those that exist already."""
+    def __init__(self, lab: str, nodes: Iterable[str] = (), *, machine: FakeMachine, again: bool = False) -> None:
+        """`nodes` are those that exist already. `again`: what was done before stays done."""
         self._lab = lab
+        self._again = again
         self._machine = machine
         self._existing = tuple(nodes)
         self._nodes: dict[str, _Node] = {}
@@ -120,14 +121,16 @@ class FakeKernel:
     def apply(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
             refusal = self._apply(operation)
-            if refusal:
+            if refusal and not (self._again and refusal == errno.EEXIST):
                 what = str(operation)
                 raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
 
     def undo(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
+            if self._again and undo_place(operation) not in self._open():
+                continue
             refusal = self._undo(operation)
-            if refusal:
+            if refusal and not (self._again and refusal in (errno.ENODEV, errno.ESRCH)):
                 what = f"undo: {operation}"
                 raise DriverError(f"{what}: {os.strerror(refusal)}", operation=what, errno=refusal)
 

@@ -1,49 +1,63 @@
 """Changing a lab that is up into what its file says now: what differs is made, changed and removed, and nothing else.
 
-The order keeps traffic of others whole: what is new is made first, then routing is told, and what goes is removed once
-no route leads there any more. Whatever happens in between, `next.json` beside the lab's record says what it was to
-become: `apply` goes on from there, and `destroy` removes what both records and the journal name.
+Before anything is touched, `next.json` beside the lab's record says what the lab is to become, and it goes when all is
+done. So whatever happens in between can be told later: what fails is undone, by the same way in the other direction;
+after a SIGKILL, `apply` finishes what was begun or takes it back, whichever the file asks for, and `destroy` removes
+what the journal names.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-from testbed.base.datapath import pins
-from testbed.base.datapath.maps import LabMaps
-from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of, require_allowed
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
-from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
-from testbed.lab.core.deploy.lifecycle import DeployOptions, deploy_lab
-from testbed.lab.core.deploy.links.changes import fill_wires
-from testbed.lab.core.deploy.listing import recorded_daemons
-from testbed.lab.core.deploy.live import RunningLab, planned_daemons
-from testbed.lab.core.deploy.pausing.attachment import attach
+from testbed.base.errors import ConvergenceError, TestbedError
+from testbed.lab.core.deploy.changing.carrying import TELLING, Carrying, Manner
+from testbed.lab.core.deploy.changing.differences import (
+    LabChanges,
+    changes_between,
+    changes_from_nothing,
+    changes_of,
+    require_allowed,
+)
+from testbed.lab.core.deploy.changing.in_force import require_free, require_links
+from testbed.lab.core.deploy.changing.refusal import ChangeStuck, ChangeUndone
+from testbed.lab.core.deploy.interruption import uninterrupted
+from testbed.lab.core.deploy.lifecycle import (
+    DeployOptions,
+    await_convergence,
+    complete,
+    deploy_lab,
+    preview,
+    require_machine,
+)
+from testbed.lab.core.deploy.links.recorded import lock_links
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.mechanisms import require_rdma
+from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
+from testbed.lab.core.deploy.preparation import require_data_path
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, encode_written
-from testbed.lab.core.deploy.records.labdir import write_lab_directory
+from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, say_the_same
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons, stop_routing
-from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
-from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
-from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
-from testbed.lab.core.drivers.nodes.netns import NetnsKernel
-from testbed.lab.core.drivers.probing.machine import find_frr, require_root
-from testbed.lab.core.drivers.routing.frr import DaemonLauncher
-from testbed.lab.core.feature import Changing
+from testbed.lab.core.deploy.records.usage import unused
+from testbed.lab.core.deploy.scale import resolve_scale
+from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
+from testbed.lab.core.drivers.probing.machine import require_root
+from testbed.lab.core.feature import features
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow
-from testbed.lab.core.plan.qos.numbers import numbers_of
+
+UNDONE_S = 30.0
+"""How long routing may take to converge again once a change was undone."""
+DEPLOYED = (LabState.RUNNING, LabState.FAILED, LabState.CHANGING)
+"""The states of a lab that can be changed: of others a deploy or a destroy was cut short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """`k` is the time scale that the lab is to have, None for the one it has. `allow`: what may be done to the lab that
-    is more than changing it where it is. `told` is called with the changes before the first of them is made."""
+    is more than changing it where it is. `told` is called with the changes of a lab that is up before the first of them
+    is made."""
 
     k: float | None = None
     timeout_s: float = 120.0
@@ -51,166 +65,186 @@ class ApplyOptions:
     told: Callable[[LabChanges], None] = lambda _: None
 
 
+def planned_changes(lab: Lab, state: StateDirectory, k: float | None = None) -> LabChanges:
+    """Return what `apply_lab` would do now; of a name that is not deployed, all that a deploy makes.
+
+    Touches nothing. Raises `ChangeRefused`, `PlanError`, and `CapabilityError` for what this machine cannot do.
+    """
+    if not _is_deployed(lab.name, state):
+        return changes_from_nothing(lab, preview(lab, state, k or resolve_scale(lab, state, measure=False).k))
+    running = RunningLab.open(lab.name, state)
+    if (record := state.read_next(lab.name)) is None:
+        return changes_of(running, lab, k)
+    begun = RunningLab(record, state)
+    if _is_asked(running.record, lab, k):
+        return changes_between(begun, running)
+    if _is_asked(record, lab, k):
+        return changes_between(running, begun)
+    return changes_of(begun, lab, k)
+
+
 def apply_lab(
     lab: Lab, state: StateDirectory, options: ApplyOptions, notify: StepCallback = ignore_steps
 ) -> LabChanges:
-    """Change a lab that is up into `lab`, and wait until its routing has converged.
+    """Change a lab that is up into `lab`, and wait until its routing has converged; deploy it where it is not up.
 
-    Raises `ChangeRefused` and `PlanError` before anything is touched; `DriverError` and `ConvergenceError` leave the
-    lab as far as it came, and `apply` goes on from there.
+    What an apply that was killed has begun is finished first, or taken back where `lab` is what it was before. Raises
+    `ChangeRefused`, `PlanError`, `CapabilityError`, `LabInUse`, `StateBusy` before anything is touched; `ChangeUndone`
+    when the lab is as it was again, `ChangeStuck` where that failed, too; and `ConvergenceError`, which leaves the lab
+    changed for inspection, as that of a deploy does.
     """
     require_root()
-    with state.lock_lab(lab.name):
+    if not _is_deployed(lab.name, state):
+        return _deploy(lab, state, options, notify)
+    with state.lock_lab(lab.name, unfinished=True):
         running = RunningLab.open(lab.name, state)
+        begun = _end_what_was_begun(running, lab, options, notify)
+        if begun is not None and begun.is_asked:
+            return begun.changes
+        running = running if begun is None else begun.running
+        _require_machine(lab, state)
         changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
         options.told(changes)
-        if changes and not changes.obstacles:
-            _Carrying(changes, running, state, options, notify).carry_out()
-    if changes.obstacles:
-        _recreate(changes, running, state, options, notify)
-    return changes
-
-
-def _recreate(
-    changes: LabChanges, running: RunningLab, state: StateDirectory, options: ApplyOptions, notify: StepCallback
-) -> None:
-    """Remove a lab that cannot be changed where it is, and deploy it anew in the same directory."""
+        if not changes.obstacles:
+            _change(changes, running, options, notify, after_another=begun is not None)
+            return changes
     again = DeployOptions(
         k=changes.new.k, timeout_s=options.timeout_s, reconfigure=True, directory=running.directory.parent
     )
-    deploy_lab(changes.lab, state, again, notify)
+    deploy_lab(lab, state, again, notify)
+    return changes
 
 
-class _Carrying:
-    """The carrying out of changes that nothing speaks against."""
+def _change(
+    changes: LabChanges, running: RunningLab, options: ApplyOptions, notify: StepCallback, *, after_another: bool
+) -> None:
+    """Carry out changes of a lab that is locked, or do what is left to be done where there are none.
 
-    def __init__(
-        self,
-        changes: LabChanges,
-        running: RunningLab,
-        state: StateDirectory,
-        options: ApplyOptions,
-        notify: StepCallback,
-    ) -> None:
-        self._changes = changes
-        self._running = running
-        self._state = state
-        self._options = options
-        self._notify = notify
-        self._journal = Journal(running.state_directory)
-        self._run = running.processes_directory
-        self._nodes = changes.kernel.created
+    What was begun before has not been waited for where it is not what is asked for.
+    """
+    state, record = running.state, changes.record
+    if changes or not changes.is_recorded:
+        with unused(running.state_directory, running.name):
+            require_free(running, changes)
+            manner = Manner(timeout_s=options.timeout_s, waits=True if after_another else None)
+            _carry_out(Carrying(changes, running, manner, notify), notify)
+        return
+    if running.life_cycle is LabState.FAILED:
+        await_convergence(running.plan, state, options.timeout_s, notify)
+        complete(running, state)
+    if record is not None and running.record.written != record.written:  # another file says the same
+        state.write(replace(running.record, source=record.source, written=record.written))
 
-    def carry_out(self) -> None:
-        changes, new = self._changes, self._changes.new
-        record = self._record()
-        features = changes.features
-        changing = Changing(
-            running=self._running,
-            lab=changes.lab,
-            plan=new,
-            state=self._state,
-            journal=self._journal,
-            notify=self._notify,
-        )
-        self._journal.state(LabState.CHANGING)
-        tell_begin(self._running, changes.rows)
-        for each in features:
-            each.begin(changing)
-        new_nodes = {item.node for item in self._nodes}
-        kernel = NetnsKernel(new.lab, nodes=changes.kernel.places)
-        watch: ConvergenceWatch | None = None
-        launcher: DaemonLauncher | None = None
-        try:
-            with step("nodes", self._notify, f"{len(self._nodes)} new"):
-                self._journal.nodes(kernel.create_nodes(self._nodes))
-                kernel.publish(new_nodes)
-            with step("links", self._notify), self._data_path(kernel):
-                kernel.undo(changes.kernel.first)
-                kernel.apply(changes.kernel.made)
-            with step("ports", self._notify):
-                kernel.change(changes.kernel)
-                attach(new, self._state.run, self._run, self._running.state_directory)
-            for each in features:
-                each.linked(changing)
-            with step("routing", self._notify, f"{len(changes.routing)} nodes told"):
-                watch = ConvergenceWatch(new, self._run)
-                launcher = self._route()
-            with step("converge", self._notify):
-                watch.wait(self._options.timeout_s, self._notify, launcher.check_alive)
-            for each in features:
-                each.routed(changing)
-            with step("removals", self._notify, f"{len(changes.kernel.gone)} nodes"):
-                self._remove(kernel)
-            for each in features:
-                each.removed(changing)
-            self._state.write(record)
-            write_lab_directory(changes.lab, new, Path(record.directory), self._journal)
-            self._journal.state(LabState.RUNNING)
-            tell_changes(self._running, changes.rows)
-        finally:
-            if launcher is not None:
-                launcher.release()
-            if watch is not None:
-                watch.close()
-            kernel.close()
 
-    def _record(self) -> LabRecord:
-        """The record of the lab as it is to be."""
-        lab, new, was = self._changes.lab, self._changes.new, self._running.record
-        return replace(
-            was,
-            k=new.k,
-            source=lab.source,
-            model=encode_lab(lab),
-            daemons=recorded_daemons(lab, new, planned_daemons(new, self._running.frr_version)),
-            numbers=asdict(numbers_of(new)) if new.tables is not None else None,
-            written=encode_written(lab),
-        )
+def _is_deployed(name: str, state: StateDirectory) -> bool:
+    return state.exists(name) and Journal(state.lab_directory(name)).read().state in DEPLOYED
 
-    @contextlib.contextmanager
-    def _data_path(self, kernel: NetnsKernel) -> Iterator[None]:
-        """Write the numbers of the new plan into the maps, and have programs ready for new ports."""
-        new = self._changes.new
-        if new.tables is None:
-            yield
-            return
-        directory = pins.lab_directory(self._run)
-        with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
-            installs = self._changes.kernel.installs
-            if not fits(maps, new.tables, installs):
-                raise ChangeRefused(
-                    f"{new.lab} has no room for so many more ports", hint="deploy --reconfigure replaces it"
-                )
-            write_maps(maps, new.tables, installs)
-            fill_wires(maps, new)
-        kernel.use_data_path(PortInstaller.open(directory, new.tables))
-        yield
 
-    def _route(self) -> DaemonLauncher:
-        """Start the daemons of new nodes, and tell those of others the difference; their files follow."""
-        new, lab, run = self._changes.new, self._changes.lab, self._run
-        before = {speaker.node for speaker in self._changes.old.speakers}
-        added = {speaker.node for speaker in new.speakers} - before
-        frr = find_frr()
-        launcher = DaemonLauncher(frr)
-        password = bgp_password(new, self._running.state_directory)
-        if added:
-            start_daemons(launcher, daemon_sets(lab, new, run, frr, only=added, password=password), new, run)
-        tell(self._changes.routing, self._run, lambda command: not command.startswith(AFTERWARDS))
-        return launcher
+def _deploy(lab: Lab, state: StateDirectory, options: ApplyOptions, notify: StepCallback) -> LabChanges:
+    k = options.k or resolve_scale(lab, state).k
+    deployed = deploy_lab(lab, state, DeployOptions(k=k, timeout_s=options.timeout_s), notify).lab
+    return changes_from_nothing(lab, deployed.plan)
 
-    def _remove(self, kernel: NetnsKernel) -> None:
-        """Remove what no route leads to any more."""
-        gone = self._changes.kernel.gone
-        for node in gone:
-            stop_routing(self._running, node)
-        kernel.undo(self._changes.kernel.removed)
-        if lost := set(self._changes.old.port_numbers.values()) - set(self._changes.new.port_numbers.values()):
-            with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
-                forget_ports(maps, sorted(lost))
-        tell(self._changes.routing, self._run, lambda command: command.startswith(AFTERWARDS))
-        if gone:
-            kernel.remove({node: self._running.identities[node] for node in gone})
-            self._journal.gone(gone)
+
+def _require_machine(lab: Lab, state: StateDirectory) -> None:
+    """Raise `CapabilityError` or `PlanError` where this machine cannot give a lab what it asks for."""
+    require_rdma(lab)
+    require_machine(lab, state)
+    planned_reaction_ns(lab, state)  # measured now where no lab has needed it since the machine's start
+
+
+def _is_asked(record: LabRecord, lab: Lab, k: float | None) -> bool:
+    """Tell whether a record is of the lab that is asked for."""
+    return (k is None or record.k == k) and say_the_same(record.model, encode_lab(lab))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """A change that was cut short and has been ended: `running` is the lab as it is now, which may be what `is_asked`
+    for."""
+
+    running: RunningLab
+    changes: LabChanges
+    is_asked: bool
+
+
+def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, notify: StepCallback) -> _Ended | None:
+    """Finish a change that was cut short, or take it back where the lab is to be what it was; None without any."""
+    state = running.state
+    if (record := state.read_next(lab.name)) is None:
+        return None
+    begun = RunningLab(record, state)
+    with unused(running.state_directory, lab.name):
+        if _is_asked(running.record, lab, options.k):
+            back = changes_between(begun, running)
+            Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
+            return _Ended(running=running, changes=back, is_asked=True)
+        # Where something else is asked for, routing need not converge: what is wrong may be what is changed now.
+        is_asked = _is_asked(record, lab, options.k)
+        changes = changes_between(running, begun)
+        manner = Manner(timeout_s=options.timeout_s, again=True, waits=None if is_asked else False)
+        _carry_out_or_undo(Carrying(changes, running, manner, notify), notify)
+    return _Ended(running=begun, changes=changes, is_asked=is_asked)
+
+
+def _way_back(running: RunningLab, timeout_s: float, life: LabState | None = None) -> Manner:
+    """How a lab becomes again what it was before a change: routing daemons are told where they were told of it."""
+    told = TELLING in Journal(running.state_directory).read().steps
+    return Manner(timeout_s=timeout_s, again=True, undoes=True, tells=told, life=life)
+
+
+def _carry_out(carrying: Carrying, notify: StepCallback) -> None:
+    """Carry out changes that nothing speaks against; or, after an error, none of them."""
+    for feature in features():
+        feature.prepare(carrying.changes.lab, carrying.changes.new)
+    require_data_path(carrying.changes.new)
+    carrying.require_room()
+    _carry_out_or_undo(carrying, notify, begins=True)
+
+
+def _carry_out_or_undo(carrying: Carrying, notify: StepCallback, *, begins: bool = False) -> None:
+    """Carry out a change; undo it where it fails or is interrupted. One that has not converged stays, for inspection.
+
+    Raises `ChangeUndone` for what it failed of, `ChangeStuck`, and what is no `TestbedError` as it is.
+    """
+    running = carrying.running
+    try:
+        if begins:
+            with lock_links(running.state_directory):  # who changes a link from now on is told of the change
+                require_links(running, carrying.changes)
+                running.state.begin_change(carrying.record)
+        carrying.carry_out()
+    except ConvergenceError:
+        raise
+    except BaseException as error:
+        if not running.state.is_changing(running.name):
+            raise
+        with uninterrupted():
+            said = _undo(carrying, notify, error)
+        if isinstance(error, TestbedError):
+            message = f"{running.name} could not be changed, and is as it was{said}: {error.message}"
+            raise ChangeUndone(message, hint=error.hint) from error
+        raise
+
+
+def _undo(carrying: Carrying, notify: StepCallback, cause: BaseException) -> str:
+    """Take back what was carried out of a change before `cause`; what is to be said of it beside that comes back.
+
+    Raises `ChangeStuck`.
+    """
+    running, changes = carrying.running, carrying.changes
+    begun = RunningLab.planned(carrying.record, running.state, changes.lab, changes.new)
+    try:
+        back = changes_between(begun, running)
+        Carrying(back, begun, _way_back(running, UNDONE_S, carrying.life), notify).carry_out()
+    except ConvergenceError:
+        return ", but its routing has not converged again"
+    except TestbedError as error:
+        why = cause.message if isinstance(cause, TestbedError) else type(cause).__name__
+        raise ChangeStuck(
+            f"{running.name} is in the middle of a change: {why}; and what was done could not be undone:"
+            f" {error.message}",
+            hint=f"`testbed apply -n {running.name}` tries again, and `testbed destroy -n {running.name}` removes it",
+        ) from cause
+    return ""

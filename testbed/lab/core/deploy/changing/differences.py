@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import routing_changes
 from testbed.lab.core.deploy.changing.rows import ThingNames, kernel_rows, routing_rows
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.mechanisms import choose_mechanisms, has_link_groups
+from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
+from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, encode_written, say_the_same
+from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
+from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.feature import FeatureChange, features
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.link_delays import has_delays
 from testbed.lab.core.plan.operations import CreateNode
 from testbed.lab.core.plan.qos.numbers import keep_numbers, numbers_of
+from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS
 
 REFUSED_SHOWN = 5
 """Things that a refusal names."""
@@ -42,11 +51,30 @@ class LabChanges:
     kernel: KernelChanges
     routing: Mapping[str, Mapping[str, Sequence[str]]]
     features: Sequence[FeatureChange] = ()
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """The shares of packets that wires lose now, by the port that sends ("node:interface"), where they differ."""
+    described: Sequence[ChangeRow] = ()
+    """What differs in the lab's record alone, and holds for what is started from now on."""
+    was: LabRecord | None = None
+    """The record of the lab as it was; None where none is deployed, and all is made."""
+    record: LabRecord | None = None
+    """The record of the lab as it is to be, with what is left to the machine decided."""
     names: ThingNames = field(default_factory=ThingNames)
+    """The words for its nodes."""
     obstacles: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.obstacles) or bool(self.kernel) or bool(self.routing) or bool(self.features)
+        parts = (self.kernel, self.routing, self.features, self.losses, self.described, self.obstacles)
+        return self.was is None or any(map(bool, parts))
+
+    @property
+    def is_recorded(self) -> bool:
+        """Tell whether the lab's record says already all that the lab is to be, though it may come from another
+        file."""
+        before, after = self.was, self.record
+        if before is None or after is None:
+            return False
+        return before.k == after.k and say_the_same(before.model, after.model)
 
     @cached_property
     def rows(self) -> tuple[ChangeRow, ...]:
@@ -56,7 +84,9 @@ class LabChanges:
         return (
             *self._scale_rows(),
             *kernel_rows(self.kernel, self.names),
+            *_loss_rows(self.losses),
             *routing_rows(self.routing, self.old, self.new),
+            *self.described,
             *(row for each in self.features for row in each.rows),
         )
 
@@ -80,6 +110,19 @@ class LabChanges:
             )
 
 
+def _loss_rows(losses: Mapping[str, float]) -> Iterator[ChangeRow]:
+    for port, loss in losses.items():
+        node, _, interface = port.partition(":")
+        yield ChangeRow(
+            effect=Effect.CHANGED,
+            node=node,
+            kind="wire",
+            what=f"wire {node}:{interface}",
+            detail=f"loses {100 * loss:g}%",
+            at_stake="packets that the wire loses" if loss else "",
+        )
+
+
 def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
     """Raise `ChangeRefused` where a change does what nobody has allowed: with all of it, and what it costs."""
     lacking = [row for row in changes.rows if row.allow and row.allow not in allow]
@@ -98,18 +141,34 @@ def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
 
 
 def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges:
-    """Return what makes a lab that is up what `lab` says. Touches nothing. Raises `PlanError`.
+    """Return what makes a lab that is up what `lab` says. Touches nothing. Raises `PlanError`, `CapabilityError`."""
+    record = decided(running.record, lab, running.state)
+    old, k = running.plan, record.k if k is None else k
+    new = RunningLab(record, running.state).plan_of(lab, k=k)
+    if old.tables is not None and new.tables is not None:
+        new = keep_numbers(new, numbers_of(old))
+    record = replace(
+        record,
+        k=k,
+        source=lab.source,
+        model=encode_lab(lab),
+        written=encode_written(lab),
+        numbers=asdict(numbers_of(new)) if new.tables is not None else None,
+        revision=record.revision + 1,
+        changed=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    )
+    return changes_between(running, RunningLab.planned(record, running.state, lab, new))
+
+
+def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
+    """Return what makes of a lab another one of its name, both with their plans. Touches nothing.
 
     What only a new deploy can bring about is among the `obstacles` of what comes back.
     """
-    old = running.plan
-    new = running.plan_of(lab, k=running.record.k if k is None else k)
-    if old.tables is not None and new.tables is not None:
-        new = keep_numbers(new, numbers_of(old))
+    old, new, lab = running.plan, wanted.plan, wanted.model
     obstacles = _obstacles(old, new)
     routing: Mapping[str, Mapping[str, Sequence[str]]] = {}
     changed: list[FeatureChange] = []
-    kernel = kernel_changes(old, new)
     try:
         routing = routing_changes(running, old, new)
     except ChangeRefused as error:
@@ -121,16 +180,63 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
             obstacles.append(error.message)
         else:
             changed += [] if found is None else [found]
+    before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
+    after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
     return LabChanges(
         old=old,
         new=new,
         lab=lab,
-        kernel=kernel,
+        kernel=kernel_changes(old, new),
         routing=routing,
         features=changed,
+        losses={port: loss for port, loss in after.items() if loss != before.get(port, 0.0)},
+        described=list(_described(running.model, lab)),
+        was=running.record,
+        record=wanted.record,
         names=ThingNames.of(running.model, lab),
         obstacles=obstacles,
     )
+
+
+def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
+    """Return what makes a lab of whose name none is deployed: all of it."""
+    nothing = LabPlan(
+        lab=plan.lab, slot=plan.slot, k=plan.k, operations=(), ports=(), switches=(), hosts=(), expected_routes={}
+    )
+    kernel = kernel_changes(nothing, plan)
+    return LabChanges(old=nothing, new=plan, lab=lab, kernel=kernel, routing={}, names=ThingNames.of(lab))
+
+
+def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
+    """Return a lab's record with what is left to the machine decided for what `lab` has and it had not.
+
+    Raises `CapabilityError`, `PlanError`.
+    """
+    found: dict[str, Any] = {}
+    lacks_delay = not record.delay_by and has_delays(lab)
+    if lacks_delay or (not record.vrf_by and lab.overlay) or (not record.lag_by and has_link_groups(lab)):
+        by = choose_mechanisms(lab, state)
+        chosen = {"delay_by": by.delay_by, "vrf_by": by.vrf_by, "lag_by": by.lag_by}
+        found = {key: word.value for key, word in chosen.items() if word is not None and not getattr(record, key)}
+    if record.reaction_ns == DEFAULT_REACTION_NS:
+        found["reaction_ns"] = planned_reaction_ns(lab, state, measure=False)
+    if not record.frr and any(node.container is None for node in lab.speakers):
+        found["frr"] = find_frr().version_text
+    return replace(record, **found) if found else record
+
+
+_SETTINGS = {"env": "environment", "exec": "commands of a start", "labels": "labels"}
+"""What a node has in its lab's record alone, by the field of `Node`."""
+
+
+def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:
+    """A row for each thing of nodes that stay which the record alone says."""
+    known = {node.name: node for node in before.nodes}
+    for node in after.nodes:
+        was = known.get(node.name)
+        for name, words in _SETTINGS.items() if was is not None else ():
+            if getattr(was, name) != getattr(node, name):
+                yield ChangeRow(effect=Effect.CHANGED, node=node.name, what=words)
 
 
 def _obstacles(old: LabPlan, new: LabPlan) -> list[str]:

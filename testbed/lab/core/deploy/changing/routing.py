@@ -49,9 +49,15 @@ def _render(running: RunningLab, plan: LabPlan, speaker: SwitchPlan) -> Mapping[
     ).daemons
 
 
-def tell(routing: Mapping[str, Mapping[str, Sequence[str]]], run: Path, is_meant: Callable[[str], bool]) -> None:
-    """Have daemons carry out those of their commands that are meant."""
+def tell(
+    routing: Mapping[str, Mapping[str, Sequence[str]]],
+    run: Path,
+    is_meant: Callable[[str], bool],
+    *,
+    again: bool = False,
+) -> None:
+    """Have daemons carry out those of their commands that are meant. `again`: some may have been carried out before."""
     for node, daemons in routing.items():
         for daemon, commands in daemons.items():
             if meant := [command for command in commands if is_meant(command)]:
-                vty.configure(run / node, daemon, meant)
+                vty.configure(run / node, daemon, meant, again=again)

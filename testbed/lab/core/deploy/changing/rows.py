@@ -7,7 +7,7 @@ people the node.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.daemons.lag.groups import CreateBond
@@ -149,13 +149,6 @@ def _name(operation: Operation) -> str:
     return f"{operation.node}:{operation.name}"
 
 
-def operation_rows(plan: LabPlan, names: ThingNames) -> Iterator[ChangeRow]:
-    """Yield what a deploy makes where there is nothing."""
-    owners = _Owners(plan.operations, names)
-    for item in plan.operations:
-        yield _row(Effect.MADE, item, names, part_of=owners.of(item))
-
-
 def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]:
     """Yield what a change does to the kernel."""
     remade = {id(item) for item in kernel.remade}
@@ -177,7 +170,7 @@ def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]
             part_of=again.of(item),
         )
     yield from _changed_rows(kernel, names)
-    leaving = _Owners([*(item for item in kernel.removed if isinstance(item, CreateVeth))], names, gone=kernel.gone)
+    leaving = _Owners((item for item in kernel.removed if isinstance(item, CreateVeth)), names, gone=kernel.gone)
     for node in kernel.gone:
         kind = names.kinds.get(node, "node")
         yield ChangeRow(
@@ -249,9 +242,7 @@ def _row(
 class _Owners:
     """The nodes and links that come or go together with all that is in them and on them."""
 
-    def __init__(
-        self, operations: Collection[Operation] | Iterator[Operation], names: ThingNames, gone: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, operations: Iterable[Operation], names: ThingNames, gone: Sequence[str] = ()) -> None:
         self._nodes = {node: f"{names.kinds.get(node, 'node')} {node}" for node in gone}
         self._ends: dict[tuple[str, int], str] = {}
         for item in operations:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, lock_l
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.kept_events import keep_event
+from testbed.lab.core.deploy.records.state import NEXT_NAME, UnfinishedChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.feature import LinksBeside, features
 from testbed.lab.core.model import DelayBy
@@ -228,13 +229,13 @@ class LinkControl:
         """Change what `port` ("node:interface") sends, `both`: and what its peer does.
 
         Of links that a feature adds both directions change. Raises `NoSuchNode`, `NoSuchScaleUpLink`, `LinkRefused`,
-        `SwitchError`, `CapabilityError`, `DriverError`. A change of a port that fails is taken back.
+        `SwitchError`, `CapabilityError`, `DriverError`, `UnfinishedChange`. A change that fails is taken back.
         """
         if (links := self._links_beside(port)) is not None:
             links.set(port, change)
             return
         directions = self._directions(port, both)
-        with lock_links(self._lab.state_directory):
+        with self._locked():
             state = read_link_state(self._lab.state_directory)
             for key in directions:
                 before = state.changes.get(key, WireChange())
@@ -247,7 +248,7 @@ class LinkControl:
             links.reset(port)
             return
         keys = self._directions(port, both)
-        with lock_links(self._lab.state_directory):
+        with self._locked():
             state = read_link_state(self._lab.state_directory)
             for key in keys:
                 if key in state.changes:
@@ -255,13 +256,22 @@ class LinkControl:
 
     def reset_all(self) -> list[str]:
         """Bring every changed link back; the ports whose directions were changed come back, and links of features."""
-        with lock_links(self._lab.state_directory):
+        with self._locked():
             state = read_link_state(self._lab.state_directory)
             changed = list(state.changes)
             for key in changed:
                 if key in self._ports:
                     self._move(key, state, state.changes[key], WireChange())
         return changed + [name for links in self._beside for name in links.reset_all()]
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the links of the lab. Raises `UnfinishedChange` for a lab in the middle of a change, which has read what
+        is changed of them."""
+        with lock_links(self._lab.state_directory):
+            if (self._lab.state_directory / NEXT_NAME).exists():
+                raise UnfinishedChange(self._lab.name)
+            yield
 
     def changed(self) -> list[str]:
         """The ports whose sending direction differs from the topology."""

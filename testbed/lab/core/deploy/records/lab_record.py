@@ -17,6 +17,11 @@ from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS, SLOTS
 
+ABOUT_THE_FILE = ("source",)
+"""What an encoded lab has of the file that said it, and not of the lab."""
+STATE_DIGITS = 12
+"""The digits of a lab's state that are kept: enough to tell those apart that people ever have."""
+
 
 class LabUnreadable(LabNotFound):
     """A lab is recorded here, but another version wrote its record, or it is damaged: only `destroy` knows it."""
@@ -30,8 +35,9 @@ class LabRecord:
     groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as;
     `daemons` what each node runs, None where more than these can be broken; `environment` what features add to that of
     commands, by node, None where the record of an earlier version does not say; `numbers` those of the data path where
-    a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own; `written` has the fields
-    of `WrittenLab`, None for a lab that is from no file."""
+    a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own; `revision` counts the
+    states that the lab has had, the first of which was deployed, and `changed` is when it got this one, "" for the
+    first; `written` has the fields of `WrittenLab`, None for a lab that is from no file."""
 
     name: str
     slot: int
@@ -50,6 +56,8 @@ class LabRecord:
     daemons: Mapping[str, tuple[str, ...]] | None = None
     environment: Mapping[str, Mapping[str, str]] | None = None
     numbers: Mapping[str, Mapping[str, int]] | None = None
+    revision: int = 1
+    changed: str = ""
     written: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -58,6 +66,8 @@ class LabRecord:
             raise ValueError(f"slot is {self.slot}")
         if not self.k > 0:
             raise ValueError(f"k is {self.k}")
+        if self.revision < 1:
+            raise ValueError(f"revision is {self.revision}")
         for word, known in ((self.delay_by, DelayBy), (self.vrf_by, VrfBy), (self.lag_by, LagBy)):
             if word:
                 known(word)
@@ -65,6 +75,22 @@ class LabRecord:
     def to_json(self) -> dict[str, Any]:
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {"schema": LAB_SCHEMA} | {name: value for name, value in values.items() if value is not None}
+
+
+def say_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two encoded labs are the same lab, though they may come from different files."""
+    return _of_the_lab(one) == _of_the_lab(other)
+
+
+def state_of(model: Mapping[str, Any]) -> str:
+    """Return a digest of an encoded lab: the same for all files, wherever they lie, that say the same of it."""
+    import hashlib
+
+    return hashlib.sha256(json.dumps(_of_the_lab(model), sort_keys=True).encode()).hexdigest()[:STATE_DIGITS]
+
+
+def _of_the_lab(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in model.items() if name not in ABOUT_THE_FILE}
 
 
 def encode_lab(lab: Lab) -> dict[str, Any]:

@@ -102,6 +102,12 @@ def places_of(operation: Operation) -> tuple[str, ...]:
     return (operation.node,)
 
 
+def undo_place(operation: Operation) -> str:
+    """Return the node in whose namespace an operation is taken back: of a link the first of both, with which the other
+    end goes."""
+    return places_of(operation)[0]
+
+
 def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     """Return what is done to the kernel so that a lab of the plan `old` is one of `new`."""
     changes = changes_between(old, new)

@@ -28,6 +28,7 @@ from testbed.lab.core.deploy.links.changes import (
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, read_link_state, write_link_state
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
+from testbed.lab.core.deploy.records.state import UnfinishedChange
 from testbed.lab.core.fabric import QOS_PRESETS, generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import NO_GUARDS, Delay, DelayBy, Guards, QosPolicy
@@ -319,3 +320,13 @@ def test_an_old_record_may_say_less(tmp_path: Path) -> None:
         json.dumps({"schema": 1, "changes": {NIC: {"loss": 0.5}}, "classes": {}})
     )
     assert read_link_state(tmp_path).changes == {NIC: WireChange(loss=0.5)}
+
+
+def test_links_of_a_lab_in_the_middle_of_a_change_stay_as_they_are(lab: FakeLab) -> None:
+    """The change has read what is changed of them, and decided by it."""
+    (lab.state_directory / "next.json").touch()
+    with control_of(lab) as control:
+        for act in (lambda: control.set(NIC, LinkChange(silent=True)), lambda: control.reset(NIC), control.reset_all):
+            with pytest.raises(UnfinishedChange, match="a change of the lab x began and has not ended"):
+                act()
+    assert lab.at_receiver(NIC)["loss"] == 0
