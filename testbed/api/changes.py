@@ -232,21 +232,20 @@ def apply_changes(
 ) -> Changes:
     """Make the lab of this name what `lab` says, and wait until its routing has converged; deploy it where none is up.
 
-    `told` is called with the changes of a lab that is up before the first of them is made. Raises what `apply_lab`
-    does.
+    `told` is called with the changes before the first of them is made. Raises what `apply_lab` does.
     """
     found: list[Changes] = []
 
     def explain(changes: LabChanges) -> None:
         found.append(explained(changes, state))
-        told(found[0])
+        told(found[-1])
 
     options = ApplyOptions(
         k=lab.scale.time, timeout_s=timeout_s, allow=frozenset(Allow(word) for word in allow), told=explain
     )
     with _placed_plan_errors(lab):
         changes = apply_lab(lab, state, options, notify)
-    return found[0] if found else explained(changes, state)
+    return found[-1] if found else explained(changes, state)
 
 
 @contextmanager

@@ -1,27 +1,37 @@
 """Changing a lab that is up into what its file says now: what differs is made, changed and removed, and nothing else.
 
-Before anything is touched, `next.json` beside the lab's record says what the lab is to become, and it goes when all is
-done. So whatever happens in between can be told later: what fails is undone, by the same way in the other direction;
-after a SIGKILL, `apply` finishes what was begun or takes it back, whichever the file asks for, and `destroy` removes
-what the journal names.
+The order keeps traffic of others whole: what is new is made first, then routing is told, and what goes is removed once
+no route leads there any more. Before anything is touched, `next.json` beside the lab's record says what the lab is to
+become, and it goes when all is done. Every step may be carried out again: what it did before stays as it is. So what
+fails is undone by the same way in the other direction; after a SIGKILL, `apply` finishes what was begun or takes it
+back, whichever the file asks for, and `destroy` removes what the journal names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from testbed.base.datapath import pins
+from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import ConvergenceError, TestbedError
-from testbed.lab.core.deploy.changing.carrying import TELLING, Carrying, Manner
+from testbed.base.linux import namespaces
+from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.differences import (
     LabChanges,
     changes_between,
     changes_from_nothing,
     changes_of,
     require_allowed,
+    require_possible,
 )
-from testbed.lab.core.deploy.changing.in_force import require_free, require_links
-from testbed.lab.core.deploy.changing.refusal import ChangeStuck, ChangeUndone
+from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
+from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes, tell_undone
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
     DeployOptions,
@@ -29,24 +39,40 @@ from testbed.lab.core.deploy.lifecycle import (
     complete,
     deploy_lab,
     preview,
+    raise_neighbour_limits,
     require_machine,
+    run_node_commands,
 )
+from testbed.lab.core.deploy.links.changes import probability
 from testbed.lab.core.deploy.links.recorded import lock_links
-from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.listing import recorded_daemons
+from testbed.lab.core.deploy.live import RunningLab, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
+from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.preparation import require_data_path
-from testbed.lab.core.deploy.records.journal import Journal, LabState
+from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, say_the_same
+from testbed.lab.core.deploy.records.labdir import write_lab_directory
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import unused
+from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons, start_routing, stop_routing
 from testbed.lab.core.deploy.scale import resolve_scale
-from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
-from testbed.lab.core.drivers.probing.machine import require_root
-from testbed.lab.core.feature import features
+from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
+from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.drivers.probing.machine import find_frr, require_root
+from testbed.lab.core.drivers.routing.frr import DaemonLauncher
+from testbed.lab.core.feature import Changing, features
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow
+from testbed.lab.core.plan.operations import CreateNode, DelayPort, Operation
 
+TELLING = "routing"
+"""The step in which routing daemons are told of a change."""
+COMMANDS = "commands"
+"""The step in which the commands of new nodes are run."""
 UNDONE_S = 30.0
 """How long routing may take to converge again once a change was undone."""
 DEPLOYED = (LabState.RUNNING, LabState.FAILED, LabState.CHANGING)
@@ -56,8 +82,7 @@ DEPLOYED = (LabState.RUNNING, LabState.FAILED, LabState.CHANGING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """`k` is the time scale that the lab is to have, None for the one it has. `allow`: what may be done to the lab that
-    is more than changing it where it is. `told` is called with the changes of a lab that is up before the first of them
-    is made."""
+    is more than changing it where it is. `told` is called with the changes before the first of them is made."""
 
     k: float | None = None
     timeout_s: float = 120.0
@@ -65,22 +90,22 @@ class ApplyOptions:
     told: Callable[[LabChanges], None] = lambda _: None
 
 
-def planned_changes(lab: Lab, state: StateDirectory, k: float | None = None) -> LabChanges:
-    """Return what `apply_lab` would do now; of a name that is not deployed, all that a deploy makes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How changes are carried out.
 
-    Touches nothing. Raises `ChangeRefused`, `PlanError`, and `CapabilityError` for what this machine cannot do.
+    `timeout_s` is how long routing may take to converge. `again`: some of it may have been carried out before.
+    `undoes`: it is the way back of a change that was begun. Not `tells`: routing daemons know nothing of what is
+    undone, and are not told. `waits` for routing, None where the change needs it. `life` is what the lab is called when
+    all is done; by default what it was called before.
     """
-    if not _is_deployed(lab.name, state):
-        return changes_from_nothing(lab, preview(lab, state, k or resolve_scale(lab, state, measure=False).k))
-    running = RunningLab.open(lab.name, state)
-    if (record := state.read_next(lab.name)) is None:
-        return changes_of(running, lab, k)
-    begun = RunningLab(record, state)
-    if _is_asked(running.record, lab, k):
-        return changes_between(begun, running)
-    if _is_asked(record, lab, k):
-        return changes_between(running, begun)
-    return changes_of(begun, lab, k)
+
+    timeout_s: float
+    again: bool = False
+    undoes: bool = False
+    tells: bool = True
+    waits: bool | None = None
+    life: LabState | None = None
 
 
 def apply_lab(
@@ -106,35 +131,294 @@ def apply_lab(
         changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
         options.told(changes)
-        if not changes.obstacles:
-            _change(changes, running, options, notify, after_another=begun is not None)
-            return changes
-    again = DeployOptions(
-        k=changes.new.k, timeout_s=options.timeout_s, reconfigure=True, directory=running.directory.parent
-    )
-    deploy_lab(lab, state, again, notify)
+        if changes.obstacles:
+            with unused(running.state_directory, lab.name):
+                pass
+        elif changes or not changes.is_recorded:
+            with unused(running.state_directory, lab.name):
+                require_free(running, changes)
+                # What was begun has not been waited for where it is not what is asked for.
+                manner = Manner(timeout_s=options.timeout_s, waits=None if begun is None else True)
+                _carry_out(_Carrying(changes, running, manner, notify), notify)
+        elif running.life_cycle is LabState.FAILED:
+            await_convergence(running.plan, state, options.timeout_s, notify)
+            complete(running, state)
+        record = changes.record
+        if not changes and record is not None and state.read(lab.name).written != record.written:
+            state.write(replace(state.read(lab.name), source=record.source, written=record.written))
+    if changes.obstacles:
+        _recreate(changes, running, state, options, notify)
     return changes
 
 
-def _change(
-    changes: LabChanges, running: RunningLab, options: ApplyOptions, notify: StepCallback, *, after_another: bool
+def _recreate(
+    changes: LabChanges, running: RunningLab, state: StateDirectory, options: ApplyOptions, notify: StepCallback
 ) -> None:
-    """Carry out changes of a lab that is locked, or do what is left to be done where there are none.
+    """Remove a lab that cannot be changed where it is, and deploy it anew in the same directory."""
+    again = DeployOptions(
+        k=changes.new.k, timeout_s=options.timeout_s, reconfigure=True, directory=running.directory.parent
+    )
+    deploy_lab(changes.lab, state, again, notify)
 
-    What was begun before has not been waited for where it is not what is asked for.
+
+class _Carrying:
+    """Changes that nothing speaks against, to be carried out once. `running` is the lab as it was."""
+
+    def __init__(self, changes: LabChanges, running: RunningLab, manner: Manner, notify: StepCallback) -> None:
+        self.changes = changes
+        self.running = running
+        content = Journal(running.state_directory).read()
+        self.life = manner.life or (LabState.FAILED if content.state is LabState.FAILED else LabState.RUNNING)
+        """What the lab is called when all is done."""
+        needs = manner.waits if manner.waits is not None else needs_routing(changes) or self.life is LabState.FAILED
+        self._waits = needs and manner.tells
+        self._manner = manner
+        self._notify = notify
+        self._journal = Journal(running.state_directory)
+        self._steps_before = content.steps
+        self._state = running.state
+        self._run = running.processes_directory
+        self.record = self._record()
+
+    def _record(self) -> LabRecord:
+        """The record of the lab as it is to be."""
+        lab, new, record = self.changes.lab, self.changes.new, self.changes.record
+        if record is None:
+            raise ValueError(f"{lab.name} is not deployed")
+        version_of = self.running.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
+        return replace(record, daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)))
+
+    def require_room(self) -> None:
+        """Raise `ChangeRefused` where the maps of the data path have no room for the ports that are added."""
+        new = self.changes.new
+        if new.tables is None:
+            return
+        with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), with_room=True)) as maps:
+            if not fits(maps, new.tables, self.changes.kernel.installs):
+                raise ChangeRefused(
+                    f"{new.lab} has no room for so many more ports", hint="deploy --reconfigure replaces it"
+                )
+
+    def carry_out(self) -> None:
+        """Carry all of it out, and record the lab as it is then.
+
+        Raises `ConvergenceError` when that is done and routing has not converged; whatever else is raised leaves the
+        lab in the middle of the change.
+        """
+        changes = self.changes
+        changing = Changing(
+            running=self.running,
+            lab=changes.lab,
+            plan=changes.new,
+            state=self._state,
+            journal=self._journal,
+            notify=self._notify,
+        )
+        with self._undoing_without_room():
+            self._journal.state(LabState.CHANGING)
+        if not self._manner.undoes:
+            tell_begin(self.running, changes.rows)
+        kernel, created = self._kernel()
+        watch: ConvergenceWatch | None = None
+        launcher: DaemonLauncher | None = None
+        try:
+            for each in changes.features:
+                each.begin(changing)
+            if len(changes.new.ports) > len(changes.old.ports):
+                with self._state.lock_machine():
+                    raise_neighbour_limits(self.record, self._state)
+            with self._step("nodes", f"{len(changes.kernel.created)} new"):
+                self._create_nodes(kernel, created)
+            with self._step("links"), self._data_path(kernel):
+                self._undo(kernel, changes.kernel.first)
+                kernel.apply(changes.kernel.made)
+            with self._step("ports"):
+                kernel.change(changes.kernel)
+                attach(changes.new, self._state.run, self._run, self.running.state_directory)
+            for each in changes.features:
+                each.linked(changing)
+            if self._manner.tells:
+                with self._step(TELLING, f"{len(changes.routing)} nodes told"):
+                    watch = ConvergenceWatch(changes.new, self._run) if self._waits else None
+                    launcher = self._route()
+            unconverged = self._converge(watch, launcher)
+            for each in changes.features if unconverged is None else ():
+                each.routed(changing)
+            with self._step("removals", f"{len(changes.kernel.gone)} nodes"):
+                self._remove(kernel)
+            for each in changes.features:
+                each.removed(changing)
+            self._end({item.node for item in created}, unconverged)
+        finally:
+            if launcher is not None:
+                launcher.release()
+            if watch is not None:
+                watch.close()
+            kernel.close()
+
+    @contextlib.contextmanager
+    def _step(self, name: str, detail: str = "") -> Iterator[None]:
+        with step(name, self._notify, detail):
+            with self._undoing_without_room():
+                self._journal.step(name)
+            yield
+
+    @contextlib.contextmanager
+    def _undoing_without_room(self) -> Iterator[None]:
+        """Undo a change even where the disk is full, and nothing more can be recorded of it."""
+        try:
+            yield
+        except StateError:
+            if not self._manner.undoes:
+                raise
+
+    def _kernel(self) -> tuple[NetnsKernel, Sequence[CreateNode]]:
+        """The kernel, and the nodes that are to be made of it."""
+        kernel, lab = self.changes.kernel, self.changes.new.lab
+        if not self._manner.again:
+            return NetnsKernel(lab, nodes=kernel.places), kernel.created
+        known = Journal(self.running.state_directory).read().identities
+        wanted = {*kernel.places, *(item.node for item in kernel.created)}
+        names = {namespace_name(lab, node): node for node in wanted if node in known}
+        there = {names[name] for name in namespaces.still_published({name: known[names[name]] for name in names})}
+        created = [item for item in kernel.created if item.node not in there]
+        # Of one that was killed in between there may be a name without its namespace.
+        namespaces.unpublish({namespace_name(lab, item.node): known.get(item.node, 0) for item in created})
+        return NetnsKernel(lab, nodes=sorted(there), again=True), created
+
+    def _create_nodes(self, kernel: NetnsKernel, created: Sequence[CreateNode]) -> None:
+        if created:
+            self._journal.nodes(kernel.create_nodes(created))
+            kernel.publish({item.node for item in created})
+
+    @contextlib.contextmanager
+    def _data_path(self, kernel: NetnsKernel) -> Iterator[None]:
+        """Write the numbers of the new plan into the maps, and have programs ready for new ports.
+
+        What is sent through a device that delays is led there once it is there.
+        """
+        new, changes = self.changes.new, self.changes
+        if new.tables is None:
+            yield
+            return
+        directory = pins.lab_directory(self._run)
+        with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
+            write_maps(maps, new.tables, changes.kernel.installs)
+            numbers, peers = new.port_numbers, {f"{port.node}:{port.name}": port.peer for port in new.ports}
+            for port, loss in changes.losses.items():
+                if (number := numbers.get(peers[port])) is not None:
+                    maps.ports["loss"][number] = probability(loss)
+        kernel.use_data_path(PortInstaller.open(directory, new.tables))
+        yield
+        self._lead_to_delays(changes.kernel.made, there=True)
+
+    def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
+        """Lead what ports receive to the devices that delay it, or past them."""
+        delays = [item for item in operations if isinstance(item, DelayPort) and not item.clsact]
+        if not delays:
+            return
+        with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
+            for item in delays:
+                maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex if there else 0
+
+    def _undo(self, kernel: NetnsKernel, operations: Sequence[Operation]) -> None:
+        self._lead_to_delays(operations, there=False)
+        kernel.undo(operations)
+
+    def _route(self) -> DaemonLauncher:
+        """Start the daemons of new nodes, and tell those of others the difference; their files follow."""
+        new, lab, run = self.changes.new, self.changes.lab, self._run
+        before = {speaker.node for speaker in self.changes.old.speakers}
+        added = {speaker.node for speaker in new.speakers} - before
+        launcher = DaemonLauncher(find_frr() if added else None)
+        if added and self._manner.again:
+            wanted = RunningLab.planned(self.record, self._state, lab, new)
+            for node in sorted(added):
+                start_routing(wanted, node)
+        elif added:
+            password = bgp_password(new, self.running.state_directory)
+            sets = daemon_sets(lab, new, run, find_frr(), only=added, password=password)
+            start_daemons(launcher, sets, new, run)
+        tell(self.changes.routing, run, lambda command: not command.startswith(AFTERWARDS), again=self._manner.again)
+        return launcher
+
+    def _converge(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> ConvergenceError | None:
+        """Wait until routing has converged; the error of one that has not in time comes back."""
+        if watch is None or launcher is None:
+            return None
+        try:
+            with self._step("converge"):
+                watch.wait(self._manner.timeout_s, self._notify, launcher.check_alive)
+        except ConvergenceError as error:
+            return error
+        return None
+
+    def _remove(self, kernel: NetnsKernel) -> None:
+        """Remove what no route leads to any more."""
+        changes, known = self.changes, self.running.identities
+        gone = {node: known[node] for node in changes.kernel.gone if node in known}
+        for node in gone:
+            stop_routing(self.running, node)
+        self._undo(kernel, changes.kernel.removed)
+        if lost := set(changes.old.port_numbers.values()) - set(changes.new.port_numbers.values()):
+            with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
+                forget_ports(maps, sorted(lost))
+        if self._manner.tells:
+            tell(changes.routing, self._run, lambda command: command.startswith(AFTERWARDS), again=self._manner.again)
+        if gone:
+            kernel.remove(gone)
+            self._journal.gone(gone)
+            for node in gone:
+                shutil.rmtree(self._run / node, ignore_errors=True)
+
+    def _end(self, created: set[str], unconverged: ConvergenceError | None) -> None:
+        """Record the lab as it is now. `created` are the nodes that were made.
+
+        Raises `unconverged`, where there is one, and `DriverError` for a command of a new node that fails.
+        """
+        changes, record = self.changes, self.record
+        if COMMANDS not in self._steps_before and not self._manner.undoes:
+            created |= {item.node for item in changes.kernel.created}
+        if created and unconverged is None:
+            with self._step(COMMANDS):
+                run_node_commands(changes.lab, RunningLab(record, self._state), created)
+        with self._undoing_without_room():
+            write_lab_directory(changes.lab, changes.new, Path(record.directory), self._journal)
+        if self._state.read(record.name) != record:
+            self._state.write(record)
+        life = self.life if unconverged is None else LabState.FAILED
+        with self._undoing_without_room():
+            self._journal.state(LabState.RUNNING if self._waits and unconverged is None else life)
+        self._state.end_change(record.name)
+        if self._manner.undoes:
+            tell_undone(self.running)
+        else:
+            tell_changes(self.running, changes.rows)
+        if unconverged is not None:
+            raise ConvergenceError(
+                unconverged.message,
+                missing=unconverged.missing,
+                hint="the lab is changed: look with `testbed inspect bgp` and `testbed logs NODE`; `testbed apply` with"
+                " the former file changes it back",
+            )
+
+
+def planned_changes(lab: Lab, state: StateDirectory, k: float | None = None) -> LabChanges:
+    """Return what `apply_lab` would do now; of a name that is not deployed, all that a deploy makes.
+
+    Touches nothing. Raises `ChangeRefused`, `PlanError`, and `CapabilityError` for what this machine cannot do.
     """
-    state, record = running.state, changes.record
-    if changes or not changes.is_recorded:
-        with unused(running.state_directory, running.name):
-            require_free(running, changes)
-            manner = Manner(timeout_s=options.timeout_s, waits=True if after_another else None)
-            _carry_out(Carrying(changes, running, manner, notify), notify)
-        return
-    if running.life_cycle is LabState.FAILED:
-        await_convergence(running.plan, state, options.timeout_s, notify)
-        complete(running, state)
-    if record is not None and running.record.written != record.written:  # another file says the same
-        state.write(replace(running.record, source=record.source, written=record.written))
+    if not _is_deployed(lab.name, state):
+        return changes_from_nothing(lab, preview(lab, state, k or resolve_scale(lab, state, measure=False).k))
+    running = RunningLab.open(lab.name, state)
+    if (record := state.read_next(lab.name)) is None:
+        return changes_of(running, lab, k)
+    begun = RunningLab(record, state)
+    if _is_asked(running.record, lab, k):
+        return changes_between(begun, running)
+    if _is_asked(record, lab, k):
+        return changes_between(running, begun)
+    return changes_of(begun, lab, k)
 
 
 def _is_deployed(name: str, state: StateDirectory) -> bool:
@@ -143,8 +427,10 @@ def _is_deployed(name: str, state: StateDirectory) -> bool:
 
 def _deploy(lab: Lab, state: StateDirectory, options: ApplyOptions, notify: StepCallback) -> LabChanges:
     k = options.k or resolve_scale(lab, state).k
-    deployed = deploy_lab(lab, state, DeployOptions(k=k, timeout_s=options.timeout_s), notify).lab
-    return changes_from_nothing(lab, deployed.plan)
+    changes = changes_from_nothing(lab, preview(lab, state, k))
+    options.told(changes)
+    deploy_lab(lab, state, DeployOptions(k=k, timeout_s=options.timeout_s), notify)
+    return changes
 
 
 def _require_machine(lab: Lab, state: StateDirectory) -> None:
@@ -178,13 +464,17 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
     with unused(running.state_directory, lab.name):
         if _is_asked(running.record, lab, options.k):
             back = changes_between(begun, running)
-            Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
+            require_possible(back)
+            options.told(back)
+            _Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
             return _Ended(running=running, changes=back, is_asked=True)
         # Where something else is asked for, routing need not converge: what is wrong may be what is changed now.
         is_asked = _is_asked(record, lab, options.k)
         changes = changes_between(running, begun)
+        require_possible(changes)
+        options.told(changes)
         manner = Manner(timeout_s=options.timeout_s, again=True, waits=None if is_asked else False)
-        _carry_out_or_undo(Carrying(changes, running, manner, notify), notify)
+        _carry_out_or_undo(_Carrying(changes, running, manner, notify), notify)
     return _Ended(running=begun, changes=changes, is_asked=is_asked)
 
 
@@ -194,7 +484,7 @@ def _way_back(running: RunningLab, timeout_s: float, life: LabState | None = Non
     return Manner(timeout_s=timeout_s, again=True, undoes=True, tells=told, life=life)
 
 
-def _carry_out(carrying: Carrying, notify: StepCallback) -> None:
+def _carry_out(carrying: _Carrying, notify: StepCallback) -> None:
     """Carry out changes that nothing speaks against; or, after an error, none of them."""
     for feature in features():
         feature.prepare(carrying.changes.lab, carrying.changes.new)
@@ -203,7 +493,7 @@ def _carry_out(carrying: Carrying, notify: StepCallback) -> None:
     _carry_out_or_undo(carrying, notify, begins=True)
 
 
-def _carry_out_or_undo(carrying: Carrying, notify: StepCallback, *, begins: bool = False) -> None:
+def _carry_out_or_undo(carrying: _Carrying, notify: StepCallback, *, begins: bool = False) -> None:
     """Carry out a change; undo it where it fails or is interrupted. One that has not converged stays, for inspection.
 
     Raises `ChangeUndone` for what it failed of, `ChangeStuck`, and what is no `TestbedError` as it is.
@@ -228,7 +518,7 @@ def _carry_out_or_undo(carrying: Carrying, notify: StepCallback, *, begins: bool
         raise
 
 
-def _undo(carrying: Carrying, notify: StepCallback, cause: BaseException) -> str:
+def _undo(carrying: _Carrying, notify: StepCallback, cause: BaseException) -> str:
     """Take back what was carried out of a change before `cause`; what is to be said of it beside that comes back.
 
     Raises `ChangeStuck`.
@@ -237,7 +527,8 @@ def _undo(carrying: Carrying, notify: StepCallback, cause: BaseException) -> str
     begun = RunningLab.planned(carrying.record, running.state, changes.lab, changes.new)
     try:
         back = changes_between(begun, running)
-        Carrying(back, begun, _way_back(running, UNDONE_S, carrying.life), notify).carry_out()
+        require_possible(back)
+        _Carrying(back, begun, _way_back(running, UNDONE_S, carrying.life), notify).carry_out()
     except ConvergenceError:
         return ", but its routing has not converged again"
     except TestbedError as error:

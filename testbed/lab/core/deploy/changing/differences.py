@@ -51,6 +51,8 @@ class LabChanges:
     kernel: KernelChanges
     routing: Mapping[str, Mapping[str, Sequence[str]]]
     features: Sequence[FeatureChange] = ()
+    names: ThingNames = field(default_factory=ThingNames)
+    obstacles: Sequence[str] = ()
     losses: Mapping[str, float] = field(default_factory=dict)
     """The shares of packets that wires lose now, by the port that sends ("node:interface"), where they differ."""
     described: Sequence[ChangeRow] = ()
@@ -59,12 +61,9 @@ class LabChanges:
     """The record of the lab as it was; None where none is deployed, and all is made."""
     record: LabRecord | None = None
     """The record of the lab as it is to be, with what is left to the machine decided."""
-    names: ThingNames = field(default_factory=ThingNames)
-    """The words for its nodes."""
-    obstacles: Sequence[str] = ()
 
     def __bool__(self) -> bool:
-        parts = (self.kernel, self.routing, self.features, self.losses, self.described, self.obstacles)
+        parts = (self.obstacles, self.kernel, self.routing, self.features, self.losses, self.described)
         return self.was is None or any(map(bool, parts))
 
     @property
@@ -113,14 +112,8 @@ class LabChanges:
 def _loss_rows(losses: Mapping[str, float]) -> Iterator[ChangeRow]:
     for port, loss in losses.items():
         node, _, interface = port.partition(":")
-        yield ChangeRow(
-            effect=Effect.CHANGED,
-            node=node,
-            kind="wire",
-            what=f"wire {node}:{interface}",
-            detail=f"loses {100 * loss:g}%",
-            at_stake="packets that the wire loses" if loss else "",
-        )
+        what = f"loss of what {interface} sends"
+        yield ChangeRow(effect=Effect.CHANGED, node=node, kind="loss", what=what, detail=f"-> {100 * loss:g}%")
 
 
 def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
@@ -140,8 +133,17 @@ def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
     )
 
 
+def require_possible(changes: LabChanges) -> None:
+    """Raise `ChangeRefused` for changes of a lab that cannot be made where it is."""
+    if changes.obstacles:
+        raise ChangeRefused(f"{changes.new.lab} cannot be changed where it is: {'; '.join(changes.obstacles)}")
+
+
 def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges:
-    """Return what makes a lab that is up what `lab` says. Touches nothing. Raises `PlanError`, `CapabilityError`."""
+    """Return what makes a lab that is up what `lab` says. Touches nothing. Raises `PlanError`.
+
+    What only a new deploy can bring about is among the `obstacles` of what comes back.
+    """
     record = decided(running.record, lab, running.state)
     old, k = running.plan, record.k if k is None else k
     new = RunningLab(record, running.state).plan_of(lab, k=k)
@@ -152,8 +154,8 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
         k=k,
         source=lab.source,
         model=encode_lab(lab),
-        written=encode_written(lab),
         numbers=asdict(numbers_of(new)) if new.tables is not None else None,
+        written=encode_written(lab),
         revision=record.revision + 1,
         changed=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
@@ -161,11 +163,10 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
 
 
 def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
-    """Return what makes of a lab another one of its name, both with their plans. Touches nothing.
-
-    What only a new deploy can bring about is among the `obstacles` of what comes back.
-    """
+    """Return what makes of a lab another one of its name, both with their plans. Touches nothing."""
     old, new, lab = running.plan, wanted.plan, wanted.model
+    before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
+    after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
     obstacles = _obstacles(old, new)
     routing: Mapping[str, Mapping[str, Sequence[str]]] = {}
     changed: list[FeatureChange] = []
@@ -180,8 +181,6 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
             obstacles.append(error.message)
         else:
             changed += [] if found is None else [found]
-    before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
-    after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
     return LabChanges(
         old=old,
         new=new,
@@ -189,12 +188,12 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
         kernel=kernel_changes(old, new),
         routing=routing,
         features=changed,
+        names=ThingNames.of(running.model, lab),
+        obstacles=obstacles,
         losses={port: loss for port, loss in after.items() if loss != before.get(port, 0.0)},
         described=list(_described(running.model, lab)),
         was=running.record,
         record=wanted.record,
-        names=ThingNames.of(running.model, lab),
-        obstacles=obstacles,
     )
 
 
@@ -203,8 +202,9 @@ def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
     nothing = LabPlan(
         lab=plan.lab, slot=plan.slot, k=plan.k, operations=(), ports=(), switches=(), hosts=(), expected_routes={}
     )
-    kernel = kernel_changes(nothing, plan)
-    return LabChanges(old=nothing, new=plan, lab=lab, kernel=kernel, routing={}, names=ThingNames.of(lab))
+    return LabChanges(
+        old=nothing, new=plan, lab=lab, kernel=kernel_changes(nothing, plan), routing={}, names=ThingNames.of(lab)
+    )
 
 
 def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
@@ -236,7 +236,7 @@ def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:
         was = known.get(node.name)
         for name, words in _SETTINGS.items() if was is not None else ():
             if getattr(was, name) != getattr(node, name):
-                yield ChangeRow(effect=Effect.CHANGED, node=node.name, what=words)
+                yield ChangeRow(effect=Effect.CHANGED, node=node.name, kind=words, what=f"{words} of {node.name}")
 
 
 def _obstacles(old: LabPlan, new: LabPlan) -> list[str]:

@@ -17,7 +17,7 @@ from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
 from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS, SLOTS
 
-ABOUT_THE_FILE = ("source",)
+ABOUT_THE_FILE = ("source", "written")
 """What an encoded lab has of the file that said it, and not of the lab."""
 STATE_DIGITS = 12
 """The digits of a lab's state that are kept: enough to tell those apart that people ever have."""
@@ -35,9 +35,9 @@ class LabRecord:
     groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as;
     `daemons` what each node runs, None where more than these can be broken; `environment` what features add to that of
     commands, by node, None where the record of an earlier version does not say; `numbers` those of the data path where
-    a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own; `revision` counts the
-    states that the lab has had, the first of which was deployed, and `changed` is when it got this one, "" for the
-    first; `written` has the fields of `WrittenLab`, None for a lab that is from no file."""
+    a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own; `written` has the fields
+    of `WrittenLab`, None for a lab that is from no file; `revision` counts the states that the lab has had, the first
+    of which was deployed, and `changed` is when it got this one, "" for the first."""
 
     name: str
     slot: int
@@ -56,9 +56,9 @@ class LabRecord:
     daemons: Mapping[str, tuple[str, ...]] | None = None
     environment: Mapping[str, Mapping[str, str]] | None = None
     numbers: Mapping[str, Mapping[str, int]] | None = None
+    written: Mapping[str, str] | None = None
     revision: int = 1
     changed: str = ""
-    written: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for what no version of this schema writes."""

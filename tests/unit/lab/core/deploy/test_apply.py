@@ -77,7 +77,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
     """Nothing here touches the machine: carrying out ends as the real one does."""
     found = Carried()
 
-    class Carrying:
+    class _Carrying:
         def __init__(self, changes: Any, running: Any, manner: Any, _: object) -> None:
             self.changes, self.running, self.manner = changes, running, manner
             self.record, self.life = changes.record, LabState.RUNNING
@@ -97,7 +97,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
             journal.state(LabState.RUNNING)
             state.end_change("one")
 
-    monkeypatch.setattr(module, "Carrying", Carrying)
+    monkeypatch.setattr(module, "_Carrying", _Carrying)
     monkeypatch.setattr(module, "require_free", lambda *_: None)
     monkeypatch.setattr(module, "require_links", lambda *_: None)
     monkeypatch.setattr(module, "require_data_path", lambda *_: None)
