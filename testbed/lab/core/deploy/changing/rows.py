@@ -260,7 +260,7 @@ class _Owners:
             return ""
         if isinstance(item, CreateVrf):
             return self._nodes.get(item.switch, "")
-        (place,) = places_of(item)
+        place, *_ = places_of(item)
         return self._ends.get((place, getattr(item, "ifindex", 0)), "") or self._nodes.get(place, "")
 
 
