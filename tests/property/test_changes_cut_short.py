@@ -67,11 +67,15 @@ class Up:
         for item in changes.first:
             yield lambda item=item: kernel.undo([item])
         for item in changes.made:
-            yield lambda item=item: kernel.apply([item])
+            yield lambda item=item: kernel.apply([item], replacing=True)
+        for item in changes.outdated:
+            yield lambda item=item: kernel.undo([item])
         for pair in changes.changed:
-            yield lambda pair=pair: kernel.change(replace(changes, changed=(pair,)))
+            yield lambda pair=pair: kernel.change(replace(changes, changed=(pair,), outdated=()))
         for item in changes.removed:
             yield lambda item=item: kernel.undo([item])
+        for item in changes.settled:
+            yield lambda item=item: kernel.apply([item], replacing=True)
         for name in changes.gone:
             if name in self.identities:
                 yield lambda name=name: self.remove(lab, name)

@@ -7,6 +7,7 @@ NULs and a status byte, 0 for success.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +19,14 @@ from testbed.base.errors import DriverError
 OWN_RUN_DIRECTORY = Path("/run/frr")
 OWN_CONFIGURATION = Path("/etc/frr")
 """FRR's own directories: where vtysh and mgmtd look for their files, and daemons for each other's sockets."""
+_SECRET = re.compile(r"(?<=password )\S+")
 TIMEOUT_S = 10.0
 ASKED_AGAIN_S = 0.02
+
+
+def without_secrets(line: str) -> str:
+    """Return a line of a configuration with a password hidden."""
+    return _SECRET.sub("(hidden)", line)
 
 
 def shell_directory(directory: Path) -> Path:
@@ -65,7 +72,8 @@ def configure(
             for command in ("enable", "configure terminal", *commands, "end"):
                 status, answer = _exchange(stream, command)
                 if status != 0 and not (again and command.startswith("no ")):
-                    raise DriverError(f"{daemon} in {directory.name} refused {command!r}: {answer.strip()}")
+                    said = answer.strip() or f"status {status}"
+                    raise DriverError(f"{daemon} in {directory.name} refused {without_secrets(command)!r}: {said}")
     except OSError as error:
         raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -12,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_snapshot import Snapshot, differences, snapshot
 
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.watch.running_config import read_configuration
 
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
@@ -107,46 +106,14 @@ class Bench:
     def lab(self) -> RunningLab:
         return RunningLab.open(self.sandbox.name(), self.sandbox.state)
 
-    def seen(self) -> dict[str, Any]:
-        """What the kernel, FRR and our record have of the lab."""
-        lab = self.lab
-        found: dict[str, Any] = {"model": lab.record.model, "numbers": lab.record.numbers, "k": lab.record.k}
-        for node in lab.model.nodes:
-            found[node.name] = {
-                "links": _links(lab.namespace(node.name)),
-                "queues": _json("tc", "-n", lab.namespace(node.name), "qdisc", "show"),
-                "routes": lab.routes(node.name),
-            }
-        for speaker in lab.plan.speakers:
-            directory = lab.run_directory(speaker.node)
-            found[speaker.node]["configuration"] = read_configuration(directory, lab.daemons[speaker.node])
-        found["states"] = {status.name: status.state for status in lab.status()}
-        return found
-
-
-def _json(tool: str, *words: str) -> Any:
-    return json.loads(subprocess.run([tool, "-j", *words], capture_output=True, text=True, check=True).stdout)
-
-
-def _links(namespace: str) -> list[Any]:
-    kept = ("ifname", "ifindex", "mtu", "address", "operstate", "qdisc")
-    return [
-        {
-            **{key: link.get(key) for key in kept},
-            "addresses": sorted(f"{item['local']}/{item['prefixlen']}" for item in link["addr_info"]),
-        }
-        for link in _json("ip", "-n", namespace, "address", "show")
-    ]
+    def seen(self) -> Snapshot:
+        """All that the kernel, FRR and our files have of the lab."""
+        return snapshot(self.lab)
 
 
 @pytest.fixture
 def bench(sandbox: Any) -> Bench:
     return Bench(sandbox)
-
-
-def differing(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return what differs, both sides of it: the whole of two labs is too much to read."""
-    return {key: (one.get(key), other.get(key)) for key in one.keys() | other.keys() if one.get(key) != other.get(key)}
 
 
 @pytest.mark.timeout(3000)
@@ -155,7 +122,7 @@ def test_a_change_killed_anywhere_is_finished_or_taken_back(bench: Bench, points
     bench.deploy()
     first = bench.seen()
     acts = bench.acts()
-    assert differing(bench.seen(), first) == {}, "changed there and back it is the lab that it was"
+    assert differences(bench.seen(), first) == [], "changed there and back it is the lab that it was"
     bench.apply(bench.after)
     wanted = bench.seen()
     bench.apply(bench.before)
@@ -166,7 +133,7 @@ def test_a_change_killed_anywhere_is_finished_or_taken_back(bench: Bench, points
         killed += bench.cut_short(bench.after, number).returncode != 0
         path, expected = (bench.after, wanted) if point % 2 == 0 else (bench.before, first)
         bench.apply(path)
-        assert differing(bench.seen(), expected) == {}, f"{path.name} after a SIGKILL at act {number} of {acts}"
+        assert differences(bench.seen(), expected) == [], f"{path.name} after a SIGKILL at act {number} of {acts}"
         bench.apply(bench.before)
     assert killed >= points // 2, "most of the moments lay within the change"
     assert bench.sandbox.cli("check", "-n", bench.sandbox.name()).returncode == 0
@@ -204,7 +171,7 @@ def test_an_interrupted_change_is_undone(bench: Bench) -> None:
         if status == 0:  # it had ended already
             bench.apply(bench.before)
         assert not bench.sandbox.state.is_changing(bench.sandbox.name())
-        assert differing(bench.seen(), first) == {}, f"SIGINT in the step {step}, status {status}"
+        assert differences(bench.seen(), first) == [], f"SIGINT in the step {step}, status {status}"
 
 
 def _uptimes(lab: RunningLab) -> dict[tuple[str, str], float]:
@@ -220,7 +187,7 @@ def test_what_the_kernel_refuses_half_way_is_undone_and_sessions_stay(bench: Ben
     result = bench.sandbox.cli("apply", "-q", "-t", str(bench.after))
     assert result.returncode == 2, result
     assert "could not be changed, and is as it was" in result.stderr and "File exists" in result.stderr, result
-    assert differing(bench.seen(), first) == {}
+    assert differences(bench.seen(), first) == []
     assert all(uptime >= uptimes[key] for key, uptime in _uptimes(bench.lab).items()), "no session was reset"
     assert bench.sandbox.cli("check", "-n", bench.sandbox.name()).returncode == 0
     subprocess.run(["ip", "-n", switch, "link", "delete", "down3"], check=True)
@@ -235,7 +202,7 @@ def test_a_name_of_somebody_else_is_refused_before_anything_is_touched(bench: Be
     try:
         result = bench.sandbox.cli("apply", "-q", "-t", str(bench.after))
         assert result.returncode == 3 and f"the network namespace {name} exists and is not ours" in result.stderr
-        assert differing(bench.seen(), first) == {}
+        assert differences(bench.seen(), first) == []
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=True)
 

@@ -19,8 +19,9 @@ from testbed.base.errors import ConvergenceError, DriverError, LabNotFound, Test
 from testbed.base.linux.processes import Process, await_reaping, parents_text
 from testbed.base.version import __version__
 from testbed.daemons.portd.errors import PauseAgentError
+from testbed.lab.core.deploy.configurations import require_taken
 from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
-from testbed.lab.core.deploy.links.changes import declare_wires
+from testbed.lab.core.deploy.links.wires import declare_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import (
@@ -46,7 +47,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
-from testbed.lab.core.feature import Deployment, Started, features, runtimes
+from testbed.lab.core.feature import Deployment, Started, features, keep, runtimes
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.management_plan import StartService
@@ -214,7 +215,9 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     if life_cycle not in (LabState.RUNNING, LabState.FAILED):
         return None
     # The same lab may come from its file by another path.
-    same = {**running.record.model, "source": lab.source} == encode_lab(lab) and running.record.k == options.k
+    recorded = {**running.record.model, "source": lab.source}
+    same = recorded == encode_lab(lab) or recorded == encode_lab(keep(running.model, lab))
+    same = same and running.record.k == options.k
     if same and running.record.runtime != options.runtime:
         raise LabExists(
             f"the lab {lab.name} is deployed with runtime {running.record.runtime}",
@@ -394,8 +397,13 @@ class _Deploy:
                 for each in started:
                     each.wait_links(options.timeout_s)
 
+            def check_daemons() -> None:
+                launcher.check_alive()
+                require_taken(watch.plan, self.state.run_directory(self.lab.name))
+
             with step("converge", notify):
-                watch.wait(options.timeout_s, notify, launcher.check_alive, wait_links)
+                watch.wait(options.timeout_s, notify, check_daemons, wait_links)
+            check_daemons()
         for each in started:
             each.wait(options.timeout_s, notify)
         for nodes in self.runtimes:

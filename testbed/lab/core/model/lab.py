@@ -20,6 +20,7 @@ from testbed.lab.core.model.management import ManagementService
 from testbed.lab.core.model.overlay import Overlay
 from testbed.lab.core.model.qos import QosPolicy
 from testbed.lab.core.model.scale_up import UNSTATED_SCALE_UP, ScaleUp
+from testbed.lab.core.model.startup import StartupConfig
 from testbed.lab.core.model.storage import StorageTarget
 from testbed.lab.core.model.written import WrittenLab
 
@@ -136,6 +137,8 @@ class Node:
     """The network that a switch, a target or a server is of, or that a router is on. Hosts are of all."""
     target: StorageTarget | None = None
     """The storage that a node of kind storage serves."""
+    startup: StartupConfig | None = None
+    """What FRR of a node that routes is told beside its plan, or in place of it; None: nothing."""
 
     @property
     def runtime(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
@@ -38,11 +39,11 @@ def operation(guards: Guards, ports: int = 2, *, grouped: bool = False) -> Guard
     )
 
 
-def kinds(batch: list[bytes]) -> list[int]:
+def kinds(batch: Sequence[bytes]) -> list[int]:
     return [kind & 0xFF for data in batch for kind, _, _, _ in messages(data)]
 
 
-def names(batch: list[bytes], kind: int) -> list[str]:
+def names(batch: Sequence[bytes], kind: int) -> list[str]:
     """The second attribute, a name, of messages of one kind."""
     found = []
     for data in batch:
@@ -53,7 +54,7 @@ def names(batch: list[bytes], kind: int) -> list[str]:
     return found
 
 
-def elements(batch: list[bytes]) -> dict[str, list[bytes]]:
+def elements(batch: Sequence[bytes]) -> dict[str, list[bytes]]:
     """The keys of each set."""
     found: dict[str, list[bytes]] = {}
     for data in batch:

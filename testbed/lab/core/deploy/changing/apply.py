@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,8 +29,10 @@ from testbed.lab.core.deploy.changing.differences import (
     require_possible,
 )
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
+from testbed.lab.core.deploy.changing.leaving import drain_links, leave_routes, stay
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
-from testbed.lab.core.deploy.changing.routing import AFTERWARDS, tell
+from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
+from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
 from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes, tell_undone
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
@@ -43,12 +45,12 @@ from testbed.lab.core.deploy.lifecycle import (
     require_machine,
     run_node_commands,
 )
-from testbed.lab.core.deploy.links.changes import probability
 from testbed.lab.core.deploy.links.recorded import lock_links
+from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
 from testbed.lab.core.deploy.listing import recorded_daemons
-from testbed.lab.core.deploy.live import RunningLab, planned_daemons
+from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
-from testbed.lab.core.deploy.pausing.attachment import attach
+from testbed.lab.core.deploy.pausing.attachment import attach, change_attachment, leave_attachment
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.preparation import require_data_path
 from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
@@ -56,7 +58,7 @@ from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, sa
 from testbed.lab.core.deploy.records.labdir import write_lab_directory
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import unused
-from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons, start_routing, stop_routing
+from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, running_daemons, start_daemons, stop_routing
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
@@ -64,7 +66,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, 
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher
-from testbed.lab.core.feature import Changing, features
+from testbed.lab.core.feature import Changing, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow
 from testbed.lab.core.plan.operations import CreateNode, DelayPort, Operation
@@ -186,7 +188,11 @@ class _Carrying:
         if record is None:
             raise ValueError(f"{lab.name} is not deployed")
         version_of = self.running.frr_version if record.frr == self.running.record.frr else lambda _: record.frr
-        return replace(record, daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)))
+        return replace(
+            record,
+            environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
+            daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)),
+        )
 
     def require_room(self) -> None:
         """Raise `ChangeRefused` where the maps of the data path have no room for the ports that are added."""
@@ -229,16 +235,20 @@ class _Carrying:
                     raise_neighbour_limits(self.record, self._state)
             with self._step("nodes", f"{len(changes.kernel.created)} new"):
                 self._create_nodes(kernel, created)
+            for each in changes.features:
+                each.created(changing)
             with self._step("links"), self._data_path(kernel):
                 self._undo(kernel, changes.kernel.first)
-                kernel.apply(changes.kernel.made)
+                kernel.apply(changes.kernel.made, replacing=True)
             with self._step("ports"):
                 kernel.change(changes.kernel)
-                attach(changes.new, self._state.run, self._run, self.running.state_directory)
+                self._attach()
             for each in changes.features:
                 each.linked(changing)
             if self._manner.tells:
                 with self._step(TELLING, f"{len(changes.routing)} nodes told"):
+                    if not self._manner.again:
+                        leave_routes(changes, self._run)
                     watch = ConvergenceWatch(changes.new, self._run) if self._waits else None
                     launcher = self._route()
             unconverged = self._converge(watch, launcher)
@@ -304,22 +314,27 @@ class _Carrying:
         directory = pins.lab_directory(self._run)
         with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
             write_maps(maps, new.tables, changes.kernel.installs)
-            numbers, peers = new.port_numbers, {f"{port.node}:{port.name}": port.peer for port in new.ports}
-            for port, loss in changes.losses.items():
-                if (number := numbers.get(peers[port])) is not None:
-                    maps.ports["loss"][number] = probability(loss)
+            write_losses(maps, new, changes.losses)
         kernel.use_data_path(PortInstaller.open(directory, new.tables))
         yield
         self._lead_to_delays(changes.kernel.made, there=True)
 
+    def _attach(self) -> None:
+        """Have the pause agent serve the ports that there are now, those that go until they are gone.
+
+        Where some of those may be gone already, they are left out: the agent would look for their namespaces.
+        """
+        changes, places = self.changes, (self._state.run, self._run, self.running.state_directory)
+        if self._manner.again:
+            attach(changes.new, *places)
+        else:
+            change_attachment(changes.old, changes.new, *places)
+
     def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
         """Lead what ports receive to the devices that delay it, or past them."""
-        delays = [item for item in operations if isinstance(item, DelayPort) and not item.clsact]
-        if not delays:
-            return
-        with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
-            for item in delays:
-                maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex if there else 0
+        if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
+            with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
+                lead_to_delays(maps, operations, there=there)
 
     def _undo(self, kernel: NetnsKernel, operations: Sequence[Operation]) -> None:
         self._lead_to_delays(operations, there=False)
@@ -330,17 +345,31 @@ class _Carrying:
         new, lab, run = self.changes.new, self.changes.lab, self._run
         before = {speaker.node for speaker in self.changes.old.speakers}
         added = {speaker.node for speaker in new.speakers} - before
-        launcher = DaemonLauncher(find_frr() if added else None)
-        if added and self._manner.again:
-            wanted = RunningLab.planned(self.record, self._state, lab, new)
-            for node in sorted(added):
-                start_routing(wanted, node)
-        elif added:
+        if self._manner.again:
+            lacking = self._not_running(added)
+            stay(new, added - lacking, run)
+            added = lacking
+        here = any(node.container is None for node in lab.speakers if node.name in added)
+        launcher = DaemonLauncher(find_frr() if here else None)
+        prepare_daemons(self.running, lab, new, self.changes.routing, launcher)
+        if added:
+            elsewhere = {node: how for each in self.changes.features for node, how in each.elsewhere.items()}
             password = bgp_password(new, self.running.state_directory)
-            sets = daemon_sets(lab, new, run, find_frr(), only=added, password=password)
+            sets = daemon_sets(lab, new, run, launcher.frr, only=added, elsewhere=elsewhere, password=password)
             start_daemons(launcher, sets, new, run)
-        tell(self.changes.routing, run, lambda command: not command.startswith(AFTERWARDS), again=self._manner.again)
+        tell(self.changes.routing, run, lambda command: not comes_last(command), again=self._manner.again)
+        if self._waits:
+            solicit_neighbours(self.changes.old, new)
         return launcher
+
+    def _not_running(self, nodes: Collection[str]) -> set[str]:
+        """Return those of `nodes` whose routing daemons do not all run; what is left of them is ended, since they
+        depend on each other."""
+        wanted = RunningLab.planned(self.record, self._state, self.changes.lab, self.changes.new)
+        lacking = {node for node in nodes if len(running_daemons(wanted, node)) < len(wanted.daemons.get(node, ()))}
+        for node in lacking:
+            stop_routing(wanted, node)
+        return lacking
 
     def _converge(self, watch: ConvergenceWatch | None, launcher: DaemonLauncher | None) -> ConvergenceError | None:
         """Wait until routing has converged; the error of one that has not in time comes back."""
@@ -357,14 +386,20 @@ class _Carrying:
         """Remove what no route leads to any more."""
         changes, known = self.changes, self.running.identities
         gone = {node: known[node] for node in changes.kernel.gone if node in known}
-        for node in gone:
+        if not self._manner.again:
+            drain_links(changes, self._run)
+        before, after = ({speaker.node for speaker in plan.speakers} for plan in (changes.old, changes.new))
+        for node in sorted((before - after) & known.keys()):
             stop_routing(self.running, node)
         self._undo(kernel, changes.kernel.removed)
+        kernel.apply(changes.kernel.settled, replacing=True)
+        leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
         if lost := set(changes.old.port_numbers.values()) - set(changes.new.port_numbers.values()):
             with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
                 forget_ports(maps, sorted(lost))
         if self._manner.tells:
-            tell(changes.routing, self._run, lambda command: command.startswith(AFTERWARDS), again=self._manner.again)
+            tell(changes.routing, self._run, comes_last, again=self._manner.again)
+            settle_daemons(self.running, changes.new, changes.routing)
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)
@@ -414,9 +449,10 @@ def planned_changes(lab: Lab, state: StateDirectory, k: float | None = None) -> 
     if (record := state.read_next(lab.name)) is None:
         return changes_of(running, lab, k)
     begun = RunningLab(record, state)
-    if _is_asked(running.record, lab, k):
+    asked = keep(running.model, lab)
+    if _is_asked(running.record, asked, k):
         return changes_between(begun, running)
-    if _is_asked(record, lab, k):
+    if _is_asked(record, asked, k):
         return changes_between(running, begun)
     return changes_of(begun, lab, k)
 
@@ -460,16 +496,16 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
     state = running.state
     if (record := state.read_next(lab.name)) is None:
         return None
-    begun = RunningLab(record, state)
+    begun, asked = RunningLab(record, state), keep(running.model, lab)
     with unused(running.state_directory, lab.name):
-        if _is_asked(running.record, lab, options.k):
+        if _is_asked(running.record, asked, options.k):
             back = changes_between(begun, running)
             require_possible(back)
             options.told(back)
             _Carrying(back, begun, _way_back(running, options.timeout_s), notify).carry_out()
             return _Ended(running=running, changes=back, is_asked=True)
         # Where something else is asked for, routing need not converge: what is wrong may be what is changed now.
-        is_asked = _is_asked(record, lab, options.k)
+        is_asked = _is_asked(record, asked, options.k)
         changes = changes_between(running, begun)
         require_possible(changes)
         options.told(changes)

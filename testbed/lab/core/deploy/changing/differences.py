@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import routing_changes
+from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes
 from testbed.lab.core.deploy.changing.rows import ThingNames, kernel_rows, routing_rows
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.mechanisms import choose_mechanisms, has_link_groups
@@ -18,7 +18,7 @@ from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab, en
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
 from testbed.lab.core.drivers.probing.machine import find_frr
-from testbed.lab.core.feature import FeatureChange, features
+from testbed.lab.core.feature import FeatureChange, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
@@ -29,14 +29,6 @@ from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS
 
 REFUSED_SHOWN = 5
 """Things that a refusal names."""
-
-NOT_YET = {
-    "overlay": "tenants and their networks",
-    "link_groups": "link groups of hosts",
-    "management": "the management network and its services",
-    "scale_up_domains": "scale-up domains",
-}
-"""The parts of a plan that only a new deploy changes, as fields of `LabPlan`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +41,7 @@ class LabChanges:
     new: LabPlan
     lab: Lab
     kernel: KernelChanges
-    routing: Mapping[str, Mapping[str, Sequence[str]]]
+    routing: RoutingChanges
     features: Sequence[FeatureChange] = ()
     names: ThingNames = field(default_factory=ThingNames)
     obstacles: Sequence[str] = ()
@@ -85,6 +77,7 @@ class LabChanges:
             *kernel_rows(self.kernel, self.names),
             *_loss_rows(self.losses),
             *routing_rows(self.routing, self.old, self.new),
+            *self.routing.rows(),
             *self.described,
             *(row for each in self.features for row in each.rows),
         )
@@ -144,6 +137,7 @@ def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChan
 
     What only a new deploy can bring about is among the `obstacles` of what comes back.
     """
+    lab = keep(running.model, lab)
     record = decided(running.record, lab, running.state)
     old, k = running.plan, record.k if k is None else k
     new = RunningLab(record, running.state).plan_of(lab, k=k)
@@ -168,10 +162,10 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
     before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
     after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
     obstacles = _obstacles(old, new)
-    routing: Mapping[str, Mapping[str, Sequence[str]]] = {}
+    routing = RoutingChanges()
     changed: list[FeatureChange] = []
     try:
-        routing = routing_changes(running, old, new)
+        routing = routing_changes(running, old, new, lab)
     except ChangeRefused as error:
         obstacles.append(error.message)
     for feature in features():
@@ -188,7 +182,7 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
         kernel=kernel_changes(old, new),
         routing=routing,
         features=changed,
-        names=ThingNames.of(running.model, lab),
+        names=ThingNames.of(running.model, lab, plans=(old, new)),
         obstacles=obstacles,
         losses={port: loss for port, loss in after.items() if loss != before.get(port, 0.0)},
         described=list(_described(running.model, lab)),
@@ -203,7 +197,12 @@ def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
         lab=plan.lab, slot=plan.slot, k=plan.k, operations=(), ports=(), switches=(), hosts=(), expected_routes={}
     )
     return LabChanges(
-        old=nothing, new=plan, lab=lab, kernel=kernel_changes(nothing, plan), routing={}, names=ThingNames.of(lab)
+        old=nothing,
+        new=plan,
+        lab=lab,
+        kernel=kernel_changes(nothing, plan),
+        routing=RoutingChanges(),
+        names=ThingNames.of(lab),
     )
 
 
@@ -241,7 +240,6 @@ def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:
 
 def _obstacles(old: LabPlan, new: LabPlan) -> list[str]:
     """Say what only a new deploy can bring about."""
-    found = [what for name, what in NOT_YET.items() if getattr(old, name) != getattr(new, name)]
     if (old.tables is None) != (new.tables is None):
-        found.append("QoS where there was none, or none where there was")
-    return found
+        return ["QoS where there was none, or none where there was"]
+    return []

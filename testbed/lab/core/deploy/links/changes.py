@@ -12,7 +12,6 @@ import contextlib
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +23,7 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, lock_links, read_link_state, write_link_state
+from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.kept_events import keep_event
@@ -31,7 +31,7 @@ from testbed.lab.core.deploy.records.state import NEXT_NAME, UnfinishedChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.feature import LinksBeside, features
 from testbed.lab.core.model import DelayBy
-from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import delay_operation
 from testbed.lab.core.plan.operations import AddRoute, DelayPort
 
@@ -135,33 +135,6 @@ def declared_values(port: PortPlan) -> WireValues:
         silent=False,
         up=True,
     )
-
-
-def probability(share: float) -> int:
-    """A share as the data path takes it: 2^32 - 1 is all, and only 0 is none."""
-    return max(1, round(share * PROBABILITY_ONE)) if share > 0 else 0
-
-
-def declare_wires(directory: Path, plan: LabPlan) -> None:
-    """Write the losses that the topology declares, and where delays are, into the fresh maps pinned in `directory`."""
-    delayed = any(isinstance(item, DelayPort) for item in plan.operations)
-    if not delayed and not any(port.loss for port in plan.ports):
-        return
-    from testbed.base.datapath.maps import LabMaps
-
-    with contextlib.closing(LabMaps.open(directory, writable=True)) as maps:
-        fill_wires(maps, plan)
-
-
-def fill_wires(maps: LabMaps, plan: LabPlan) -> None:
-    """`declare_wires` for maps that are open."""
-    numbers = plan.port_numbers
-    for port in plan.ports:
-        if port.loss:
-            maps.ports["loss"][numbers[port.peer]] = probability(port.loss)
-    for item in plan.operations:
-        if isinstance(item, DelayPort) and not item.clsact:
-            maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex
 
 
 class LinkControl:
@@ -390,7 +363,7 @@ class LinkControl:
         fresh = new.rate_bps != old.rate_bps and key not in state.classes
         if fresh:
             state.classes[key] = [_numbers(item) for item in self._read_classes(port)]
-        originals = [_class(item) for item in state.classes.get(key, [])]
+        originals = [htb_class(item) for item in state.classes.get(key, [])]
         state.set(key, after)
         write_link_state(self._lab.state_directory, state)
         try:
@@ -559,7 +532,8 @@ def _numbers(item: wire.HtbClass) -> list[int]:
     return [getattr(item, name) for name in _CLASS_FIELDS]
 
 
-def _class(values: Sequence[int]) -> wire.HtbClass:
+def htb_class(values: Sequence[int]) -> wire.HtbClass:
+    """The class that was recorded as numbers."""
     return wire.HtbClass(**dict(zip(_CLASS_FIELDS, values, strict=True)))
 
 

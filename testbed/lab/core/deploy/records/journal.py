@@ -1,9 +1,10 @@
 """The journal of a lab: what was created, written before it becomes visible, read by `destroy`.
 
-JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each
-namespace, with the boot it belongs to), `gone` (nodes that a change removed), `change` (a step of a change, when it
-begins), `path` (a file or directory outside the state directory), `containers` (the engine that makes them and the
-label they have), `container` (identity of each once it runs, and its FRR's version).
+JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each namespace, with the
+boot it belongs to), `gone` (nodes that a change removed), `change` (a step of a change, when it begins), `work` (what
+is being done to one node, or that it is done), `path` (a file or directory outside the state directory), `containers`
+(the engine that makes them and the label they have), `container` (identity of each once it runs, and its FRR's
+version).
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class JournalContent:
     """By the name of their runtime."""
     steps: list[str] = field(default_factory=list)
     """The steps of a change that has not ended, as far as they have begun."""
+    work: dict[str, str] = field(default_factory=dict)
+    """A word for what is done to each node that a command was working on when it ended."""
     unknown: list[str] = field(default_factory=list)
     """Kinds of entries that this version does not understand: another one wrote them."""
 
@@ -112,6 +115,10 @@ class Journal:
         """Note that a step of a change begins. It is not synced to disk: what a change makes ends with the machine's
         power anyhow."""
         self._append({"kind": "change", "step": name}, durable=False)
+
+    def work(self, node: str, word: str) -> None:
+        """Note that something is being done to a node, in a word, or with "" that it is done."""
+        self._append({"kind": "work", "node": node, "word": word})
 
     def path(self, path: Path) -> None:
         self._append({"kind": "path", "path": str(path)})
@@ -172,6 +179,12 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
         case "gone":
             for node in entry["nodes"]:
                 content.identities.pop(node, None)
+                for containers in content.containers.values():
+                    containers.ids.pop(node, None)
+        case "work":
+            content.work.pop(entry["node"], None)
+            if entry["word"]:
+                content.work[entry["node"]] = str(entry["word"])
         case "containers":
             made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
             content.containers[_runtime(entry)] = made
