@@ -202,7 +202,7 @@ def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
         lab=lab,
         kernel=kernel_changes(nothing, plan),
         routing=RoutingChanges(),
-        names=ThingNames.of(lab),
+        names=ThingNames.of(lab, plans=(plan,)),
     )
 
 
