@@ -194,7 +194,7 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
     with step("repair", notify, f"{len(drift.rows)} things"):
         for item in drift.nodes:
             if not item.lacking:
-                rebuild(lab, item.node, notify)
+                rebuild(lab, item.node, notify, keep=True)
         rebuilt = any(not item.lacking for item in drift.nodes)
         now = find_drift(lab) if rebuilt else drift  # a node that is made anew is as planned, and so are its links
         repair_kernel(lab, now.kernel)
@@ -218,7 +218,10 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
 
 def _start_daemons(lab: RunningLab, item: NodeDrift) -> None:
     """Start the daemons of a node that lacks some; what its link groups run comes first."""
-    if lab.node(item.node).runtime == NETNS and any(speaker.node == item.node for speaker in lab.plan.speakers):
+    if lab.node(item.node).runtime != NETNS:
+        restart(lab, item.node)
+        return
+    if any(speaker.node == item.node for speaker in lab.plan.speakers):
         start_routing(lab, item.node)
         return
     for feature in features():
