@@ -32,6 +32,8 @@ from testbed.lab.core.plan.overlay_operations import CreateVrf
 from testbed.lab.core.render.difference import difference
 
 REPAIR = "repair"
+PASSES = 3
+"""Of a repair: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
 SHOWN = 5
 """Things that an error names."""
 _AT_ONCE = 4
@@ -191,29 +193,38 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
 
     Raises `DriverError` where something is not as recorded even then, naming it.
     """
-    with step("repair", notify, f"{len(drift.rows)} things"):
+    told = drift.rows
+    with step("repair", notify, f"{len(told)} things"):
         for item in drift.nodes:
             if not item.lacking:
                 rebuild(lab, item.node, notify, keep=True)
-        rebuilt = any(not item.lacking for item in drift.nodes)
-        now = find_drift(lab) if rebuilt else drift  # a node that is made anew is as planned, and so are its links
-        repair_kernel(lab, now.kernel)
-        for item in now.nodes:
-            if item.lacking:
-                _start_daemons(lab, item)
-        for node, daemons in now.routing.items():
-            for daemon, commands in daemons.items():
-                vty.configure(lab.run_directory(node), daemon, commands)
-        for part in now.ended:
-            part.start()
-        for row in drift.rows:
-            keep_event(lab.state_directory, lab.name, row.node, "repaired", detail=row.what)
-        if left := find_drift(lab):
+        if any(not item.lacking for item in drift.nodes):
+            drift = find_drift(lab)  # a node that is made anew is as planned, and so are its links
+        for _ in range(PASSES):
+            _mend(lab, drift)
+            if not (drift := find_drift(lab)):
+                break
+        else:
             raise DriverError(
-                f"{lab.name} is not what its record says even after the repair: {left}",
+                f"{lab.name} is not what its record says even after the repair: {drift}",
                 operation="repair",
                 hint="testbed node recreate NODE makes a node anew",
             )
+        for row in told:
+            keep_event(lab.state_directory, lab.name, row.node, "repaired", detail=row.what)
+
+
+def _mend(lab: RunningLab, drift: Drift) -> None:
+    """Bring back what is in no need of a new node."""
+    repair_kernel(lab, drift.kernel)
+    for item in drift.nodes:
+        if item.lacking:
+            _start_daemons(lab, item)
+    for node, daemons in drift.routing.items():
+        for daemon, commands in daemons.items():
+            vty.configure(lab.run_directory(node), daemon, commands)
+    for part in drift.ended:
+        part.start()
 
 
 def _start_daemons(lab: RunningLab, item: NodeDrift) -> None:

@@ -184,7 +184,19 @@ class _Comparison:
         self._look_for_strays(operations)
 
     def result(self) -> KernelDrift:
-        made = [item for item in self.missing if isinstance(item, _MAKES_INTERFACES | SetSysctl)]
+        wanted = {id(item) for item in self.missing}
+        # What new interfaces come up with has one value while some are made, and another later.
+        nodes = {place for place, _ in self.lost}
+        around = {
+            id(item)
+            for item in self.plan.operations
+            if isinstance(item, SetSysctl) and item.node in nodes and "/conf/default/" in item.key
+        }
+        made = [
+            item
+            for item in self.plan.operations
+            if isinstance(item, _MAKES_INTERFACES | SetSysctl) and id(item) in wanted | around
+        ]
         rest = [item for item in self.missing if not isinstance(item, _MAKES_INTERFACES | SetSysctl)]
         return KernelDrift(
             rows=tuple(self.rows),
