@@ -38,7 +38,7 @@ HTB_ROOT_HANDLE = 0x00010000
 TC_H_CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 CLSACT_INGRESS = 0xFFFFFFF2
 CLSACT_EGRESS = 0xFFFFFFF3
-_RTM_DELTFILTER = 45
+_RTM_DELTCLASS, _RTM_DELTFILTER = 41, 45
 _ETH_P_ALL = 0x0300  # network byte order
 _FIRST_PRIORITY = 1
 
@@ -136,6 +136,11 @@ def new_htb_traffic_class(
     options = _htb_class_options(OWN_BYTES_PER_S, line, 0, burst_bytes, quantum_bytes, rank)
     body = TCMSG.pack(0, ifindex, class_handle(priority), LINE_CLASS, 0) + options
     return message(RTM_NEWTCLASS, 0 if change else NLM_F_CREATE | NLM_F_EXCL, body)
+
+
+def delete_class(ifindex: int, priority: int) -> bytes:
+    """Remove the class of `priority`, with its gate and what waits in it."""
+    return message(_RTM_DELTCLASS, 0, TCMSG.pack(0, ifindex, class_handle(priority), 0, 0))
 
 
 @functools.cache

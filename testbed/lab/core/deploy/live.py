@@ -103,6 +103,13 @@ class RunningLab:
         """Raises `LabNotFound`, `LabUnreadable` among them for a record of another version."""
         return cls(state.read(name), state)
 
+    @classmethod
+    def planned(cls, record: LabRecord, state: StateDirectory, model: Lab, plan: LabPlan) -> RunningLab:
+        """A lab whose model and plan are at hand, and are not read and planned anew."""
+        found = cls(record, state)
+        found.__dict__.update(model=model, plan=plan)
+        return found
+
     @cached_property
     def model(self) -> Lab:
         try:
