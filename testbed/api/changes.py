@@ -18,6 +18,7 @@ from testbed.base.errors import LabNotFound, PlanError, TestbedError
 from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
+from testbed.lab.core.deploy.changing.drift import find_drift
 from testbed.lab.core.deploy.changing.grouping import ChangeGroup, grouped, summary
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.rows import ThingNames, operation_rows
@@ -61,6 +62,8 @@ class Changes:
     keys: tuple[KeyChange, ...] = ()
     deployed: bool = True
     waiting_bytes: int | None = None
+    repairs: int = 0
+    """The rows among them that bring back what was changed by hand, or what ended."""
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -95,6 +98,7 @@ class Changes:
             "needs": sorted(self.needs),
             "at_stake": list(self.at_stake),
             "waiting_bytes": self.waiting_bytes,
+            "repairs": self.repairs,
             "changes": [row_json(row) for row in self.rows],
         }
 
@@ -214,13 +218,23 @@ def _file_of(record: LabRecord) -> Path:
 
 
 def changes_to(lab: Lab, state: StateDirectory) -> Changes:
-    """Return what makes the lab of this name that is up what `lab` says. Touches nothing.
+    """Return what makes the lab of this name that is up what `lab` says, and what brings back what was changed in it by
+    hand. Touches nothing.
 
     Raises `LabNotFound`, `PlanError`.
     """
     running = RunningLab.open(lab.name, state)
     with _placed_plan_errors(lab):
-        return explained(running, planned_changes(lab, state, lab.scale.time))
+        changes = planned_changes(lab, state, lab.scale.time)
+        if _can_be_looked_at(running, changes):
+            changes = replace(changes, drift=find_drift(running))
+        return explained(running, changes)
+
+
+def _can_be_looked_at(running: RunningLab, changes: LabChanges) -> bool:
+    """Tell whether a lab is there to be compared with its record: by root alone, and not in the middle of a change."""
+    settled = changes.was is not None and not running.state.is_changing(running.name)
+    return settled and os.geteuid() == 0 and bool(running.identities)
 
 
 def changes_of_deploy(lab: Lab, state: StateDirectory) -> Changes:
@@ -237,13 +251,15 @@ def apply_changes(
     state: StateDirectory,
     *,
     allow: Collection[Allow | str] = (),
+    repair: bool = False,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     notify: StepCallback = ignore_steps,
     told: Callable[[Changes], None] = lambda _: None,
 ) -> Changes:
     """Make the lab of this name what `lab` says, and wait until its routing has converged; deploy it where none is up.
 
-    `told` is called with the changes before the first of them is made. Raises what `apply_lab` and `deploy_lab` do.
+    With `repair` what was changed by hand, or ended, is brought back first. `told` is called with the changes before
+    the first of them is made. Raises what `apply_lab` and `deploy_lab` do.
     """
     if not state.exists(lab.name):
         changes = changes_of_deploy(lab, state)
@@ -263,7 +279,8 @@ def apply_changes(
 
     with _placed_plan_errors(lab):
         allowed = frozenset(Allow(word) for word in allow)
-        apply_lab(lab, state, ApplyOptions(k=lab.scale.time, timeout_s=timeout_s, allow=allowed, told=explain), notify)
+        options_ = ApplyOptions(k=lab.scale.time, timeout_s=timeout_s, allow=allowed, repair=repair, told=explain)
+        apply_lab(lab, state, options_, notify)
     return found[-1]
 
 
@@ -292,6 +309,7 @@ def explained(running: RunningLab, changes: LabChanges) -> Changes:
         source=changes.lab.source,
         rows=rows,
         keys=tuple(keys),
+        repairs=len(changes.drift.rows),
         waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
     )
 

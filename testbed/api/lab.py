@@ -186,21 +186,23 @@ class Lab:
         *,
         overrides: Mapping[str, object] | None = None,
         allow: Collection[str] = (),
+        repair: bool = False,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         notify: StepCallback = ignore_steps,
     ) -> Changes:
         """Change the lab into what a topology says now, and nothing else; wait until its routing has converged.
 
         `topology` is a file, or YAML text if it has a line break; without one it is the file that the lab came from,
-        with the overrides of its deploy, which `overrides` add to. `allow` may have "restart" and "recreate". What was
-        changed comes back; the nodes of this object are those of the changed lab. Raises `SpecError`, `PlanError` and
-        `ChangeRefused` before anything is touched, and `DriverError`, `ConvergenceError`.
+        with the overrides of its deploy, which `overrides` add to. `allow` may have "restart" and "recreate". With
+        `repair` what was changed by hand, or ended, is brought back first. What was changed comes back; the nodes of
+        this object are those of the changed lab. Raises `SpecError`, `PlanError` and `ChangeRefused` before anything is
+        touched, and `DriverError`, `ConvergenceError`.
         """
         from testbed.api.changes import apply_changes
 
         target = self._target(topology, overrides)
         try:
-            return apply_changes(target, self._state, allow=allow, timeout_s=timeout_s, notify=notify)
+            return apply_changes(target, self._state, allow=allow, repair=repair, timeout_s=timeout_s, notify=notify)
         finally:
             self._running = RunningLab.open(self.name, self._state)
 

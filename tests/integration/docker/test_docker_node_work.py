@@ -79,7 +79,7 @@ def test_a_container_that_somebody_stopped_is_mended(opened: Callable[[], Runnin
     )
     assert [row.node for row in find_drift(opened()).rows] == ["p1-s1-h1"]
     with lab.state.lock_lab(lab.name):
-        repair_lab(opened())
+        repair_lab(opened(), find_drift(opened()))
     require_whole(opened())
 
 
@@ -88,5 +88,5 @@ def test_a_dead_daemon_in_a_container_is_mended(opened: Callable[[], RunningLab]
     assert lab.run("p1-s1-rail1", ["pkill", "-KILL", "bgpd"]).returncode == 0
     assert [row.node for row in find_drift(opened()).rows] == ["p1-s1-rail1"]
     with lab.state.lock_lab(lab.name):
-        repair_lab(opened())
+        repair_lab(opened(), find_drift(opened()))
     require_whole(opened())

@@ -17,10 +17,11 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.lab.core.deploy.changing.kernel_drift import BY_HAND, KernelDrift
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
-from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart
+from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart, working
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.kept_events import keep_event
+from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.running_config import Difference, compare_configuration, read_configuration
@@ -32,6 +33,7 @@ from testbed.lab.core.plan.overlay_operations import CreateVrf
 from testbed.lab.core.render.difference import difference
 
 REPAIR = "repair"
+ENDED = "it ended"
 PASSES = 3
 """Of a repair: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
 SHOWN = 5
@@ -53,10 +55,20 @@ class NodeDrift:
     def row(self) -> ChangeRow:
         """Tell it."""
         if self.lacking:
-            what = f"{', '.join(self.lacking)} of {self.node}, which ended"
-            return ChangeRow(effect=Effect.RESTARTED, node=self.node, what=what, at_stake="sessions of the node")
-        what = f"node {self.node}, which is {self.state}"
-        return ChangeRow(effect=Effect.REMADE, node=self.node, what=what, at_stake="all that runs on the node")
+            return ChangeRow(
+                effect=Effect.RESTARTED,
+                node=self.node,
+                what=f"{', '.join(self.lacking)} of {self.node}",
+                reason=ENDED,
+                at_stake="sessions of the node",
+            )
+        return ChangeRow(
+            effect=Effect.REMADE,
+            node=self.node,
+            what=f"node {self.node}",
+            reason=f"it is {self.state}",
+            at_stake="all that runs on the node",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +90,12 @@ class Drift:
             *(item.row for item in self.nodes),
             *self.kernel.rows,
             *(
-                ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon}: {line}", reason=BY_HAND)
+                ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon} of {node}", detail=line, reason=BY_HAND)
                 for node, daemons in self.routing.items()
                 for daemon, lines in daemons.items()
                 for line in lines
             ),
-            *(ChangeRow(effect=Effect.RESTARTED, node=item.node, what=item.what) for item in self.ended),
+            *(ChangeRow(effect=Effect.RESTARTED, node=item.node, what=item.what, reason=ENDED) for item in self.ended),
         )
 
     def __str__(self) -> str:
@@ -153,19 +165,18 @@ def _with_secrets(commands: Sequence[str], file: Path) -> list[str]:
     return found
 
 
-def repair_lab(lab: RunningLab, notify: StepCallback = ignore_steps) -> Drift:
-    """Bring a lab back to what its record says; what differed comes back. Call with the lab locked.
+def repair_lab(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -> None:
+    """Bring a lab back to what its record says, from which it differs by `drift`. Call with the lab locked.
 
-    Raises `DriverError`, `StateError`.
+    Raises `LabInUse` and `ChangeRefused` before anything is touched, `DriverError`, `StateError`.
     """
-    if drift := find_drift(lab):
-        journal, before = Journal(lab.state_directory), lab.life_cycle
-        journal.state(LabState.CHANGING)
-        journal.work("", REPAIR)
+    if {item.node for item in drift.nodes if item.state == "gone"} >= {node.name for node in lab.model.nodes}:
+        raise ChangeRefused(
+            f"nothing of {lab.name} is there any more", hint="`testbed deploy --reconfigure` brings it up anew"
+        )
+    with working(lab, "", REPAIR):
         repair(lab, drift, notify)
-        journal.work("", "")
-        journal.state(before or LabState.RUNNING)
-    return drift
+    tell_changes(lab, drift.rows)
 
 
 def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> bool:
@@ -193,8 +204,7 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
 
     Raises `DriverError` where something is not as recorded even then, naming it.
     """
-    told = drift.rows
-    with step("repair", notify, f"{len(told)} things"):
+    with step("repair", notify, f"{len(drift.rows)} things"):
         for item in drift.nodes:
             if not item.lacking:
                 rebuild(lab, item.node, notify, keep=True)
@@ -210,8 +220,6 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
                 operation="repair",
                 hint="testbed node recreate NODE makes a node anew",
             )
-        for row in told:
-            keep_event(lab.state_directory, lab.name, row.node, "repaired", detail=row.what)
 
 
 def _mend(lab: RunningLab, drift: Drift) -> None:

@@ -21,6 +21,7 @@ from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
 from testbed.daemons.lag.groups import CreateBond
+from testbed.lab.core.deploy.changing.rows import NOUNS
 from testbed.lab.core.deploy.links.recorded import WireChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
@@ -214,18 +215,18 @@ class _Comparison:
         self.missing.append(item)
         interface = places_of(item)[0], getattr(item, "ifindex", 0)
         if isinstance(item, _MAKES_INTERFACES) or interface not in self.lost:
-            self._tell(effect, " ".join(places_of(item)), str(item), at_stake)
+            self._tell(effect, " ".join(places_of(item)), str(item), NOUNS.get(type(item), ""), at_stake)
 
     def _differs(self, place: str, what: str, *batch: bytes) -> None:
         self.values.append(Messages(place=place, batch=batch, what=what))
-        self._tell(Effect.CHANGED, place, what)
+        self._tell(Effect.CHANGED, place, what, what.partition(" ")[0])
 
     def _is_stray(self, place: str, what: str, data: bytes) -> None:
         self.first.append(Messages(place=place, batch=(data,), what=f"remove {what}"))
-        self._tell(Effect.REMOVED, place, what)
+        self._tell(Effect.REMOVED, place, what, what.partition(" ")[0])
 
-    def _tell(self, effect: Effect, place: str, what: str, at_stake: str = "") -> None:
-        self.rows.append(ChangeRow(effect=effect, node=place, what=what, reason=BY_HAND, at_stake=at_stake))
+    def _tell(self, effect: Effect, place: str, what: str, kind: str, at_stake: str = "") -> None:
+        self.rows.append(ChangeRow(effect=effect, node=place, what=what, kind=kind, reason=BY_HAND, at_stake=at_stake))
 
     def _clear(self, place: str, what: str, *batch: bytes) -> None:
         self.first.append(Messages(place=place, batch=batch, what=what))

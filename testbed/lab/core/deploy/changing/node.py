@@ -26,14 +26,16 @@ from testbed.base.linux.processes import kill_all, processes_in, terminate
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.kernel_drift import PlacedInterface
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
+from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.interruption import signals_later
-from testbed.lab.core.deploy.links.recorded import read_link_state
+from testbed.lab.core.deploy.lifecycle import run_node_commands
+from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
 from testbed.lab.core.deploy.links.restoring import LinkRestoration
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.power import WITH_POWER
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.kept_events import keep_event
+from testbed.lab.core.deploy.records.usage import unused
 from testbed.lab.core.deploy.routing import running_daemons, start_routing, stop_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
@@ -46,6 +48,7 @@ from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories
 from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS
+from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.management_plan import StartService
 from testbed.lab.core.plan.operations import (
     CreateNode,
@@ -92,18 +95,22 @@ def restart_node(lab: RunningLab, node: str, *, timeout_s: float, notify: StepCa
     _require(lab, node)
     if node in lab.nodes_without_power():
         raise NodeRefused(f"{node} is off", hint=f"testbed power on {node}")
-    with _working(lab, node, RESTART, timeout_s, notify):
+    row = ChangeRow(effect=Effect.RESTARTED, node=node, what=f"node {node}")
+    with _working_on(lab, node, row, timeout_s, notify):
         restart(lab, node, notify)
 
 
 def recreate_node(lab: RunningLab, node: str, *, timeout_s: float, notify: StepCallback = ignore_steps) -> None:
     """Make a node anew, and wait until routing has converged: its neighbours keep their ends of its links.
 
-    What was changed of its links stays so, and a node without power stays without. Raises as `restart_node`.
+    What was changed of its links stays so, and a node without power stays without. Commands that its file has for its
+    start are run. Raises as `restart_node`.
     """
     _require(lab, node)
-    with _working(lab, node, RECREATE, timeout_s, notify):
+    row = ChangeRow(effect=Effect.REMADE, node=node, what=f"node {node}")
+    with _working_on(lab, node, row, timeout_s, notify):
         rebuild(lab, node, notify)
+    run_node_commands(lab.model, RunningLab(lab.record, lab.state), {node})
 
 
 def _require(lab: RunningLab, node: str) -> None:
@@ -114,19 +121,34 @@ def _require(lab: RunningLab, node: str) -> None:
 
 
 @contextmanager
-def _working(lab: RunningLab, node: str, word: str, timeout_s: float, notify: StepCallback) -> Iterator[None]:
-    """Hold the lab while something is done to a node, journalled first, and wait for routing afterwards.
+def working(lab: RunningLab, node: str, word: str) -> Iterator[None]:
+    """Note that something is done to a node, or with "" to the lab, before it is begun, and that it is done.
 
-    Where links are changed, by `link set` or because a node is off, nobody knows what routing will come to.
+    Call with the lab locked. What the lab becomes by it is what it is. Raises `LabInUse` where a run needs the lab.
     """
-    with lab.state.lock_lab(lab.name):
+    with unused(lab.state_directory, lab.name):
         journal, before = Journal(lab.state_directory), lab.life_cycle
+        with lock_links(lab.state_directory):
+            lab.state.begin_change(lab.record)
         journal.state(LabState.CHANGING)
         journal.work(node, word)
         yield
         journal.work(node, "")
         journal.state(before or LabState.RUNNING)
-        keep_event(lab.state_directory, lab.name, node, f"node-{word}", node)
+        lab.state.end_change(lab.name)
+
+
+@contextmanager
+def _working_on(lab: RunningLab, node: str, row: ChangeRow, timeout_s: float, notify: StepCallback) -> Iterator[None]:
+    """Hold the lab while something is done to a node, and wait for routing afterwards.
+
+    Where links are changed, by `link set` or because a node is off, nobody knows what routing will come to.
+    """
+    word = RESTART if row.effect is Effect.RESTARTED else RECREATE
+    with lab.state.lock_lab(lab.name):
+        with working(lab, node, word):
+            yield
+        tell_changes(lab, [row])
         if not read_link_state(lab.state_directory).changes:
             await_routing(lab, timeout_s, notify)
 

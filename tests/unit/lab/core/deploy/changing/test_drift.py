@@ -12,11 +12,13 @@ from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.changing import drift as drift_module
 from testbed.lab.core.deploy.changing.drift import Drift, NodeDrift, find_drift, repair
 from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.node_files import DIRECTORY
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.records.usage import LabInUse, using
 from testbed.lab.core.drivers.routing.frr import configuration_file
 from testbed.lab.core.feature import EndedProcess, Feature
 from testbed.lab.core.plan.changes import ChangeRow, Effect
@@ -217,10 +219,24 @@ def test_a_repair_is_a_change_that_the_journal_knows(world: World, monkeypatch: 
         world.ended = []
 
     world.ended = [EndedProcess(node="", what="keeper", start=start)]
-    assert drift_module.repair_lab(world.lab).rows
+    drift_module.repair_lab(world.lab, find_drift(world.lab))
     assert seen == [(LabState.CHANGING, {"": "repair"})]
     assert (look().state, look().work) == (LabState.RUNNING, {})
-    assert not drift_module.repair_lab(world.lab), "twice changes nothing"
+    assert not world.lab.state.is_changing(world.lab.name)
+    assert not find_drift(world.lab), "twice changes nothing"
+
+
+def test_a_lab_of_which_nothing_is_there_is_not_mended(world: World) -> None:
+    world.states = dict.fromkeys(world.states, "gone")
+    with pytest.raises(ChangeRefused, match="nothing of drifted is there any more"):
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
+    assert not world.lab.state.is_changing(world.lab.name)
+
+
+def test_a_lab_that_a_run_needs_is_not_mended(world: World) -> None:
+    world.ended = [EndedProcess(node="", what="keeper", start=lambda: pytest.fail("it was touched"))]
+    with using(world.lab.state_directory, world.lab.name), pytest.raises(LabInUse):
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
 
 
 def test_work_that_was_cut_short_is_done_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
