@@ -95,11 +95,11 @@ CHANGES: dict[str, tuple[Callable[[RunningLab], None], list[tuple[Effect, str]]]
     "rules that are removed": (lambda lab: run(lab, HOST, "ip rule flush"), [(Effect.MADE, "add rule")]),
     "a link that is down": (
         lambda lab: run(lab, LEAF, f"ip link set {uplink(lab).name} down"),
-        [(Effect.MADE, "set up")],
+        [(Effect.CHANGED, "is down")],
     ),
     "a NIC that is down": (
         lambda lab: run(lab, HOST, f"ip link set {port_of(lab, HOST).name} down"),
-        [(Effect.MADE, "set up"), (Effect.MADE, "add route")],
+        [(Effect.CHANGED, "is down"), (Effect.MADE, "add route")],
     ),
     "an MTU": (
         lambda lab: run(lab, LEAF, f"ip link set {uplink(lab).name} mtu 1300"),

@@ -276,10 +276,7 @@ class _Comparison:
             case DelayPort():
                 self._compare_delay(item)
             case SetUp():
-                interface = place_of(item), item.ifindex
-                link = self._link(interface)
-                if interface not in self.down and (interface in self.lost or link is None or not link.is_up):
-                    self._lacks(item)
+                self._compare_state(item)
             case AddAddress():
                 self._compare_address(item)
             case AddRoute():
@@ -354,6 +351,15 @@ class _Comparison:
         for item in self.plan.operations:
             if isinstance(item, CreateVeth):
                 yield from ((end.node, end.name) for end in (item.a, item.b) if (end.node, end.ifindex) in self.lost)
+
+    def _compare_state(self, item: SetUp) -> None:
+        interface = place, ifindex = place_of(item), item.ifindex
+        link = self._link(interface)
+        if interface in self.lost or link is None:
+            self._lacks(item)
+        elif interface not in self.down and not link.is_up:
+            what = f"interface {place}:{item.name} is down"
+            self._differs(place, what, rtnetlink.set_link_state(ifindex, True))
 
     def _compare_address(self, item: AddAddress) -> None:
         interface = item.node, item.ifindex
