@@ -204,6 +204,13 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
 
     Raises `DriverError` where something is not as recorded even then, naming it.
     """
+    known = {node.name for node in lab.model.nodes}
+    if strange := [item.node for item in drift.nodes if item.node not in known]:
+        raise DriverError(
+            f"the namespace {strange[0]} of {lab.name} is gone, which is no node's alone",
+            operation="repair",
+            hint="`testbed deploy --reconfigure` brings the lab up anew",
+        )
     with step("repair", notify, f"{len(drift.rows)} things"):
         for item in drift.nodes:
             if not item.lacking:

@@ -256,7 +256,9 @@ class _Comparison:
         what = f"interface {place}:{wanted.name}"
         if found.name != wanted.name:
             self._differs(place, f"{what} is called {found.name}", rtnetlink.set_name(ifindex, wanted.name))
-        if wanted.mac and found.mac != wanted.mac:
+        master = self.seen[place].links.get(found.master)
+        is_member = master is not None and master.kind == "bond"  # a bond gives its members its own MAC
+        if wanted.mac and found.mac != wanted.mac and not is_member:
             self._differs(place, f"{what} has {found.mac}", rtnetlink.set_mac(ifindex, wanted.mac))
         if wanted.mtu_bytes and found.mtu_bytes != wanted.mtu_bytes:
             self._differs(place, f"{what} has mtu {found.mtu_bytes}", rtnetlink.set_mtu(ifindex, wanted.mtu_bytes))
