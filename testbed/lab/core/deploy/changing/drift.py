@@ -191,11 +191,10 @@ def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> bool:
             rebuild(lab, node, notify)
         elif word == RESTART:
             restart(lab, node, notify)
+        journal.work(node, "")
     if work:
         lab = RunningLab(lab.record, lab.state)
         repair(lab, find_drift(lab), notify)
-    for node in work:
-        journal.work(node, "")
     return bool(work)
 
 
@@ -212,9 +211,12 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
             hint="`testbed deploy --reconfigure` brings the lab up anew",
         )
     with step("repair", notify, f"{len(drift.rows)} things"):
+        journal = Journal(lab.state_directory)
         for item in drift.nodes:
             if not item.lacking:
+                journal.work(item.node, RECREATE)
                 rebuild(lab, item.node, notify, keep=True)
+                journal.work(item.node, "")
         if any(not item.lacking for item in drift.nodes):
             drift = find_drift(lab)  # a node that is made anew is as planned, and so are its links
         for _ in range(PASSES):

@@ -26,6 +26,7 @@ from testbed.base.linux.processes import kill_all, processes_in, terminate
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.kernel_drift import PlacedInterface
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
+from testbed.lab.core.deploy.changing.refusal import ChangeStuck
 from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.interruption import signals_later
 from testbed.lab.core.deploy.lifecycle import run_node_commands
@@ -124,7 +125,8 @@ def _require(lab: RunningLab, node: str) -> None:
 def working(lab: RunningLab, node: str, word: str) -> Iterator[None]:
     """Note that something is done to a node, or with "" to the lab, before it is begun, and that it is done.
 
-    Call with the lab locked. What the lab becomes by it is what it is. Raises `LabInUse` where a run needs the lab.
+    Call with the lab locked. What the lab becomes by it is what it is. Raises `LabInUse` where a run needs the lab, and
+    `ChangeStuck` where a node is left in the middle of it: `apply` does it again.
     """
     with unused(lab.state_directory, lab.name):
         journal, before = Journal(lab.state_directory), lab.life_cycle
@@ -132,10 +134,22 @@ def working(lab: RunningLab, node: str, word: str) -> Iterator[None]:
             lab.state.begin_change(lab.record)
         journal.state(LabState.CHANGING)
         journal.work(node, word)
-        yield
+        failed: TestbedError | None = None
+        try:
+            yield
+        except TestbedError as error:
+            failed = error
+            if stuck := [name for name in journal.read().work if name]:
+                raise ChangeStuck(
+                    f"{stuck[0]} of {lab.name} is in the middle of its {word}: {error.message}",
+                    hint=f"`testbed apply -n {lab.name}` begins it anew, and `testbed destroy -n {lab.name}` removes the"
+                    " lab",
+                ) from error
         journal.work(node, "")
         journal.state(before or LabState.RUNNING)
         lab.state.end_change(lab.name)
+        if failed is not None:
+            raise failed
 
 
 @contextmanager
