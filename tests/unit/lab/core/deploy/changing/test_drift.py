@@ -12,7 +12,7 @@ from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.changing import drift as drift_module
 from testbed.lab.core.deploy.changing.drift import Drift, NodeDrift, find_drift, repair
 from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.node_files import DIRECTORY
 from testbed.lab.core.deploy.records.journal import Journal, LabState
@@ -237,6 +237,29 @@ def test_a_lab_that_a_run_needs_is_not_mended(world: World) -> None:
     world.ended = [EndedProcess(node="", what="keeper", start=lambda: pytest.fail("it was touched"))]
     with using(world.lab.state_directory, world.lab.name), pytest.raises(LabInUse):
         drift_module.repair_lab(world.lab, find_drift(world.lab))
+
+
+def test_a_repair_that_fails_ends_the_change_and_a_node_in_the_middle_does_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DriverError("the kernel says no", operation="x")
+
+    journal, name = Journal(world.lab.state_directory), world.lab.name
+    journal.state(LabState.RUNNING)
+    world.ended = [EndedProcess(node="", what="keeper", start=refuse)]
+    with pytest.raises(DriverError, match="says no"):
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
+    assert (journal.read().state, journal.read().work) == (LabState.RUNNING, {})
+    assert not world.lab.state.is_changing(name)
+
+    monkeypatch.setattr(drift_module, "rebuild", refuse)
+    world.states[LEAF] = "gone"
+    with pytest.raises(ChangeStuck, match=f"{LEAF} of drifted is in the middle of its repair") as stuck:
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
+    assert stuck.value.hint is not None and "testbed apply -n drifted" in stuck.value.hint
+    assert (journal.read().state, journal.read().work) == (LabState.CHANGING, {"": "repair", LEAF: "recreate"})
+    assert world.lab.state.is_changing(name)
 
 
 def test_work_that_was_cut_short_is_done_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
