@@ -145,7 +145,7 @@ def _routing_drift(lab: RunningLab, nodes: Sequence[str]) -> dict[str, dict[str,
                 continue
             planned = [line.line for line in mine if line.differs is not Difference.ADDED]
             if commands := difference("\n".join(now), "\n".join(planned)):
-                found[daemon] = _with_secrets(commands, configuration_file(directory, daemon))
+                found[daemon] = commands
         return found
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="configurations") as pool:
@@ -239,7 +239,8 @@ def _mend(lab: RunningLab, drift: Drift) -> None:
             _start_daemons(lab, item)
     for node, daemons in drift.routing.items():
         for daemon, commands in daemons.items():
-            vty.configure(lab.run_directory(node), daemon, commands)
+            directory = lab.run_directory(node)
+            vty.configure(directory, daemon, _with_secrets(commands, configuration_file(directory, daemon)))
     for part in drift.ended:
         part.start()
 

@@ -142,7 +142,7 @@ def working(lab: RunningLab, node: str, word: str) -> Iterator[None]:
             if stuck := [name for name in journal.read().work if name]:
                 raise ChangeStuck(
                     f"{stuck[0]} of {lab.name} is in the middle of its {word}: {error.message}",
-                    hint=f"`testbed apply -n {lab.name}` begins it anew; `testbed destroy -n {lab.name}` removes the lab",
+                    hint=f"`testbed apply -n {lab.name}` begins it anew, `testbed destroy -n {lab.name}` ends all",
                 ) from error
         journal.work(node, "")
         journal.state(before or LabState.RUNNING)
