@@ -40,6 +40,7 @@ from testbed.lab.core.deploy.records.usage import unused
 from testbed.lab.core.deploy.routing import running_daemons, start_routing, stop_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.netlink.rdma import remove_devices
 from testbed.lab.core.drivers.nodes.changing import goes_with, places_of
@@ -164,6 +165,8 @@ def _working_on(lab: RunningLab, node: str, row: ChangeRow, timeout_s: float, no
         tell_changes(lab, [row])
         if not read_link_state(lab.state_directory).changes:
             await_routing(lab, timeout_s, notify)
+            if daemons := lab.daemons.get(node):
+                note_configurations(lab.processes_directory, {node: daemons})
 
 
 def await_routing(lab: RunningLab, timeout_s: float, notify: StepCallback) -> None:
