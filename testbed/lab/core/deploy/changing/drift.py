@@ -240,7 +240,7 @@ def _mend(lab: RunningLab, drift: Drift) -> None:
     for node, daemons in drift.routing.items():
         for daemon, commands in daemons.items():
             directory = lab.run_directory(node)
-            vty.configure(directory, daemon, _with_secrets(commands, configuration_file(directory, daemon)))
+            vty.configure(directory, daemon, _with_secrets(commands, configuration_file(directory, daemon)), again=True)
     for part in drift.ended:
         part.start()
 

@@ -102,7 +102,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     monkeypatch.setattr(drift_module, "features", lambda: (Dying(),))
 
-    def configure(directory: Path, daemon: str, commands: Any) -> None:
+    def configure(directory: Path, daemon: str, commands: Any, *, again: bool) -> None:
         found.told.append((directory.name, daemon, list(commands)))
         found.running.pop(directory.name)
 
