@@ -234,6 +234,30 @@ class Lab:
     def plan(self) -> LabPlan:
         return self._running.plan
 
+    def restart_node(self, node: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """End all that runs in a node, start what the lab has there, and wait until routing has converged.
+
+        Its links stay up. Raises `NoSuchNode`, `NodeRefused`, `DriverError`, `ConvergenceError`.
+        """
+        from testbed.lab.core.deploy.changing.node import restart_node
+
+        try:
+            restart_node(self._running, node, timeout_s=timeout_s)
+        finally:
+            self._running = RunningLab.open(self.name, self._state)
+
+    def recreate_node(self, node: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Make a node anew, and wait until routing has converged; its neighbours keep their ends of its links.
+
+        Raises as `restart_node`.
+        """
+        from testbed.lab.core.deploy.changing.node import recreate_node
+
+        try:
+            recreate_node(self._running, node, timeout_s=timeout_s)
+        finally:
+            self._running = RunningLab.open(self.name, self._state)
+
     def status(self) -> list[NodeStatus]:
         return self._running.status()
 
