@@ -18,6 +18,7 @@ from testbed.base.errors import LabNotFound, PlanError, TestbedError
 from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
+from testbed.lab.core.deploy.changing.drift import find_drift
 from testbed.lab.core.deploy.changing.grouping import ChangeGroup, grouped, summary
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.stakes import waiting_bytes
@@ -60,6 +61,8 @@ class Changes:
     keys: tuple[KeyChange, ...] = ()
     deployed: bool = True
     waiting_bytes: int | None = None
+    repairs: int = 0
+    """The rows among them that bring back what was changed by hand, or what ended."""
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -94,6 +97,7 @@ class Changes:
             "needs": sorted(self.needs),
             "at_stake": list(self.at_stake),
             "waiting_bytes": self.waiting_bytes,
+            "repairs": self.repairs,
             "changes": [row_json(row) for row in self.rows],
         }
 
@@ -213,12 +217,16 @@ def _file_of(record: LabRecord) -> Path:
 
 
 def changes_to(lab: Lab, state: StateDirectory) -> Changes:
-    """Return what `apply_changes` would do to the lab of this name; where none is up, all that a deploy makes.
+    """Return what `apply_changes` would do to the lab of this name, and what it would bring back with `repair`; where
+    none is up, all that a deploy makes.
 
     Touches nothing. Raises `PlanError`, and `CapabilityError` for what this machine cannot do.
     """
     with _placed_plan_errors(lab):
-        return explained(planned_changes(lab, state, lab.scale.time), state)
+        changes = planned_changes(lab, state, lab.scale.time)
+        if changes.was is not None and os.geteuid() == 0 and not state.is_changing(lab.name):
+            changes = replace(changes, drift=find_drift(RunningLab(changes.was, state)))
+        return explained(changes, state)
 
 
 def apply_changes(
@@ -226,13 +234,15 @@ def apply_changes(
     state: StateDirectory,
     *,
     allow: Collection[Allow | str] = (),
+    repair: bool = False,
     timeout_s: float = DEFAULT_TIMEOUT_S,
     notify: StepCallback = ignore_steps,
     told: Callable[[Changes], None] = lambda _: None,
 ) -> Changes:
     """Make the lab of this name what `lab` says, and wait until its routing has converged; deploy it where none is up.
 
-    `told` is called with the changes before the first of them is made. Raises what `apply_lab` does.
+    With `repair` what was changed by hand, or ended, is brought back first. `told` is called with the changes before
+    the first of them is made. Raises what `apply_lab` does.
     """
     found: list[Changes] = []
 
@@ -241,7 +251,11 @@ def apply_changes(
         told(found[-1])
 
     options = ApplyOptions(
-        k=lab.scale.time, timeout_s=timeout_s, allow=frozenset(Allow(word) for word in allow), told=explain
+        k=lab.scale.time,
+        timeout_s=timeout_s,
+        allow=frozenset(Allow(word) for word in allow),
+        repair=repair,
+        told=explain,
     )
     with _placed_plan_errors(lab):
         changes = apply_lab(lab, state, options, notify)
@@ -275,6 +289,7 @@ def explained(changes: LabChanges, state: StateDirectory) -> Changes:
         source=now.source,
         rows=tuple(row if row.reason else replace(row, reason=reasons(row)) for row in changes.rows),
         keys=tuple(keys),
+        repairs=len(changes.drift.rows),
         waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
     )
 
