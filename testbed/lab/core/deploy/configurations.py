@@ -50,7 +50,7 @@ def _refusal(lab: Lab, wrong: dict[tuple[ConfigText, int], tuple[str, str]]) -> 
             code="bad-config",
             file=str(Path(lab.source).parent / origin.file) if origin.file else lab.source,
             path=origin.place,
-            position=Position(number, len(text) - len(text.lstrip()) + 1) if origin.file else None,
+            position=_position(origin, number) if origin.file else None,
             message=f"{'' if origin.file else f'line {number}: '}{message}: {without_secrets(text.strip())}",
             hint="`vtysh` in a node that is up completes commands with the tabulator key",
         )
@@ -61,6 +61,12 @@ def _refusal(lab: Lab, wrong: dict[tuple[ConfigText, int], tuple[str, str]]) -> 
         more = f" (and {len(others)} lines more)" if others else ""
         return PlanError(f"{first.message}{more}", field=first.path, code=first.code, hint=first.hint)
     return SpecError(problems)
+
+
+def _position(origin: ConfigText, number: int) -> Position:
+    """Where a line begins in its file."""
+    line = origin.text.splitlines()[number - 1]
+    return Position(number, len(line) - len(line.lstrip()) + 1)
 
 
 def require_taken(plan: LabPlan, run: Path) -> None:
