@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from testbed.lab.core.schema.load import load_topology
 pytestmark = [pytest.mark.netns, pytest.mark.frr]
 
 LEAF, SPINE = "p1-s1-rail1", "p1-spine1"
-SETTLED = "neighbor fabric description settled"
 TIMERS = "router bgp {{asn}}\n timers bgp 5 15\n"
 
 
@@ -63,8 +63,6 @@ def fabric(sandbox: Any) -> Fabric:
 
 def written(text: str) -> str:
     """Lines as one value of YAML."""
-    import json
-
     return f"{{add: {json.dumps(text)}}}"
 
 

@@ -168,8 +168,9 @@ def differing(
     """
     found: list[tuple[str, ...]] = []
     for line in has.keys() - new.keys():
-        is_empty = not has[line] and line.startswith(("address-family ", "interface ", "vrf ", "bfd"))
-        if not (f"no {line}" in old or line in _HIDDEN or is_empty):
+        if line.startswith(("address-family ", "interface ", "vrf ", "bfd")):
+            found += differing(has[line], {}, old.get(line, {}), (*within, line))
+        elif not (f"no {line}" in old or line in _HIDDEN):
             found.append((*within, f"+ {line}"))
     for line in new.keys() - has.keys():
         if not (line in _HIDDEN or (line.startswith("no ") and line.removeprefix("no ") in old)):

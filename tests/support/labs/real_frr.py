@@ -41,10 +41,11 @@ class RealFrr:
             vty.configure(self.directory, daemon, lines)
 
     def shown(self, daemon: str) -> object:
-        """What a daemon says that it runs, without order."""
+        """What a daemon says that it runs, without order, and without interfaces of which it says nothing."""
         text = vty.ask(self.directory, daemon, "write terminal")
         lines = [line for line in text.splitlines() if not line.startswith(_SHOWN)]
-        return in_force(parse_configuration("\n".join(lines)))
+        tree = in_force(parse_configuration("\n".join(lines)))
+        return {line: inner for line, inner in tree.items() if inner or not line.startswith("interface ")}
 
 
 @contextlib.contextmanager

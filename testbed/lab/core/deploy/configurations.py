@@ -13,7 +13,7 @@ from testbed.base.errors import DriverError, PlanError, Position, Problem, SpecE
 from testbed.base.linux.vty import without_secrets
 from testbed.lab.core.drivers.routing.vtysh import check_commands, has_vtysh
 from testbed.lab.core.model import NETNS, ConfigText, Lab
-from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import SwitchPlan
 from testbed.lab.core.render.startup import checked_text
 
 REFUSED = " on config line "
@@ -69,11 +69,11 @@ def _position(origin: ConfigText, number: int) -> Position:
     return Position(number, len(line) - len(line.lstrip()) + 1)
 
 
-def require_taken(plan: LabPlan, run: Path) -> None:
+def require_taken(speakers: Iterable[SwitchPlan], run: Path) -> None:
     """Raise `DriverError` where a daemon did not take a line of a node's own configuration, with what it said."""
     said = [
         f"{speaker.node}: {line}"
-        for speaker in plan.speakers
+        for speaker in speakers
         if speaker.startup is not None
         for line in refused_lines(run / speaker.node)
     ]

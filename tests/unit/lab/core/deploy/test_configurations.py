@@ -119,6 +119,6 @@ def test_what_a_daemon_did_not_take_is_found_in_its_log(tmp_path: Path) -> None:
     said = "bgpd: ERROR: No such command on config line 12: neighbor a password (hidden)"
     assert list(refused_lines(tmp_path / "p1-s1-rail1")) == [said]
     with pytest.raises(DriverError) as caught:
-        require_taken(plan, tmp_path)
+        require_taken(plan.speakers, tmp_path)
     assert f"p1-s1-rail1: {said}" in caught.value.message
     assert "p1-spine1" not in caught.value.message, "it has nothing of its own"

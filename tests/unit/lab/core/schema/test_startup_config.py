@@ -104,17 +104,17 @@ topology:
 @pytest.mark.parametrize(
     ("text", "code", "where"),
     [
-        pytest.param("{startup-config: absent.conf}", "unreadable", "x.yml:3:51", id="a file that is not there"),
-        pytest.param("{startup-config: ../x.conf}", "outside", "x.yml:3:51", id="above the folder"),
-        pytest.param("{startup-config: /etc/passwd}", "outside", "x.yml:3:51", id="elsewhere"),
-        pytest.param("{startup-config: link.conf}", "outside", "x.yml:3:51", id="a link that leads elsewhere"),
-        pytest.param("{startup-config: .}", "unreadable", "x.yml:3:51", id="a directory"),
-        pytest.param("{startup-config: pipe.conf}", "unreadable", "x.yml:3:51", id="a pipe, which nobody writes"),
-        pytest.param('{startup-config: "{{host}}.conf"}', "bad-config", "x.yml:3:51", id="an unknown variable"),
-        pytest.param("{startup-config: [a.conf]}", "wrong-type", "x.yml:3:51", id="a list"),
-        pytest.param('{startup-config: "hostname a\\nexit"}', "wrong-type", "x.yml:3:51", id="lines without a key"),
-        pytest.param("{startup-config: {fil: a.conf}}", "unknown-key", "x.yml:3:52", id="a mistyped key"),
-        pytest.param("{startup-config: {add: [5]}}", "wrong-type", "x.yml:3:57", id="a number for a line"),
+        pytest.param("{startup-config: absent.conf}", "unreadable", "x.yml:3:50", id="a file that is not there"),
+        pytest.param("{startup-config: ../x.conf}", "outside", "x.yml:3:50", id="above the folder"),
+        pytest.param("{startup-config: /etc/passwd}", "outside", "x.yml:3:50", id="elsewhere"),
+        pytest.param("{startup-config: link.conf}", "outside", "x.yml:3:50", id="a link that leads elsewhere"),
+        pytest.param("{startup-config: .}", "unreadable", "x.yml:3:50", id="a directory"),
+        pytest.param("{startup-config: pipe.conf}", "unreadable", "x.yml:3:50", id="a pipe, which nobody writes"),
+        pytest.param('{startup-config: "{{host}}.conf"}', "bad-config", "x.yml:3:50", id="an unknown variable"),
+        pytest.param("{startup-config: [a.conf]}", "wrong-type", "x.yml:3:50", id="a list"),
+        pytest.param('{startup-config: "hostname a\\nexit"}', "wrong-type", "x.yml:3:50", id="lines without a key"),
+        pytest.param("{startup-config: {fil: a.conf}}", "unknown-key", "x.yml:3:51", id="a mistyped key"),
+        pytest.param("{startup-config: {add: [5]}}", "wrong-type", "x.yml:3:56", id="a number for a line"),
     ],
 )
 def test_a_wrong_value_has_its_place(tmp_path: Path, text: str, code: str, where: str) -> None:
