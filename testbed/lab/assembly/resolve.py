@@ -80,9 +80,16 @@ def resolve_lab(document: Document) -> Lab:
         lab, problems = add_out_of_band(document, spec.networks, lab)
         _raise_any(problems)
     _raise_any(_configured_in_vain(document, lab))
+    return _with_overlay(document, spec, _configured_where_routed(lab))
+
+
+def _configured_where_routed(lab: Lab) -> Lab:
+    """The lab in which nodes that do not route have taken nothing for FRR of their kind or the defaults."""
     speakers = {node.name for node in lab.speakers}
+    if all(node.startup is None or node.name in speakers for node in lab.nodes):
+        return lab
     nodes = tuple(node if node.name in speakers else replace(node, startup=None) for node in lab.nodes)
-    return _with_overlay(document, spec, replace(lab, nodes=nodes))
+    return replace(lab, nodes=nodes)
 
 
 def _configured_in_vain(document: Document, lab: Lab) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from testbed.base.errors import DriverError, PlanError, Position, Problem, SpecE
 from testbed.base.linux.vty import without_secrets
 from testbed.lab.core.drivers.routing.vtysh import check_commands, has_vtysh
 from testbed.lab.core.model import NETNS, ConfigText, Lab
-from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
+from testbed.lab.core.plan.lab_plan import SwitchPlan
 from testbed.lab.core.render.startup import checked_text
 
 REFUSED = " on config line "
@@ -50,7 +50,7 @@ def _refusal(lab: Lab, wrong: dict[tuple[ConfigText, int], tuple[str, str]]) -> 
             code="bad-config",
             file=str(Path(lab.source).parent / origin.file) if origin.file else lab.source,
             path=origin.place,
-            position=Position(number, len(text) - len(text.lstrip()) + 1) if origin.file else None,
+            position=_position(origin, number) if origin.file else None,
             message=f"{'' if origin.file else f'line {number}: '}{message}: {without_secrets(text.strip())}",
             hint="`vtysh` in a node that is up completes commands with the tabulator key",
         )
@@ -63,11 +63,17 @@ def _refusal(lab: Lab, wrong: dict[tuple[ConfigText, int], tuple[str, str]]) -> 
     return SpecError(problems)
 
 
-def require_taken(plan: LabPlan, run: Path) -> None:
+def _position(origin: ConfigText, number: int) -> Position:
+    """Where a line begins in its file."""
+    line = origin.text.splitlines()[number - 1]
+    return Position(number, len(line) - len(line.lstrip()) + 1)
+
+
+def require_taken(speakers: Iterable[SwitchPlan], run: Path) -> None:
     """Raise `DriverError` where a daemon did not take a line of a node's own configuration, with what it said."""
     said = [
         f"{speaker.node}: {line}"
-        for speaker in plan.speakers
+        for speaker in speakers
         if speaker.startup is not None
         for line in refused_lines(run / speaker.node)
     ]

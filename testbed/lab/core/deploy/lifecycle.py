@@ -399,7 +399,7 @@ class _Deploy:
 
             def check_daemons() -> None:
                 launcher.check_alive()
-                require_taken(watch.plan, self.state.run_directory(self.lab.name))
+                require_taken(watch.plan.speakers, self.state.run_directory(self.lab.name))
 
             with step("converge", notify):
                 watch.wait(options.timeout_s, notify, check_daemons, wait_links)

@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 LEFT_OUT = re.compile(
     r"(frr (version|defaults) |hostname |domainname |log (file|timestamp) ?|service integrated-vtysh-config$|line vty$"
-    r"|agentx$|(enable )?password |banner )"
+    r"|agentx$|(enable )?password |banner |(Building|Current) configuration)"
 )
 """The lines that a lab has its own for (names and logs, by which it hears of sessions), or that are vtysh's."""
 

@@ -193,7 +193,7 @@ class StartupReader:
         except (OSError, RuntimeError, ValueError):
             is_inside, is_file = True, False
         if not is_inside:
-            hint = f"put it beside the topology file, or below: {folder.resolve()}"
+            hint = "put it beside the topology file, or into a folder there"
             self._refuse(path, f"{quote(name)} leads out of the folder of the topology file", hint, code="outside")
         elif not is_file:
             self._refuse(path, f"there is no file {file}", "a path relative to the topology file", code="unreadable")

@@ -17,7 +17,7 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, freeze, kill_processes, processes_in, thaw
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.configurations import require_configurations
+from testbed.lab.core.deploy.configurations import require_configurations, require_taken
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, planned_sets, start_daemons, stop_routing
 from testbed.lab.core.deploy.watch.running_config import note_configurations
@@ -261,10 +261,12 @@ def _processes(
 def settle_daemons(running: RunningLab, new: LabPlan, routing: Mapping[str, object]) -> None:
     """End the daemons that nodes have no more, and note what those of changed nodes run now as planned.
 
-    Raises `StateError`.
+    Raises `DriverError` where one that was started did not take all of its file, and `StateError`.
     """
     nodes = _nodes_of(routing)
     run = running.processes_directory
+    begun = {node.node for node in nodes if node.started or node.anew}
+    require_taken([speaker for speaker in new.speakers if speaker.node in begun], run)
     ended = {node.node: node.ended for node in nodes if node.ended}
     found = _processes(running, ended)
     kill_processes(found)
