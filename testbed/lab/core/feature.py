@@ -202,6 +202,11 @@ class Feature:
         """Start what runs beside routing. Called in a thread of its own."""
         return None
 
+    def keep(self, before: Lab, lab: Lab) -> Lab:
+        """Return a lab with the names and numbers that one of the same name has `before`, where a file that changes it
+        leaves them to us."""
+        return lab
+
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         """Return what makes its part of a lab that is up that of `lab`, planned as `plan`; None where nothing differs.
 
@@ -246,6 +251,13 @@ class Feature:
 
     def remove(self, lab: str) -> None:
         """Remove what is left of a lab by this name outside of its namespaces. Raises `DriverError`."""
+
+
+def kept(before: Lab, lab: Lab) -> Lab:
+    """Return a lab with all that features keep of the one that is up."""
+    for feature in features():
+        lab = feature.keep(before, lab)
+    return lab
 
 
 def register(*modules: str) -> None:

@@ -46,7 +46,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
-from testbed.lab.core.feature import Deployment, Started, features, runtimes
+from testbed.lab.core.feature import Deployment, Started, features, kept, runtimes
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.management_plan import StartService
@@ -206,7 +206,8 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     if life_cycle not in (LabState.RUNNING, LabState.FAILED) or options.reconfigure:
         return None
     # The same lab may come from its file by another path.
-    same = {**running.record.model, "source": lab.source} == encode_lab(lab) and running.record.k == options.k
+    as_up = kept(running.model, lab)
+    same = {**running.record.model, "source": lab.source} == encode_lab(as_up) and running.record.k == options.k
     if same and running.record.runtime != options.runtime:
         raise LabExists(
             f"the lab {lab.name} is deployed with runtime {running.record.runtime}",

@@ -26,6 +26,13 @@ class OverlayFeature(Feature):
 
         return vrf_nodes(lab)
 
+    def keep(self, before: Lab, lab: Lab) -> Lab:
+        if before.overlay is None or lab.overlay is None:
+            return lab
+        from testbed.lab.features.overlay.kept_vnis import keep_vnis
+
+        return keep_vnis(before, lab)
+
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         if running.plan.overlay == plan.overlay:
             return None

@@ -10,7 +10,7 @@ from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import routing_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes, places_of
-from testbed.lab.core.feature import FeatureChange, features
+from testbed.lab.core.feature import FeatureChange, features, kept
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
@@ -96,7 +96,7 @@ def require_allowed(changes: LabChanges, allow: Collection[Allow]) -> None:
 
 def changes_of(running: RunningLab, lab: Lab, k: float | None = None) -> LabChanges:
     """Return what makes a lab that is up what `lab` says. Touches nothing. Raises `ChangeRefused`, `PlanError`."""
-    old = running.plan
+    old, lab = running.plan, kept(running.model, lab)
     new = running.plan_of(lab, k=running.record.k if k is None else k)
     if old.tables is not None and new.tables is not None:
         new = keep_numbers(new, numbers_of(old))
