@@ -184,14 +184,10 @@ def priorities(batch: Sequence[bytes]) -> list[int]:
     found = []
     for data in batch:
         for what, _, _, body in messages(data):
-            hook = {key: bytes(value) for key, value in attributes(body, 4)}.get(4 | NESTED, b"")
-            hook = hook or {key: bytes(value) for key, value in attributes(body, 4)}.get(4, b"")
-            if what & 0xFF == nft.NEWCHAIN and hook:
-                found.append(struct.unpack("!i", dict(attributes(hook))[2])[0])
+            fields = {key: bytes(value) for key, value in attributes(body, 4)}
+            if what & 0xFF == nft.NEWCHAIN and 4 in fields:
+                found.append(struct.unpack("!i", dict(attributes(fields[4]))[2])[0])
     return found
-
-
-NESTED = 0x8000
 
 
 def test_a_table_takes_the_place_of_another_in_one_transaction() -> None:
@@ -211,7 +207,7 @@ def test_counters_of_a_table_that_takes_the_place_of_another_go_on() -> None:
     for data in batch:
         for what, _, _, body in messages(data):
             if what & 0xFF == nft.NEWOBJ:
-                found = {key & ~NESTED: bytes(value) for key, value in attributes(body, 4)}
+                found = {key: bytes(value) for key, value in attributes(body, 4)}
                 counted = {key: int.from_bytes(value, "big") for key, value in attributes(found[4])}
                 numbers[found[2].rstrip(b"\0").decode()] = counted[2], counted[1]
     assert numbers == {"mac_down1": (5, 640), "mac_down2": (0, 0)}

@@ -140,7 +140,7 @@ def test_what_a_vrf_names_is_there_before_it() -> None:
 
 def test_a_vrf_loses_what_it_has_and_stays_as_long_as_the_kernel_has_it() -> None:
     commands = difference(OLD + TENANT, OLD)
-    assert commands[:3] == ["vrf red", "no vni 7", "exit"] or ["vrf red", "no vni 7", "exit"] == commands[-3:]
+    assert commands[:3] == ["vrf red", "no vni 7", "exit"]
     assert "no router bgp 65001 vrf red" in commands
     assert not [command for command in commands if command.startswith("no vrf")]
 
