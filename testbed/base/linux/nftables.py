@@ -30,7 +30,7 @@ from testbed.base.linux.rtnetlink import (
 NETLINK_NETFILTER = 12
 SUBSYSTEM = 10 << 8
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
-NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 9, 12, 18, 19
+NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, GETRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 7, 9, 12, 18, 19
 NFPROTO_IPV4, NFPROTO_NETDEV, NFPROTO_BRIDGE = 2, 5, 7
 COUNTER, LIMIT = 1, 4
 """Kinds of objects."""
@@ -283,6 +283,24 @@ class Table(Sequence[bytes]):
         self._add(NEWOBJ, text(2, name) + _u32(3, LIMIT) + _nest(4, _limit(pps, burst, over=True)))
 
 
+def new_rules(transaction: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+    """Family and table of each rule that the messages of a transaction make."""
+    for data in transaction:
+        for kind, _, _, body in messages(data):
+            if kind == SUBSYSTEM | NEWRULE:
+                yield _table_of(body)
+
+
+def delete_table(family: int, name: str) -> bytes:
+    """`nft delete table FAMILY NAME`: with all that is in it."""
+    return message(SUBSYSTEM | DELTABLE, 0, struct.pack("!BBH", family, 0, 0) + text(1, name))
+
+
+def _table_of(rule: memoryview) -> tuple[int, str]:
+    """Family and table of a rule, which the body of a message is about."""
+    return rule[0], fields(rule, 4).get(1, b"").rstrip(b"\0").decode()
+
+
 class NetfilterSocket(RouteSocket):
     """A netfilter socket of the network namespace that the creating thread was in."""
 
@@ -338,3 +356,8 @@ class NetfilterSocket(RouteSocket):
             for whose, counter, packets, size in self.counters(name, table.family)
             if whose == tenant
         }
+
+    def rules(self) -> Iterator[tuple[int, str]]:
+        """Family and table of each rule in the namespace, of all families."""
+        for body in self.dump(SUBSYSTEM | GETRULE, struct.pack("!BBH", 0, 0, 0)):
+            yield _table_of(body)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.deploy.watch.events import EventStream
+    from testbed.lab.core.drivers.routing.frr import Elsewhere
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.changes import ChangeRow
     from testbed.lab.core.plan.lab_plan import LabPlan
@@ -79,6 +80,11 @@ class FeatureChange:
         self.rows = tuple(rows)
         """All that the feature does, for who asks before."""
 
+    @property
+    def elsewhere(self) -> Mapping[str, Elsewhere]:
+        """How the routing daemons of new nodes are started that are none of this machine's own, by node."""
+        return {}
+
     def begin(self, changing: Changing) -> None:
         """Prepare it, while the lab is as it was. Raises `DriverError`, which ends the change."""
 
@@ -118,6 +124,15 @@ class Broken:
 
     what: str
     hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedProcess:
+    """A process of a feature that ended though the lab is up: `what` it is, on which node, and how it is started."""
+
+    node: str
+    what: str
+    start: Callable[[], object]
 
 
 class ScaleDemand(Protocol):
@@ -202,10 +217,10 @@ class Feature:
         """Start what runs beside routing. Called in a thread of its own."""
         return None
 
-    def keep(self, before: Lab, lab: Lab) -> Lab:
-        """Return a lab with the names and numbers that one of the same name has `before`, where a file that changes it
-        leaves them to us."""
-        return lab
+    def kept(self, old: Lab, new: Lab) -> Lab:
+        """Return `new` with the numbers that things have in `old`, the lab of its name that is up, where those would be
+        others in a lab that is deployed anew."""
+        return new
 
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         """Return what makes its part of a lab that is up that of `lab`, planned as `plan`; None where nothing differs.
@@ -230,6 +245,14 @@ class Feature:
         """Return the parts of the lab that do not run any more, beside its nodes."""
         return ()
 
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        """Return its processes that ended, beside those which its nodes are known to run (`RunningLab.daemons`)."""
+        return ()
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        """End what works in the namespace that a node had before it was made anew: `after_routing` and `start_node`
+        start it again."""
+
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         """The tests that `check` runs of a lab that has the feature, with their names."""
         return ()
@@ -253,19 +276,19 @@ class Feature:
         """Remove what is left of a lab by this name outside of its namespaces. Raises `DriverError`."""
 
 
-def kept(before: Lab, lab: Lab) -> Lab:
-    """Return a lab with all that features keep of the one that is up."""
-    for feature in features():
-        lab = feature.keep(before, lab)
-    return lab
-
-
 def register(*modules: str) -> None:
     """Make features known, in the order in which they are asked. Each module has its one as `FEATURE`."""
     _modules.extend(modules)
     features.cache_clear()
     filters.cache_clear()
     runtimes.cache_clear()
+
+
+def keep(old: Lab, new: Lab) -> Lab:
+    """Return `new` with the numbers that all features keep of `old`, the lab of its name that is up."""
+    for feature in features():
+        new = feature.kept(old, new)
+    return new
 
 
 @cache

@@ -61,7 +61,23 @@ def daemon_sets(
     elsewhere: Mapping[str, Elsewhere] | None = None,
     password: str = "",
 ) -> list[DaemonSet]:
-    """The daemons of all switches, or of `only` those, with their run directories under `run` written.
+    """Return what `planned_sets` does, with the run directories of the nodes written."""
+    sets = planned_sets(lab, plan, run, frr, only=only, elsewhere=elsewhere, password=password)
+    for item in sets:
+        prepare_run_directory(item)
+    return sets
+
+
+def planned_sets(
+    lab: Lab,
+    plan: LabPlan,
+    run: Path,
+    frr: FrrInstallation | None,
+    only: Container[str] | None = None,
+    elsewhere: Mapping[str, Elsewhere] | None = None,
+    password: str = "",
+) -> list[DaemonSet]:
+    """The daemons of all switches, or of `only` those, whose run directories are under `run`.
 
     `frr` is this machine's, which those not in `elsewhere` are started with. `password` is the lab's
     (`bgp_password`).
@@ -92,8 +108,6 @@ def daemon_sets(
         )
     if any(switch.bfd is not None for switch in plan.speakers):
         _check_bfd({item.elsewhere.frr if item.elsewhere else frr for item in sets})
-    for item in sets:
-        prepare_run_directory(item)
     return sets
 
 

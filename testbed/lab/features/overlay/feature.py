@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import Feature, FeatureChange, Watch
+from testbed.lab.core.feature import EndedProcess, Feature, FeatureChange, Watch
 
 if TYPE_CHECKING:
     from testbed.base.linux.nftables import Table
@@ -26,12 +27,12 @@ class OverlayFeature(Feature):
 
         return vrf_nodes(lab)
 
-    def keep(self, before: Lab, lab: Lab) -> Lab:
-        if before.overlay is None or lab.overlay is None:
-            return lab
+    def kept(self, old: Lab, new: Lab) -> Lab:
+        if old.overlay is None or new.overlay is None:
+            return new
         from testbed.lab.features.overlay.kept_vnis import keep_vnis
 
-        return keep_vnis(before, lab)
+        return keep_vnis(old, new)
 
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         if running.plan.overlay == plan.overlay:
@@ -49,6 +50,20 @@ class OverlayFeature(Feature):
         for switch in plan.speakers:
             if switch.node == node:
                 announce_again(plan, switch, state.run_directory(plan.lab) / node)
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        from testbed.lab.features.overlay.keeper import keeper_runs, start_keeper
+
+        if keeper_runs(lab.plan, lab.state):
+            return ()
+        return (EndedProcess(node="", what="keeper of the overlay", start=partial(start_keeper, lab.plan, lab.state)),)
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        """End the keeper where the node has VRFs, in whose former namespaces it has its sockets."""
+        from testbed.lab.features.overlay.keeper import end_keeper
+
+        if lab.plan.overlay is not None and any(vrf.switch == node for vrf in lab.plan.overlay.vrfs):
+            end_keeper(set(lab.identities.values()))
 
     def watch(self, plan: LabPlan, run: Path) -> Watch | None:
         from testbed.lab.features.overlay.watch import OverlayWatch

@@ -26,12 +26,12 @@ _INHERIT = b"\1"
 Another TOS is that of all packets; the ECN field is the inner one's in either case (RFC 6040).
 """
 _IFLA_VRF_TABLE = 1
-_RTM_DELRULE = 33
 _RT_TABLE_LOCAL = 255
 _RTN_UNREACHABLE = 7
 _LAST_METRIC = 4278198272
 """The metric that zebra takes for a distance of 255, "unknown": the kernel tries all other routes first (vrf.rst)."""
-_LOCAL_PRIORITY = 32765
+LOCAL_PRIORITY = 32765
+"""The priority of the rule of the local table in a node with VRF devices."""
 
 
 def new_vxlan(operation: CreateVxlan, namespace: int) -> bytes:
@@ -123,11 +123,11 @@ def change_preference(*, ipv6: bool) -> tuple[bytes, ...]:
 
 
 def _later(family: int) -> tuple[bytes, ...]:
-    return _local_rule(family, _LOCAL_PRIORITY, there=True), _local_rule(family, 0, there=False)
+    return _local_rule(family, LOCAL_PRIORITY, there=True), _local_rule(family, 0, there=False)
 
 
 def _sooner(family: int) -> tuple[bytes, ...]:
-    return _local_rule(family, 0, there=True), _local_rule(family, _LOCAL_PRIORITY, there=False)
+    return _local_rule(family, 0, there=True), _local_rule(family, LOCAL_PRIORITY, there=False)
 
 
 def _local_rule(family: int, priority: int, *, there: bool) -> bytes:
@@ -135,7 +135,7 @@ def _local_rule(family: int, priority: int, *, there: bool) -> bytes:
     rule = RTMSG.pack(family, 0, 0, 0, _RT_TABLE_LOCAL, 0, 0, rtnetlink.FR_ACT_TO_TBL, 0)
     flags = rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL if there else 0
     return message(
-        rtnetlink.RTM_NEWRULE if there else _RTM_DELRULE, flags, rule + u32(rtnetlink.FRA_PRIORITY, priority)
+        rtnetlink.RTM_NEWRULE if there else rtnetlink.RTM_DELRULE, flags, rule + u32(rtnetlink.FRA_PRIORITY, priority)
     )
 
 

@@ -20,7 +20,7 @@ from testbed.base.linux.neighbours import NUD_PERMANENT, forget_neighbour, set_n
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
-from testbed.lab.core.drivers.netlink.port_programs import change_port, same_queues
+from testbed.lab.core.drivers.netlink.port_programs import change_port
 from testbed.lab.core.plan.changes import changes_between, identity
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
@@ -136,11 +136,18 @@ def places_of(operation: Operation) -> tuple[str, ...]:
     return (operation.node,)
 
 
+def undo_place(operation: Operation) -> str:
+    """Return the node in whose namespace an operation is taken back: of a link the first of both, with which the other
+    end goes."""
+    return places_of(operation)[0]
+
+
 def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     """Return what is done to the kernel so that a lab of the plan `old` is one of `new`."""
     changes = changes_between(old, new)
     tables = (old.tables, new.tables)
     pairs = [(each.old, each.new) for each in changes.changed if each.old is not None and each.new is not None]
+    pairs += _of_other_buffers(old, new)
     before = [each.old for each in changes.removed if each.old is not None]
     after = [each.new for each in changes.made if each.new is not None]
     meeting = _meeting(before, after)
@@ -304,6 +311,19 @@ def _readdressed(before: Iterable[Operation], after: Iterable[Operation]) -> Ite
             yield item
 
 
+def _of_other_buffers(old: LabPlan, new: LabPlan) -> list[tuple[Operation, Operation]]:
+    """The ports that stay as they are on switches whose buffer, balancing of load or watchdog does not."""
+    if old.tables is None or new.tables is None:
+        return []
+    before = {buffer.node: buffer for buffer in old.tables.buffers}
+    other = {buffer.node for buffer in new.tables.buffers if before.get(buffer.node, buffer) != buffer}
+    if not other:
+        return []
+    found = [item for item in new.operations if isinstance(item, InstallPort) and item.node in other]
+    there = {(item.node, item.name): item for item in old.operations if isinstance(item, InstallPort)}
+    return [(was, item) for item in found if (was := there.get((item.node, item.name))) == item]
+
+
 def _meanwhile(old: Operation, new: Operation, taken: Collection[tuple[str, int | str]]) -> Operation:
     """Return a filter as it is from new ports on until old ones are gone: at all of them. Those that are `taken` are
     gone before."""
@@ -379,10 +399,10 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             before, after = tables
             if before is None or after is None:
                 return None
-            profile = after.profiles[new.profile]
-            if not same_queues((old, before.profiles[old.profile]), (new, profile)):
+            messages = change_port((old, before.profiles[old.profile]), (new, after.profiles[new.profile]))
+            if messages is None:
                 return None
-            batch = change_port(new, profile)
+            batch = tuple(messages)
         case DelayPort(), DelayPort() if (old.ifb_ifindex, old.clsact) == (new.ifb_ifindex, new.clsact):
             batch = (
                 wire.set_netem(new.ifb_ifindex, new.delay_ns, new.jitter_ns, new.limit_packets, change=True),
@@ -410,7 +430,7 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             return _change_veth(old, new)
         case _:
             return None
-    return [Messages(place=places_of(new)[0], batch=batch, what=str(new))]
+    return [Messages(place=places_of(new)[0], batch=batch, what=str(new))] if batch else []
 
 
 _O = TypeVar("_O", CreateBridge, CreateBond, CreateVxlan, CreateVrfDevice)

@@ -164,6 +164,38 @@ def prepare_run_directory(item: DaemonSet) -> None:
         ) from error
 
 
+def write_configurations(directory: Path, configurations: Mapping[str, str], integrated: str) -> None:
+    """Write the files anew that the daemons of a node would be started with; those that run are not told.
+
+    A file that is there keeps its owner, another one has that of the directory. Raises `DriverError`.
+    """
+    files = {configuration_file(directory, daemon): content for daemon, content in configurations.items()}
+    files[directory / "frr.conf"] = integrated
+    if shell_directory(directory).is_dir():
+        files[shell_directory(directory) / "frr.conf"] = integrated
+    try:
+        for path, content in files.items():
+            if path.exists() and path.read_text() == content:
+                continue
+            owner = path.stat() if path.exists() else directory.stat()
+            new = path.with_name(f".{path.name}.new")
+            new.touch(mode=CONFIGURATION_MODE)
+            new.write_text(content)
+            os.chown(new, owner.st_uid, owner.st_gid)
+            new.replace(path)
+    except OSError as error:
+        raise DriverError(
+            f"cannot write the files of {directory.name}: {error.strerror}", operation="write", errno=error.errno or 0
+        ) from error
+
+
+def remove_daemon_files(directory: Path, daemons: Iterable[str]) -> None:
+    """Remove what daemons that have ended leave in the directory of their node, but for their logs."""
+    for daemon in daemons:
+        for name in (f"{daemon}.conf", f"{daemon}.pid", f"{daemon}.vty", f"{daemon}.out"):
+            (directory / name).unlink(missing_ok=True)
+
+
 def _empty(directory: Path) -> None:
     """Remove the files below a directory. The directories stay: shells of the node may see them at another place."""
     for path in list(directory.rglob("*")):
@@ -189,7 +221,7 @@ class DaemonLauncher:
 
     def __init__(self, frr: FrrInstallation | None) -> None:
         """`frr` is this machine's, None where all daemons are started elsewhere."""
-        self._frr = frr
+        self.frr = frr
         self._started: dict[tuple[str, str], Daemon] = {}
         self._directories: dict[str, Path] = {}
 
@@ -226,6 +258,33 @@ class DaemonLauncher:
         finally:
             watch.close()
 
+    def start_beside(
+        self, sets: Sequence[DaemonSet], more: Mapping[str, Sequence[str]], *, timeout_s: float = START_TIMEOUT_S
+    ) -> None:
+        """Start `more` daemons of nodes, by node, whose zebra runs, and wait until each answers.
+
+        Raises `DriverError` naming the one that ended or never answered.
+        """
+        items = [(item, daemon) for item in sets for daemon in more.get(item.node, ())]
+        waiting = {(item.directory, f"{daemon}.vty") for item, daemon in items}
+        watch = DirectoryWatch()
+        try:
+            for directory, name in waiting:
+                (directory / name).unlink(missing_ok=True)  # of one that was killed
+                watch.add(directory)
+            self._launch(items)
+            deadline = time.monotonic() + timeout_s
+            while waiting:
+                if not watch.wait(min(1.0, deadline - time.monotonic())):
+                    self.check_alive()
+                    if time.monotonic() > deadline:
+                        names = ", ".join(sorted(f"{name} of {path.name}" for path, name in waiting))
+                        raise DriverError(f"not up within {timeout_s:g} s: {names}", operation="start")
+                    continue
+                waiting -= set(watch.read())
+        finally:
+            watch.close()
+
     def _launch(self, items: list[tuple[DaemonSet, str]]) -> None:
         here: list[tuple[DaemonSet, str]] = []
         for item, daemon in items:
@@ -237,7 +296,7 @@ class DaemonLauncher:
                 self._started[item.node, daemon] = elsewhere.start(arguments, item.directory / f"{daemon}.out")
             else:
                 here.append((item, daemon))
-        frr = self._frr
+        frr = self.frr
         if frr is None or not here:
             return
 

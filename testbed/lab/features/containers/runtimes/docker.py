@@ -6,7 +6,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,14 +32,27 @@ NAME = "docker"
 
 
 class DeployingContainers:
-    """The containers of a lab that is being deployed."""
+    """The containers of a lab that is being deployed, or those of the nodes `only` that are added to one that is up.
 
-    def __init__(self, lab: Lab, engine: ContainerEngine, run: Path, journal: Journal) -> None:
+    `deployment` is the value of the label of those that the lab has already; "" where it has none.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        engine: ContainerEngine,
+        run: Path,
+        journal: Journal,
+        only: Collection[str] | None = None,
+        deployment: str = "",
+    ) -> None:
         self._lab = lab
         self._engine = engine
         self._run = run
         self._journal = journal
-        self._deployment = f"{lab.name}-{secrets.token_hex(8)}"
+        self._only = only
+        self._is_journalled = bool(deployment)
+        self._deployment = deployment or f"{lab.name}-{secrets.token_hex(8)}"
         self.elsewhere: dict[str, Elsewhere] = {}
         """How the daemons of switches that are containers are started."""
 
@@ -53,7 +66,9 @@ class DeployingContainers:
         from testbed.lab.features.containers.images.container_images import outdated_images
 
         operations = [
-            item for item in plan.operations if isinstance(item, StartContainer) and item.container.runtime == NAME
+            item
+            for item in plan.operations
+            if isinstance(item, StartContainer) and item.container.runtime == NAME and self._is_meant(item.node)
         ]
         switches = [item for item in operations if item.kind is NodeKind.SWITCH]
 
@@ -77,7 +92,8 @@ class DeployingContainers:
                 if str(HOSTS) not in {bind.target for bind in item.container.binds}:
                     names = Mount(source=hosts_path(self._run), target=HOSTS, read_only=True)
                     mounts[item.node] = (*mounts.get(item.node, ()), names)
-            self._journal.containers(NAME, self._engine.url, self._deployment)
+            if not self._is_journalled:
+                self._journal.containers(NAME, self._engine.url, self._deployment)
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}
             try:
@@ -96,6 +112,14 @@ class DeployingContainers:
                 self.elsewhere[node] = Elsewhere(frr=frr, owner=frr_owner(found[node]), start=start)
         return operations
 
+    def _is_meant(self, node: str) -> bool:
+        return self._only is None or node in self._only
+
+    def remove_started(self) -> None:
+        """Remove those that are there already: a command that was killed has started them."""
+        if self._is_journalled:
+            self._engine.remove(self._deployment, only=self._only)
+
     def _start_daemon(self, container: StartedContainer, argv: Sequence[str], output: Path) -> ContainerDaemon:
         from testbed.lab.features.containers.frr import ContainerDaemon
 
@@ -104,7 +128,7 @@ class DeployingContainers:
     def wait_healthy(self, timeout_s: float, notify: StepCallback) -> None:
         """Wait until all that have a health check are healthy. Raises `DriverError` for one that is not, or ended."""
         with step("health", notify):
-            self._engine.wait_healthy(self._deployment, time.monotonic() + timeout_s)
+            self._engine.wait_healthy(self._deployment, time.monotonic() + timeout_s, only=self._only)
 
     def close(self) -> None:
         """Let go of the engine; the containers stay."""
@@ -184,6 +208,29 @@ class DockerRuntime:
             raise
         return DeployingContainers(lab, engine, run, journal)
 
+    def extend(self, lab: Lab, run: Path, journal: Journal, nodes: Collection[str]) -> DeployingContainers:
+        """Connect to the engine for nodes that are added to a lab that is up, which keeps those that it has.
+
+        Raises `CapabilityError`, `NameInUse`.
+        """
+        there = journal.read().containers.get(NAME)
+        engine = ContainerEngine.connect(None if there is None else there.engine)
+        deployment = "" if there is None else there.deployment
+        try:
+            engine.require_images(
+                node.container.image for node in lab.nodes if node.container is not None and node.name in nodes
+            )
+            engine.require_names([namespace_name(lab.name, node) for node in nodes], but=deployment)
+        except BaseException:
+            engine.close()
+            raise
+        return DeployingContainers(lab, engine, run, journal, only=nodes, deployment=deployment)
+
+    def remove_nodes(self, content: JournalContent, nodes: Collection[str]) -> None:
+        """Remove the containers of some nodes of a lab that stays. Raises `NodesRemain`."""
+        if (journalled := content.containers.get(NAME)) is not None:
+            _remove(journalled, unfinished=False, only=nodes)
+
     def live(self, content: JournalContent) -> LiveContainers | None:
         """The containers of a deployed lab; None for a lab without."""
         journalled = content.containers.get(NAME)
@@ -195,11 +242,11 @@ class DockerRuntime:
             _remove(journalled, unfinished=content.state is LabState.DEPLOYING and not journalled.ids)
 
 
-def _remove(containers: JournalledContainers, *, unfinished: bool) -> None:
+def _remove(containers: JournalledContainers, *, unfinished: bool, only: Collection[str] | None = None) -> None:
     try:
         engine = ContainerEngine.connect(containers.engine)
         try:
-            engine.remove(containers.deployment, unfinished=unfinished)
+            engine.remove(containers.deployment, unfinished=unfinished, only=only)
         finally:
             engine.close()
     except TestbedError as error:
