@@ -20,15 +20,14 @@ from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, plan
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
 from testbed.lab.core.deploy.changing.grouping import ChangeGroup, grouped, summary
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.rows import ThingNames, operation_rows
 from testbed.lab.core.deploy.changing.stakes import waiting_bytes
-from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, preview
+from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.lab_record import LabRecord, written_of
 from testbed.lab.core.deploy.records.state import StateDirectory
-from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.plan.changes import Allow, ChangeRow
 from testbed.lab.core.schema.key_changes import KeyChange, document_of, lab_key_changes
 from testbed.lab.core.schema.load import (
@@ -214,22 +213,12 @@ def _file_of(record: LabRecord) -> Path:
 
 
 def changes_to(lab: Lab, state: StateDirectory) -> Changes:
-    """Return what makes the lab of this name that is up what `lab` says. Touches nothing.
+    """Return what `apply_changes` would do to the lab of this name; where none is up, all that a deploy makes.
 
-    Raises `LabNotFound`, `PlanError`.
+    Touches nothing. Raises `PlanError`, and `CapabilityError` for what this machine cannot do.
     """
-    running = RunningLab.open(lab.name, state)
     with _placed_plan_errors(lab):
-        return explained(running, planned_changes(lab, state, lab.scale.time))
-
-
-def changes_of_deploy(lab: Lab, state: StateDirectory) -> Changes:
-    """Return what a deploy makes of a lab that is not there: all of it. Touches nothing."""
-    with _placed_plan_errors(lab):
-        plan = preview(lab, state, resolve_scale(lab, state).k)
-    return Changes(
-        lab=lab.name, source=lab.source, rows=tuple(operation_rows(plan, ThingNames.of(lab))), deployed=False
-    )
+        return explained(planned_changes(lab, state, lab.scale.time), state)
 
 
 def apply_changes(
@@ -243,28 +232,20 @@ def apply_changes(
 ) -> Changes:
     """Make the lab of this name what `lab` says, and wait until its routing has converged; deploy it where none is up.
 
-    `told` is called with the changes before the first of them is made. Raises what `apply_lab` and `deploy_lab` do.
+    `told` is called with the changes before the first of them is made. Raises what `apply_lab` does.
     """
-    if not state.exists(lab.name):
-        changes = changes_of_deploy(lab, state)
-        told(changes)
-        options = DeployOptions(k=resolve_scale(lab, state).k, timeout_s=timeout_s)
-        with _placed_plan_errors(lab):
-            deploy_lab(lab, state, options, notify)
-        return changes
     found: list[Changes] = []
 
     def explain(changes: LabChanges) -> None:
-        if changes.was is None:  # nothing is left of one whose deploy was cut short
-            found.append(Changes(lab=lab.name, source=lab.source, rows=changes.rows, deployed=False))
-        else:
-            found.append(explained(RunningLab.open(lab.name, state), changes))
+        found.append(explained(changes, state))
         told(found[-1])
 
+    options = ApplyOptions(
+        k=lab.scale.time, timeout_s=timeout_s, allow=frozenset(Allow(word) for word in allow), told=explain
+    )
     with _placed_plan_errors(lab):
-        allowed = frozenset(Allow(word) for word in allow)
-        apply_lab(lab, state, ApplyOptions(k=lab.scale.time, timeout_s=timeout_s, allow=allowed, told=explain), notify)
-    return found[-1]
+        changes = apply_lab(lab, state, options, notify)
+    return found[-1] if found else explained(changes, state)
 
 
 @contextmanager
@@ -281,19 +262,27 @@ def _placed_plan_errors(lab: Lab) -> Iterator[None]:
 # --- why --------------------------------------------------------------------------------------------
 
 
-def explained(running: RunningLab, changes: LabChanges) -> Changes:
-    """Give each row the keys of the file that it is for."""
-    before = replace(running.model, written=written_of(running.record))
-    keys = lab_key_changes(before, changes.lab)
+def explained(changes: LabChanges, state: StateDirectory) -> Changes:
+    """Give each row the keys of the file that it is for; what a deploy makes is there for the whole of the file."""
+    if changes.was is None:
+        return Changes(lab=changes.lab.name, source=changes.lab.source, rows=changes.rows, deployed=False)
+    running = RunningLab(changes.was, state)
+    before, now = (replace(lab, written=written) for lab, written in _written(changes, running))
+    keys = lab_key_changes(before, now)
     reasons = _reasons(running, changes, before, keys)
-    rows = tuple(row if row.reason else replace(row, reason=reasons(row)) for row in changes.rows)
     return Changes(
-        lab=changes.lab.name,
-        source=changes.lab.source,
-        rows=rows,
+        lab=now.name,
+        source=now.source,
+        rows=tuple(row if row.reason else replace(row, reason=reasons(row)) for row in changes.rows),
         keys=tuple(keys),
         waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
     )
+
+
+def _written(changes: LabChanges, running: RunningLab) -> Iterator[tuple[Lab, WrittenLab | None]]:
+    """Both labs of a change, with what their files said."""
+    for lab, record in ((running.model, changes.was), (changes.lab, changes.record)):
+        yield lab, lab.written if record is None else written_of(record)
 
 
 def _reasons(

@@ -75,7 +75,7 @@ def apply(
 
     Without -t the file is the one that the lab came from, with the settings of its deploy.
     """
-    from testbed.api.changes import apply_changes, changes_of_deploy, changes_to
+    from testbed.api.changes import apply_changes, changes_to
     from testbed.cli.labs.diff import end_with_difference, print_changes, read_changed
     from testbed.cli.output import warn
     from testbed.cli.progress import StepDisplay
@@ -85,8 +85,7 @@ def apply(
     state = StateDirectory()
     lab = read_changed(topology, name, set, state)
     if dry_run:
-        changes = changes_to(lab, state) if state.exists(lab.name) else changes_of_deploy(lab, state)
-        end_with_difference(changes, format)
+        end_with_difference(changes_to(lab, state), format)
         return
     if not state.exists(lab.name) and state.names():
         warn(f"no lab named {lab.name} is up: it is deployed (there are: {', '.join(state.names())})")

@@ -31,7 +31,10 @@ def diff(topology: str | None, name: str | None, set: tuple[str, ...], format: o
     from testbed.lab.core.deploy.records.state import StateDirectory
 
     state = StateDirectory()
-    end_with_difference(changes_to(read_changed(topology, name, set, state), state), format)
+    lab = read_changed(topology, name, set, state)
+    if not state.exists(lab.name):
+        raise state.not_found(lab.name)
+    end_with_difference(changes_to(lab, state), format)
 
 
 def read_changed(topology: str | None, name: str | None, settings: tuple[str, ...], state: "StateDirectory") -> "Lab":

@@ -12,14 +12,15 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
-from testbed.base.linux.processes import Process, processes_in, terminate
+from testbed.base.linux.processes import Process, processes_in
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper.configuration import PROCESS_NAME, KeeperConfiguration
+from testbed.daemons.keeper.configuration import KeeperConfiguration
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.routing import ask_strangers
@@ -30,7 +31,7 @@ from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.overlay_plan import OverlayPlan, VrfPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
-from testbed.lab.features.overlay.keeper import EVENTS_FILE, keeper_configuration, start_keeper
+from testbed.lab.features.overlay.keeper import EVENTS_FILE, end_keeper, keeper_configuration, start_keeper
 
 TIMEOUT_S = 10.0
 _ACTIVE = re.compile(r"^vrf (\S+) id ", re.MULTILINE)
@@ -92,9 +93,7 @@ class OverlayChange(FeatureChange):
         before, after = self._kept
         if before == after:
             return
-        if before is not None:
-            places = {self._running.identities[vrf.place] for vrf in _vrfs(self._running.plan.overlay)}
-            terminate([process for process in processes_in(places) if process.command == PROCESS_NAME])
+        end_keeper(self._identities(vrf.place for vrf in _vrfs(self._running.plan.overlay)).keys())
         start_keeper(changing.plan, changing.state)
 
     def routed(self, changing: Changing) -> None:
@@ -121,7 +120,8 @@ class OverlayChange(FeatureChange):
                 if not vrf.is_device:
                     hide_vrf(daemons[switch], vrf.tenant)
                     _await_vrfs(directory, lambda known, name=vrf.tenant: name not in known, f"no VRF {vrf.tenant}")
-                vty.configure(directory, self._settings_daemon(switch), [f"no vrf {vrf.tenant}"])
+                with suppress(DriverError):  # it knows already that it is gone
+                    vty.configure(directory, self._settings_daemon(switch), [f"no vrf {vrf.tenant}"])
 
     def _settings_daemon(self, switch: str) -> str:
         """The daemon of a switch that VRFs are configured in: the first that is started."""
@@ -131,11 +131,16 @@ class OverlayChange(FeatureChange):
     def _daemons(self, switches: Collection[str]) -> dict[str, list[Process]]:
         """The routing daemons of switches, with one look at the machine's processes."""
         found: dict[str, list[Process]] = {switch: [] for switch in switches}
-        identities = {self._running.identities[switch]: switch for switch in switches}
+        identities = self._identities(switches)
         for process in processes_in(identities) if identities else ():
             if process.command in KNOWN_DAEMONS:
                 found[identities[process.identity]].append(process)
         return found
+
+    def _identities(self, places: Iterable[str]) -> dict[int, str]:
+        """The namespaces of those of some nodes and VRFs that were made."""
+        known = self._running.identities
+        return {known[place]: place for place in places if place in known}
 
 
 def _vrfs(overlay: OverlayPlan | None) -> Sequence[VrfPlan]:

@@ -32,7 +32,7 @@ from testbed.lab.core.deploy.changing.in_force import needs_routing, require_fre
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
 from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
-from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes
+from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes, tell_undone
 from testbed.lab.core.deploy.changing.transit import drain_links, hold_back, leave_routes, let_in
 from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import (
@@ -145,6 +145,9 @@ def apply_lab(
         elif running.life_cycle is LabState.FAILED:
             await_convergence(running.plan, state, options.timeout_s, notify)
             complete(running, state)
+        record = changes.record
+        if not changes and record is not None and state.read(lab.name).written != record.written:
+            state.write(replace(state.read(lab.name), source=record.source, written=record.written))
     if changes.obstacles:
         _recreate(changes, running, state, options, notify)
     return changes
@@ -422,7 +425,9 @@ class _Carrying:
         with self._undoing_without_room():
             self._journal.state(LabState.RUNNING if self._waits and unconverged is None else life)
         self._state.end_change(record.name)
-        if not self._manner.undoes:
+        if self._manner.undoes:
+            tell_undone(self.running)
+        else:
             tell_changes(self.running, changes.rows)
         if unconverged is not None:
             raise ConvergenceError(

@@ -182,7 +182,7 @@ def changes_between(running: RunningLab, wanted: RunningLab) -> LabChanges:
         kernel=kernel_changes(old, new),
         routing=routing,
         features=changed,
-        names=ThingNames.of(running.model, lab),
+        names=ThingNames.of(running.model, lab, plans=(old, new)),
         obstacles=obstacles,
         losses={port: loss for port, loss in after.items() if loss != before.get(port, 0.0)},
         described=list(_described(running.model, lab)),
@@ -202,7 +202,7 @@ def changes_from_nothing(lab: Lab, plan: LabPlan) -> LabChanges:
         lab=lab,
         kernel=kernel_changes(nothing, plan),
         routing=RoutingChanges(),
-        names=ThingNames.of(lab),
+        names=ThingNames.of(lab, plans=(plan,)),
     )
 
 

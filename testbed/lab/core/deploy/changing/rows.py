@@ -7,7 +7,7 @@ people the node.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from testbed.base.linux.vty import without_secrets
@@ -89,13 +89,17 @@ _QUEUED = "what waits in its queues"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThingNames:
-    """The words for nodes: `kinds` has that of each node of both labs, such as "rail switch"."""
+    """The words for nodes: `kinds` has that of each node of both labs, such as "rail switch".
+
+    `vrfs` are the namespaces of VRFs, which are nodes for operations, each with its switch and its tenant.
+    """
 
     kinds: Mapping[str, str] = field(default_factory=dict)
+    vrfs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, *labs: Lab) -> ThingNames:
-        """Return the words for the nodes of labs."""
+    def of(cls, *labs: Lab, plans: Iterable[LabPlan] = ()) -> ThingNames:
+        """Return the words for the nodes of labs, and for the VRFs of plans."""
         kinds = {}
         for lab in labs:
             for node in lab.nodes:
@@ -110,7 +114,15 @@ class ThingNames:
                         kinds[node.name] = "storage target"
                     case _:
                         kinds[node.name] = node.kind.value
-        return cls(kinds=kinds)
+        every = (item for plan in plans for item in plan.operations if isinstance(item, CreateVrf))
+        return cls(kinds=kinds, vrfs={item.node: (item.switch, item.tenant) for item in every})
+
+    def node(self, node: str) -> str:
+        """Return the name of a node, or of the VRF whose namespace it is, with its noun."""
+        if node in self.vrfs:
+            switch, tenant = self.vrfs[node]
+            return f"{NOUNS[CreateVrf]} {tenant} on {switch}"
+        return f"{self.kinds.get(node, NOUNS[CreateNode])} {node}"
 
     def kind(self, operation: Operation) -> str:
         """Return the noun of a thing."""
@@ -150,45 +162,46 @@ def _name(operation: Operation) -> str:
     return f"{operation.node}:{operation.name}"
 
 
-def operation_rows(plan: LabPlan, names: ThingNames) -> Iterator[ChangeRow]:
-    """Yield what a deploy makes where there is nothing."""
-    owners = _Owners(plan.operations, names)
-    for item in plan.operations:
-        yield _row(Effect.MADE, item, names, part_of=owners.of(item))
-
-
 def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]:
     """Yield what a change does to the kernel."""
     remade = {id(item) for item in kernel.remade}
+    renewed = {id(item) for item, _ in kernel.renewed}
     made = [*kernel.created, *kernel.made]
     owners = _Owners((item for item in made if id(item) not in remade), names)
     again = _Owners(kernel.remade, names)
     before = {names.thing(item): item for item in kernel.first}
     for item in made:
-        if id(item) not in remade and not again.of(item):
+        if id(item) in renewed:
+            yield _row(Effect.CHANGED, item, names, part_of=owners.of(item) or again.of(item))
+        elif id(item) not in remade and not again.of(item):
             yield _row(Effect.MADE, item, names, part_of=owners.of(item))
-            continue
-        was = before.get(names.thing(item))
-        yield _row(
-            Effect.REMADE,
-            item,
-            names,
-            detail=told(_differences(was, item, kernel.tables)) if was is not None else "",
-            at_stake=_stake_of_making_anew(item),
-            part_of=again.of(item),
-        )
+        else:
+            was = before.get(names.thing(item))
+            yield _row(
+                Effect.REMADE,
+                item,
+                names,
+                detail=told(_differences(was, item, kernel.tables)) if was is not None else "",
+                at_stake=_stake_of_making_anew(item),
+                part_of=again.of(item),
+            )
     yield from _changed_rows(kernel, names)
-    leaving = _Owners([*(item for item in kernel.removed if isinstance(item, CreateVeth))], names, gone=kernel.gone)
+    yield from _removed_rows(kernel, names)
+
+
+def _removed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]:
+    leaving = _Owners((item for item in kernel.removed if isinstance(item, CreateVeth)), names, gone=kernel.gone)
     for node in kernel.gone:
-        kind = names.kinds.get(node, "node")
+        switch, tenant = names.vrfs.get(node, (node, ""))
         yield ChangeRow(
             effect=Effect.REMOVED,
-            node=node,
-            kind=kind,
-            what=f"{kind} {node}",
-            at_stake=f"what {node} sends and is sent",
+            node=switch,
+            kind=NOUNS[CreateVrf] if tenant else names.kinds.get(node, NOUNS[CreateNode]),
+            what=names.node(node),
+            at_stake=f"what {tenant or node} sends and is sent" + (" there" if tenant else ""),
+            part_of=names.node(switch) if tenant and switch in kernel.gone else "",
         )
-    for item in kernel.removed:
+    for item in (*kernel.outdated, *kernel.removed):
         yield _row(Effect.REMOVED, item, names, at_stake=_stake_of_removal(item, kernel.gone), part_of=leaving.of(item))
 
 
@@ -250,10 +263,8 @@ def _row(
 class _Owners:
     """The nodes and links that come or go together with all that is in them and on them."""
 
-    def __init__(
-        self, operations: Collection[Operation] | Iterator[Operation], names: ThingNames, gone: Sequence[str] = ()
-    ) -> None:
-        self._nodes = {node: f"{names.kinds.get(node, 'node')} {node}" for node in gone}
+    def __init__(self, operations: Iterable[Operation], names: ThingNames, gone: Sequence[str] = ()) -> None:
+        self._nodes = {node: names.node(node) for node in gone}
         self._ends: dict[tuple[str, int], str] = {}
         for item in operations:
             match item:
@@ -270,7 +281,7 @@ class _Owners:
             return ""
         if isinstance(item, CreateVrf):
             return self._nodes.get(item.switch, "")
-        (place,) = places_of(item)
+        place, *_ = places_of(item)
         return self._ends.get((place, getattr(item, "ifindex", 0)), "") or self._nodes.get(place, "")
 
 

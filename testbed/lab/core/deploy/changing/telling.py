@@ -25,5 +25,10 @@ def tell_changes(lab: RunningLab, rows: Sequence[ChangeRow]) -> None:
     _log(lab).write_all([*things, (LAB_CHANGED, "", lab.name, summary(rows))])
 
 
+def tell_undone(lab: RunningLab) -> None:
+    """Tell that a change that began was undone."""
+    _log(lab).write(LAB_CHANGED, subject=lab.name, detail="undone: it is as it was")
+
+
 def _log(lab: RunningLab) -> EventLog:
     return EventLog(lab.state_directory / CHANGES_FILE, lab.name)

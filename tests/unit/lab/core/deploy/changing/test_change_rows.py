@@ -9,12 +9,12 @@ from typing import get_args
 
 import pytest
 
+from testbed.lab.core.deploy.changing.differences import changes_from_nothing
 from testbed.lab.core.deploy.changing.grouping import counted, grouped, plural, summary
 from testbed.lab.core.deploy.changing.rows import (
     NOUNS,
     ThingNames,
     kernel_rows,
-    operation_rows,
     routing_rows,
     sessions_at_stake,
 )
@@ -110,7 +110,7 @@ def test_another_trimming_makes_queues_anew() -> None:
 
 def test_a_deploy_is_told_as_things_that_are_made() -> None:
     lab, plan = planned()
-    rows = list(operation_rows(plan, ThingNames.of(lab)))
+    rows = list(changes_from_nothing(lab, plan).rows)
     assert {row.effect for row in rows} == {Effect.MADE}
     by_kind = Counter(row.kind for row in rows if not row.part_of)
     assert (by_kind["host"], by_kind["rail switch"], by_kind["spine"]) == (2, 2, 2)
