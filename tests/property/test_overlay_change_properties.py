@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from fake_kernel import FakeKernel, FakeMachine, hooks_of
+from fake_kernel import FakeKernel, FakeMachine, NodeContent, hooks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -153,15 +153,11 @@ def changed(machine: FakeMachine, identities: dict[str, int], old: LabPlan, new:
     return changes
 
 
-def contents(plan: LabPlan, machine: FakeMachine) -> dict[str, Any]:
+def contents(plan: LabPlan, machine: FakeMachine) -> dict[str, NodeContent]:
     """All that the kernel has of each node."""
     nodes = [item.node for item in plan.operations if isinstance(item, CreateNode | CreateVrf)]
     assert machine.published.keys() == {namespace_name(plan.lab, node) for node in nodes}
-    found = {}
-    for node in nodes:
-        item = machine.published[namespace_name(plan.lab, node)]
-        found[node] = item.interfaces, item.routes, item.rules, item.filters, item.hooked
-    return found
+    return {node: machine.published[namespace_name(plan.lab, node)] for node in nodes}
 
 
 MECHANISMS = [

@@ -162,9 +162,11 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     wanted = {id(item) for item in after} | anew
     wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
     wanted |= _settings_around(new, wanted)
+    written_once = _written_once_less(before, new)
+    wanted |= {id(item) for item in written_once.values()}
     wanted -= {id(item) for _, item in moved}
     there = [item for item in new.operations if id(item) in wanted]
-    elsewhere = first.keys() | {id(was) for was, _ in (*moved, *remade)}
+    elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
     gone = {item.node for item in before if isinstance(item, CreateNode | CreateVrf | StartContainer)}
     lost = taken | _ends(before)
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
@@ -300,6 +302,13 @@ def _settings_around(plan: LabPlan, wanted: Collection[int]) -> set[int]:
         for item in plan.operations
         if isinstance(item, SetSysctl) and item.node in nodes and "/conf/default/" in item.key
     }
+
+
+def _written_once_less(before: Iterable[Operation], plan: LabPlan) -> dict[int, SetSysctl]:
+    """The settings that a plan writes as well, but without the last value: by what goes, what they end up as."""
+    last = {(item.node, item.key): item for item in plan.operations if isinstance(item, SetSysctl)}
+    keys = {id(item): (item.node, item.key) for item in before if isinstance(item, SetSysctl)}
+    return {number: last[key] for number, key in keys.items() if key in last}
 
 
 def _readdressed(before: Iterable[Operation], after: Iterable[Operation]) -> Iterator[AddAddress]:
