@@ -172,12 +172,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
     outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
-    filters = {identity(item): item for item in old.operations if isinstance(item, Filter)}
-    renewed = {
-        id(item): (_meanwhile(filters[identity(item)], item, taken), item)
-        for item in (*there, *(item for _, item in pairs))
-        if isinstance(item, Filter) and identity(item) in filters
-    }
+    renewed = _renewed(old, (*there, *(item for _, item in pairs)), taken)
     made = [item for item in new.operations if id(item) in wanted or id(item) in renewed]
     return KernelChanges(
         created=tuple(item for item in there if isinstance(item, CreateNode | CreateVrf)),
@@ -331,6 +326,18 @@ def _of_other_buffers(old: LabPlan, new: LabPlan) -> list[tuple[Operation, Opera
     found = [item for item in new.operations if isinstance(item, InstallPort) and item.node in other]
     there = {(item.node, item.name): item for item in old.operations if isinstance(item, InstallPort)}
     return [(was, item) for item in found if (was := there.get((item.node, item.name))) == item]
+
+
+def _renewed(
+    old: LabPlan, operations: Iterable[Operation], taken: Collection[tuple[str, int | str]]
+) -> dict[int, tuple[Operation, Operation]]:
+    """The filters among operations that take the place of older ones, each as it is now and in the end."""
+    filters = {identity(item): item for item in old.operations if isinstance(item, Filter)}
+    return {
+        id(item): (_meanwhile(filters[identity(item)], item, taken), item)
+        for item in operations
+        if isinstance(item, Filter) and identity(item) in filters
+    }
 
 
 def _meanwhile(old: Operation, new: Operation, taken: Collection[tuple[str, int | str]]) -> Operation:
