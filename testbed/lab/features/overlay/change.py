@@ -23,7 +23,7 @@ from testbed.base.names import namespace_name
 from testbed.daemons.keeper.configuration import KeeperConfiguration
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.routing import ask_strangers
+from testbed.lab.core.deploy.routing import ask_strangers, takes_namespaces
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS
 from testbed.lab.core.drivers.routing.vrf_views import hide_vrf, show_vrfs, takes_vrfs
 from testbed.lab.core.feature import Changing, FeatureChange
@@ -57,8 +57,8 @@ class OverlayChange(FeatureChange):
         run, events = running.processes_directory, running.state_directory / EVENTS_FILE
         self._kept = tuple(keeper_configuration(each, run, events) for each in (running.plan, plan))
         before, after = ({vrf.node: vrf for vrf in _vrfs(each.overlay)} for each in (running.plan, plan))
-        speakers = [{speaker.node for speaker in each.speakers} for each in (running.plan, plan)]
-        staying = speakers[0] & speakers[1]
+        told = [{(one.node, takes_namespaces(one)) for one in each.speakers} for each in (running.plan, plan)]
+        staying = {node for node, _ in told[0] & told[1]}  # others start, or are started anew, with the VRFs there are
         self._moved = [vrf for node, vrf in after.items() if node in before and before[node].place != vrf.place]
         self._come = _by_switch(vrf for node, vrf in after.items() if node not in before and vrf.switch in staying)
         self._gone = _by_switch(vrf for node, vrf in before.items() if node not in after and vrf.switch in staying)
@@ -74,7 +74,7 @@ class OverlayChange(FeatureChange):
         shown = {switch for switch, vrfs in self._come.items() if any(not vrf.is_device for vrf in vrfs)}
         for switch, daemons in self._daemons(shown).items():
             if not takes_vrfs(daemons):
-                raise ChangeRefused(f"{switch} was deployed without an overlay: its daemons take no VRFs", hint=hint)
+                raise ChangeRefused(f"{switch} was deployed by an older version: its daemons take no VRFs", hint=hint)
 
     def created(self, changing: Changing) -> None:
         """Show new namespaces to the daemons of switches, and wait until zebra has them as VRFs."""
