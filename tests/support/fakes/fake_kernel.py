@@ -107,6 +107,7 @@ class NodeContent:
         for hooked in self.hooked.values():
             hooked.discard(name)
         self.drop_routes(ifindex)
+        self.sysctls = {key: value for key, value in self.sysctls.items() if f"/conf/{name}/" not in key}
         for about in (self.addresses, self.queues, self.lengths, self.delays, self.bridge_ports):
             about.pop(ifindex, None)  # type: ignore[attr-defined]
         self.neighbours = {key: mac for key, mac in self.neighbours.items() if key[0] != ifindex}

@@ -111,12 +111,17 @@ def planned_sets(
     return sets
 
 
+def takes_namespaces(switch: SwitchPlan) -> bool:
+    """Tell whether the daemons of a switch take namespaces for VRFs, of which it has some or may be given some."""
+    evpn = switch.evpn
+    return evpn is not None and evpn.by_namespace and (bool(evpn.vrfs) or switch.role in (Role.RAIL, Role.LEAF))
+
+
 def _vrf_namespaces(lab: str, switch: SwitchPlan) -> dict[str, str] | None:
     """The namespaces of a switch's VRFs by their names; None where it is never to have any."""
-    evpn = switch.evpn
-    if evpn is None or not evpn.by_namespace or not (evpn.vrfs or switch.role in (Role.RAIL, Role.LEAF)):
+    if switch.evpn is None or not takes_namespaces(switch):
         return None
-    return {vrf.tenant: namespace_name(lab, vrf.node) for vrf in evpn.vrfs}
+    return {vrf.tenant: namespace_name(lab, vrf.node) for vrf in switch.evpn.vrfs}
 
 
 def _check_ecmp(switch: SwitchPlan, frr: FrrInstallation) -> None:

@@ -71,7 +71,7 @@ def start_link_groups(plan: LabPlan, run: Path, only: Collection[str] = ()) -> N
 def read_lag_configuration(run: Path) -> LagConfiguration | None:
     """Return what the processes of a lab were started from; None where it has none.
 
-    Raises `PermissionError` for whoever is not root, `DriverError` where it cannot be read.
+    Raises `PermissionError` for whoever is not root, and `DriverError` where the file is none of ours.
     """
     try:
         return configuration.read(lag_directory(run) / CONFIGURATION, LagConfiguration)

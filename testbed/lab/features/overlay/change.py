@@ -12,17 +12,18 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
-from testbed.base.linux.processes import Process, processes_in, terminate
+from testbed.base.linux.processes import Process, processes_in
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper.configuration import PROCESS_NAME, KeeperConfiguration
+from testbed.daemons.keeper.configuration import KeeperConfiguration
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.routing import ask_strangers
+from testbed.lab.core.deploy.routing import ask_strangers, takes_namespaces
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS
 from testbed.lab.core.drivers.routing.vrf_views import hide_vrf, show_vrfs, takes_vrfs
 from testbed.lab.core.feature import Changing, FeatureChange
@@ -30,7 +31,7 @@ from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.overlay_plan import OverlayPlan, VrfPlan
 from testbed.lab.core.render import FrrVersion, daemons_of
-from testbed.lab.features.overlay.keeper import EVENTS_FILE, keeper_configuration, start_keeper
+from testbed.lab.features.overlay.keeper import EVENTS_FILE, end_keeper, keeper_configuration, start_keeper
 
 TIMEOUT_S = 10.0
 _ACTIVE = re.compile(r"^vrf (\S+) id ", re.MULTILINE)
@@ -56,8 +57,8 @@ class OverlayChange(FeatureChange):
         run, events = running.processes_directory, running.state_directory / EVENTS_FILE
         self._kept = tuple(keeper_configuration(each, run, events) for each in (running.plan, plan))
         before, after = ({vrf.node: vrf for vrf in _vrfs(each.overlay)} for each in (running.plan, plan))
-        speakers = [{speaker.node for speaker in each.speakers} for each in (running.plan, plan)]
-        staying = speakers[0] & speakers[1]
+        told = [{(one.node, takes_namespaces(one)) for one in each.speakers} for each in (running.plan, plan)]
+        staying = {node for node, _ in told[0] & told[1]}  # others start, or are started anew, with the VRFs there are
         self._moved = [vrf for node, vrf in after.items() if node in before and before[node].place != vrf.place]
         self._come = _by_switch(vrf for node, vrf in after.items() if node not in before and vrf.switch in staying)
         self._gone = _by_switch(vrf for node, vrf in before.items() if node not in after and vrf.switch in staying)
@@ -73,7 +74,7 @@ class OverlayChange(FeatureChange):
         shown = {switch for switch, vrfs in self._come.items() if any(not vrf.is_device for vrf in vrfs)}
         for switch, daemons in self._daemons(shown).items():
             if not takes_vrfs(daemons):
-                raise ChangeRefused(f"{switch} was deployed without an overlay: its daemons take no VRFs", hint=hint)
+                raise ChangeRefused(f"{switch} was deployed by an older version: its daemons take no VRFs", hint=hint)
 
     def created(self, changing: Changing) -> None:
         """Show new namespaces to the daemons of switches, and wait until zebra has them as VRFs."""
@@ -92,9 +93,7 @@ class OverlayChange(FeatureChange):
         before, after = self._kept
         if before == after:
             return
-        if before is not None:
-            places = {self._running.identities[vrf.place] for vrf in _vrfs(self._running.plan.overlay)}
-            terminate([process for process in processes_in(places) if process.command == PROCESS_NAME])
+        end_keeper(self._identities(vrf.place for vrf in _vrfs(self._running.plan.overlay)).keys())
         start_keeper(changing.plan, changing.state)
 
     def routed(self, changing: Changing) -> None:
@@ -121,7 +120,8 @@ class OverlayChange(FeatureChange):
                 if not vrf.is_device:
                     hide_vrf(daemons[switch], vrf.tenant)
                     _await_vrfs(directory, lambda known, name=vrf.tenant: name not in known, f"no VRF {vrf.tenant}")
-                vty.configure(directory, self._settings_daemon(switch), [f"no vrf {vrf.tenant}"])
+                with suppress(DriverError):  # it knows already that it is gone
+                    vty.configure(directory, self._settings_daemon(switch), [f"no vrf {vrf.tenant}"])
 
     def _settings_daemon(self, switch: str) -> str:
         """The daemon of a switch that VRFs are configured in: the first that is started."""
@@ -131,11 +131,16 @@ class OverlayChange(FeatureChange):
     def _daemons(self, switches: Collection[str]) -> dict[str, list[Process]]:
         """The routing daemons of switches, with one look at the machine's processes."""
         found: dict[str, list[Process]] = {switch: [] for switch in switches}
-        identities = {self._running.identities[switch]: switch for switch in switches}
+        identities = self._identities(switches)
         for process in processes_in(identities) if identities else ():
             if process.command in KNOWN_DAEMONS:
                 found[identities[process.identity]].append(process)
         return found
+
+    def _identities(self, places: Iterable[str]) -> dict[int, str]:
+        """The namespaces of those of some nodes and VRFs that were made."""
+        known = self._running.identities
+        return {known[place]: place for place in places if place in known}
 
 
 def _vrfs(overlay: OverlayPlan | None) -> Sequence[VrfPlan]:

@@ -27,6 +27,13 @@ class OverlayFeature(Feature):
 
         return vrf_nodes(lab)
 
+    def kept(self, old: Lab, new: Lab) -> Lab:
+        if old.overlay is None or new.overlay is None:
+            return new
+        from testbed.lab.features.overlay.kept_vnis import keep_vnis
+
+        return keep_vnis(old, new)
+
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         if running.plan.overlay == plan.overlay:
             return None

@@ -177,3 +177,41 @@ def test_ports_of_a_community_are_all_under_one_mask() -> None:
     for ports in (range(100, 103), range(1, 3), range(0)):
         with pytest.raises(ValueError, match="under one mask"):
             community_messages(FormCommunity(node="sw", nodes=(1,), hosts=(1,), tcp=(ports,)))
+
+
+def priorities(batch: Sequence[bytes]) -> list[int]:
+    """The priority of each chain that is at a hook."""
+    found = []
+    for data in batch:
+        for what, _, _, body in messages(data):
+            fields = {key: bytes(value) for key, value in attributes(body, 4)}
+            if what & 0xFF == nft.NEWCHAIN and 4 in fields:
+                found.append(struct.unpack("!i", dict(attributes(fields[4]))[2])[0])
+    return found
+
+
+def test_a_table_takes_the_place_of_another_in_one_transaction() -> None:
+    """It is removed, whether it is there or not, and made anew with chains that follow the old ones."""
+    table = guard_messages(operation(Guards.all()))
+    batch = table.replacement(7, {})
+    assert kinds(batch)[:3] == [nft.NEWTABLE, nft.DELTABLE, nft.NEWTABLE]
+    assert kinds(batch)[3:] == kinds(table)[1:]
+    assert set(priorities(table)) == {0}
+    assert set(priorities(batch)) == {7}
+
+
+def test_counters_of_a_table_that_takes_the_place_of_another_go_on() -> None:
+    table = guard_messages(operation(Guards(kinds=(Guard.MAC,))))
+    batch = table.replacement(7, {"mac_down1": (5, 640)})
+    numbers = {}
+    for data in batch:
+        for what, _, _, body in messages(data):
+            if what & 0xFF == nft.NEWOBJ:
+                found = {key: bytes(value) for key, value in attributes(body, 4)}
+                counted = {key: int.from_bytes(value, "big") for key, value in attributes(found[4])}
+                numbers[found[2].rstrip(b"\0").decode()] = counted[2], counted[1]
+    assert numbers == {"mac_down1": (5, 640), "mac_down2": (0, 0)}
+
+
+def test_a_table_that_may_not_be_there_is_removed() -> None:
+    assert kinds(guard_messages(operation(Guards.all())).removal) == [nft.NEWTABLE, nft.DELTABLE]

@@ -19,7 +19,14 @@ from testbed.base.linux.processes import Process, freeze, kill_processes, proces
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.configurations import require_configurations, require_taken
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, planned_sets, start_daemons, stop_routing
+from testbed.lab.core.deploy.routing import (
+    bgp_password,
+    daemon_sets,
+    planned_sets,
+    start_daemons,
+    stop_routing,
+    takes_namespaces,
+)
 from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.drivers.routing.frr import (
@@ -128,6 +135,8 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         if configs[0].daemons == configs[1].daemons:
             continue
         told, found = _changes_of(speaker, *configs, leaving={name for node, name in gone if node == speaker.node})
+        if takes_namespaces(was) != takes_namespaces(speaker):
+            told, found = {}, _anew(speaker, configs[1], ["VRFs that are namespaces"])
         _require_ours(running, found)
         nodes.append(found)
         if told:
@@ -152,8 +161,7 @@ def _changes_of(
     anew = [line for daemon in both for line in only_at_start(old.daemons[daemon], new.daemons[daemon])]
     anew += [f"module {name}" for name in _modules(new) - _modules(old)]
     if anew:
-        count = len(speaker.neighbors)
-        return {}, NodeRouting(node=speaker.node, config=new, anew=tuple(anew), sessions=count)
+        return {}, _anew(speaker, new, anew)
     commands: dict[str, Sequence[str]] = {
         daemon: lines
         for daemon in both
@@ -165,6 +173,11 @@ def _changes_of(
         started=tuple(daemon for daemon in new.daemons if daemon not in old.daemons),
         ended=tuple(daemon for daemon in old.daemons if daemon not in new.daemons),
     )
+
+
+def _anew(speaker: SwitchPlan, config: SwitchConfig, lines: Sequence[str]) -> NodeRouting:
+    """All daemons of a node, started anew for what they take only when they start."""
+    return NodeRouting(node=speaker.node, config=config, anew=tuple(lines), sessions=len(speaker.neighbors))
 
 
 def _modules(config: SwitchConfig) -> set[str]:

@@ -162,20 +162,17 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     wanted = {id(item) for item in after} | anew
     wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
     wanted |= _settings_around(new, wanted)
+    written_once = _written_once_less(before, new)
+    wanted |= {id(item) for item in written_once.values()}
     wanted -= {id(item) for _, item in moved}
     there = [item for item in new.operations if id(item) in wanted]
-    elsewhere = first.keys() | {id(was) for was, _ in (*moved, *remade)}
+    elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
     gone = {item.node for item in before if isinstance(item, CreateNode | CreateVrf | StartContainer)}
     lost = taken | _ends(before)
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
     outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
-    filters = {identity(item): item for item in old.operations if isinstance(item, Filter)}
-    renewed = {
-        id(item): (_meanwhile(filters[identity(item)], item, taken), item)
-        for item in (*there, *(item for _, item in pairs))
-        if isinstance(item, Filter) and identity(item) in filters
-    }
+    renewed = _renewed(old, (*there, *(item for _, item in pairs)), taken)
     made = [item for item in new.operations if id(item) in wanted or id(item) in renewed]
     return KernelChanges(
         created=tuple(item for item in there if isinstance(item, CreateNode | CreateVrf)),
@@ -302,6 +299,13 @@ def _settings_around(plan: LabPlan, wanted: Collection[int]) -> set[int]:
     }
 
 
+def _written_once_less(before: Iterable[Operation], plan: LabPlan) -> dict[int, SetSysctl]:
+    """The settings that a plan writes as well, but without the last value: by what goes, what they end up as."""
+    last = {(item.node, item.key): item for item in plan.operations if isinstance(item, SetSysctl)}
+    keys = {id(item): (item.node, item.key) for item in before if isinstance(item, SetSysctl)}
+    return {number: last[key] for number, key in keys.items() if key in last}
+
+
 def _readdressed(before: Iterable[Operation], after: Iterable[Operation]) -> Iterator[AddAddress]:
     """Yield the addresses that give way to others of their subnets: an address that comes while one is there is
     secondary to it, and goes with it."""
@@ -322,6 +326,18 @@ def _of_other_buffers(old: LabPlan, new: LabPlan) -> list[tuple[Operation, Opera
     found = [item for item in new.operations if isinstance(item, InstallPort) and item.node in other]
     there = {(item.node, item.name): item for item in old.operations if isinstance(item, InstallPort)}
     return [(was, item) for item in found if (was := there.get((item.node, item.name))) == item]
+
+
+def _renewed(
+    old: LabPlan, operations: Iterable[Operation], taken: Collection[tuple[str, int | str]]
+) -> dict[int, tuple[Operation, Operation]]:
+    """The filters among operations that take the place of older ones, each as it is now and in the end."""
+    filters = {identity(item): item for item in old.operations if isinstance(item, Filter)}
+    return {
+        id(item): (_meanwhile(filters[identity(item)], item, taken), item)
+        for item in operations
+        if isinstance(item, Filter) and identity(item) in filters
+    }
 
 
 def _meanwhile(old: Operation, new: Operation, taken: Collection[tuple[str, int | str]]) -> Operation:
