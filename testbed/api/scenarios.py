@@ -18,7 +18,7 @@ from testbed.run.emulated.sweep import run_on_own_labs, run_recorded
 from testbed.run.schema.file import NOTHING
 from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
-from testbed.run.sweep.labs import LabOptions
+from testbed.run.sweep.labs import LabOptions, held
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
@@ -132,7 +132,8 @@ def run_on_lab(
     sweep = read_sweep_for(lab.model, scenario, overrides or NOTHING, only or NOTHING)
     directory = _directory(sweep, results, None)
     try:
-        record = run_recorded(sweep, lambda _: lab, RecordOptions(directory=directory), on_progress)
+        with held(lab):
+            record = run_recorded(sweep, lambda _: lab, RecordOptions(directory=directory), on_progress)
     except ScenarioStopped as stopped:
         _write_report(stopped.record, directory if report else None)
         raise

@@ -51,6 +51,9 @@ def parse_format(_context: click.Context, _option: click.Parameter, text: str) -
 # --- which lab, and what of it -----------------------------------------------------------------------
 
 topology = option("-t", "--topology", help="Topology file, '-' for standard input; default: the only one here.")
+changed_topology = option(
+    "-t", "--topology", help="Topology file, '-' for standard input; default: the file that the lab came from."
+)
 lab_name = option("-n", "--name", help="Lab name; default: the only lab deployed.")
 network = option("--network", help="Only this network: backend, frontend, ...")
 settings = option("--set", multiple=True, help="Override a key: --set fabric.hosts=4.")

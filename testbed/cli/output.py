@@ -121,6 +121,11 @@ _STATE_STYLES = {
     "exited": "red",
     "current": "green",
     "outdated": "yellow",
+    "made": "green",
+    "changed": "yellow",
+    "remade": "red",
+    "restarted": "red",
+    "removed": "red",
 }
 
 

@@ -128,6 +128,11 @@ class LabSummary:
     and in records that do not say."""
     qos: dict[str, Any] = field(default_factory=dict)
     """The QoS of the back end's switches, in the keys of a topology file; {} without."""
+    state: str = ""
+    """A digest of all that the lab's file said of it: points with the same ran on the same lab. "" where nothing was
+    deployed, and in records that do not say."""
+    revision: Count = 1
+    """The states that the lab had had by then: 1 as it was deployed, and one more with each `apply`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,11 +237,21 @@ def _state_and_parent(pid: int) -> tuple[str, int]:
 
 def freeze(found: Sequence[Process]) -> None:
     """SIGSTOP these processes: they do nothing more, and nobody hears that their sockets are closed."""
+    _signal(found, signal.SIGSTOP)
+
+
+def thaw(found: Sequence[Process]) -> None:
+    """SIGCONT these processes: those that were frozen go on."""
+    _signal(found, signal.SIGCONT)
+
+
+def _signal(found: Sequence[Process], number: signal.Signals) -> None:
+    """Send a signal to processes; those that have ended are passed over."""
     for process in found:
         with contextlib.suppress(ProcessLookupError):
             descriptor = os.pidfd_open(process.pid)
             try:
-                signal.pidfd_send_signal(descriptor, signal.SIGSTOP)
+                signal.pidfd_send_signal(descriptor, number)
             finally:
                 os.close(descriptor)
 

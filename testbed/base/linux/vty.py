@@ -7,6 +7,7 @@ NULs and a status byte, 0 for success.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -18,8 +19,14 @@ from testbed.base.errors import DriverError
 OWN_RUN_DIRECTORY = Path("/run/frr")
 OWN_CONFIGURATION = Path("/etc/frr")
 """FRR's own directories: where vtysh and mgmtd look for their files, and daemons for each other's sockets."""
+_SECRET = re.compile(r"(?<=password )\S+")
 TIMEOUT_S = 10.0
 ASKED_AGAIN_S = 0.02
+
+
+def without_secrets(line: str) -> str:
+    """Return a line of a configuration with a password hidden."""
+    return _SECRET.sub("(hidden)", line)
 
 
 def shell_directory(directory: Path) -> Path:
@@ -49,11 +56,13 @@ def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOU
     return answer
 
 
-def configure(directory: Path, daemon: str, commands: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+def configure(
+    directory: Path, daemon: str, commands: Sequence[str], *, again: bool = False, timeout_s: float = TIMEOUT_S
+) -> None:
     """Have a running `daemon` carry out configuration commands, one after the other. Its file stays as it is.
 
-    Raises `DriverError` if the daemon is not there, refuses one (those before it stand) or takes longer than
-    `timeout_s`.
+    `again`: it may have carried out some of them before, and has not what `no` would take away then. Raises
+    `DriverError` if the daemon is not there, refuses one (those before it stand) or takes longer than `timeout_s`.
     """
     path = directory / f"{daemon}.vty"
     try:
@@ -62,8 +71,9 @@ def configure(directory: Path, daemon: str, commands: Sequence[str], *, timeout_
             stream.connect(str(path))
             for command in ("enable", "configure terminal", *commands, "end"):
                 status, answer = _exchange(stream, command)
-                if status != 0:
-                    raise DriverError(f"{daemon} in {directory.name} refused {command!r}: {answer.strip()}")
+                if status != 0 and not (again and command.startswith("no ")):
+                    said = answer.strip() or f"status {status}"
+                    raise DriverError(f"{daemon} in {directory.name} refused {without_secrets(command)!r}: {said}")
     except OSError as error:
         raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error
 

@@ -176,6 +176,7 @@ class SwitchProcess:
         return {
             "pid": os.getpid(),
             "weaknesses": self._weaknesses,
+            "open_gpus": self._ends.gpus,
             "up_ns": time.monotonic_ns() - self._since_ns,
             "cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9),
             "asleep_ns": int(self._native.switch_loop_asleep_ns(self._loop)),

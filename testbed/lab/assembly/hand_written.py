@@ -3,12 +3,13 @@
 Settings of a node come from itself, its group, its kind and the defaults, in this order; labels and
 environment are joined key by key, commands run from the outermost to the innermost. Nodes of the fabric take from here
 how they are realised (runtime, image, ..., environment): from the defaults, their kind, and an entry under their name.
+The own configuration of a node that routes comes from its role, too, which stands behind its kind.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from typing import Any
@@ -19,12 +20,14 @@ from testbed.base.units import Rate
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path
 from testbed.lab.assembly.spec import DefaultsSpec, GroupSpec, LinkSpec, NodeSettings, NodeSpec, TopologySpec
-from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role
+from testbed.lab.core.model import End, Lab, Link, LinkKind, Node, NodeKind, Rdma, Role, StartupConfig
 from testbed.lab.core.model.containers import CONTAINER_KEYS, Container
 from testbed.lab.core.schema.endpoints import SPECIAL_PREFIXES
 from testbed.lab.core.schema.fabric import DEFAULT_MTU
 from testbed.lab.core.schema.foreign import ENDS
 from testbed.lab.core.schema.links import UsedPorts, find_wrong_ends
+from testbed.lab.core.schema.startup import KEY as STARTUP_KEY
+from testbed.lab.core.schema.startup import StartupLayer, StartupReader
 from testbed.lab.features.containers.schema import resolve_container
 
 DEFAULT_RATE = Rate.parse("400G")
@@ -36,7 +39,7 @@ RESERVED = {
     **SPECIAL_PREFIXES,
 }
 """Prefixes that no written link may have, by whom they are kept for."""
-_REALISATION = frozenset({"runtime", *CONTAINER_KEYS, "env", "rdma"})
+_REALISATION = frozenset({"runtime", *CONTAINER_KEYS, "env", "rdma", STARTUP_KEY})
 """The keys of a node that the fabric generates: how it is realised, not what it is."""
 
 
@@ -60,9 +63,11 @@ class HandWritten:
     _prefixes: list[tuple[IPv4Network, Path]] = field(default_factory=list)
     _refused_rdma: set[Path] = field(default_factory=set)
     """Settings that many nodes inherit are refused once."""
+    _startups: StartupReader = field(init=False)
 
     def __post_init__(self) -> None:
         self._ports = UsedPorts(self.document)
+        self._startups = StartupReader(self.document, self.problems)
 
     def resolve(self) -> tuple[tuple[Node, ...], tuple[Link, ...]]:
         """The nodes and links of the section alone. They are sound only if `problems` stays empty."""
@@ -99,7 +104,10 @@ class HandWritten:
             rdma = self._rdma(node.name, node.kind, settings, container) or node.rdma
             if node.rdma is not None and container is not None:
                 self._refuse_rdma_of_container(node.name, ("fabric", "nic"))
-            nodes.append(replace(node, container=container, env=env, rdma=rdma) if container or env or rdma else node)
+            startup = self._startup(node.name, node.role, settings)
+            is_told = container or env or rdma or startup
+            realised = replace(node, container=container, env=env, rdma=rdma, startup=startup) if is_told else node
+            nodes.append(realised)
         return tuple(nodes)
 
     def _refuse_settings_of_target(self, name: str, own: NodeSpec) -> None:
@@ -170,7 +178,18 @@ class HandWritten:
             exec=tuple(command for _, layer in settings for command in layer.exec),
             rdma=rdma,
             container=container,
+            startup=self._startup(name, None if role is None else Role(role[0]), settings),
         )
+
+    def _startup(
+        self, name: str, role: Role | None, settings: Sequence[tuple[Path, NodeSettings]]
+    ) -> StartupConfig | None:
+        """Return the own configuration of a node, whether or not it routes."""
+        layers: list[tuple[Path, StartupLayer]] = list(settings)
+        if role is not None and role.value in self.spec.roles:
+            behind_kind = next(number for number, (path, _) in enumerate(layers) if path[:2] == ("topology", "kinds"))
+            layers.insert(behind_kind + 1, (("topology", "roles", role.value), self.spec.roles[role.value]))
+        return self._startups.resolve(name, role.value if role is not None else "host", layers)
 
     def _rdma(
         self, name: str, kind: NodeKind, settings: list[tuple[Path, NodeSettings]], container: Container | None

@@ -283,7 +283,12 @@ class LabPlanner:
             switches += more
             hosts += self.homing.plans(view, name, {plan.node: plan for plan in more})
             expected |= routes
-        return tuple(switches), tuple(hosts), expected
+        own = {node.name: node.startup for node in self.lab.nodes}
+        return (
+            tuple(replace(plan, startup=own[plan.node]) for plan in switches),
+            tuple(replace(plan, startup=own[plan.node]) for plan in hosts),
+            expected,
+        )
 
     def _switches_of(self, network: str, view: Lab) -> tuple[list[SwitchPlan], dict[str, tuple[ExpectedRoute, ...]]]:
         """The switches of one network, and the routes that BGP brings them and the hosts that speak it."""

@@ -17,6 +17,7 @@ from testbed.lab.core.fabric import check_params, check_sizing, generate_fabric,
 from testbed.lab.core.model import BACKEND, Lab, LinkKind, Routing, Scale
 from testbed.lab.core.schema.fabric import DEFAULT_MTU
 from testbed.lab.core.schema.qos.layers import QosResolver
+from testbed.lab.core.schema.startup import KEY as STARTUP_KEY
 from testbed.lab.features.guards.schema import guards_of
 from testbed.lab.features.overlay.schema.resolver import TenantResolver
 from testbed.lab.features.overlay.schema.tenant_spec import OverlaySpec
@@ -78,7 +79,32 @@ def resolve_lab(document: Document) -> Lab:
         lab = _share_bfd(lab)
         lab, problems = add_out_of_band(document, spec.networks, lab)
         _raise_any(problems)
-    return _with_overlay(document, spec, lab)
+    _raise_any(_configured_in_vain(document, lab))
+    return _with_overlay(document, spec, _configured_where_routed(lab))
+
+
+def _configured_where_routed(lab: Lab) -> Lab:
+    """The lab in which nodes that do not route have taken nothing for FRR of their kind or the defaults."""
+    speakers = {node.name for node in lab.speakers}
+    if all(node.startup is None or node.name in speakers for node in lab.nodes):
+        return lab
+    nodes = tuple(node if node.name in speakers else replace(node, startup=None) for node in lab.nodes)
+    return replace(lab, nodes=nodes)
+
+
+def _configured_in_vain(document: Document, lab: Lab) -> Iterator[Problem]:
+    """The nodes that have a configuration of FRR under their own name, and do not route."""
+    speakers = {node.name for node in lab.speakers}
+    for node in lab.nodes:
+        path = ("topology", "nodes", node.name, STARTUP_KEY)
+        if node.startup is not None and node.name not in speakers and document.has(path):
+            yield document.problem(
+                "startup-of-host",
+                path,
+                f"{node.name!r} gets a configuration of FRR, and does not route",
+                hint="switches route, and hosts of a network with homing: routed",
+                key=True,
+            )
 
 
 def _overlays(spec: LabSpec) -> dict[str, OverlaySpec]:

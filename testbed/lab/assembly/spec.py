@@ -42,6 +42,7 @@ from testbed.lab.core.schema.fabric import (
 )
 from testbed.lab.core.schema.links import Labels, LinkSettings
 from testbed.lab.core.schema.qos.spec import QosSpec
+from testbed.lab.core.schema.startup import RoleSpec, StartupSettings
 from testbed.lab.features.containers.schema import ContainerSettings
 from testbed.lab.features.guards.schema import GuardsField
 from testbed.lab.features.overlay.schema.tenant_spec import OverlayField, TenantName, TenantSpec
@@ -59,10 +60,11 @@ def _check_env_name(name: str) -> None:
 
 
 EnvName = Annotated[str, Name(_check_env_name, f"^{_ENV_NAME.pattern}$")]
+RoleName = Annotated[str, OneOf(tuple(Role), noun="role", hints=foreign.ROLES)]
 Kind = Annotated[str, OneOf((NodeKind.HOST, NodeKind.SWITCH), noun="node kind", hints=foreign.KINDS)]
 
 
-class NodeSettings(ContainerSettings):
+class NodeSettings(StartupSettings, ContainerSettings):
     """The keys that a node may have, and a group, a kind or the defaults for it."""
 
     ELSEWHERE = foreign.NODE_KEYS
@@ -130,6 +132,9 @@ class TopologySpec(SpecModel):
 
     defaults: Section[DefaultsSpec] = Field(default=DefaultsSpec(), description="Gives the settings of every node.")
     kinds: Section[KindsSpec] = Field(default=KindsSpec(), description="Gives settings by kind: host, switch.")
+    roles: Section[dict[RoleName, Section[RoleSpec]]] = Field(
+        default={}, description="Gives settings of switches by role: rail, leaf, spine, super-spine."
+    )
     groups: Section[dict[NodeName, Section[GroupSpec]]] = Field(default={}, description="Gives settings by group.")
     nodes: Section[dict[NodeName, Section[NodeSpec]]] = Field(default={}, description="Lists the nodes by name.")
     links: Entries[list[LinkSpec]] = Field(default=[], description="Lists the links, each between two nodes.")

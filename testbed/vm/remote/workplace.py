@@ -8,9 +8,11 @@ same place here.
 
 from __future__ import annotations
 
+import glob
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,8 +23,11 @@ from testbed.vm.image.checkout import add
 RAW_VERBS = frozenset({"exec", "shell"})
 """Words after which everything is for a node to interpret, and no name of a file."""
 YAML_SUFFIXES = frozenset({".yml", ".yaml"})
-FILE_KEYS = frozenset({"file", "groups", "trace"})
-"""Keys of scenarios that name files, relative to the scenario's or absolute. A matrix has them as last words."""
+FILE_KEYS = frozenset({"file", "groups", "trace", "startup-config", "add_file"})
+"""Keys of scenarios and topologies that name files, relative to their own or absolute. A matrix has them as last
+words."""
+_VARIABLE = re.compile(r"\{\{[^{}]*\}\}")
+"""What stands for the name or the role of a node in the name of its configuration."""
 LARGEST_BYTES = 1 << 20
 """A file that nobody named is sent only up to this size."""
 
@@ -218,6 +223,9 @@ def _named_in(file: Path) -> Iterator[Path]:
     for text in _strings(document, set()):
         if len(text) < 4096 and "\n" not in text and "\0" not in text:
             yield from map(_absolute, _meant(file.parent / text))
+            if _VARIABLE.search(text) and not Path(text).is_absolute():
+                pattern = "*".join(map(glob.escape, _VARIABLE.split(text)))
+                yield from (_absolute(path) for path in sorted(file.parent.glob(pattern)) if path.is_file())
 
 
 def _meant(path: Path) -> Iterator[Path]:

@@ -50,7 +50,7 @@ def test_every_verb_stands_in_a_panel() -> None:
     shown = panels(CliRunner().invoke(app, ["--help"]).stdout)
     assert list(shown) == list(PANELS)
     assert sum(map(len, shown.values())) == len(MODULES)
-    assert shown["Labs"][:3] == ["deploy", "destroy", "list"]
+    assert shown["Labs"][:4] == ["deploy", "apply", "diff", "destroy"]
     assert {"link", "pfc", "exec"} <= set(shown["Nodes and links"])
     assert {"run", "compare", "results"} <= set(shown["Scenarios and results"])
     assert shown["Machine"] == ["doctor", "images", "vm"]
@@ -180,4 +180,5 @@ def completed(words: str) -> list[str]:
 def test_shell_completion_knows_verbs_and_options() -> None:
     assert completed("testbed de") == ["deploy", "destroy", "decode", "demo"]
     assert completed("testbed link re") == ["reset"]
+    assert completed("testbed apply --allow re") == ["restart", "recreate"]
     assert completed("testbed run --res") == ["--resume", "--results"]

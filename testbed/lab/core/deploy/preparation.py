@@ -15,6 +15,7 @@ from testbed.base.errors import NameInUse
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.daemons.portd import native
+from testbed.lab.core.deploy.configurations import require_configurations
 from testbed.lab.core.deploy.mechanisms import Mechanisms, choose_mechanisms
 from testbed.lab.core.deploy.pausing.attachment import needs_pause_agent
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
@@ -53,6 +54,7 @@ def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | Non
     reaction_ns = planned_reaction_ns(lab, state)
     slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
     plan = plan_at(lab, slot, k=k, by=by, reaction_ns=reaction_ns)
+    require_configurations(lab, plan.speakers)
     for feature in features():
         feature.prepare(lab, plan)
     require_data_path(plan)

@@ -51,3 +51,4 @@ from testbed.lab.core.model.scale_up import (
     ScaleUpFlowControl,
     ScaleUpHeaders,
 )
+from testbed.lab.core.model.startup import ConfigText, StartupConfig

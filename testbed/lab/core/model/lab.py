@@ -20,7 +20,9 @@ from testbed.lab.core.model.management import ManagementService
 from testbed.lab.core.model.overlay import Overlay
 from testbed.lab.core.model.qos import QosPolicy
 from testbed.lab.core.model.scale_up import UNSTATED_SCALE_UP, ScaleUp
+from testbed.lab.core.model.startup import StartupConfig
 from testbed.lab.core.model.storage import StorageTarget
+from testbed.lab.core.model.written import WrittenLab
 
 NETNS = "netns"
 """The runtime of a node that is a network namespace and nothing more."""
@@ -135,6 +137,8 @@ class Node:
     """The network that a switch, a target or a server is of, or that a router is on. Hosts are of all."""
     target: StorageTarget | None = None
     """The storage that a node of kind storage serves."""
+    startup: StartupConfig | None = None
+    """What FRR of a node that routes is told beside its plan, or in place of it; None: nothing."""
 
     @property
     def runtime(self) -> str:
@@ -301,6 +305,8 @@ class Lab:
     """The guards of the back end's access ports."""
     scale_up: ScaleUp = UNSTATED_SCALE_UP
     """The domains that join the GPUs of a host, or of a segment, beside all networks."""
+    written: WrittenLab | None = field(default=None, compare=False)
+    """The keys of the file that this came from; two labs are the same whichever file says it. None: from no file."""
 
     def node(self, name: str) -> Node:
         for node in self.nodes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface
 
 from testbed.daemons.lag.groups import LinkGroupPlan
-from testbed.lab.core.model import BACKEND, Bfd, DelayBy, Guards, Protocol, Role
+from testbed.lab.core.model import BACKEND, Bfd, DelayBy, Guards, Protocol, Role, StartupConfig
 from testbed.lab.core.plan.domain_plan import DomainPlan
 from testbed.lab.core.plan.management_plan import ManagementPlan, MonitoringStation, StartService
 from testbed.lab.core.plan.operations import GuardSwitch, InstallPort, Operation
@@ -120,6 +120,8 @@ class SwitchPlan:
     ttl_security: bool = False
     monitoring: MonitoringStation | None = None
     """To whom it reports its sessions and the routes that it hears; None: to nobody."""
+    startup: StartupConfig | None = None
+    """What a user wrote beside all this, or in place of it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,16 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from testbed.lab.core.model import Protocol
+from testbed.lab.core.model import ConfigText, Protocol
 from testbed.lab.core.plan.lab_plan import Neighbor, SwitchPlan
+from testbed.lab.core.render.startup import (
+    daemons_asked_for,
+    deal_out,
+    defaults_of,
+    has_monitoring,
+    log_neighbours,
+    variables_of,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -50,6 +58,10 @@ MANAGED_SINCE = FrrVersion(10, 0)
 """From here on interfaces and VRFs are mgmtd's: zebra refuses their sections in a file ("No such command", FRR pull
 request 15181), and without mgmtd it spends a tenth of a core on looking for it."""
 
+
+OWN_NEXT_HOPS = "no zebra nexthop kernel enable\n!\n"
+OWN_PEERS = "debug bfd peer\n!\n"
+"""What a lab needs beside a whole configuration of a user's own: why, the templates of zebra and bfdd say."""
 
 ANYBODY = tuple(
     f"bgp listen range {half} peer-group strangers" for half in ("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1")
@@ -88,8 +100,16 @@ class _Group:
 def daemons_of(switch: SwitchPlan, version: FrrVersion) -> tuple[str, ...]:
     """The daemons that a switch runs, in the order in which they are to be started."""
     managed = ("mgmtd",) if version >= MANAGED_SINCE else ()
-    bfd = ("bfdd",) if switch.bfd is not None and any(n.bfd for n in switch.neighbors) else ()
-    return (*managed, "zebra", *bfd, "bgpd")
+    asked = daemons_asked_for(_own_texts(switch))
+    is_watched = switch.bfd is not None and any(neighbor.bfd for neighbor in switch.neighbors)
+    bfd = ("bfdd",) if is_watched or "bfdd" in asked else ()
+    static = ("staticd",) if "staticd" in asked else ()
+    return (*managed, "zebra", *static, *bfd, "bgpd")
+
+
+def _own_texts(switch: SwitchPlan) -> tuple[ConfigText, ...]:
+    """What a user wrote for a node."""
+    return () if switch.startup is None else switch.startup.texts
 
 
 def render_switch(
@@ -112,12 +132,21 @@ def render_switch(
         "managed": managed,
         "password": password,
         "anybody": ANYBODY,
-        "bfd": "bfdd" in names,
+        "bfd": switch.bfd is not None and any(neighbor.bfd for neighbor in switch.neighbors),
         "bfd_interval_ms": switch.bfd.interval.ns // 1_000_000 if switch.bfd is not None else 0,
     }
-    sections = {name: templates[name].render(context) if name in templates else "" for name in names}
-    settings = "mgmtd" if managed else "zebra"
-    sections[settings] += templates["l3vnis"].render(context) + templates["interfaces"].render(context)
+    own = _own_texts(switch)
+    if switch.startup is None or switch.startup.whole is None:
+        settings = "mgmtd" if managed else "zebra"
+        sections = {name: templates[name].render(context) if _has_template(name, context) else "" for name in names}
+        sections[settings] += templates["l3vnis"].render(context) + templates["interfaces"].render(context)
+        for name, section in deal_out(own, variables_of(switch), managed=managed).items():
+            sections[name] += section
+    else:
+        kept = {"zebra": "" if managed else OWN_NEXT_HOPS, "bfdd": OWN_PEERS}
+        dealt = deal_out(own, variables_of(switch), managed=managed)
+        sections = {name: kept.get(name, "") + dealt.get(name, "") for name in names}
+        sections["bgpd"] = log_neighbours(sections["bgpd"])
 
     def header(log_name: str) -> str:
         return templates["header"].render(
@@ -127,13 +156,19 @@ def render_switch(
             log_directory=log_directory,
             log_name=log_name,
             log_level="debugging" if log_name == "bfdd" else "informational",
+            defaults=defaults_of(own),
         )
 
     return SwitchConfig(
         integrated=header("frr") + "".join(sections.values()),
         daemons=MappingProxyType({name: header(name) + section for name, section in sections.items()}),
-        modules=MappingProxyType({"bgpd": ("bmp",)} if switch.monitoring is not None else {}),
+        modules=MappingProxyType({"bgpd": ("bmp",)} if switch.monitoring is not None or has_monitoring(own) else {}),
     )
+
+
+def _has_template(name: str, context: Mapping[str, object]) -> bool:
+    """Tell whether there is something to render for a daemon."""
+    return name in _templates() and (name != "bfdd" or bool(context["bfd"]))
 
 
 def _groups(switch: SwitchPlan) -> tuple[_Group, ...]:

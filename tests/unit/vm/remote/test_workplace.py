@@ -38,6 +38,22 @@ def test_what_a_named_file_names_goes_along(project: Path) -> None:
     assert names(sent, project) == ["scenarios/first.yml", "topologies/small.yml", "traces/day.csv"]
 
 
+def test_the_configurations_of_nodes_go_along(project: Path) -> None:
+    """By their names, or by what the names of many have in common."""
+    for name in ("leaf.conf", "configs/p1-s1-rail1.conf", "configs/p1-s1-rail2.conf", "configs/other.txt"):
+        path = project / "topologies" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("hostname x\n")
+    roles = 'rail: {startup-config: "configs/{{node}}.conf"}, spine: {startup-config: leaf.conf}'
+    (project / "topologies/small.yml").write_text(f"name: small\ntopology: {{roles: {{{roles}}}}}\n")
+    sent = names(workplace.files_to_send(["deploy", "-t", "topologies/small.yml"], project), project)
+    assert [name for name in sent if name.endswith((".conf", ".txt"))] == [
+        "topologies/configs/p1-s1-rail1.conf",
+        "topologies/configs/p1-s1-rail2.conf",
+        "topologies/leaf.conf",
+    ]
+
+
 def test_a_file_behind_an_equals_sign(project: Path) -> None:
     sent = workplace.files_to_send(["run", "--set", "workload.file=traces/other.csv"], project)
     assert names(sent, project) == ["traces/other.csv"]

@@ -98,8 +98,10 @@ def check_lab(lab: RunningLab) -> CheckReport:
     results: list[CheckResult] = []
     life_cycle = lab.life_cycle
     if life_cycle not in (LabState.RUNNING, LabState.FAILED):
-        state = life_cycle.value if life_cycle else "unknown"
-        unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=f"the lab is {state}")
+        detail = f"the lab is {life_cycle.value if life_cycle else 'unknown'}"
+        if life_cycle is LabState.CHANGING:
+            detail += f"; unless somebody is at it, `testbed apply -n {lab.name}` ends the change that it is in"
+        unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=detail)
         return CheckReport(lab=lab.name, results=(unknown,))
     tests: list[tuple[str, Callable[[RunningLab], CheckResult]]] = [
         ("nodes", _check_nodes),

@@ -92,6 +92,11 @@ class ConvergenceWatch:
         begun = [feature.watch(plan, run_directory) for feature in features()]
         self._watches = [watch for watch in begun if watch is not None]
 
+    @property
+    def plan(self) -> LabPlan:
+        """The plan of the lab whose routing it watches."""
+        return self._plan
+
     def close(self) -> None:
         for watch in self._watches:
             watch.close()

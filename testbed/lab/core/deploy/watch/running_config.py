@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS
 _AT_ONCE = 4
 _COMMAND = "write terminal"
 _PREAMBLE = ("Building configuration", "Current configuration", "frr version", "frr defaults")
-_SECRET = re.compile(r"(?<=password )\S+")
 
 
 class Difference(StrEnum):
@@ -79,7 +77,7 @@ def read_configuration(directory: Path, daemons: Sequence[str]) -> dict[str, lis
 def _lines(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("!") and not line.startswith(_PREAMBLE):
-            yield _SECRET.sub("(hidden)", line.rstrip())
+            yield vty.without_secrets(line.rstrip())
 
 
 def compare_configuration(run: Path, node: str, running: Mapping[str, Sequence[str]]) -> tuple[list[ConfigLine], bool]:

@@ -25,11 +25,12 @@ from typing import Protocol
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.inotify import DirectoryWatch
-from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
+from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.processes import Process, disown
 from testbed.base.linux.views import own_mounts
 from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation
+from testbed.lab.core.drivers.routing.vrf_views import VRFS_ARE_NAMESPACES, see_own_vrfs
 
 FRR_USER = "frr"
 START_TIMEOUT_S = 240.0
@@ -88,8 +89,8 @@ class DaemonSet:
     configurations: Mapping[str, str]
     integrated: str
     elsewhere: Elsewhere | None = None
-    vrfs: Mapping[str, str] = field(default_factory=dict)
-    """The network namespaces of its VRFs that are some, by the VRF's name."""
+    vrfs: Mapping[str, str] | None = None
+    """The network namespaces of its VRFs, by the VRF's name; None where VRFs are no namespaces."""
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The modules of FRR that daemons load, by the daemon's name."""
 
@@ -108,7 +109,7 @@ def daemon_arguments(
         # Gone with FRR 10.2 (pull request 16463), and not needed where /run/frr is the node's own.
         arguments += ["--bfdctl", str(directory / "bfdd.sock")]
     if vrfs and daemon in ("zebra", "mgmtd"):
-        arguments.append("--vrfwnetns")
+        arguments.append(VRFS_ARE_NAMESPACES)
     for module in modules:
         arguments += ["-M", module]
     return arguments
@@ -131,26 +132,6 @@ def _see_own_directory(directory: Path) -> None:
     own_mounts()
     for target in (OWN_RUN_DIRECTORY, OWN_CONFIGURATION):
         syscalls.mount(str(own_directory(directory)), str(target), None, syscalls.MS_BIND)
-
-
-def _see_own_vrfs(vrfs: Mapping[str, str]) -> None:
-    """Give the calling thread, and what it starts, a /run/netns that has the VRFs of one switch alone, by their names.
-
-    zebra takes every file there for a VRF, and its name for the VRF's (`--vrfwnetns`).
-    """
-    own_mounts()
-    descriptors = {}
-    try:
-        for name, namespace in vrfs.items():
-            descriptors[name] = os.open(NETNS_DIRECTORY / namespace, os.O_RDONLY | os.O_CLOEXEC)
-        syscalls.mount("vrfs", str(NETNS_DIRECTORY), "tmpfs", 0)
-        for name, descriptor in descriptors.items():
-            path = NETNS_DIRECTORY / name
-            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
-            syscalls.mount(f"/proc/self/fd/{descriptor}", str(path), "none", syscalls.MS_BIND)
-    finally:
-        for descriptor in descriptors.values():
-            os.close(descriptor)
 
 
 def prepare_run_directory(item: DaemonSet) -> None:
@@ -183,6 +164,38 @@ def prepare_run_directory(item: DaemonSet) -> None:
         ) from error
 
 
+def write_configurations(directory: Path, configurations: Mapping[str, str], integrated: str) -> None:
+    """Write the files anew that the daemons of a node would be started with; those that run are not told.
+
+    A file that is there keeps its owner, another one has that of the directory. Raises `DriverError`.
+    """
+    files = {configuration_file(directory, daemon): content for daemon, content in configurations.items()}
+    files[directory / "frr.conf"] = integrated
+    if shell_directory(directory).is_dir():
+        files[shell_directory(directory) / "frr.conf"] = integrated
+    try:
+        for path, content in files.items():
+            if path.exists() and path.read_text() == content:
+                continue
+            owner = path.stat() if path.exists() else directory.stat()
+            new = path.with_name(f".{path.name}.new")
+            new.touch(mode=CONFIGURATION_MODE)
+            new.write_text(content)
+            os.chown(new, owner.st_uid, owner.st_gid)
+            new.replace(path)
+    except OSError as error:
+        raise DriverError(
+            f"cannot write the files of {directory.name}: {error.strerror}", operation="write", errno=error.errno or 0
+        ) from error
+
+
+def remove_daemon_files(directory: Path, daemons: Iterable[str]) -> None:
+    """Remove what daemons that have ended leave in the directory of their node, but for their logs."""
+    for daemon in daemons:
+        for name in (f"{daemon}.conf", f"{daemon}.pid", f"{daemon}.vty", f"{daemon}.out"):
+            (directory / name).unlink(missing_ok=True)
+
+
 def _empty(directory: Path) -> None:
     """Remove the files below a directory. The directories stay: shells of the node may see them at another place."""
     for path in list(directory.rglob("*")):
@@ -208,7 +221,7 @@ class DaemonLauncher:
 
     def __init__(self, frr: FrrInstallation | None) -> None:
         """`frr` is this machine's, None where all daemons are started elsewhere."""
-        self._frr = frr
+        self.frr = frr
         self._started: dict[tuple[str, str], Daemon] = {}
         self._directories: dict[str, Path] = {}
 
@@ -245,6 +258,33 @@ class DaemonLauncher:
         finally:
             watch.close()
 
+    def start_beside(
+        self, sets: Sequence[DaemonSet], more: Mapping[str, Sequence[str]], *, timeout_s: float = START_TIMEOUT_S
+    ) -> None:
+        """Start `more` daemons of nodes, by node, whose zebra runs, and wait until each answers.
+
+        Raises `DriverError` naming the one that ended or never answered.
+        """
+        items = [(item, daemon) for item in sets for daemon in more.get(item.node, ())]
+        waiting = {(item.directory, f"{daemon}.vty") for item, daemon in items}
+        watch = DirectoryWatch()
+        try:
+            for directory, name in waiting:
+                (directory / name).unlink(missing_ok=True)  # of one that was killed
+                watch.add(directory)
+            self._launch(items)
+            deadline = time.monotonic() + timeout_s
+            while waiting:
+                if not watch.wait(min(1.0, deadline - time.monotonic())):
+                    self.check_alive()
+                    if time.monotonic() > deadline:
+                        names = ", ".join(sorted(f"{name} of {path.name}" for path, name in waiting))
+                        raise DriverError(f"not up within {timeout_s:g} s: {names}", operation="start")
+                    continue
+                waiting -= set(watch.read())
+        finally:
+            watch.close()
+
     def _launch(self, items: list[tuple[DaemonSet, str]]) -> None:
         here: list[tuple[DaemonSet, str]] = []
         for item, daemon in items:
@@ -256,7 +296,7 @@ class DaemonLauncher:
                 self._started[item.node, daemon] = elsewhere.start(arguments, item.directory / f"{daemon}.out")
             else:
                 here.append((item, daemon))
-        frr = self._frr
+        frr = self.frr
         if frr is None or not here:
             return
 
@@ -264,7 +304,7 @@ class DaemonLauncher:
             for item, daemon in here:
                 self._start(frr, item, daemon)
 
-        if frr.managed or any(item.vrfs for item, _ in here):
+        if frr.managed or any(item.vrfs is not None for item, _ in here):
             for item, daemon in here:  # a view of the machine is for one node: a thread for each
                 syscalls.in_thread(partial(self._start, frr, item, daemon))
         else:
@@ -277,11 +317,11 @@ class DaemonLauncher:
         try:
             if frr.managed:
                 _see_own_directory(item.directory)
-            if item.vrfs:
-                _see_own_vrfs(item.vrfs)
+            if item.vrfs is not None:
+                see_own_vrfs(item.vrfs)
             self._started[item.node, daemon] = _Child(
                 daemon_arguments(
-                    frr, daemon, item.directory, vrfs=bool(item.vrfs), modules=item.modules.get(daemon, ())
+                    frr, daemon, item.directory, vrfs=item.vrfs is not None, modules=item.modules.get(daemon, ())
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

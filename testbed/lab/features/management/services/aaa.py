@@ -170,8 +170,8 @@ def _secret(lab: Surroundings, node: str) -> str:
 
 def _hash(password: str) -> str:
     """The password as rlm_pap has it: SHA-256 over it and a salt, which follows. It is 128 random bits, and needs no
-    slow hash."""
-    salt = secrets.token_bytes(8)
+    slow hash, nor a salt that does not follow from it: the same password has the same hash."""
+    salt = hashlib.sha256(b"salt" + password.encode()).digest()[:8]
     return base64.b64encode(hashlib.sha256(password.encode() + salt).digest() + salt).decode()
 
 

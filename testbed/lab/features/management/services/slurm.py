@@ -16,6 +16,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT
@@ -147,6 +148,7 @@ def states_of_nodes(listed: str) -> str | None:
     return ", ".join(f"{count} {state}" for state, count in sorted(Counter(states.values()).items()))
 
 
+@cache
 def version() -> tuple[int, int]:
     """Return the installed Slurm's version, such as (22, 5); (0, 0) where there is none."""
     said = output_of(["slurmd", "-V"])

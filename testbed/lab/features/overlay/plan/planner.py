@@ -214,7 +214,8 @@ class OverlayPlanner:
         if self._networks[switch] not in self._overlay.mtu_bytes:
             return None
         vrfs = tuple(vrf for vrf in self.vrfs if vrf.switch == switch)
-        return EvpnPlan(vrfs=vrfs, foreign=foreign_targets(self._lab, self.vrfs, switch))
+        foreign = foreign_targets(self._lab, self.vrfs, switch)
+        return EvpnPlan(vrfs=vrfs, foreign=foreign, by_namespace=switch not in self._devices)
 
     # ------------------------------------------------------------------ tables
 

@@ -1,0 +1,110 @@
+"""Whatever two configurations of a daemon are: told the difference, the one that runs the first runs the second."""
+
+from __future__ import annotations
+
+import pytest
+from config_daemon import ConfiguredDaemon, Refused, differing, file_tree
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from written_frr import CONFIGS, LEAF
+
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
+from testbed.lab.core.render import FrrVersion, SwitchConfig, render_switch
+from testbed.lab.core.render.config_text import WrittenLine, parse_configuration, written_out
+from testbed.lab.core.render.difference import difference, only_at_start
+from testbed.lab.core.schema.load import load_topology_text
+
+MAKES = ("neighbor SPINES peer-group", "neighbor SPINES remote-as", "neighbor 192.0.2.1 remote-as", "bgp router-id")
+
+
+def told(old: str, new: str) -> list[tuple[str, ...]]:
+    """What is wrong with a daemon that ran `old` and was told the difference to `new`."""
+    daemon = ConfiguredDaemon(old)
+    daemon.tell(difference(old, new, leaving=()))
+    return differing(daemon.tree, file_tree(new), file_tree(old))
+
+
+@pytest.mark.parametrize("new", sorted(CONFIGS))
+@pytest.mark.parametrize("old", sorted(CONFIGS))
+def test_written_configurations_become_each_other(old: str, new: str) -> None:
+    if not only_at_start(CONFIGS[old], CONFIGS[new]):
+        assert told(CONFIGS[old], CONFIGS[new]) == []
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_nothing_is_told_of_the_same(name: str) -> None:
+    assert difference(CONFIGS[name], CONFIGS[name], leaving=()) == []
+    assert only_at_start(CONFIGS[name], CONFIGS[name]) == []
+
+
+def may_go(line: WrittenLine) -> bool:
+    return not line.opens and not line.text.startswith(MAKES)
+
+
+@st.composite
+def thinned(draw: st.DrawFn) -> str:
+    """One of the written configurations without some of its lines."""
+    text = CONFIGS[draw(st.sampled_from(sorted(CONFIGS)))]
+    lines = parse_configuration(text)
+    gone = draw(st.sets(st.sampled_from([line.number for line in lines if may_go(line)]), max_size=12))
+    without = {line.text.split()[1] for line in lines if line.number in gone and " interface peer-group" in line.text}
+    kept = [
+        line
+        for line in lines
+        if line.number not in gone and not (line.text.startswith("neighbor ") and line.text.split()[1] in without)
+    ]
+    return "".join(f"{line}\n" for line, _ in written_out(kept))
+
+
+@given(thinned(), thinned())
+def test_any_lines_of_them_may_come_and_go(old: str, new: str) -> None:
+    assume(not only_at_start(old, new))
+    assert told(old, new) == []
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> LabPlan:
+    routing = {
+        "protocol": draw(st.sampled_from(("ebgp", "ibgp"))),
+        "bfd": draw(st.sampled_from(("off", "{interval: 300ms}", "{interval: 1s, multiplier: 5}"))),
+        "ecmp": draw(st.sampled_from((1, 8, 64))),
+        "password": draw(st.sampled_from(("true", "false"))),
+        "ttl_security": draw(st.sampled_from(("true", "false"))),
+    }
+    sizes = {"hosts": draw(st.integers(1, 3)), "gpus": draw(st.integers(1, 2)), "spines": draw(st.integers(1, 3))}
+    said = ", ".join(f"{key}: {value}" for key, value in routing.items())
+    size = ", ".join(f"{key}: {value}" for key, value in sizes.items())
+    text = f"name: x\nfabric: {{design: rail-optimized, segments: 2, {size}, routing: {{{said}}}}}\n"
+    return plan_lab(load_topology_text(text, file="x.yml"), k=1000)
+
+
+def rendered(plan: SwitchPlan, version: str) -> SwitchConfig:
+    return render_switch(plan, lab="x", version=FrrVersion.parse(version), log_directory="/x", password="not-a-secret")
+
+
+@given(plans(), plans(), st.sampled_from(("8.4", "10.3")))
+def test_rendered_configurations_become_each_other(first: LabPlan, second: LabPlan, version: str) -> None:
+    after = {switch.node: switch for switch in second.switches}
+    for switch in first.switches:
+        if switch.node not in after:
+            continue
+        old, new = (rendered(each, version).daemons for each in (switch, after[switch.node]))
+        for daemon in old.keys() & new.keys():
+            is_renumbered = switch.asn != after[switch.node].asn and daemon == "bgpd"
+            assert bool(only_at_start(old[daemon], new[daemon])) == is_renumbered
+            if not is_renumbered:
+                assert told(old[daemon], new[daemon]) == []
+
+
+def test_the_daemon_refuses_what_frr_refuses() -> None:
+    daemon = ConfiguredDaemon(LEAF)
+    for commands in (
+        ["router bgp 65999", "exit"],
+        ["no ip prefix-list RAILS seq 99 permit 10.9.0.0/16"],
+        ["ip prefix-list RAILS seq 99 permit 10.0.0.0/16 le 24"],
+        ["router bgp 65101", "neighbor swp9 description nobody", "exit"],
+        ["router bgp 65101", "no neighbor swp9 interface peer-group SPINES", "exit"],
+    ):
+        with pytest.raises(Refused):
+            daemon.tell(commands)

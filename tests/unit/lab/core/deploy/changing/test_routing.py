@@ -1,0 +1,188 @@
+"""What becomes of routing daemons in a change: told, started beside others, ended, or all of a node started anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from testbed.lab.core.deploy.changing import routing
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes, tell
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.drivers.routing.frr import own_directory, remove_daemon_files, write_configurations
+from testbed.lab.core.model import ConfigText, Lab, Node, StartupConfig
+from testbed.lab.core.plan.changes import Allow, Effect
+from testbed.lab.core.plan.lab import plan_lab
+from testbed.lab.core.schema.load import load_topology_text
+
+LEAF = "p1-s1-rail1"
+
+
+@dataclass
+class Running:
+    """As much of a running lab as routing is changed by."""
+
+    model: Lab
+    directory: Path
+
+    @property
+    def processes_directory(self) -> Path:
+        return self.directory
+
+    @property
+    def state_directory(self) -> Path:
+        return self.directory
+
+    def frr_version(self, node: str) -> str:
+        return "8.4.4"
+
+    def node(self, name: str) -> Node:
+        return self.model.node(name)
+
+
+def lab(routing: str = "{bfd: off}", more: str = "", **own: str) -> Lab:
+    """A small fabric; `own` are lines that nodes have beside what is rendered, with `_` for `-` in their names."""
+    text = (
+        f"name: x\nfabric: {{design: rail-optimized, segments: 1, hosts: 1, gpus: 1, spines: 2, routing: {routing}}}\n"
+    )
+    found = load_topology_text(text + more, file="x.yml")
+    told = {
+        name.replace("_", "-"): StartupConfig(added=(ConfigText(text=one, place=name),)) for name, one in own.items()
+    }
+    return replace(found, nodes=tuple(replace(node, startup=told.get(node.name)) for node in found.nodes))
+
+
+def changes(directory: Path, old: Lab, new: Lab) -> RoutingChanges:
+    running = cast(RunningLab, Running(model=old, directory=directory))
+    return routing_changes(running, plan_lab(old, k=1000), plan_lab(new, k=1000), new)
+
+
+@pytest.fixture(autouse=True)
+def unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vtysh is not asked here."""
+    monkeypatch.setattr(routing, "require_configurations", lambda *_: None)
+
+
+def test_nothing_is_done_to_daemons_that_stay_as_they_are(tmp_path: Path) -> None:
+    found = changes(tmp_path, lab(), lab())
+    assert not found
+    assert len(found) == 0
+
+
+@pytest.mark.parametrize(
+    ("new", "lines"),
+    [
+        ("{bfd: off, ecmp: 8}", ["maximum-paths 8"]),
+        ("{bfd: off, ttl_security: true}", ["neighbor fabric ttl-security hops 1"]),
+    ],
+)
+def test_a_value_is_told_and_files_follow(tmp_path: Path, new: str, lines: list[str]) -> None:
+    found = changes(tmp_path, lab(), lab(new))
+    assert set(found) == {LEAF, "p1-spine1", "p1-spine2"}
+    assert [line for line in found[LEAF]["bgpd"] if line in lines] == lines
+    assert {node.node for node in found.nodes} == set(found)
+    assert all(not (node.started or node.ended or node.anew) for node in found.nodes)
+    assert lines[0] in found.nodes[0].config.daemons["bgpd"]
+    assert list(found.rows()) == []
+
+
+def test_bfd_is_a_daemon_more_and_one_less(tmp_path: Path) -> None:
+    watched = "{bfd: {interval: 300ms}}"
+    on, off = changes(tmp_path, lab(), lab(watched)), changes(tmp_path, lab(watched), lab())
+    assert {node.started for node in on.nodes} == {("bfdd",)} == {node.ended for node in off.nodes}
+    assert "neighbor fabric bfd" in on[LEAF]["bgpd"]
+    assert "no neighbor fabric bfd" in off[LEAF]["bgpd"]
+    assert "bfdd" not in on[LEAF], "it reads its file when it starts"
+    assert {(row.effect, row.what, row.allow) for row in on.rows()} == {(Effect.MADE, "daemon bfdd", "")}
+    assert {(row.effect, row.what, row.allow) for row in off.rows()} == {(Effect.REMOVED, "daemon bfdd", "")}
+
+
+def test_another_interval_of_bfd_is_told(tmp_path: Path) -> None:
+    found = changes(tmp_path, lab("{bfd: {interval: 300ms}}"), lab("{bfd: {interval: 1s}}"))
+    assert found[LEAF] == {
+        "bfdd": ["bfd", "profile fabric", "receive-interval 1000", "transmit-interval 1000", "exit", "exit"]
+    }
+
+
+def test_another_as_number_starts_the_daemons_of_a_node_anew_where_that_is_allowed(tmp_path: Path) -> None:
+    found = changes(tmp_path, lab(), lab("{bfd: off, protocol: ibgp}"))
+    assert not found.commands
+    rows = list(found.rows())
+    assert {row.node for row in rows} == {LEAF, "p1-spine1", "p1-spine2"}
+    assert all(row.effect is Effect.RESTARTED and row.allow is Allow.RESTART for row in rows)
+    leaf = next(row for row in rows if row.node == LEAF)
+    assert leaf.at_stake.startswith("2 BGP sessions")
+    assert "router bgp" in leaf.reason
+
+
+def test_lines_that_a_user_adds_are_told(tmp_path: Path) -> None:
+    found = changes(tmp_path, lab(), lab(p1_s1_rail1="router bgp {{asn}}\n timers bgp 5 15\n"))
+    assert set(found) == {LEAF}
+    assert found[LEAF]["bgpd"][1:] == ["timers bgp 5 15", "exit"]
+
+
+def test_a_line_taken_away_leaves_the_value_that_was_rendered_before_it(tmp_path: Path) -> None:
+    own = "router bgp {{asn}}\n neighbor fabric timers 10 30\n"
+    found = changes(tmp_path, lab(p1_s1_rail1=own), lab())
+    assert found[LEAF]["bgpd"][1:] == ["neighbor fabric timers 3 9", "exit"]
+
+
+def test_a_line_that_counts_when_neighbours_are_made_takes_a_start(tmp_path: Path) -> None:
+    found = changes(tmp_path, lab(), lab(p1_s1_rail1="router bgp {{asn}}\n bgp default ipv4-unicast\n"))
+    assert not found.commands
+    assert [node.anew for node in found.nodes] == [("no bgp default ipv4-unicast", "bgp default ipv4-unicast")]
+
+
+def test_a_static_route_has_its_daemon(tmp_path: Path) -> None:
+    found = changes(tmp_path, lab(), lab(p1_s1_rail1="ip route 198.51.100.0/24 blackhole\n"))
+    assert [(node.node, node.started) for node in found.nodes] == [(LEAF, ("staticd",))]
+
+
+def test_the_daemons_of_a_container_are_told_and_not_started(tmp_path: Path) -> None:
+    contained = "topology: {kinds: {switch: {runtime: docker}}}\n"
+    before = lab(more=contained)
+    assert changes(tmp_path, before, lab("{bfd: off, ecmp: 8}", contained))
+    with pytest.raises(ChangeRefused, match="is a container"):
+        changes(tmp_path, before, lab("{bfd: {interval: 300ms}}", contained))
+
+
+def test_a_password_is_told_to_all_and_shown_to_nobody(tmp_path: Path) -> None:
+    found = changes(tmp_path, lab(), lab("{bfd: off, password: true}"))
+    secret = (tmp_path / "bgp-password").read_text()
+    assert f"neighbor fabric password {secret}" in found[LEAF]["bgpd"]
+    assert all(secret not in row.what + row.reason for row in found.rows())
+
+
+def test_what_is_refused_while_an_interface_is_there_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(routing.vty, "configure", lambda _, daemon, commands: told.append((daemon, commands)))
+    commands = {"a": {"zebra": ["interface b", "description c", "exit", "no interface d", "no vrf e"]}}
+    tell(commands, tmp_path, lambda command: not command.startswith(routing.AFTERWARDS))
+    tell(commands, tmp_path, lambda command: command.startswith(routing.AFTERWARDS))
+    assert told == [
+        ("zebra", ["interface b", "description c", "exit"]),
+        ("zebra", ["no interface d"]),
+        ("zebra", ["no vrf e"]),
+    ]
+
+
+def test_files_follow_with_their_owners_and_nobody_else_may_read_them(tmp_path: Path) -> None:
+    (tmp_path / "bgpd.conf").write_text("old")
+    (tmp_path / "bgpd.conf").chmod(0o600)
+    own_directory(tmp_path).mkdir()
+    write_configurations(tmp_path, {"bgpd": "new", "bfdd": "more", "mgmtd": "interfaces"}, "all")
+    assert {path.name: path.read_text() for path in tmp_path.glob("*.conf")} == {
+        "bgpd.conf": "new",
+        "bfdd.conf": "more",
+        "frr.conf": "all",
+    }
+    assert (own_directory(tmp_path) / "mgmtd.conf").read_text() == "interfaces"
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.conf")} == {0o600}
+    inode = (tmp_path / "bgpd.conf").stat().st_ino
+    write_configurations(tmp_path, {"bgpd": "new"}, "all")
+    assert (tmp_path / "bgpd.conf").stat().st_ino == inode, "what is right stays"
+    remove_daemon_files(tmp_path, ["bfdd"])
+    assert not (tmp_path / "bfdd.conf").exists()
