@@ -186,21 +186,23 @@ class Lab:
         *,
         overrides: Mapping[str, object] | None = None,
         allow: Collection[str] = (),
+        repair: bool = False,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         notify: StepCallback = ignore_steps,
     ) -> Changes:
         """Change the lab into what a topology says now, and nothing else; wait until its routing has converged.
 
         `topology` is a file, or YAML text if it has a line break; without one it is the file that the lab came from,
-        with the overrides of its deploy, which `overrides` add to. `allow` may have "restart" and "recreate". What was
-        changed comes back; the nodes of this object are those of the changed lab. Raises `SpecError`, `PlanError` and
-        `ChangeRefused` before anything is touched, and `DriverError`, `ConvergenceError`.
+        with the overrides of its deploy, which `overrides` add to. `allow` may have "restart" and "recreate". With
+        `repair` what was changed by hand, or ended, is brought back first. What was changed comes back; the nodes of
+        this object are those of the changed lab. Raises `SpecError`, `PlanError` and `ChangeRefused` before anything is
+        touched, and `DriverError`, `ConvergenceError`.
         """
         from testbed.api.changes import apply_changes
 
         target = self._target(topology, overrides)
         try:
-            return apply_changes(target, self._state, allow=allow, timeout_s=timeout_s, notify=notify)
+            return apply_changes(target, self._state, allow=allow, repair=repair, timeout_s=timeout_s, notify=notify)
         finally:
             self._running = RunningLab.open(self.name, self._state)
 
@@ -231,6 +233,30 @@ class Lab:
     @property
     def plan(self) -> LabPlan:
         return self._running.plan
+
+    def restart_node(self, node: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """End all that runs in a node, start what the lab has there, and wait until routing has converged.
+
+        Its links stay up. Raises `NoSuchNode`, `NodeRefused`, `DriverError`, `ConvergenceError`.
+        """
+        from testbed.lab.core.deploy.changing.node import restart_node
+
+        try:
+            restart_node(self._running, node, timeout_s=timeout_s)
+        finally:
+            self._running = RunningLab.open(self.name, self._state)
+
+    def recreate_node(self, node: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Make a node anew, and wait until routing has converged; its neighbours keep their ends of its links.
+
+        Raises as `restart_node`.
+        """
+        from testbed.lab.core.deploy.changing.node import recreate_node
+
+        try:
+            recreate_node(self._running, node, timeout_s=timeout_s)
+        finally:
+            self._running = RunningLab.open(self.name, self._state)
 
     def status(self) -> list[NodeStatus]:
         return self._running.status()

@@ -58,6 +58,7 @@ def _check_allow(_context: click.Context, _option: click.Parameter, words: tuple
     shell_complete=_complete_allow,
     help="What may be done besides: restart (of processes), recreate (nodes, or the whole lab).",
 )
+@option("--repair", is_flag=True, help="Bring back what was changed by hand, or what ended, too.")
 @options.timeout
 @options.format_option
 @options.quiet
@@ -67,6 +68,7 @@ def apply(
     set: tuple[str, ...],
     dry_run: bool,
     allow: tuple[str, ...],
+    repair: bool,
     timeout: float,
     format: options.Format,
     quiet: bool,
@@ -95,7 +97,7 @@ def apply(
             print_changes(changes, format)
 
     with StepDisplay(quiet=quiet) as display:
-        changes = apply_changes(lab, state, allow=allow, timeout_s=timeout, notify=display, told=show)
+        changes = apply_changes(lab, state, allow=allow, repair=repair, timeout_s=timeout, notify=display, told=show)
         stand_by_the_outcome()
     _print_outcome(changes, time.monotonic() - started, format)
 

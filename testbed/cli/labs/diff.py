@@ -23,7 +23,7 @@ DIFFERENT = 1
 @options.settings
 @options.format_option
 def diff(topology: str | None, name: str | None, set: tuple[str, ...], format: options.Format) -> None:
-    """Print what `apply` would change of a lab that is up, and why; touches nothing.
+    """Print what `apply` would change of a lab that is up, and why, and what was changed by hand; touches nothing.
 
     Without -t the file is the one that the lab came from, with the settings of its deploy.
     """
@@ -81,5 +81,7 @@ def outlook(changes: "Changes") -> str:
     if changes.waiting_bytes:
         stake += f" ({ByteCount(changes.waiting_bytes)} wait there now)"
     allowed = f"; needs {' '.join(f'--allow {word}' for word in sorted(changes.needs))}" if changes.needs else ""
-    keys = counted(len(changes.keys), "key") + " of the file"
-    return f"{changes.lab}: {changes.summary}, for {keys}; {stake}{allowed}"
+    why = [counted(len(changes.keys), "key") + " of the file"] if changes.keys or not changes.repairs else []
+    if changes.repairs:
+        why.append(f"{counted(changes.repairs, 'thing')} changed by hand or ended (`testbed apply --repair`)")
+    return f"{changes.lab}: {changes.summary}, for {' and '.join(why)}; {stake}{allowed}"

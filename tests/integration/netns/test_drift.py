@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,6 @@ import pytest
 from waiting import until
 
 from testbed.base.linux import vty
-from testbed.base.linux.namespaces import NETNS_DIRECTORY
 from testbed.lab.core.deploy.changing.drift import Drift, find_drift, repair_lab
 from testbed.lab.core.deploy.lifecycle import destroy_lab
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
@@ -95,11 +95,11 @@ CHANGES: dict[str, tuple[Callable[[RunningLab], None], list[tuple[Effect, str]]]
     "rules that are removed": (lambda lab: run(lab, HOST, "ip rule flush"), [(Effect.MADE, "add rule")]),
     "a link that is down": (
         lambda lab: run(lab, LEAF, f"ip link set {uplink(lab).name} down"),
-        [(Effect.MADE, "set up")],
+        [(Effect.CHANGED, "is down")],
     ),
     "a NIC that is down": (
         lambda lab: run(lab, HOST, f"ip link set {port_of(lab, HOST).name} down"),
-        [(Effect.MADE, "set up"), (Effect.MADE, "add route")],
+        [(Effect.CHANGED, "is down"), (Effect.MADE, "add route")],
     ),
     "an MTU": (
         lambda lab: run(lab, LEAF, f"ip link set {uplink(lab).name} mtu 1300"),
@@ -176,14 +176,11 @@ def test_what_a_person_changed_is_seen_and_mended(lab: RunningLab, change: str) 
     drift = find_drift(fresh(lab))
     require_told(drift, expected)
     with lab.state.lock_lab(lab.name):
-        mended = repair_lab(fresh(lab))
-    assert mended.rows == drift.rows
+        repair_lab(fresh(lab), drift)
     assert find_drift(fresh(lab)).rows == ()
     assert lab.life_cycle is LabState.RUNNING
     assert Journal(lab.state_directory).read().work == {}
     until(lambda: check_lab(fresh(lab)).exit_code == 0, "the lab is whole again")
-    with lab.state.lock_lab(lab.name):
-        assert not repair_lab(fresh(lab)), "twice changes nothing"
 
 
 def test_what_link_set_changed_is_no_drift(lab: RunningLab) -> None:
@@ -210,5 +207,19 @@ def test_interfaces_that_a_person_added_are_theirs(lab: RunningLab) -> None:
         run(lab, HOST, "ip link del mine")
 
 
-def test_the_namespace_of_a_node_that_was_deleted_is_back(lab: RunningLab) -> None:
-    assert (NETNS_DIRECTORY / lab.namespace(HOST)).exists()
+def test_the_verbs_show_it_and_mend_it(lab: RunningLab, shared_sandbox: Any) -> None:
+    file = shared_sandbox.work / "drift.yml"
+    file.write_text(TEXT.format(name=lab.name))
+    arguments = ("-t", str(file), "-n", lab.name)
+    run(lab, HOST, f"ip addr add 198.51.100.7/24 dev {port_of(lab, HOST).name}")
+    shown = shared_sandbox.cli("diff", *arguments)
+    assert shown.returncode == 1, shown.stderr
+    assert "changed by hand" in shown.stdout and "--repair" in shown.stdout
+    as_json = json.loads(shared_sandbox.cli("diff", *arguments, "-f", "json").stdout)
+    assert as_json["repairs"] == 1
+    left = shared_sandbox.cli("apply", "-q", *arguments)
+    assert left.returncode == 0 and "nothing to change" in left.stdout, left.stderr
+    mended = shared_sandbox.cli("apply", "-q", "--repair", *arguments)
+    assert mended.returncode == 0 and "1 removed" in mended.stdout, mended.stdout + mended.stderr
+    assert shared_sandbox.cli("diff", *arguments).returncode == 0
+    assert find_drift(fresh(lab)).rows == ()

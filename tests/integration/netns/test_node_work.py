@@ -20,13 +20,15 @@ from waiting import until
 from testbed.base.linux import namespaces, vty
 from testbed.base.linux.namespaces import NETNS_DIRECTORY, identities_of
 from testbed.lab.core.deploy.changing import node as node_module
-from testbed.lab.core.deploy.changing.drift import find_drift, finish_work
+from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
+from testbed.lab.core.deploy.changing.drift import find_drift
 from testbed.lab.core.deploy.changing.node import NEW, NodeRefused, recreate_node, restart_node
 from testbed.lab.core.deploy.lifecycle import destroy_lab
 from testbed.lab.core.deploy.links.changes import LinkChange, LinkControl
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.power import power_off, power_on
 from testbed.lab.core.deploy.records.journal import Journal, LabState
+from testbed.lab.core.deploy.records.state import UnfinishedChange
 from testbed.lab.core.deploy.watch.check import check_lab
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.schema.load import load_topology_text
@@ -222,9 +224,10 @@ def test_what_was_killed_is_finished(lab: RunningLab, moment: str) -> None:
     killed_while(lambda: recreate_node(fresh(lab), LEAF, timeout_s=60), place, name, after)
     assert lab.life_cycle is LabState.CHANGING
     assert Journal(lab.state_directory).read().work == {LEAF: "recreate"}
-    with lab.state.lock_lab(lab.name):
-        assert finish_work(fresh(lab))
-        Journal(lab.state_directory).state(LabState.RUNNING)
+    with pytest.raises(UnfinishedChange):
+        restart_node(fresh(lab), HOST, timeout_s=60)
+    apply_lab(lab.model, lab.state, ApplyOptions())
+    assert not lab.state.is_changing(lab.name)
     assert sessions_beside(lab, LEAF) == sessions, "of others"
     assert not list(NETNS_DIRECTORY.glob(f"{lab.name}-*{NEW}"))
     until(lambda: check_lab(fresh(lab)).exit_code == 0, "the lab is whole again")

@@ -98,7 +98,8 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
             directory.mkdir(parents=True, exist_ok=True)
         _rewrite(hosts, hosts_text(plan))
         for node in lab.nodes:
-            _rewrite(_hostname_path(run, node.name), f"{node.name}\n")
+            if not (path := _hostname_path(run, node.name)).exists():
+                _rewrite(path, f"{node.name}\n")
     except OSError as error:
         raise state_error(hosts, error) from error
 

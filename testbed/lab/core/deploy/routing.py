@@ -151,25 +151,30 @@ def running_daemons(lab: RunningLab, node: str) -> list[Process]:
     return [process for process in processes_in({lab.identities[node]}) if process.command in wanted]
 
 
-def start_routing(lab: RunningLab, node: str) -> bool:
+def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> bool:
     """Start a switch's routing daemons as the plan configures them; False where all of them run already.
 
-    Returns when they answer, not when routing has converged. Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
+    `elsewhere` is how those of a container are started. Returns when they answer, not when routing has converged.
+    Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
     """
-    if lab.node(node).runtime != NETNS:
-        raise TestbedError(f"{node} is a container: its daemons are started with the lab alone")
+    if lab.node(node).runtime != NETNS and elsewhere is None:
+        raise TestbedError(
+            f"{node} is a container: its daemons are started with it", hint=f"testbed node restart {node}"
+        )
     running = running_daemons(lab, node)
     if len(running) >= len(lab.daemons.get(node, ())):
         return False
-    stop_routing(lab, node)  # those that are left of them: they depend on each other
-    frr = find_frr()
+    if elsewhere is None:
+        stop_routing(lab, node)  # those that are left of them: they depend on each other
+    frr = find_frr() if elsewhere is None else None
     launcher = DaemonLauncher(frr)
     try:
         run = lab.run_directory(node).parent
         password = bgp_password(lab.plan, lab.state.lab_directory(lab.name))
         for feature in features():  # first: BGP brings packets, which must find their way
             feature.before_routing(lab.plan, run, node)
-        sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, password=password)
+        others = {} if elsewhere is None else {node: elsewhere}
+        sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, elsewhere=others, password=password)
         start_daemons(launcher, sets, lab.plan, run)
         for feature in features():
             feature.after_routing(lab.plan, lab.state, node)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DEFAULT_ENGINE = "unix:///var/run/docker.sock"
 TIMEOUT_S = 120.0
+ENDING_TIMEOUT_S = 10
+"""A container that is restarted and does not end by its signal in this time is killed."""
 AT_ONCE = 4
 """Containers started side by side: more only wait for each other in the engine."""
 LAST_WISHES_S = 1.5
@@ -243,6 +245,22 @@ class ContainerEngine:
             made.start()
             made.reload()
         return _running(operation.node, made)
+
+    def restart(self, node: str, container: str) -> StartedContainer | None:
+        """End a container and start it again, with the files that it has; its network namespace is another one then.
+
+        None where there is no such container any more.
+        """
+        from docker.errors import NotFound
+
+        try:
+            with answers(f"{node}: its container cannot be restarted", gone=True):
+                found = self._client.containers.get(container)
+                found.restart(timeout=ENDING_TIMEOUT_S)
+                found.reload()
+        except NotFound:
+            return None
+        return _running(node, found)
 
     def remove(self, deployment: str, *, unfinished: bool = False, only: Collection[str] | None = None) -> int:
         """End and remove every container labelled with `deployment`, or those of some nodes `only`; how many.

@@ -10,7 +10,6 @@ back, whichever the file asks for, and `destroy` removes what the journal names.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from testbed.lab.core.deploy.changing.differences import (
     require_allowed,
     require_possible,
 )
+from testbed.lab.core.deploy.changing.drift import Drift, find_drift, finish_work, repair_lab
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
@@ -45,11 +45,12 @@ from testbed.lab.core.deploy.lifecycle import (
     require_machine,
     run_node_commands,
 )
-from testbed.lab.core.deploy.links.recorded import lock_links
+from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
 from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
+from testbed.lab.core.deploy.node_files import remove_node_files, write_node_files
 from testbed.lab.core.deploy.pausing.attachment import attach, change_attachment, leave_attachment
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns
 from testbed.lab.core.deploy.preparation import require_data_path
@@ -84,11 +85,13 @@ DEPLOYED = (LabState.RUNNING, LabState.FAILED, LabState.CHANGING)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """`k` is the time scale that the lab is to have, None for the one it has. `allow`: what may be done to the lab that
-    is more than changing it where it is. `told` is called with the changes before the first of them is made."""
+    is more than changing it where it is. `repair`: what was changed by hand, or ended, is brought back first. `told` is
+    called with the changes before the first of them is made."""
 
     k: float | None = None
     timeout_s: float = 120.0
     allow: frozenset[Allow] = field(default_factory=frozenset)
+    repair: bool = False
     told: Callable[[LabChanges], None] = lambda _: None
 
 
@@ -124,7 +127,7 @@ def apply_lab(
     if not _is_deployed(lab.name, state):
         return _deploy(lab, state, options, notify)
     with state.lock_lab(lab.name, unfinished=True):
-        running = RunningLab.open(lab.name, state)
+        running = _finish_work(RunningLab.open(lab.name, state), notify)
         begun = _end_what_was_begun(running, lab, options, notify)
         if begun is not None and begun.is_asked:
             return begun.changes
@@ -132,7 +135,11 @@ def apply_lab(
         _require_machine(lab, state)
         changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
-        options.told(changes)
+        drift = find_drift(running) if options.repair and not changes.obstacles else Drift()
+        options.told(replace(changes, drift=drift))
+        if drift:
+            repair_lab(running, drift, notify)
+            running = _as_it_is(running)
         if changes.obstacles:
             with unused(running.state_directory, lab.name):
                 pass
@@ -142,7 +149,7 @@ def apply_lab(
                 # What was begun has not been waited for where it is not what is asked for.
                 manner = Manner(timeout_s=options.timeout_s, waits=None if begun is None else True)
                 _carry_out(_Carrying(changes, running, manner, notify), notify)
-        elif running.life_cycle is LabState.FAILED:
+        elif (drift and not read_link_state(running.state_directory).changes) or running.life_cycle is LabState.FAILED:
             await_convergence(running.plan, state, options.timeout_s, notify)
             complete(running, state)
         record = changes.record
@@ -150,7 +157,21 @@ def apply_lab(
             state.write(replace(state.read(lab.name), source=record.source, written=record.written))
     if changes.obstacles:
         _recreate(changes, running, state, options, notify)
-    return changes
+    return replace(changes, drift=drift)
+
+
+def _finish_work(running: RunningLab, notify: StepCallback) -> RunningLab:
+    """Do again what was done to nodes by a command that was killed; the lab as it is then comes back."""
+    if not Journal(running.state_directory).read().work:
+        return running
+    with unused(running.state_directory, running.name):
+        finish_work(running, notify)
+    return _as_it_is(running)
+
+
+def _as_it_is(running: RunningLab) -> RunningLab:
+    """The same lab, some of whose nodes have other namespaces now."""
+    return RunningLab.planned(running.record, running.state, running.model, running.plan)
 
 
 def _recreate(
@@ -235,6 +256,7 @@ class _Carrying:
                     raise_neighbour_limits(self.record, self._state)
             with self._step("nodes", f"{len(changes.kernel.created)} new"):
                 self._create_nodes(kernel, created)
+                write_node_files(changes.lab, changes.new, self._run)
             for each in changes.features:
                 each.created(changing)
             with self._step("links"), self._data_path(kernel):
@@ -403,8 +425,7 @@ class _Carrying:
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)
-            for node in gone:
-                shutil.rmtree(self._run / node, ignore_errors=True)
+            remove_node_files(self._run, gone)
 
     def _end(self, created: set[str], unconverged: ConvergenceError | None) -> None:
         """Record the lab as it is now. `created` are the nodes that were made.

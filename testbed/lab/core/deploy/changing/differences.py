@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from testbed.lab.core.deploy.changing.drift import Drift
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes
 from testbed.lab.core.deploy.changing.rows import ThingNames, kernel_rows, routing_rows
@@ -53,9 +54,11 @@ class LabChanges:
     """The record of the lab as it was; None where none is deployed, and all is made."""
     record: LabRecord | None = None
     """The record of the lab as it is to be, with what is left to the machine decided."""
+    drift: Drift = field(default_factory=Drift)
+    """What a person changed by hand in the lab as it is, or what ended, where that was looked at."""
 
     def __bool__(self) -> bool:
-        parts = (self.obstacles, self.kernel, self.routing, self.features, self.losses, self.described)
+        parts = (self.drift, self.obstacles, self.kernel, self.routing, self.features, self.losses, self.described)
         return self.was is None or any(map(bool, parts))
 
     @property
@@ -73,6 +76,7 @@ class LabChanges:
         if self.obstacles:
             return tuple(self._recreation())
         return (
+            *self.drift.rows,
             *self._scale_rows(),
             *kernel_rows(self.kernel, self.names),
             *_loss_rows(self.losses),

@@ -17,10 +17,11 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.lab.core.deploy.changing.kernel_drift import BY_HAND, KernelDrift
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
-from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart
+from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart, working
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.kept_events import keep_event
+from testbed.lab.core.deploy.records.journal import Journal
 from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.running_config import Difference, compare_configuration, read_configuration
@@ -32,6 +33,9 @@ from testbed.lab.core.plan.overlay_operations import CreateVrf
 from testbed.lab.core.render.difference import difference
 
 REPAIR = "repair"
+ENDED = "it ended"
+PASSES = 3
+"""Of a repair: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
 SHOWN = 5
 """Things that an error names."""
 _AT_ONCE = 4
@@ -51,10 +55,20 @@ class NodeDrift:
     def row(self) -> ChangeRow:
         """Tell it."""
         if self.lacking:
-            what = f"{', '.join(self.lacking)} of {self.node}, which ended"
-            return ChangeRow(effect=Effect.RESTARTED, node=self.node, what=what, at_stake="sessions of the node")
-        what = f"node {self.node}, which is {self.state}"
-        return ChangeRow(effect=Effect.REMADE, node=self.node, what=what, at_stake="all that runs on the node")
+            return ChangeRow(
+                effect=Effect.RESTARTED,
+                node=self.node,
+                what=f"{', '.join(self.lacking)} of {self.node}",
+                reason=ENDED,
+                at_stake="sessions of the node",
+            )
+        return ChangeRow(
+            effect=Effect.REMADE,
+            node=self.node,
+            what=f"node {self.node}",
+            reason=f"it is {self.state}",
+            at_stake="all that runs on the node",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +90,12 @@ class Drift:
             *(item.row for item in self.nodes),
             *self.kernel.rows,
             *(
-                ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon}: {line}", reason=BY_HAND)
+                ChangeRow(effect=Effect.CHANGED, node=node, what=f"{daemon} of {node}", detail=line, reason=BY_HAND)
                 for node, daemons in self.routing.items()
                 for daemon, lines in daemons.items()
                 for line in lines
             ),
-            *(ChangeRow(effect=Effect.RESTARTED, node=item.node, what=item.what) for item in self.ended),
+            *(ChangeRow(effect=Effect.RESTARTED, node=item.node, what=item.what, reason=ENDED) for item in self.ended),
         )
 
     def __str__(self) -> str:
@@ -131,7 +145,7 @@ def _routing_drift(lab: RunningLab, nodes: Sequence[str]) -> dict[str, dict[str,
                 continue
             planned = [line.line for line in mine if line.differs is not Difference.ADDED]
             if commands := difference("\n".join(now), "\n".join(planned)):
-                found[daemon] = _with_secrets(commands, configuration_file(directory, daemon))
+                found[daemon] = commands
         return found
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="configurations") as pool:
@@ -151,19 +165,18 @@ def _with_secrets(commands: Sequence[str], file: Path) -> list[str]:
     return found
 
 
-def repair_lab(lab: RunningLab, notify: StepCallback = ignore_steps) -> Drift:
-    """Bring a lab back to what its record says; what differed comes back. Call with the lab locked.
+def repair_lab(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -> None:
+    """Bring a lab back to what its record says, from which it differs by `drift`. Call with the lab locked.
 
-    Raises `DriverError`, `StateError`.
+    Raises `LabInUse` and `ChangeRefused` before anything is touched, `DriverError`, `StateError`.
     """
-    if drift := find_drift(lab):
-        journal, before = Journal(lab.state_directory), lab.life_cycle
-        journal.state(LabState.CHANGING)
-        journal.work("", REPAIR)
+    if {item.node for item in drift.nodes if item.state == "gone"} >= {node.name for node in lab.model.nodes}:
+        raise ChangeRefused(
+            f"nothing of {lab.name} is there any more", hint="`testbed deploy --reconfigure` brings it up anew"
+        )
+    with working(lab, "", REPAIR):
         repair(lab, drift, notify)
-        journal.work("", "")
-        journal.state(before or LabState.RUNNING)
-    return drift
+    tell_changes(lab, drift.rows)
 
 
 def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> bool:
@@ -178,11 +191,10 @@ def finish_work(lab: RunningLab, notify: StepCallback = ignore_steps) -> bool:
             rebuild(lab, node, notify)
         elif word == RESTART:
             restart(lab, node, notify)
+        journal.work(node, "")
     if work:
         lab = RunningLab(lab.record, lab.state)
         repair(lab, find_drift(lab), notify)
-    for node in work:
-        journal.work(node, "")
     return bool(work)
 
 
@@ -191,34 +203,54 @@ def repair(lab: RunningLab, drift: Drift, notify: StepCallback = ignore_steps) -
 
     Raises `DriverError` where something is not as recorded even then, naming it.
     """
+    known = {node.name for node in lab.model.nodes}
+    if strange := [item.node for item in drift.nodes if item.node not in known]:
+        raise DriverError(
+            f"the namespace {strange[0]} of {lab.name} is gone, which is no node's alone",
+            operation="repair",
+            hint="`testbed deploy --reconfigure` brings the lab up anew",
+        )
     with step("repair", notify, f"{len(drift.rows)} things"):
+        journal = Journal(lab.state_directory)
         for item in drift.nodes:
             if not item.lacking:
-                rebuild(lab, item.node, notify)
-        rebuilt = any(not item.lacking for item in drift.nodes)
-        now = find_drift(lab) if rebuilt else drift  # a node that is made anew is as planned, and so are its links
-        repair_kernel(lab, now.kernel)
-        for item in now.nodes:
-            if item.lacking:
-                _start_daemons(lab, item)
-        for node, daemons in now.routing.items():
-            for daemon, commands in daemons.items():
-                vty.configure(lab.run_directory(node), daemon, commands)
-        for part in now.ended:
-            part.start()
-        for row in drift.rows:
-            keep_event(lab.state_directory, lab.name, row.node, "repaired", detail=row.what)
-        if left := find_drift(lab):
+                journal.work(item.node, RECREATE)
+                rebuild(lab, item.node, notify, keep=True)
+                journal.work(item.node, "")
+        if any(not item.lacking for item in drift.nodes):
+            drift = find_drift(lab)  # a node that is made anew is as planned, and so are its links
+        for _ in range(PASSES):
+            _mend(lab, drift)
+            if not (drift := find_drift(lab)):
+                break
+        else:
             raise DriverError(
-                f"{lab.name} is not what its record says even after the repair: {left}",
+                f"{lab.name} is not what its record says even after the repair: {drift}",
                 operation="repair",
                 hint="testbed node recreate NODE makes a node anew",
             )
 
 
+def _mend(lab: RunningLab, drift: Drift) -> None:
+    """Bring back what is in no need of a new node."""
+    repair_kernel(lab, drift.kernel)
+    for item in drift.nodes:
+        if item.lacking:
+            _start_daemons(lab, item)
+    for node, daemons in drift.routing.items():
+        for daemon, commands in daemons.items():
+            directory = lab.run_directory(node)
+            vty.configure(directory, daemon, _with_secrets(commands, configuration_file(directory, daemon)), again=True)
+    for part in drift.ended:
+        part.start()
+
+
 def _start_daemons(lab: RunningLab, item: NodeDrift) -> None:
     """Start the daemons of a node that lacks some; what its link groups run comes first."""
-    if lab.node(item.node).runtime == NETNS and any(speaker.node == item.node for speaker in lab.plan.speakers):
+    if lab.node(item.node).runtime != NETNS:
+        restart(lab, item.node)
+        return
+    if any(speaker.node == item.node for speaker in lab.plan.speakers):
         start_routing(lab, item.node)
         return
     for feature in features():

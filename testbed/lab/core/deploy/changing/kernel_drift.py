@@ -21,6 +21,7 @@ from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
 from testbed.daemons.lag.groups import CreateBond
+from testbed.lab.core.deploy.changing.rows import NOUNS
 from testbed.lab.core.deploy.links.recorded import WireChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
@@ -184,7 +185,19 @@ class _Comparison:
         self._look_for_strays(operations)
 
     def result(self) -> KernelDrift:
-        made = [item for item in self.missing if isinstance(item, _MAKES_INTERFACES | SetSysctl)]
+        wanted = {id(item) for item in self.missing}
+        # What new interfaces come up with has one value while some are made, and another later.
+        nodes = {place for place, _ in self.lost}
+        around = {
+            id(item)
+            for item in self.plan.operations
+            if isinstance(item, SetSysctl) and item.node in nodes and "/conf/default/" in item.key
+        }
+        made = [
+            item
+            for item in self.plan.operations
+            if isinstance(item, _MAKES_INTERFACES | SetSysctl) and id(item) in wanted | around
+        ]
         rest = [item for item in self.missing if not isinstance(item, _MAKES_INTERFACES | SetSysctl)]
         return KernelDrift(
             rows=tuple(self.rows),
@@ -202,18 +215,18 @@ class _Comparison:
         self.missing.append(item)
         interface = places_of(item)[0], getattr(item, "ifindex", 0)
         if isinstance(item, _MAKES_INTERFACES) or interface not in self.lost:
-            self._tell(effect, " ".join(places_of(item)), str(item), at_stake)
+            self._tell(effect, " ".join(places_of(item)), str(item), NOUNS.get(type(item), ""), at_stake)
 
     def _differs(self, place: str, what: str, *batch: bytes) -> None:
         self.values.append(Messages(place=place, batch=batch, what=what))
-        self._tell(Effect.CHANGED, place, what)
+        self._tell(Effect.CHANGED, place, what, what.partition(" ")[0])
 
     def _is_stray(self, place: str, what: str, data: bytes) -> None:
         self.first.append(Messages(place=place, batch=(data,), what=f"remove {what}"))
-        self._tell(Effect.REMOVED, place, what)
+        self._tell(Effect.REMOVED, place, what, what.partition(" ")[0])
 
-    def _tell(self, effect: Effect, place: str, what: str, at_stake: str = "") -> None:
-        self.rows.append(ChangeRow(effect=effect, node=place, what=what, reason=BY_HAND, at_stake=at_stake))
+    def _tell(self, effect: Effect, place: str, what: str, kind: str, at_stake: str = "") -> None:
+        self.rows.append(ChangeRow(effect=effect, node=place, what=what, kind=kind, reason=BY_HAND, at_stake=at_stake))
 
     def _clear(self, place: str, what: str, *batch: bytes) -> None:
         self.first.append(Messages(place=place, batch=batch, what=what))
@@ -243,7 +256,9 @@ class _Comparison:
         what = f"interface {place}:{wanted.name}"
         if found.name != wanted.name:
             self._differs(place, f"{what} is called {found.name}", rtnetlink.set_name(ifindex, wanted.name))
-        if wanted.mac and found.mac != wanted.mac:
+        master = self.seen[place].links.get(found.master)
+        is_member = master is not None and master.kind == "bond"  # a bond gives its members its own MAC
+        if wanted.mac and found.mac != wanted.mac and not is_member:
             self._differs(place, f"{what} has {found.mac}", rtnetlink.set_mac(ifindex, wanted.mac))
         if wanted.mtu_bytes and found.mtu_bytes != wanted.mtu_bytes:
             self._differs(place, f"{what} has mtu {found.mtu_bytes}", rtnetlink.set_mtu(ifindex, wanted.mtu_bytes))
@@ -263,10 +278,7 @@ class _Comparison:
             case DelayPort():
                 self._compare_delay(item)
             case SetUp():
-                interface = place_of(item), item.ifindex
-                link = self._link(interface)
-                if interface not in self.down and (interface in self.lost or link is None or not link.is_up):
-                    self._lacks(item)
+                self._compare_state(item)
             case AddAddress():
                 self._compare_address(item)
             case AddRoute():
@@ -341,6 +353,15 @@ class _Comparison:
         for item in self.plan.operations:
             if isinstance(item, CreateVeth):
                 yield from ((end.node, end.name) for end in (item.a, item.b) if (end.node, end.ifindex) in self.lost)
+
+    def _compare_state(self, item: SetUp) -> None:
+        interface = place, ifindex = place_of(item), item.ifindex
+        link = self._link(interface)
+        if interface in self.lost or link is None:
+            self._lacks(item)
+        elif interface not in self.down and not link.is_up:
+            what = f"interface {place}:{item.name} is down"
+            self._differs(place, what, rtnetlink.set_link_state(ifindex, True))
 
     def _compare_address(self, item: AddAddress) -> None:
         interface = item.node, item.ifindex

@@ -1,8 +1,8 @@
 """One node of a lab that is up, restarted or made anew, while all others stay as they are.
 
-A restart ends what runs in the node and starts what the plan has there; its links stay up. A node that is made anew
-gets another network namespace, and the ends of its links move there: its neighbours keep theirs, with index, addresses,
-queues and counters, and lose the carrier for a moment.
+A restart ends what runs in the node and starts what the plan has there; its links stay up. A node that is made anew,
+and a container that is restarted, gets another network namespace, and the ends of its links move there: its neighbours
+keep theirs, with index, addresses, queues and counters, and lose the carrier for a moment.
 
 Both namespaces have names as long as there are two, `<lab>-<node>` and `<lab>-<node>.new`, and the journal knows both.
 So whatever is killed in between leaves nothing that `destroy` would not find, and `apply` goes on: where the old one is
@@ -26,17 +26,21 @@ from testbed.base.linux.processes import kill_all, processes_in, terminate
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.kernel_drift import PlacedInterface
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
+from testbed.lab.core.deploy.changing.refusal import ChangeStuck
+from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.interruption import signals_later
-from testbed.lab.core.deploy.links.recorded import read_link_state
+from testbed.lab.core.deploy.lifecycle import run_node_commands
+from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
 from testbed.lab.core.deploy.links.restoring import LinkRestoration
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.pausing.attachment import attach
 from testbed.lab.core.deploy.power import WITH_POWER
 from testbed.lab.core.deploy.records.journal import Journal, LabState
-from testbed.lab.core.deploy.records.kept_events import keep_event
-from testbed.lab.core.deploy.routing import start_routing, stop_routing
+from testbed.lab.core.deploy.records.usage import unused
+from testbed.lab.core.deploy.routing import running_daemons, start_routing, stop_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
+from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.netlink.rdma import remove_devices
 from testbed.lab.core.drivers.nodes.changing import goes_with, places_of
@@ -44,8 +48,9 @@ from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.nodes.seen import read_links
 from testbed.lab.core.drivers.probing.machine import require_root
 from testbed.lab.core.drivers.routing.frr import remove_crash_directories
-from testbed.lab.core.feature import features
+from testbed.lab.core.feature import features, runtimes
 from testbed.lab.core.model import NETNS
+from testbed.lab.core.plan.changes import ChangeRow, Effect
 from testbed.lab.core.plan.management_plan import StartService
 from testbed.lab.core.plan.operations import (
     CreateNode,
@@ -58,6 +63,8 @@ from testbed.lab.core.plan.operations import (
 from testbed.lab.core.plan.overlay_operations import CreateVrf
 
 if TYPE_CHECKING:
+    from testbed.lab.core.deploy.runtime import RenewingNodes
+    from testbed.lab.core.drivers.routing.frr import Elsewhere
     from testbed.lab.core.plan.lab_plan import LabPlan
 
 NEW = ".new"
@@ -65,6 +72,8 @@ NEW = ".new"
 RESTART, RECREATE = "restart", "recreate"
 ENDING_TIMEOUT_S = 10.0
 """Processes that do not end by SIGTERM in this time are killed."""
+HEALTHY_TIMEOUT_S = 60.0
+"""How long a container with a health check may take to be healthy."""
 _ELSEWHERE = CreateNode | CreateVrf | StartContainer | StartRouting | StartService
 """The operations of a plan that are not the kernel's to carry out in a namespace that is there."""
 
@@ -88,18 +97,22 @@ def restart_node(lab: RunningLab, node: str, *, timeout_s: float, notify: StepCa
     _require(lab, node)
     if node in lab.nodes_without_power():
         raise NodeRefused(f"{node} is off", hint=f"testbed power on {node}")
-    with _working(lab, node, RESTART, timeout_s, notify):
+    row = ChangeRow(effect=Effect.RESTARTED, node=node, what=f"node {node}")
+    with _working_on(lab, node, row, timeout_s, notify):
         restart(lab, node, notify)
 
 
 def recreate_node(lab: RunningLab, node: str, *, timeout_s: float, notify: StepCallback = ignore_steps) -> None:
     """Make a node anew, and wait until routing has converged: its neighbours keep their ends of its links.
 
-    What was changed of its links stays so, and a node without power stays without. Raises as `restart_node`.
+    What was changed of its links stays so, and a node without power stays without. Commands that its file has for its
+    start are run. Raises as `restart_node`.
     """
     _require(lab, node)
-    with _working(lab, node, RECREATE, timeout_s, notify):
+    row = ChangeRow(effect=Effect.REMADE, node=node, what=f"node {node}")
+    with _working_on(lab, node, row, timeout_s, notify):
         rebuild(lab, node, notify)
+    run_node_commands(lab.model, RunningLab(lab.record, lab.state), {node})
 
 
 def _require(lab: RunningLab, node: str) -> None:
@@ -107,26 +120,53 @@ def _require(lab: RunningLab, node: str) -> None:
     found = lab.node(node)
     if found.kind not in WITH_POWER:
         raise NodeRefused(f"{node} is not managed", hint="hosts, storage targets and switches are")
-    if found.runtime != NETNS:
-        raise NodeRefused(f"{node} is a container", hint=f"its engine restarts it: {found.runtime}")
 
 
 @contextmanager
-def _working(lab: RunningLab, node: str, word: str, timeout_s: float, notify: StepCallback) -> Iterator[None]:
-    """Hold the lab while something is done to a node, journalled first, and wait for routing afterwards.
+def working(lab: RunningLab, node: str, word: str) -> Iterator[None]:
+    """Note that something is done to a node, or with "" to the lab, before it is begun, and that it is done.
+
+    Call with the lab locked. What the lab becomes by it is what it is. Raises `LabInUse` where a run needs the lab, and
+    `ChangeStuck` where a node is left in the middle of it: `apply` does it again.
+    """
+    with unused(lab.state_directory, lab.name):
+        journal, before = Journal(lab.state_directory), lab.life_cycle
+        with lock_links(lab.state_directory):
+            lab.state.begin_change(lab.record)
+        journal.state(LabState.CHANGING)
+        journal.work(node, word)
+        failed: TestbedError | None = None
+        try:
+            yield
+        except TestbedError as error:
+            failed = error
+            if stuck := [name for name in journal.read().work if name]:
+                raise ChangeStuck(
+                    f"{stuck[0]} of {lab.name} is in the middle of its {word}: {error.message}",
+                    hint=f"`testbed apply -n {lab.name}` begins it anew, `testbed destroy -n {lab.name}` ends all",
+                ) from error
+        journal.work(node, "")
+        journal.state(before or LabState.RUNNING)
+        lab.state.end_change(lab.name)
+        if failed is not None:
+            raise failed
+
+
+@contextmanager
+def _working_on(lab: RunningLab, node: str, row: ChangeRow, timeout_s: float, notify: StepCallback) -> Iterator[None]:
+    """Hold the lab while something is done to a node, and wait for routing afterwards.
 
     Where links are changed, by `link set` or because a node is off, nobody knows what routing will come to.
     """
+    word = RESTART if row.effect is Effect.RESTARTED else RECREATE
     with lab.state.lock_lab(lab.name):
-        journal, before = Journal(lab.state_directory), lab.life_cycle
-        journal.state(LabState.CHANGING)
-        journal.work(node, word)
-        yield
-        journal.work(node, "")
-        journal.state(before or LabState.RUNNING)
-        keep_event(lab.state_directory, lab.name, node, f"node-{word}", node)
+        with working(lab, node, word):
+            yield
+        tell_changes(lab, [row])
         if not read_link_state(lab.state_directory).changes:
             await_routing(lab, timeout_s, notify)
+            if daemons := lab.daemons.get(node):
+                note_configurations(lab.processes_directory, {node: daemons})
 
 
 def await_routing(lab: RunningLab, timeout_s: float, notify: StepCallback) -> None:
@@ -142,8 +182,12 @@ def await_routing(lab: RunningLab, timeout_s: float, notify: StepCallback) -> No
 def restart(lab: RunningLab, node: str, notify: StepCallback = ignore_steps) -> None:
     """End what runs in a node, and start what the plan has there. Call with the lab locked, and this journalled.
 
+    A container that its engine restarts has another network namespace: there it is a new node with its old files.
     Raises `DriverError`; what was done until then is taken up by doing it again.
     """
+    if lab.node(node).runtime != NETNS:
+        rebuild(lab, node, notify, keep=True)
+        return
     with step("end", notify, node):
         _end_processes(lab, node, [node])
     with step("start", notify, node):
@@ -151,7 +195,14 @@ def restart(lab: RunningLab, node: str, notify: StepCallback = ignore_steps) -> 
 
 
 def _end_processes(lab: RunningLab, node: str, places: Iterable[str]) -> None:
-    """End what runs in the namespaces of a node: routing daemons in order, then all others."""
+    """End what runs in the namespaces of a node: routing daemons in order, then all others.
+
+    What else runs in a container is its engine's to end. The numbers of its processes mean something in there alone.
+    """
+    if lab.node(node).runtime != NETNS:
+        terminate(running_daemons(lab, node), timeout_s=ENDING_TIMEOUT_S)
+        kill_all({lab.identities[place] for place in places if place != node and place in lab.identities})
+        return
     identities = {lab.identities[place] for place in places if place in lab.identities}
     if any(speaker.node == node for speaker in lab.plan.speakers):
         stop_routing(lab, node)
@@ -160,10 +211,10 @@ def _end_processes(lab: RunningLab, node: str, places: Iterable[str]) -> None:
     remove_crash_directories([lab.run_directory(node)], [*found, *kill_all(identities)])
 
 
-def _start(lab: RunningLab, node: str) -> None:
+def _start(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> None:
     """Start what the plan has on a node, as it gets its power. It returns when all of it answers."""
     if any(speaker.node == node for speaker in lab.plan.speakers):
-        start_routing(lab, node)
+        start_routing(lab, node, elsewhere)
     else:
         for feature in features():
             feature.before_routing(lab.plan, lab.processes_directory, node)
@@ -176,14 +227,33 @@ def _start(lab: RunningLab, node: str) -> None:
 # ------------------------------------------------------------------ made anew
 
 
-def rebuild(lab: RunningLab, node: str, notify: StepCallback = ignore_steps) -> None:
+def rebuild(lab: RunningLab, node: str, notify: StepCallback = ignore_steps, *, keep: bool = False) -> None:
     """Make the namespaces of a node anew, and start what runs there. Call with the lab locked, and this journalled.
 
-    Raises `DriverError`; what was done until then is taken up by doing it again.
+    `keep`: a container keeps its files. Raises `DriverError`; what was done until then is taken up by doing it again.
     """
-    lab.node(node)
+    runtime = lab.node(node).runtime
+    journal = Journal(lab.state_directory)
+    containers = None
+    if runtime != NETNS:
+        containers = runtimes()[runtime].extend(lab.model, lab.processes_directory, journal, {node})
+    try:
+        rebuilding = _Rebuilding(RunningLab(lab.record, lab.state), node, containers, keep)
+        _renew(lab, node, rebuilding.carry_out(notify), containers, notify)
+    finally:
+        if containers is not None:
+            containers.close()
+
+
+def _renew(
+    lab: RunningLab,
+    node: str,
+    renewed: set[PlacedInterface],
+    containers: RenewingNodes | None,
+    notify: StepCallback,
+) -> None:
+    """Do what is to be done for a node that has new namespaces, whose neighbours have `renewed` ends of links."""
     off = node in lab.nodes_without_power()
-    renewed = _Rebuilding(RunningLab(lab.record, lab.state), node).carry_out(notify)
     fresh = RunningLab(lab.record, lab.state)  # whose identities are the new ones
     if renewed:  # links whose ends were gone: neighbours have them without all that was on them
         drift, _ = look_at_kernel(fresh, renewed)
@@ -199,7 +269,9 @@ def rebuild(lab: RunningLab, node: str, notify: StepCallback = ignore_steps) -> 
     for feature in features():
         feature.node_remade(fresh, node)
     with step("start", notify, node):
-        _start(fresh, node)
+        _start(fresh, node, None if containers is None else containers.elsewhere.get(node))
+    if containers is not None:
+        containers.wait_healthy(HEALTHY_TIMEOUT_S, notify)
 
 
 @dataclass(slots=True)
@@ -208,6 +280,8 @@ class _Rebuilding:
 
     lab: RunningLab
     node: str
+    containers: RenewingNodes | None
+    keep: bool
 
     @property
     def places(self) -> list[str]:
@@ -222,7 +296,7 @@ class _Rebuilding:
         """
         lab, places = self.lab, self.places
         journal = Journal(lab.state_directory)
-        _settle(lab, places, journal)
+        _settle(lab, places, journal, kill=self.containers is None)
         identities = {place: identity for place, identity in journal.read().identities.items() if place in places}
         with step("end", notify, self.node):
             _end_processes(lab, self.node, places)
@@ -232,9 +306,10 @@ class _Rebuilding:
         kernel = NetnsKernel(lab.name, nodes=self._neighbours())
         with step("links", notify, self.node), ExitStack() as opened:
             opened.callback(kernel.close)
-            made = kernel.create_nodes(
-                [item for item in self._operations() if isinstance(item, CreateNode | CreateVrf)]
-            )
+            creations = [item for item in self._operations() if isinstance(item, CreateNode | CreateVrf)]
+            made = dict(kernel.create_nodes(creations)) if creations else {}
+            if self.containers is not None:
+                made |= self.containers.renew(lab.plan, kernel, keep=self.keep)
             journal.nodes({f"{place}{NEW}": identity for place, identity in made.items()})
             kernel.publish(made, suffix=NEW)
             sources: dict[str, Namespace] = {}
@@ -305,7 +380,7 @@ def _remove_ends(kernel: NetnsKernel, links: Sequence[CreateVeth], own: set[str]
                 kernel.namespace(end.node).route.submit([rtnetlink.delete_link(end.ifindex)])
 
 
-def _settle(lab: RunningLab, places: Sequence[str], journal: Journal) -> None:
+def _settle(lab: RunningLab, places: Sequence[str], journal: Journal, *, kill: bool) -> None:
     """Take up what an earlier attempt left: where both namespaces of a place are there, the old one gets its links."""
     known = journal.read().identities
     for place in places:
@@ -319,7 +394,8 @@ def _settle(lab: RunningLab, places: Sequence[str], journal: Journal) -> None:
         elif is_new_there and not is_old_there:
             _take_name(lab.name, place, known.get(place, 0), fresh, journal)
             continue
-        kill_all({fresh})
+        if kill:
+            kill_all({fresh})
         namespaces.unpublish({temporary: fresh})
         journal.gone([f"{place}{NEW}"])
 

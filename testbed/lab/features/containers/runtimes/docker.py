@@ -61,8 +61,6 @@ class DeployingContainers:
 
         Raises `NameInUse`, `DriverError`, `CapabilityError` for a switch without FRR, or GPUs without a compiler.
         """
-        from testbed.lab.core.drivers.routing.frr import Elsewhere
-        from testbed.lab.features.containers.frr import find_each_frr, frr_owner, run_directory_mounts
         from testbed.lab.features.containers.images.container_images import outdated_images
 
         operations = [
@@ -84,33 +82,66 @@ class DeployingContainers:
                 )
             )
         with step("containers", notify, f"{len(operations)} containers"):
-            mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
-            for item in operations:
-                paths = [path for feature in features() for path in feature.mounted(plan, self._run, item.node)]
-                if paths:
-                    mounts[item.node] = tuple(Mount(source=path, target=path, read_only=True) for path in paths)
-                if str(HOSTS) not in {bind.target for bind in item.container.binds}:
-                    names = Mount(source=hosts_path(self._run), target=HOSTS, read_only=True)
-                    mounts[item.node] = (*mounts.get(item.node, ()), names)
+            mounts = self._mounts(plan, operations)
             if not self._is_journalled:
                 self._journal.containers(NAME, self._engine.url, self._deployment)
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}
             try:
                 self._journal.nodes(kernel.adopt_nodes(operations, pids))
-                versions = find_each_frr(self._engine, [(found[item.node], item.container.image) for item in switches])
+                self._note(found, switches)
             except (CapabilityError, DriverError):
                 self._engine.require_alive(found.values())  # that it ended is what there is to tell
                 raise
-            self._journal.started_containers(
-                NAME,
-                {node: container.id for node, container in found.items()},
-                {node: frr.version_text for node, frr in versions.items()},
-            )
-            for node, frr in versions.items():
-                start = partial(self._start_daemon, found[node])
-                self.elsewhere[node] = Elsewhere(frr=frr, owner=frr_owner(found[node]), start=start)
         return operations
+
+    def _mounts(self, plan: LabPlan, operations: Sequence[StartContainer]) -> dict[str, tuple[Mount, ...]]:
+        """What each container is to see of this machine."""
+        from testbed.lab.features.containers.frr import run_directory_mounts
+
+        switches = [item for item in operations if item.kind is NodeKind.SWITCH]
+        mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
+        for item in operations:
+            paths = [path for feature in features() for path in feature.mounted(plan, self._run, item.node)]
+            if paths:
+                mounts[item.node] = tuple(Mount(source=path, target=path, read_only=True) for path in paths)
+            if str(HOSTS) not in {bind.target for bind in item.container.binds}:
+                names = Mount(source=hosts_path(self._run), target=HOSTS, read_only=True)
+                mounts[item.node] = (*mounts.get(item.node, ()), names)
+        return mounts
+
+    def _note(self, found: Mapping[str, StartedContainer], switches: Sequence[StartContainer]) -> None:
+        """Journal containers that run, and find out how the daemons of switches among them are started.
+
+        Raises `CapabilityError`, `DriverError`.
+        """
+        from testbed.lab.core.drivers.routing.frr import Elsewhere
+        from testbed.lab.features.containers.frr import find_each_frr, frr_owner
+
+        versions = find_each_frr(self._engine, [(found[item.node], item.container.image) for item in switches])
+        self._journal.started_containers(
+            NAME,
+            {node: container.id for node, container in found.items()},
+            {node: frr.version_text for node, frr in versions.items()},
+        )
+        for node, frr in versions.items():
+            start = partial(self._start_daemon, found[node])
+            self.elsewhere[node] = Elsewhere(frr=frr, owner=frr_owner(found[node]), start=start)
+
+    def renew(self, plan: LabPlan, kernel: NetnsKernel, *, keep: bool) -> Mapping[str, int]:
+        """Restart the one container that is meant, or without `keep` make another one of its image."""
+        (operation,) = [
+            item for item in plan.operations if isinstance(item, StartContainer) and self._is_meant(item.node)
+        ]
+        node, known = operation.node, self._journal.read().containers[NAME].ids
+        container = self._engine.restart(node, known[node]) if keep and node in known else None
+        if container is None:
+            self._engine.remove(self._deployment, only={node})
+            mounts = self._mounts(plan, [operation])
+            container = self._engine.start(self._lab.name, self._deployment, [operation], mounts)[node]
+        identities = kernel.adopt_nodes([operation], {node: container.pid})
+        self._note({node: container}, [operation] if operation.kind is NodeKind.SWITCH else [])
+        return identities
 
     def _is_meant(self, node: str) -> bool:
         return self._only is None or node in self._only

@@ -12,11 +12,13 @@ from testbed.base.errors import DriverError
 from testbed.lab.core.deploy.changing import drift as drift_module
 from testbed.lab.core.deploy.changing.drift import Drift, NodeDrift, find_drift, repair
 from testbed.lab.core.deploy.changing.kernel_drift import KernelDrift
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck
 from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.node_files import DIRECTORY
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.records.usage import LabInUse, using
 from testbed.lab.core.drivers.routing.frr import configuration_file
 from testbed.lab.core.feature import EndedProcess, Feature
 from testbed.lab.core.plan.changes import ChangeRow, Effect
@@ -100,7 +102,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     monkeypatch.setattr(drift_module, "features", lambda: (Dying(),))
 
-    def configure(directory: Path, daemon: str, commands: Any) -> None:
+    def configure(directory: Path, daemon: str, commands: Any, *, again: bool) -> None:
         found.told.append((directory.name, daemon, list(commands)))
         found.running.pop(directory.name)
 
@@ -114,7 +116,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     monkeypatch.setattr(drift_module, "start_routing", start)
 
-    def rebuild(lab: RunningLab, node: str, notify: Any) -> None:
+    def rebuild(lab: RunningLab, node: str, notify: Any, *, keep: bool = False) -> None:
         found.rebuilt.append(node)
         found.states[node] = "running"
         found.lost.clear()
@@ -154,7 +156,7 @@ def test_a_secret_comes_from_the_file_and_is_in_no_row(world: World) -> None:
     note(world, LEAF, PLANNED)
     world.running[LEAF] = {"bgpd": [line for line in PLANNED if "password" not in line]}
     drift = find_drift(world.lab)
-    assert not any("s3cret" in row.what for row in drift.rows)
+    assert not any("s3cret" in row.what + row.detail for row in drift.rows)
     repair(world.lab, drift)
     assert "neighbor fabric password s3cret" in world.told[0][2]
 
@@ -217,10 +219,47 @@ def test_a_repair_is_a_change_that_the_journal_knows(world: World, monkeypatch: 
         world.ended = []
 
     world.ended = [EndedProcess(node="", what="keeper", start=start)]
-    assert drift_module.repair_lab(world.lab).rows
+    drift_module.repair_lab(world.lab, find_drift(world.lab))
     assert seen == [(LabState.CHANGING, {"": "repair"})]
     assert (look().state, look().work) == (LabState.RUNNING, {})
-    assert not drift_module.repair_lab(world.lab), "twice changes nothing"
+    assert not world.lab.state.is_changing(world.lab.name)
+    assert not find_drift(world.lab), "twice changes nothing"
+
+
+def test_a_lab_of_which_nothing_is_there_is_not_mended(world: World) -> None:
+    world.states = dict.fromkeys(world.states, "gone")
+    with pytest.raises(ChangeRefused, match="nothing of drifted is there any more"):
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
+    assert not world.lab.state.is_changing(world.lab.name)
+
+
+def test_a_lab_that_a_run_needs_is_not_mended(world: World) -> None:
+    world.ended = [EndedProcess(node="", what="keeper", start=lambda: pytest.fail("it was touched"))]
+    with using(world.lab.state_directory, world.lab.name), pytest.raises(LabInUse):
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
+
+
+def test_a_repair_that_fails_ends_the_change_and_a_node_in_the_middle_does_not(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise DriverError("the kernel says no", operation="x")
+
+    journal, name = Journal(world.lab.state_directory), world.lab.name
+    journal.state(LabState.RUNNING)
+    world.ended = [EndedProcess(node="", what="keeper", start=refuse)]
+    with pytest.raises(DriverError, match="says no"):
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
+    assert (journal.read().state, journal.read().work) == (LabState.RUNNING, {})
+    assert not world.lab.state.is_changing(name)
+
+    monkeypatch.setattr(drift_module, "rebuild", refuse)
+    world.states[LEAF] = "gone"
+    with pytest.raises(ChangeStuck, match=f"{LEAF} of drifted is in the middle of its repair") as stuck:
+        drift_module.repair_lab(world.lab, find_drift(world.lab))
+    assert stuck.value.hint is not None and "testbed apply -n drifted" in stuck.value.hint
+    assert (journal.read().state, journal.read().work) == (LabState.CHANGING, {"": "repair", LEAF: "recreate"})
+    assert world.lab.state.is_changing(name)
 
 
 def test_work_that_was_cut_short_is_done_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,10 +143,11 @@ def test_an_interface_that_is_down_comes_up_unless_somebody_wants_it_down(plan: 
     links[item.ifindex] = replace(links[item.ifindex], is_up=False)
     down = changed(seen, HOST, links=links, routes=[])
     drift = kernel_drift(plan, down, {})
-    assert item in drift.rest
+    assert (Effect.CHANGED, HOST, f"interface {HOST}:{item.name} is down") in told(drift)
     assert any(isinstance(other, AddRoute) for other in drift.rest), "the kernel has dropped its routes"
     recorded = {f"{HOST}:{item.name}": WireChange(up=False)}
     left = kernel_drift(plan, down, recorded)
+    assert not left.set
     assert all(getattr(other, "ifindex", 0) != item.ifindex for other in left.missing)
 
 
