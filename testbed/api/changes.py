@@ -71,8 +71,9 @@ class Changes:
 
     @cached_property
     def groups(self) -> list[ChangeGroup]:
-        """The rows put together for people."""
-        return grouped(self.rows)
+        """The rows put together for people; what a repair does is first."""
+        repairs = grouped(self.rows[: self.repairs])
+        return [*(replace(group, allow="--repair") for group in repairs), *grouped(self.rows[self.repairs :])]
 
     @property
     def needs(self) -> frozenset[Allow]:
@@ -219,8 +220,8 @@ def _file_of(record: LabRecord) -> Path:
 
 
 def changes_to(lab: Lab, state: StateDirectory) -> Changes:
-    """Return what `apply_changes` would do to the lab of this name, with a repair of it; of one that is not up, all that
-    a deploy makes.
+    """Return what `apply_changes` would do to the lab of this name, with a repair of it; of one that is not up, all
+    that a deploy makes.
 
     Touches nothing. Raises `PlanError`, and `CapabilityError` for what this machine cannot do.
     """
