@@ -19,7 +19,7 @@ from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
 from testbed.lab.core.deploy.changing.drift import find_drift
-from testbed.lab.core.deploy.changing.grouping import ChangeGroup, grouped, summary
+from testbed.lab.core.deploy.changing.grouping import ChangeGroup, counts, grouped, summary
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.stakes import waiting_bytes
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
@@ -97,6 +97,7 @@ class Changes:
             "source": self.source,
             "deployed": self.deployed,
             "keys": [_key_json(key) for key in self.keys],
+            "counts": counts(self.rows),
             "needs": sorted(self.needs),
             "at_stake": list(self.at_stake),
             "waiting_bytes": self.waiting_bytes,
