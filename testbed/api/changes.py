@@ -19,7 +19,7 @@ from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
 from testbed.lab.core.deploy.changing.drift import find_drift
-from testbed.lab.core.deploy.changing.grouping import ChangeGroup, grouped, summary
+from testbed.lab.core.deploy.changing.grouping import ChangeGroup, counts, grouped, summary
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.stakes import waiting_bytes
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S
@@ -44,6 +44,8 @@ MOST_KEYS = 12
 MOST_OPERATIONS = 150_000
 """Operations that are planned for it at most: it may not take longer than a change does."""
 _KEYS_SHOWN = 3
+ENDED = "ended, and no file says so"
+"""The reason of a repair that is about nothing that a person has changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,9 @@ class Changes:
 
     @cached_property
     def groups(self) -> list[ChangeGroup]:
-        """The rows put together for people."""
-        return grouped(self.rows)
+        """The rows put together for people; what a repair does is first."""
+        repairs = grouped(self.rows[: self.repairs])
+        return [*(replace(group, allow="--repair") for group in repairs), *grouped(self.rows[self.repairs :])]
 
     @property
     def needs(self) -> frozenset[Allow]:
@@ -94,6 +97,7 @@ class Changes:
             "source": self.source,
             "deployed": self.deployed,
             "keys": [_key_json(key) for key in self.keys],
+            "counts": counts(self.rows),
             "needs": sorted(self.needs),
             "at_stake": list(self.at_stake),
             "waiting_bytes": self.waiting_bytes,
@@ -217,16 +221,24 @@ def _file_of(record: LabRecord) -> Path:
 
 
 def changes_to(lab: Lab, state: StateDirectory) -> Changes:
-    """Return what `apply_changes` would do to the lab of this name, and what it would bring back with `repair`; where
-    none is up, all that a deploy makes.
+    """Return what `apply_changes` would do to the lab of this name, with a repair of it; of one that is not up, all
+    that a deploy makes.
 
     Touches nothing. Raises `PlanError`, and `CapabilityError` for what this machine cannot do.
     """
     with _placed_plan_errors(lab):
         changes = planned_changes(lab, state, lab.scale.time)
+        # Root alone can look into a lab, and in the middle of a change there is nothing to compare it with.
         if changes.was is not None and os.geteuid() == 0 and not state.is_changing(lab.name):
-            changes = replace(changes, drift=find_drift(RunningLab(changes.was, state)))
+            running = _as_it_was(changes, changes.was, state)
+            if running.identities:
+                changes = replace(changes, drift=find_drift(running))
         return explained(changes, state)
+
+
+def _as_it_was(changes: LabChanges, record: LabRecord, state: StateDirectory) -> RunningLab:
+    """The lab of a change before it, whose plan is at hand."""
+    return RunningLab.planned(record, state, RunningLab(record, state).model, changes.old)
 
 
 def apply_changes(
@@ -250,13 +262,8 @@ def apply_changes(
         found.append(explained(changes, state))
         told(found[-1])
 
-    options = ApplyOptions(
-        k=lab.scale.time,
-        timeout_s=timeout_s,
-        allow=frozenset(Allow(word) for word in allow),
-        repair=repair,
-        told=explain,
-    )
+    allowed = frozenset(Allow(word) for word in allow)
+    options = ApplyOptions(k=lab.scale.time, timeout_s=timeout_s, allow=allowed, repair=repair, told=explain)
     with _placed_plan_errors(lab):
         changes = apply_lab(lab, state, options, notify)
     return found[-1] if found else explained(changes, state)
@@ -280,16 +287,21 @@ def explained(changes: LabChanges, state: StateDirectory) -> Changes:
     """Give each row the keys of the file that it is for; what a deploy makes is there for the whole of the file."""
     if changes.was is None:
         return Changes(lab=changes.lab.name, source=changes.lab.source, rows=changes.rows, deployed=False)
-    running = RunningLab(changes.was, state)
+    running = _as_it_was(changes, changes.was, state)
     before, now = (replace(lab, written=written) for lab, written in _written(changes, running))
     keys = lab_key_changes(before, now)
     reasons = _reasons(running, changes, before, keys)
+    repairs = () if changes.obstacles else changes.drift.rows
+    others = changes.rows[len(repairs) :]
     return Changes(
         lab=now.name,
         source=now.source,
-        rows=tuple(row if row.reason else replace(row, reason=reasons(row)) for row in changes.rows),
+        rows=(
+            *(row if row.reason else replace(row, reason=ENDED) for row in repairs),
+            *(row if row.reason else replace(row, reason=reasons(row)) for row in others),
+        ),
         keys=tuple(keys),
-        repairs=len(changes.drift.rows),
+        repairs=len(repairs),
         waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
     )
 

@@ -218,6 +218,7 @@ def test_an_error_of_the_plan_has_its_place(differ: Differ) -> None:
 def test_programs_are_told_all(differ: Differ, file: Path) -> None:
     document = json.loads(json.dumps(differ(("hosts: 2", "hosts: 3")).to_json()))
     assert (document["lab"], document["source"], document["deployed"]) == ("one", str(file), True)
+    assert document["counts"]["made"] == 3, "a host and its two links"
     assert document["keys"] == [
         {"key": "fabric.hosts", "old": "2", "new": "3", "file": str(file), "line": 6, "column": 3}
     ]

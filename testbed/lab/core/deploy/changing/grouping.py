@@ -49,10 +49,15 @@ def grouped(rows: Iterable[ChangeRow]) -> list[ChangeGroup]:
     return [_group(each, parts) for each in found]
 
 
+def counts(rows: Iterable[ChangeRow]) -> dict[str, int]:
+    """Count the things of a change by what becomes of them; what comes with another thing does not count."""
+    found = Counter(row.effect for row in rows if not row.part_of)
+    return {str(effect): found[effect] for effect in Effect if found[effect]}
+
+
 def summary(rows: Iterable[ChangeRow]) -> str:
-    """Say how many things of a change are made, changed and removed: what comes with another thing does not count."""
-    counts = Counter(row.effect for row in rows if not row.part_of)
-    return ", ".join(f"{counts[effect]:,} {effect}" for effect in Effect if counts[effect]) or "nothing to change"
+    """Say how many things of a change are made, changed and removed."""
+    return ", ".join(f"{count:,} {effect}" for effect, count in counts(rows).items()) or "nothing to change"
 
 
 def plural(noun: str) -> str:
