@@ -43,9 +43,11 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     hosts = draw(st.integers(2, 4))
     tenants: dict[str, dict[str, Any]] = {}
     for host in range(1, hosts + 1):
+        first = None  # the NICs of a host are in subnets that it can tell apart
         for rail in (1, 2):
             where = draw(st.sampled_from((None, *SUBNETS)))
-            if where is not None:
+            if where is not None and where != first:
+                first = where
                 subnets = tenants.setdefault(where[0], {"subnets": {}})["subnets"]
                 subnet = subnets.setdefault(where[1], {"prefix": PREFIXES[where], "nics": []})
                 subnet["nics"].append(f"p1-s1-h{host}:rail{rail}")

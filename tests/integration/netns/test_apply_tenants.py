@@ -60,7 +60,7 @@ OUTSIDE = "external: {leaf: p1-s1-rail1, asn: 64999, prefixes: [198.51.100.0/24]
 GREEN = """
   green:
     vni: 80
-    subnets: {all: {vni: 800, prefix: 10.210.0.0/24, nics: ["p1-s1-h6:rail1", "p1-s1-h6:rail2"]}}
+    subnets: {all: {vni: 800, prefix: 10.210.0.0/24, nics: ["p1-s1-h6:rail1", "p1-s1-h3:rail2"]}}
 """
 BLUE = ("p1-s1-h4", "10.201.0.2"), ("p1-s1-h5", "10.201.0.3")
 """Two hosts of a tenant that no change is about, on two leaves."""
