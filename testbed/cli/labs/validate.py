@@ -173,6 +173,10 @@ def _read_valid(topology: str | None, settings: Sequence[str]) -> "Lab":
         check_as_numbers(lab)
         if lab.overlay is not None:  # what a tenant's prefix may overlap is known of planned addresses alone
             check_addresses(lab)
+        if any(node.startup is not None for node in lab.nodes):
+            from testbed.lab.core.deploy.configurations import require_configurations
+
+            require_configurations(lab, unless_missing=True)
     return lab
 
 

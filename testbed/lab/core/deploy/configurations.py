@@ -23,21 +23,24 @@ _READ_BYTES = 1 << 18
 SHOWN = 5
 
 
-def require_configurations(lab: Lab, speakers: Iterable[SwitchPlan]) -> None:
+def require_configurations(lab: Lab, *, unless_missing: bool = False) -> None:
     """Have vtysh check what a file says of FRR on the nodes of a lab; nothing where it says nothing.
 
-    Raises `SpecError` with the lines that it does not take, or `PlanError` where they stand in the topology itself;
-    `CapabilityError` without vtysh. Containers have an FRR of their own: they are checked where there is a vtysh here.
+    Raises `SpecError` with the lines that it does not take, or `PlanError` where they stand in the topology itself; and
+    `CapabilityError` where this machine has no vtysh, `unless_missing`. Containers have an FRR of their own: they are
+    checked where there is a vtysh here.
     """
-    told = [speaker for speaker in speakers if speaker.startup is not None]
-    runtimes = {node.name: node.runtime for node in lab.nodes}
-    if not told or (not has_vtysh() and all(runtimes.get(one.node, NETNS) != NETNS for one in told)):
+    told = [node for node in lab.nodes if node.startup is not None]
+    if not told:
         return
-    lines = [line for one in told for line in checked_text(one)]
+    if not has_vtysh() and (unless_missing or all(node.runtime != NETNS for node in told)):
+        return
+    texts = dict.fromkeys(one for node in told if node.startup is not None for one in node.startup.texts)
+    lines = [line for one in texts for line in checked_text(one)]
     wrong: dict[tuple[ConfigText, int], tuple[str, str]] = {}
     for complaint in check_commands("".join(f"{text}\n" for text, _, _ in lines)):
         text, origin, number = lines[complaint.line - 1]
-        if origin is not None:
+        if number:
             wrong.setdefault((origin, number), (text, complaint.message))
     if wrong:
         raise _refusal(lab, wrong)

@@ -54,7 +54,7 @@ def prepare_lab(lab: Lab, state: StateDirectory, *, k: float, parent: Path | Non
     reaction_ns = planned_reaction_ns(lab, state)
     slot = state.take_slot(slot_for(lab.name), instead_of=lab.name)
     plan = plan_at(lab, slot, k=k, by=by, reaction_ns=reaction_ns)
-    require_configurations(lab, plan.speakers)
+    require_configurations(lab)
     for feature in features():
         feature.prepare(lab, plan)
     require_data_path(plan)

@@ -19,6 +19,14 @@ from testbed.lab.core.render.config_text import WrittenLine, parse_configuration
 
 VARIABLES = ("node", "role", "asn", "router_id", "loopback")
 """The names that may stand in braces: {{node}}. What they mean is a node's own, so that many share a text."""
+_SOME_NODE = {
+    "node": "node",
+    "role": "rail",
+    "asn": "65000",
+    "router_id": "192.0.2.1",
+    "loopback": "192.0.2.1",
+}
+"""Values to ask vtysh with: whatever they are, a command is the same."""
 _VARIABLE = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 LEFT_OUT = re.compile(
@@ -182,12 +190,10 @@ def log_neighbours(section: str) -> str:
     return re.sub(r"^(router bgp .*)$", r"\1\n bgp log-neighbor-changes", section, flags=re.MULTILINE)
 
 
-def checked_text(switch: SwitchPlan) -> Iterator[tuple[str, ConfigText | None, int]]:
-    """The lines that a user wrote for a node, with its variables filled in and every context left.
+def checked_text(text: ConfigText) -> Iterator[tuple[str, ConfigText, int]]:
+    """The lines of a text, with some node's values for its variables and with every context left.
 
-    Each comes with the text and the number of the line that it is from; one that ends a context is from none.
+    Each comes with the text and the number of the line that it is from: 0 for one that ends a context.
     """
-    values = variables_of(switch)
-    for one in () if switch.startup is None else switch.startup.texts:
-        for line, number in written_out(parse_configuration(fill_in(one.text, values))):
-            yield line, one if number else None, number
+    for line, number in written_out(parse_configuration(fill_in(text.text, _SOME_NODE))):
+        yield line, text, number

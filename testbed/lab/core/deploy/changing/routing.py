@@ -122,8 +122,8 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
     Raises `ChangeRefused`; `SpecError` and `PlanError` for lines of a node's own configuration that FRR does not take.
     """
     before = {speaker.node: speaker for speaker in old.speakers}
-    own = [speaker for speaker in new.speakers if _is_told_otherwise(before.get(speaker.node), speaker)]
-    require_configurations(running.model if lab is None else lab, own)
+    if any(_is_told_otherwise(before.get(speaker.node), speaker) for speaker in new.speakers):
+        require_configurations(running.model if lab is None else lab)
     gone = _interfaces(old) - _interfaces(new)
     commands: dict[str, Mapping[str, Sequence[str]]] = {}
     nodes: list[NodeRouting] = []
@@ -146,7 +146,7 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
 
 def _is_told_otherwise(was: SwitchPlan | None, now: SwitchPlan) -> bool:
     """Tell whether the own configuration of a node is not the one that it had."""
-    return was is None or was.startup != now.startup
+    return now.startup is not None and (was is None or was.startup != now.startup)
 
 
 def _interfaces(plan: LabPlan) -> set[tuple[str, str]]:

@@ -58,10 +58,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return texts
 
 
-def require(lab: Lab) -> None:
-    require_configurations(lab, plan_lab(lab, k=1000).speakers)
-
-
 def test_what_vtysh_prints_is_read() -> None:
     assert parse_complaints(SAID) == [
         Complaint(3, "FRR has no such command here"),
@@ -71,41 +67,46 @@ def test_what_vtysh_prints_is_read() -> None:
 
 
 def test_a_lab_that_says_nothing_of_frr_asks_nobody(asked: list[str]) -> None:
-    require(generate_fabric(FabricParams(design="rail-optimized", hosts=1, gpus=1), name="x"))
+    require_configurations(generate_fabric(FabricParams(design="rail-optimized", hosts=1, gpus=1), name="x"))
     assert asked == []
 
 
-def test_all_nodes_are_asked_about_at_once_and_a_line_of_a_file_is_named_once(asked: list[str]) -> None:
+def test_what_many_nodes_share_is_asked_about_once(asked: list[str]) -> None:
     with pytest.raises(SpecError) as caught:
-        require(configured(OF_FILE))
+        require_configurations(configured(OF_FILE))
     assert len(asked) == 1
-    assert asked[0].count("router bgp 1") == 2
+    assert asked[0] == "router bgp 1\n frobnicate node\nexit\n"
     [problem] = caught.value.problems
     assert str(problem).startswith("labs/a.conf:3:3: bad-config: topology.kinds.switch.startup-config: no such command")
 
 
 def test_a_line_of_the_topology_is_a_problem_of_its_key(asked: list[str]) -> None:
     with pytest.raises(PlanError) as caught:
-        require(configured(INLINE))
+        require_configurations(configured(INLINE))
     assert caught.value.field == INLINE.place
     assert caught.value.message == "line 2: no such command: frobnicate"
 
 
 def test_a_password_is_not_said_again(asked: list[str]) -> None:
     with pytest.raises(PlanError) as caught:
-        require(configured(replace(INLINE, text="router bgp 1\n neighbor a password secret frobnicate\n")))
+        require_configurations(
+            configured(replace(INLINE, text="router bgp 1\n neighbor a password secret frobnicate\n"))
+        )
     assert "secret" not in str(caught.value)
 
 
 def test_good_lines_pass(asked: list[str]) -> None:
-    require(configured(replace(INLINE, text="debug bgp updates")))
-    assert asked == ["debug bgp updates\n" * 2]
+    require_configurations(configured(replace(INLINE, text="debug bgp updates")))
+    assert asked == ["debug bgp updates\n"]
 
 
 def test_without_vtysh_nothing_is_checked_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vtysh.shutil, "which", lambda _: None)
     with pytest.raises(CapabilityError, match="vtysh"):
         check_commands("debug bgp updates\n")
+    with pytest.raises(CapabilityError, match="vtysh"):
+        require_configurations(configured(INLINE))
+    require_configurations(configured(INLINE), unless_missing=True)
 
 
 def test_what_a_daemon_did_not_take_is_found_in_its_log(tmp_path: Path) -> None:
