@@ -167,7 +167,7 @@ CHANGES: dict[str, tuple[Callable[[RunningLab], None], list[tuple[Effect, str]]]
 
 
 def require_told(drift: Drift, expected: list[tuple[Effect, str]]) -> None:
-    rows = [(row.effect, row.what) for row in drift.rows]
+    rows = [(row.effect, f"{row.what} {row.detail}") for row in drift.rows]
     for effect, words in expected:
         assert any(found is effect and words in what for found, what in rows), rows
 
