@@ -203,3 +203,15 @@ def test_a_roce_connection_sends_nothing_twice_while_a_lab_is_changed(base: Chan
     assert packets_sent(base.running, near) - before == MESSAGES * MESSAGE_BYTES // PAYLOAD_BYTES, said
     assert {session: established(base.running).get(session) for session in sessions} == sessions
     still_and_reconciled(base.running)
+
+
+def test_a_rail_that_is_left_to_one_host_is_not_lost_to_it(base: ChangingLab) -> None:
+    """Its gateway is at the port then, and no more at a bridge; a host that only sends hears of no other MAC."""
+    for hosts in (1, 3):
+        with lossless_flows(base.running, ["p1-s1-h1"], DESTINATION, dscp=DSCP) as flows:
+            base.apply(BASE | {"fabric.hosts": hosts})
+            sent = flows.sent
+            until(lambda: flows.sent > sent + 500, "the flow goes on")  # noqa: B023
+            account = flows.stop()
+        assert account.missing < 50, f"of {account.sent} packets, with {hosts} hosts"
+        assert account.repeated == 0

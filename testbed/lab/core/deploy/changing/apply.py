@@ -29,6 +29,7 @@ from testbed.lab.core.deploy.changing.differences import (
 )
 from testbed.lab.core.deploy.changing.drift import Drift, find_drift, finish_work, repair_lab
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
+from testbed.lab.core.deploy.changing.moved_addresses import announce_moved
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
 from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
@@ -265,6 +266,7 @@ class _Carrying:
                 kernel.apply(changes.kernel.made, replacing=True)
             with self._step("ports"):
                 kernel.change(changes.kernel)
+                announce_moved(changes.old, changes.new)
                 self._attach()
             for each in changes.features:
                 each.linked(changing)
