@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC_STAT = Path("/proc/stat")
+MAX_CPU_BUSY = 0.90
+"""Above this share of all CPUs, what was measured is this machine and not the fabric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

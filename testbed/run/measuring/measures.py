@@ -55,7 +55,7 @@ from testbed.workload.metrics.run_samples import (
     UplinkLoads,
     VictimRates,
 )
-from testbed.workload.oracles.ecmp import UPLINKS
+from testbed.workload.oracles.fabric_graph import UPLINKS
 from testbed.workload.steps import fabric_bytes
 from testbed.workload.tenants import from_its_start, part_of_ranks
 

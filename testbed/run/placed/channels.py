@@ -9,12 +9,15 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
-from testbed.endpoints.worker.program import Channel
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.workload.draws import draw_below
 from testbed.workload.steps import Transfer, Workload
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.program import Channel
 
 LISTENING_PORT = 18_515
 """The port on which receivers of connections listen: perftest's default."""
@@ -81,6 +84,8 @@ def plan_channels(
         if ranks[step.source].node != ranks[step.destination].node:
             share = step.piece is not None or rules.one_for_each_pair
             of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
+    from testbed.endpoints.worker.program import Channel
+
     rng = random.Random(f"ports {seed}")
     ports = _ports_of_nics(rng, ranks, rules) if rules.one_for_each_pair and not rules.own_ports else None
     taken: set[tuple[str, str, int]] = set()
