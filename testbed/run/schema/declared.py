@@ -101,8 +101,7 @@ def declared_model(
 ) -> type[SpecModel]:
     """A model with these keys, those of `base`, and `more` fields as pydantic takes them."""
     fields = {parameter.name: _field(name, parameter, nested) for parameter in parameters}
-    # built when it is first used: a workload may hold workloads, whose models are then all there
-    return create_model(name, __base__=base, __cls_kwargs__={"defer_build": True}, **more, **fields)
+    return create_model(name, __base__=base, **more, **fields)
 
 
 def written_values(section: SpecModel, directory: Path, *, without: Sequence[str] = ()) -> dict[str, Any]:

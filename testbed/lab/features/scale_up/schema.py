@@ -235,7 +235,9 @@ class ScaleUpSpec(SpecModel):
     vcs: Written[Annotated[int, Whole(1, 32)]] = Field(
         default=None, description="Says how many virtual channels a link has; the default is 2."
     )
-    credits: Section[CreditsSpec] = Field(default=CreditsSpec(), description="Describes a channel's credits.")
+    credits: Section[CreditsSpec] = Field(
+        default=CreditsSpec.model_construct(), description="Describes a channel's credits."
+    )
     llr: Written[Annotated[LlrSpec | str, AutoOff(LlrSpec, "window", on_hint="write auto, or {replays: 3}")]] = Field(
         default=None, description="Describes link-level retry: auto, off, or {window: auto, replays: 3}."
     )

@@ -249,7 +249,9 @@ class QosKindsSpec(SpecModel):
 class QosSpec(QosSettings):
     """The `qos:` section. A port takes what is said last in: fabric, kind, tier, node, port."""
 
-    kinds: Section[QosKindsSpec] = Field(default=QosKindsSpec(), description="Gives settings by kind: host, switch.")
+    kinds: Section[QosKindsSpec] = Field(
+        default=QosKindsSpec.model_construct(), description="Gives settings by kind: host, switch."
+    )
     tiers: Section[dict[Annotated[str, _Tier()], Section[QosSettings]]] = Field(
         default={}, description="Gives settings by tier: host, rail, spine, super-spine."
     )
