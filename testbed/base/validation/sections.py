@@ -33,7 +33,7 @@ Model = TypeVar("Model", bound=SpecModel)
 _SECTION: Any = Section
 _LITERAL: Any = Literal
 Types = Mapping[Any, Callable[[Key], Any]]
-"""How keys are read whose fields are of a type that is not everybody's: by that type, with its default of None."""
+"""The readers of keys whose fields are of a type that is not everybody's: by that type, with its default of None."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How busy the machine was: `/proc/stat` before and after (proc(5)).
+"""The share of time that the machine was busy: `/proc/stat` before and after (proc(5)).
 
 An emulation that runs out of CPU is slow for reasons the modelled fabric does not have, so this is
 what decides whether a result can be trusted at all.

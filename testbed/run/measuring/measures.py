@@ -75,7 +75,7 @@ class RunData:
     nic_bps: float
     """Lab rate of a rank's NIC."""
     pattern_ideal_s: float | None = None
-    """Where all transfers begin at once and wait for nothing."""
+    """The bound of transfers that all begin at once and wait for nothing."""
     roofline_s: float | None = None
     fabric_bytes: int = 0
     """Payload that enters the fabric."""

@@ -24,7 +24,7 @@ LISTENING_PORT = 18_515
 SOURCE_PORTS = (20_000, 32_000)
 """Source ports are drawn from this range, which lies below Linux's ephemeral range (ip_local_port_range)."""
 _LOOK_BACK = 64
-"""How many steps back a transfer is looked for whose channel can be used again."""
+"""The number of steps back that a transfer is looked for whose channel can be used again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class ChannelRules:
     one_for_each_pair: bool = False
     """Each pair of ranks has one channel, from a port of the source's NIC; else channels have ports of their own."""
     keeps_port: bool = False
-    """Where each pair has one: the NIC keeps to one source port, rather than change it from packet to packet."""
+    """With one for each pair, the NIC keeps to one source port, rather than change it from packet to packet."""
     own_ports: bool = False
-    """Where each pair has one: it has a source port of its own, as a connection does."""
+    """With one for each pair, it has a source port of its own, as a connection does."""
     source_ports: tuple[int, int] = SOURCE_PORTS
     """From the first of these up to below the second one source ports are drawn."""
 

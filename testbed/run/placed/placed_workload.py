@@ -17,7 +17,7 @@ from testbed.workload.collectives.operation import OUT_OF_PLACE
 from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30
-"""How many bytes all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
+"""The bytes that all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
 alone.
 """
 

@@ -21,7 +21,7 @@ from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TRANSPORTS, Conflict, TransportKind
 
 TRANSPORT_KEY: Path = ("transport",)
-"""Where the scenario's transport is written."""
+"""The place at which the scenario's transport is written."""
 _FIELDS = ("cc", "paths", "traffic_class", *SCALE_UP_KEYS)
 
 

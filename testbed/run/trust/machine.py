@@ -78,7 +78,8 @@ def check_delays(counters: Mapping[str, float], base_rtt_ns: int) -> Iterator[Ch
 
 
 MAX_WAKE_NS = 5_000_000
-"""How late a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine needs."""
+"""The lateness with which a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine
+needs."""
 
 
 def check_lateness(lateness: Lateness | None) -> Iterator[Check]:

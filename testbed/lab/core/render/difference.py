@@ -18,7 +18,7 @@ _Tree = Mapping[str, "_Tree"]
 
 _ENDS = re.compile(r"exit(-address-family|-vni|-vrf)?$")
 _HEADER = re.compile(r"(frr (version|defaults)|hostname|log) ")
-"""What every file begins with: it is the same for a switch as long as its lab is up."""
+"""The beginning of every file: it is the same for a switch as long as its lab is up."""
 _REPLACED = re.compile(
     r"bgp (router-id|cluster-id) |coalesce-time |maximum-paths (ibgp )?(?=\d)|rd |description |vni (?=\d+$)"
     r"|neighbor \S+ (description|timers connect|timers(?= \d)|advertisement-interval|password|ttl-security hops) "

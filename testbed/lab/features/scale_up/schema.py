@@ -328,7 +328,7 @@ def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
 
 
 def _shares(spec: ScaleUpSpec, base: ScaleUp | None) -> tuple[tuple[int, ...], list[FabricError]]:
-    """How many links of a GPU go to each plane, and what is wrong with what the file says of it."""
+    """Return the number of a GPU's links that go to each plane, and what is wrong with what the file says of it."""
     links = spec.links or (base.links if base else None)
     whose = f"a GPU of {base.preset} has {links}" if base and not spec.links else f"a GPU has {links}"
     if spec.shares is not None:

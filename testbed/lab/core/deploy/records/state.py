@@ -1,4 +1,4 @@
-"""Where labs are recorded on this machine: the state directory, its locks, slots and machine-wide changes.
+"""The records of labs on this machine: the state directory, its locks, slots and machine-wide changes.
 
 `<state>/labs/<lab>/lab.json` is the lab as deployed, `journal.jsonl` beside it what was created.
 `<run>/<lab>/<node>/` holds sockets, configurations and logs of a node's daemons.

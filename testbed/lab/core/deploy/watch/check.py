@@ -79,7 +79,7 @@ class CheckReport:
 
     @property
     def by_network(self) -> dict[str, int]:
-        """How many things were looked at in each network, in all tests together."""
+        """Return the number of things looked at in each network, in all tests together."""
         found: Counter[str] = Counter()
         for result in self.results:
             found.update(result.by_network)

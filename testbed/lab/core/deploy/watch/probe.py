@@ -25,7 +25,7 @@ ROUNDS = 2
 BURST = 256
 BURST_TIMEOUT_S = 0.3
 SILENCE_S = 1.0
-"""How long is waited for a datagram that must not arrive: a neighbour is resolved within."""
+"""The time for which a datagram is waited for that must not arrive: a neighbour is resolved within."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ _SECRET = re.compile(r"(?<=password )\S+")
 
 
 class Difference(StrEnum):
-    """How a line differs from the plan; `NONE` where it does not."""
+    """The difference of a line from the plan; `NONE` where there is none."""
 
     NONE = ""
     ADDED = "+"

@@ -158,7 +158,7 @@ def same_queues(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, Po
 
 
 def _queues(operation: InstallPort, profile: PortProfile) -> tuple[Any, ...]:
-    """What of a port is made, and not only numbered: a change of it is a new queue."""
+    """The parts of a port that are made, and not only numbered: a change of it is a new queue."""
     classes = {
         (item.priority, item.lossless, operation.mtu_bytes if item.lossless else 0, _marking_qdisc(item))
         for item in profile.classes

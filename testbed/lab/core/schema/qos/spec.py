@@ -177,7 +177,7 @@ TYPES: Types = {
     tuple[int, ...]: lambda key: DscpList,
     int: lambda key: written(Annotated[int, SizeInBytes() if key.measure is BYTES else whole(key)]),
 }
-"""How the keys of those types are read."""
+"""The readers of keys of those types."""
 
 
 @dataclass(frozen=True, slots=True)
