@@ -89,6 +89,12 @@ def _sources(ending: str) -> list[str]:
     return sorted(found)
 
 
+def is_interpreted(module: str) -> bool:
+    """Tell whether a module below `PACKAGES` is none that is compiled: a package, or one of `INTERPRETED`."""
+    path = module.replace(".", "/")
+    return f"{path}.py".startswith(INTERPRETED) or (CHECKOUT / path).is_dir()
+
+
 def module_name(source: str) -> str:
     """The name of the module that a source file is: `testbed/endpoints/loop.py` is `testbed.endpoints.loop`."""
     return source.rpartition(".")[0].replace("/", ".")
