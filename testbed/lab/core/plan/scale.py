@@ -45,6 +45,9 @@ BURST_SHARE = 2.0
 """The share of the machine that may be asked for while all senders begin at once. What is late then waits a round trip
 or two in a sender; more, and congestion control sees this machine's queues instead of the fabric's."""
 
+MEASURED_MTU_BYTES = 4500
+"""The size of the packets that a machine's forwarding is measured with (`drivers.probing.calibration`)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProfile:
