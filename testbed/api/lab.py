@@ -43,7 +43,7 @@ def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str
 
 
 class DeployKeywords(TypedDict, total=False):
-    """How a lab is deployed, as keyword arguments, each of which may be left out.
+    """The options of a deploy, as keyword arguments, each of which may be left out.
 
     `timeout_s` is how long routing may take to converge, `reconfigure` replaces another lab of that name, `directory`
     is the parent of the lab directory, `state` where deployed labs are recorded, and `notify` is called with every

@@ -27,7 +27,7 @@ from testbed.run.sweep.scale_proof import check_provable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How `run_scenario` runs a scenario, beyond what is run.
+    """The options of `run_scenario`, beside what it runs.
 
     `labs` says how labs are brought up, and whether the last one stays. `backend`: on the simulator no lab is deployed,
     and no privilege is needed. `resume` is a results directory of the same

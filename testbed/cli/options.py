@@ -11,7 +11,7 @@ from testbed.cli.command import PATH, argument, option
 
 
 class Format(StrEnum):
-    """How rows are printed: for people, or for programs."""
+    """The format in which rows are printed: for people, or for programs."""
 
     TABLE = "table"
     JSON = "json"
@@ -19,7 +19,8 @@ class Format(StrEnum):
 
 
 class RecordFormat(StrEnum):
-    """How a record is printed: as rows are, or as the results sheet of the IETF drafts on AI fabrics."""
+    """The format in which a record is printed: as rows are, or as the results sheet of the IETF drafts on AI
+    fabrics."""
 
     TABLE = "table"
     JSON = "json"

@@ -121,8 +121,8 @@ class LabSummary:
     routing: str
     """Routing protocol, ECMP and failure detection, in words."""
     load_balancing: str = ""
-    """How switches of the back end choose between equal paths: `flow`, `flowlet`, `spray`, or `kernel` where the
-    kernel's hash does; "" in records that do not say."""
+    """The way in which switches of the back end choose between equal paths: `flow`, `flowlet`, `spray`, or `kernel`
+    where the kernel's hash does; "" in records that do not say."""
     oversubscription: Number | None = None
     """The rate that hosts may send to the access switch with most of it, over that of its uplinks; None without any,
     and in records that do not say."""
@@ -289,7 +289,7 @@ class PredictedMetric:
     metric: str
     """The metric's word."""
     oracle: str
-    """How it was computed, in words."""
+    """The way in which it was computed, in words."""
     mean: Number
     """The mean over the seeds."""
     stdev: Number

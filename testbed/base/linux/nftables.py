@@ -49,7 +49,7 @@ _VERDICT = 0
 REGISTER = 8
 """The first of sixteen registers of four bytes."""
 LINK, NETWORK, TRANSPORT = 0, 1, 2
-"""Where the offset of a field counts from."""
+"""The header that the offset of a field counts from."""
 META_PROTOCOL, META_IIF, META_OIF, META_L4PROTO = 1, 4, 5, 16
 IPV4_ADDRESS, IPV6_ADDRESS, MAC_ADDRESS, SERVICE_PORT, INTERFACE = 7, 8, 9, 13, 20
 """Types of a set's keys, as the program nft numbers them: it shows elements by them. The kernel takes any."""

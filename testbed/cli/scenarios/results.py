@@ -57,7 +57,7 @@ def show(record: Path, format: options.RecordFormat) -> None:
 @option("--page", metavar="PAGE.md", type=PATH, help="Put the table into a page, between its marks.")
 @options.format_option
 def steady(directories: tuple[Path, ...], page: Path | None, format: options.Format) -> None:
-    """How the figures of scenarios lie in their bands, over the runs of `run --steady`."""
+    """Show where the figures of scenarios lie in their bands, over the runs of `run --steady`."""
     from testbed.cli.scenarios.steady import show_steadiness, write_page
     from testbed.record.report.steadiness.page import steadiness_markdown
     from testbed.record.report.steadiness.rows import steady_rows

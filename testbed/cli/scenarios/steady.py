@@ -59,7 +59,7 @@ def run_steadily(
 
 
 def _runs_before(command: "RunCommand") -> Counter[str]:
-    """How many runs of each scenario are below the directory of results."""
+    """Return the number of runs of each scenario below the directory of results."""
     from testbed.record.steady import STEADY_FILE, load_steadiness
     from testbed.record.store import RESULTS_DIRECTORY
 

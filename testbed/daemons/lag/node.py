@@ -35,7 +35,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagNodeStatus:
-    """How the link groups of a node stand. `pair` is None at a host."""
+    """The state of the link groups of a node. `pair` is None at a host."""
 
     node: str
     groups: tuple[GroupStatus, ...]
@@ -106,7 +106,7 @@ class GroupNode(ABC):
 
     @abstractmethod
     def status(self, now: float) -> LagNodeStatus:
-        """How the node stands."""
+        """Return the state of the node."""
 
     def start(self) -> None:
         """Act once on what is there: from here on others see a status."""

@@ -185,7 +185,8 @@ class Watch(Protocol):
 
 
 class Feature:
-    """Where the core asks a feature. Every method does nothing by itself, and is called for labs without it, too."""
+    """The questions that the core asks a feature. Every method does nothing by itself, and is called for labs without
+    it, too."""
 
     def require(self, lab: Lab, state: StateDirectory) -> None:
         """Raise `CapabilityError` or `PlanError` for a lab that asks for what this machine cannot do."""
@@ -210,7 +211,7 @@ class Feature:
         return None
 
     def links(self, lab: RunningLab) -> LinksBeside | None:
-        """How links are changed that a lab has beside those of its networks."""
+        """Return what changes the links that a lab has beside those of its networks."""
         return None
 
     def start(self, deployment: Deployment) -> Started | None:

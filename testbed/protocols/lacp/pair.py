@@ -38,7 +38,7 @@ TAG_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
-    """How a leaf and its peer stand. `reason` is why the leaf has left its groups, "" where it has not."""
+    """The state of a leaf and its peer. `reason` is why the leaf has left its groups, "" where it has not."""
 
     peer: str
     peer_link: str

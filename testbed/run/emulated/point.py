@@ -44,7 +44,7 @@ from testbed.run.trust.traffic import channels_in_order
 from testbed.workload.steps import fabric_pairs
 
 IDLE_PROBES = 10
-"""How many probes measure the idle round trip of each path, before and after the runs of a point."""
+"""The number of probes that measure the idle round trip of each path, before and after the runs of a point."""
 
 
 class EmulatedPoint(PointRuns):

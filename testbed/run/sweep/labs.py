@@ -31,7 +31,7 @@ def ignore_warning(_: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabOptions:
-    """How the labs of a scenario are brought up, and who is told about it.
+    """The options by which the labs of a scenario are brought up, and who is told about it.
 
     `timeout_s` is how long routing may take to converge, in seconds of wall-clock time. With `keep` the last lab stays
     deployed. `notify` gets the steps of each deploy, `warn` a sentence for each lab that this machine may not carry,

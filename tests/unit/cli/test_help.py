@@ -33,6 +33,7 @@ LIGHT = {
 HEAVY = {"docker", "jinja2", "mininet", "numpy", "paramiko", "pydantic", "pyroute2", "rich", "yaml"}
 """What takes long to import."""
 CLI = Path(testbed.cli.__file__).parent
+ROOT = Path(__file__).parents[3]
 
 
 def panels(text: str) -> dict[str, list[str]]:
@@ -149,6 +150,17 @@ def test_validating_a_topology_loads_nothing_of_deployed_labs() -> None:
     modules = imported_by("import testbed.lab.core.schema, testbed.cli.labs.validate, testbed.cli.labs.sizing")
     assert not [name for name in modules if name.startswith("testbed.lab.core.deploy")]
     assert not (HEAVY - {"pydantic", "rich", "yaml"}) & modules
+
+
+@pytest.mark.parametrize("words", [("validate",), ("run", "--dry-run")], ids=" ".join)
+def test_looking_at_a_scenario_loads_nothing_that_would_run_it(words: tuple[str, ...]) -> None:
+    """Registries name what they have, and import it when it is asked for."""
+    modules = loaded_by(*words, str(ROOT / "scenarios/rail-permutation.yml"))
+    assert not {"docker", "mininet", "numpy", "paramiko", "pyroute2", "rich"} & modules
+    running = ("emulated", "faults", "programs", "measuring", "simulated", "trust", "probes")
+    below = ("daemons.kit", "endpoints", "protocols", "record", "workload.formats", "lab.core.deploy.live")
+    unwanted = tuple(f"testbed.{name}" for name in (*below, *(f"run.{name}" for name in running)))
+    assert sorted(name for name in modules if name.startswith(unwanted)) == []
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
 
 
 class Effect(StrEnum):
-    """How a change meets what is there."""
+    """The effect of a change on what is there."""
 
     MADE = "made"
     CHANGED = "changed"
@@ -45,7 +45,7 @@ class Effect(StrEnum):
 
 
 class Allow(StrEnum):
-    """What a change may do to a lab beyond changing things where they are, if whoever applies it allows it."""
+    """The things that a change may do to a lab beside changing it where they are, if whoever applies it allows it."""
 
     RESTART = "restart"
     """Processes end and begin again: sessions, connections and what they hold are lost."""

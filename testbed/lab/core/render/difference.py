@@ -25,7 +25,7 @@ from testbed.lab.core.render.config_text import (
 )
 
 _HEADER = re.compile(r"(frr (version|defaults)|hostname|log (file|timestamp)) ")
-"""What every file begins with: it is the lab's own, and the same for a switch as long as its lab is up."""
+"""The beginning of every file: it is the lab's own, and the same for a switch as long as its lab is up."""
 _DEFAULTS = re.compile(r"^frr defaults .*$", re.MULTILINE)
 _OWNERS = re.compile(r"neighbor (\S+) (interface|peer-group$)")
 """The command that makes a neighbour or a group; without it all else that is said of it is gone."""

@@ -36,7 +36,7 @@ ENDING_TIMEOUT_S = 10
 AT_ONCE = 4
 """Containers started side by side: more only wait for each other in the engine."""
 LAST_WISHES_S = 1.5
-"""How long an engine may still carry out what a command asked of it that was killed meanwhile."""
+"""The time for which an engine may still carry out what a command asked of it that was killed meanwhile."""
 
 LABEL = "org.testbed.deployment"
 LAB_LABEL = "org.testbed.lab"

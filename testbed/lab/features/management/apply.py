@@ -28,7 +28,7 @@ _ACCEPT, _DROP = nft.verdict(nft.ACCEPT), nft.verdict(nft.DROP)
 
 
 class Side(StrEnum):
-    """Where what was dropped came from, as it is called beside the guards of access ports."""
+    """The origin of what was dropped, as it is called beside the guards of access ports."""
 
     DATA = "from-data"
     """By another port, from or to an address of management."""

@@ -50,7 +50,7 @@ class NoSuchService(NoSuchNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """How a service stands on a node.
+    """The state of a service on a node.
 
     `state`: running (it answers), silent (its programs run and do not answer) or dead (some do not run).
     `detail` is what it says of itself.
@@ -185,7 +185,7 @@ def write_for_people(places: Sequence[Place], directory: Path, journal: Journal)
 
 
 def read_services(lab: RunningLab) -> list[ServiceStatus]:
-    """How every service of a lab stands, on every node that runs it."""
+    """Return the state of every service of a lab, on every node that runs it."""
     places = service_places(lab.model, lab.plan, lab.state)
     running = running_programs(places, set(lab.identities.values()))
     said = answers([place for place in places if not _dead(place, running)])

@@ -43,7 +43,7 @@ _SECRET_BYTES = 32
 
 
 def lag_directory(run: Path) -> Path:
-    """Where the processes of a lab with this run directory keep what is known of its link groups."""
+    """Return the file in which the processes of a lab with this run directory keep what is known of its link groups."""
     return run / DIRECTORY_NAME
 
 
@@ -169,13 +169,13 @@ def _port(member: MemberPlan, number: int) -> MemberPort:
 
 
 def read_link_groups(lab: RunningLab) -> list[LagNodeStatus]:
-    """How the link groups of every node stand, hosts first; nodes that say nothing are left out."""
+    """Return the state of the link groups of every node, hosts first; nodes that say nothing are left out."""
     found = _statuses(lab.plan, lab.state.run_directory(lab.name))
     return [status for status in found.values() if status is not None]
 
 
 def _statuses(plan: LabPlan, run: Path) -> dict[str, LagNodeStatus | None]:
-    """How the link groups of each node stand, hosts first; None where that is not known."""
+    """Return the state of the link groups of each node, hosts first; None where that is not known."""
     groups = plan.link_groups
     if groups is None:
         return {}
@@ -187,7 +187,7 @@ def _statuses(plan: LabPlan, run: Path) -> dict[str, LagNodeStatus | None]:
 
 
 def _bond_statuses(lab: str, hosts: Mapping[str, AggregatePlan]) -> dict[str, LagNodeStatus | None]:
-    """How the bonds of hosts stand, by the kernel; None for one that is gone."""
+    """Return the state of the bonds of hosts, by the kernel; None for one that is gone."""
     return {node: _bond_status(namespace_name(lab, node), host) for node, host in hosts.items()}
 
 

@@ -31,7 +31,7 @@ MIN_CHANGE = 0.01
 OF_BACKEND = frozenset({"clock", "k", "lab.k", "lab.nic_bps"})
 """Keys that differ between an emulation and a simulation of the same, which are comparable nevertheless."""
 OF_WHAT_IS_MEASURED = frozenset({"workload", "clock"})
-"""Where records differ in these, their figures are not of the same thing, which is said. Where they differ in anything
+"""If records differ in these, their figures are not of the same thing, which is said. Where they differ in anything
 else, such as the design of the fabric, the transport or a fault, that is what is compared."""
 ALL = "all"
 """In place of metrics' names: judge every one that has a better and a worse."""

@@ -1,4 +1,4 @@
-"""Where labs are recorded on this machine: the state directory, its locks, slots and machine-wide changes.
+"""The records of labs on this machine: the state directory, its locks, slots and machine-wide changes.
 
 `<state>/labs/<lab>/lab.json` is the lab as it is, `journal.jsonl` beside it what was created, and `next.json` what a
 change that began and has not ended makes of it.

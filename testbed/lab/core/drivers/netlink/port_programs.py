@@ -187,13 +187,13 @@ def _line_class(operation: InstallPort, *, change: bool) -> bytes:
 
 
 def _frame(operation: InstallPort, profile: PortProfile) -> tuple[Any, ...]:
-    """What of a port stands around its classes: where it differs, nothing of the port can stay."""
+    """The parts of a port that stand around its classes: where it differs, nothing of the port can stay."""
     hooks = (operation.ifindex, operation.vrf, operation.port, operation.grouped, profile.trimming)
     return hooks, profile.class_of_dscp[0]
 
 
 def _queue(item: ClassPlan) -> tuple[bool, str]:
-    """What the queue of a class is made of, and not only numbered."""
+    """The parts that the queue of a class is made of, and not only numbered."""
     return item.lossless, _marker(item)
 
 

@@ -1,4 +1,4 @@
-"""What is done to the kernel for a change of a lab that is up: operations taken back, and changed where they are.
+"""The changes of the kernel for a lab that is up: operations taken back, and changed where they are.
 
 What goes with its interface or its node needs nothing of its own. A change that nothing here knows is made by taking
 the old operation back and applying the new one, which `KernelChanges.remade` tells. So is what needs a name or a number
@@ -78,7 +78,7 @@ class Messages:
 
 
 Tables = tuple[QosTables | None, QosTables | None]
-"""Those of the old plan and of the new one."""
+"""The tables of the old plan and of the new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class KernelChanges:
     removed: tuple[Operation, ...]
     gone: tuple[str, ...]
     remade: tuple[Operation, ...]
-    """Those of `made` that replace an older one: what waits in a queue or is on a wire is lost."""
+    """The operations of `made` that replace an older one: what waits in a queue or is on a wire is lost."""
     renewed: tuple[tuple[Operation, Operation], ...]
     """The filters of `made` that take the place of older ones, each with what it is when all that goes is gone."""
     tables: Tables

@@ -36,7 +36,7 @@ FRR_USER = "frr"
 START_TIMEOUT_S = 240.0
 """One that ended is noticed at once; in an emulated machine all of a lab take minutes."""
 CRASH_DIRECTORY = Path("/var/tmp/frr")
-"""Where each daemon makes a directory `<daemon>.<pid>` that it never removes (FRR lib/log.c)."""
+"""The directory in which each daemon makes a directory `<daemon>.<pid>` that it never removes (FRR lib/log.c)."""
 CONFIGURATION_MODE = 0o600
 """A configuration may have passwords in it."""
 READY_FILE = "zebra.vty"

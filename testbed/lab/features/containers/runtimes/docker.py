@@ -54,7 +54,7 @@ class DeployingContainers:
         self._is_journalled = bool(deployment)
         self._deployment = deployment or f"{lab.name}-{secrets.token_hex(8)}"
         self.elsewhere: dict[str, Elsewhere] = {}
-        """How the daemons of switches that are containers are started."""
+        """The routing daemons that are started in containers, by the switch that they are of."""
 
     def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
         """Start all, journalled, and give their namespaces to `kernel`; what was started comes back.

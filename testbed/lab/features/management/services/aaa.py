@@ -32,7 +32,8 @@ ACCOUNTS: Mapping[str, tuple[int, str]] = MappingProxyType({OPERATOR: (OPERATOR_
 """The user number and the home of each account on a switch."""
 PAM_MODULE = "pam_radius_auth"
 ANSWER_S = 3
-"""How long a switch waits for the server, asking once: pam_radius_auth takes no less (its pam_radius_auth.conf)."""
+"""The time for which a switch waits for the server, asking once: pam_radius_auth takes no less (its
+pam_radius_auth.conf)."""
 _DICTIONARIES = ("rfc2865", "rfc2866", "rfc2869", "freeradius.internal")
 
 
@@ -134,7 +135,7 @@ def switch_binds() -> dict[str, str]:
 
 
 def said_of(place: Place) -> str:
-    """How log-ins to a switch stand, in a few words; asked in its network namespace."""
+    """Return the state of log-ins to a switch in a few words; it is asked in its network namespace."""
     lab = place.lab
     if status_server.server_answers(str(lab.server_address), PORT, _secret(lab, place.node)):
         return f"asks {lab.server}"

@@ -37,7 +37,7 @@ START_TIMEOUT_S = 20.0
 PID_SUFFIX = ".pid"
 """The ending of the names of the files that have the pids of a service's programs."""
 ASKED_AGAIN_MS = 50
-"""How long a service that does not answer yet is left alone, unless a program ends."""
+"""The time for which a service that does not answer yet is left alone, unless a program ends."""
 _ASKED_AT_ONCE = 8
 _LINES = 5
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -297,7 +297,7 @@ def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
 
 
 def command_line(place: Place, program: Program) -> list[str]:
-    """How a program is started: by setpriv(1), which takes from it what it does not need."""
+    """Return the command that starts a program: by setpriv(1), which takes from it what it does not need."""
     name, *arguments = program.arguments
     kept = ",".join(["-all", *(f"+{capability}" for capability in program.capabilities)])
     found = ["setpriv", "--no-new-privs", f"--bounding-set={kept}"]

@@ -82,7 +82,7 @@ class Surroundings:
     ports: tuple[CountedPort, ...] = ()
     """The ports of switches in data networks."""
     data_path: Path | None = None
-    """Where the lab's maps are pinned; None: it has no queues of the data path."""
+    """The directory in which the lab's maps are pinned; None: it has no queues of the data path."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """In which a program of ours finds this package and this lab."""
 

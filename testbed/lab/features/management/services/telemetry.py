@@ -20,7 +20,7 @@ PORT = 9090
 EXPORTER = IPv4Address("127.0.0.1")
 EXPORTER_PORT = 9464
 RETENTION, LARGEST = "2h", "256MB"
-"""How long samples are kept, and how many bytes of them: they are in memory, as all of /run."""
+"""The time for which samples are kept, and the bytes of them: they are in memory, as all of /run."""
 
 
 class Telemetry(Service):

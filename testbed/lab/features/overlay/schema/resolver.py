@@ -101,7 +101,7 @@ class TenantResolver:
     """Route targets of L2VNIs, by rule."""
     _targets: list[TargetsOf] = field(default_factory=list)
     _owners: dict[End, Path] = field(default_factory=dict)
-    """Where each NIC that is in a subnet was named."""
+    """The place at which each NIC that is in a subnet was named."""
     _found: dict[End, Link] = field(default_factory=dict)
 
     def resolve(self) -> Lab:
