@@ -71,9 +71,7 @@ def steady(directories: tuple[Path, ...], page: Path | None, format: options.For
 
 
 @results.command("backends")
-@argument(
-    "paths", nargs=-1, metavar="[RECORD|DIR...]", type=PATH, help="Or what they lie below; default: results/."
-)
+@argument("paths", nargs=-1, metavar="[RECORD|DIR...]", type=PATH, help="Or what they lie below; default: results/.")
 @option("--metric", "metrics", multiple=True, metavar="METRIC", help="Compare this one; may be repeated.")
 @option("--page", metavar="PAGE.md", type=PATH, help="Put the ratios into a page, between its marks.")
 @options.format_option
