@@ -82,8 +82,6 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
             self.changes, self.running, self.manner = changes, running, manner
             self.record, self.life = changes.record, LabState.RUNNING
 
-        def require_room(self) -> None: ...
-
         def carry_out(self) -> None:
             state, journal = self.running.state, Journal(self.running.state_directory)
             assert state.is_changing("one"), "it is recorded before anything is touched"
@@ -98,6 +96,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
             state.end_change("one")
 
     monkeypatch.setattr(module, "_Carrying", _Carrying)
+    monkeypatch.setattr(module.ChangedDataPath, "require_room", lambda _: None)
     monkeypatch.setattr(module, "require_free", lambda *_: None)
     monkeypatch.setattr(module, "require_links", lambda *_: None)
     monkeypatch.setattr(module, "require_data_path", lambda *_: None)
