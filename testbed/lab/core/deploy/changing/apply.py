@@ -69,6 +69,7 @@ from testbed.lab.core.feature import Changing, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow
 from testbed.lab.core.plan.operations import CreateNode
+from testbed.lab.core.plan.overlay_operations import CreateVrf
 
 TELLING = "routing"
 """The step in which routing daemons are told of a change."""
@@ -294,7 +295,7 @@ class _Carrying:
             if not self._manner.undoes:
                 raise
 
-    def _kernel(self) -> tuple[NetnsKernel, Sequence[CreateNode]]:
+    def _kernel(self) -> tuple[NetnsKernel, Sequence[CreateNode | CreateVrf]]:
         """The kernel, and the nodes that are to be made of it."""
         kernel, lab = self.changes.kernel, self.changes.new.lab
         if not self._manner.again:
@@ -308,7 +309,7 @@ class _Carrying:
         namespaces.unpublish({namespace_name(lab, item.node): known.get(item.node, 0) for item in created})
         return NetnsKernel(lab, nodes=sorted(there), again=True), created
 
-    def _create_nodes(self, kernel: NetnsKernel, created: Sequence[CreateNode]) -> None:
+    def _create_nodes(self, kernel: NetnsKernel, created: Sequence[CreateNode | CreateVrf]) -> None:
         if created:
             self._journal.nodes(kernel.create_nodes(created))
             kernel.publish({item.node for item in created})
