@@ -182,7 +182,7 @@ def test_what_the_kernel_refuses_half_way_is_undone_and_sessions_stay(bench: Ben
     """Somebody has given a switch an interface that has the name of one that is to be made."""
     bench.deploy()
     switch = bench.lab.namespace("p1-s1-rail2")
-    subprocess.run(["ip", "-n", switch, "link", "add", "down3", "type", "dummy"], check=True)
+    subprocess.run(["ip", "-n", switch, "link", "add", "down3", "type", "bridge"], check=True)
     first, uptimes = bench.seen(), _uptimes(bench.lab)
     result = bench.sandbox.cli("apply", "-q", "-t", str(bench.after))
     assert result.returncode == 2, result

@@ -385,7 +385,7 @@ class _Carrying:
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)
-            remove_node_files(self._run, gone)
+        remove_node_files(self._run, changes.kernel.gone)
 
     def _end(self, created: set[str], unconverged: ConvergenceError | None) -> None:
         """Record the lab as it is now. `created` are the nodes that were made.
