@@ -3,6 +3,7 @@
 with Lab.deploy("topologies/demo.yml") as lab:
     lab.node("p1-s1-h1").run(["ip", "addr"])
     print(lab.run("scenarios/rail-permutation.yml").metric("aggregate_share").median)
+    print(lab.apply(overrides={"fabric.hosts": 8}).summary)
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from testbed.api.changes import Changes
     from testbed.api.lab import CommandFailed, DeployKeywords, Lab, Node, load_model
     from testbed.api.scenarios import RunOptions, ScenarioResult, run_scenario
     from testbed.lab.core.deploy.links.changes import LinkChange
 
 __all__ = [
+    "Changes",
     "CommandFailed",
     "DeployKeywords",
     "Lab",
@@ -29,6 +32,7 @@ __all__ = [
 _MODULES = {
     **dict.fromkeys(("CommandFailed", "DeployKeywords", "Lab", "Node", "load_model"), "testbed.api.lab"),
     **dict.fromkeys(("RunOptions", "ScenarioResult", "run_scenario"), "testbed.api.scenarios"),
+    "Changes": "testbed.api.changes",
     "LinkChange": "testbed.lab.core.deploy.links.changes",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -25,6 +25,7 @@ from testbed.lab.features.scale_up.planes import PlaneControl, PlaneLink
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
 
 if TYPE_CHECKING:
+    from testbed.api.changes import Changes
     from testbed.api.scenarios import ScenarioResult
 
 
@@ -42,7 +43,7 @@ def load_model(topology: str | Path, *, name: str | None, overrides: Mapping[str
 
 
 class DeployKeywords(TypedDict, total=False):
-    """How a lab is deployed, as keyword arguments, each of which may be left out.
+    """The options of a deploy, as keyword arguments, each of which may be left out.
 
     `timeout_s` is how long routing may take to converge, `reconfigure` replaces another lab of that name, `directory`
     is the parent of the lab directory, `state` where deployed labs are recorded, and `notify` is called with every
@@ -169,6 +170,49 @@ class Lab:
         """Remove the lab."""
         destroy_lab(self.name, self._state)
 
+    def diff(self, topology: str | Path | None = None, *, overrides: Mapping[str, object] | None = None) -> Changes:
+        """Return what `apply` would do with the same arguments, and touch nothing. It is true where that is anything.
+
+        Its `rows` have a reason each, with the keys of the file and their lines; `groups` are those that `testbed diff`
+        prints, and `to_json` is for programs. Raises what `apply` does before it touches anything.
+        """
+        from testbed.api.changes import changes_to
+
+        return changes_to(self._target(topology, overrides), self._state)
+
+    def apply(
+        self,
+        topology: str | Path | None = None,
+        *,
+        overrides: Mapping[str, object] | None = None,
+        allow: Collection[str] = (),
+        repair: bool = False,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        notify: StepCallback = ignore_steps,
+    ) -> Changes:
+        """Change the lab into what a topology says now, and nothing else; wait until its routing has converged.
+
+        `topology` is a file, or YAML text if it has a line break; without one it is the file that the lab came from,
+        with the overrides of its deploy, which `overrides` add to. `allow` may have "restart" and "recreate". With
+        `repair` what was changed by hand, or ended, is brought back first. What was changed comes back; the nodes of
+        this object are those of the changed lab. Raises `SpecError`, `PlanError` and `ChangeRefused` before anything is
+        touched, and `DriverError`, `ConvergenceError`.
+        """
+        from testbed.api.changes import apply_changes
+
+        target = self._target(topology, overrides)
+        try:
+            return apply_changes(target, self._state, allow=allow, repair=repair, timeout_s=timeout_s, notify=notify)
+        finally:
+            self._running = RunningLab.open(self.name, self._state)
+
+    def _target(self, topology: str | Path | None, overrides: Mapping[str, object] | None) -> LabModel:
+        from testbed.api.changes import read_target
+
+        if topology is not None and "\n" in str(topology):
+            return read_target("<text>", name=self.name, overrides=overrides, state=self._state, text=str(topology))
+        return read_target(topology, name=self.name, overrides=overrides, state=self._state)
+
     def node(self, name: str) -> Node:
         """Find a node by its name. Raises `NoSuchNode` with the nearest name as a hint."""
         return Node(self._running, name)
@@ -189,6 +233,30 @@ class Lab:
     @property
     def plan(self) -> LabPlan:
         return self._running.plan
+
+    def restart_node(self, node: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """End all that runs in a node, start what the lab has there, and wait until routing has converged.
+
+        Its links stay up. Raises `NoSuchNode`, `NodeRefused`, `DriverError`, `ConvergenceError`.
+        """
+        from testbed.lab.core.deploy.changing.node import restart_node
+
+        try:
+            restart_node(self._running, node, timeout_s=timeout_s)
+        finally:
+            self._running = RunningLab.open(self.name, self._state)
+
+    def recreate_node(self, node: str, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        """Make a node anew, and wait until routing has converged; its neighbours keep their ends of its links.
+
+        Raises as `restart_node`.
+        """
+        from testbed.lab.core.deploy.changing.node import recreate_node
+
+        try:
+            recreate_node(self._running, node, timeout_s=timeout_s)
+        finally:
+            self._running = RunningLab.open(self.name, self._state)
 
     def status(self) -> list[NodeStatus]:
         return self._running.status()

@@ -18,7 +18,7 @@ from testbed.run.emulated.sweep import run_on_own_labs, run_recorded
 from testbed.run.schema.file import NOTHING
 from testbed.run.simulated.support import check_supported
 from testbed.run.simulated.sweep import run_simulated
-from testbed.run.sweep.labs import LabOptions
+from testbed.run.sweep.labs import LabOptions, held
 from testbed.run.sweep.points import Sweep
 from testbed.run.sweep.progress import ProgressListener, ignore_progress
 from testbed.run.sweep.runner import RecordOptions, ScenarioStopped
@@ -27,7 +27,7 @@ from testbed.run.sweep.scale_proof import check_provable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """How `run_scenario` runs a scenario, beyond what is run.
+    """The options of `run_scenario`, beside what it runs.
 
     `labs` says how labs are brought up, and whether the last one stays. `backend`: on the simulator no lab is deployed,
     and no privilege is needed. `resume` is a results directory of the same
@@ -132,7 +132,8 @@ def run_on_lab(
     sweep = read_sweep_for(lab.model, scenario, overrides or NOTHING, only or NOTHING)
     directory = _directory(sweep, results, None)
     try:
-        record = run_recorded(sweep, lambda _: lab, RecordOptions(directory=directory), on_progress)
+        with held(lab):
+            record = run_recorded(sweep, lambda _: lab, RecordOptions(directory=directory), on_progress)
     except ScenarioStopped as stopped:
         _write_report(stopped.record, directory if report else None)
         raise

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from testbed.base.errors import PlanError, Problem, ScenarioError, SpecError
+from testbed.base.errors import Finding, PlanError, Problem, ScenarioError, SpecError
 from testbed.base.validation.engine import in_file_order
 from testbed.lab.core.model import Lab
-from testbed.run.faults.registry import fault_findings
 from testbed.run.schema.against_lab import check_against, workload_problem
 from testbed.run.schema.file import (
     NOTHING,
@@ -18,7 +17,7 @@ from testbed.run.schema.file import (
     load_scenario_topology,
     read_scenario,
 )
-from testbed.run.schema.model import Scenario, TopologyRef
+from testbed.run.schema.model import Fault, Scenario, TopologyRef
 from testbed.run.sweep.points import Point, Sweep, Unfit, judgeable, plan_points, topology_key
 
 
@@ -73,7 +72,7 @@ def read_sweep(
             failed.add(key)
             problems.extend(error.problems)
             continue
-        problems.extend(check_against(file, point.scenario, labs[key], fault_findings))
+        problems.extend(check_against(file, point.scenario, labs[key], _fault_findings))
     if problems:
         raise SpecError(in_file_order(dict.fromkeys(problems)))
     return Sweep(scenario=sweep, points=points, labs=labs, reader=FileReader(file))
@@ -97,7 +96,7 @@ def read_sweep_for(
             f"{', '.join(changed)}: the topology of {lab.name} cannot change, since the lab is up already",
             hint="testbed.run_scenario deploys a lab for every point",
         )
-    problems = [problem for point in points for problem in check_against(file, point.scenario, lab, fault_findings)]
+    problems = [problem for point in points for problem in check_against(file, point.scenario, lab, _fault_findings)]
     if problems:
         raise SpecError(in_file_order(dict.fromkeys(problems)))
     topology = TopologyRef(file=lab.source or lab.name, set={})
@@ -108,6 +107,13 @@ def read_sweep_for(
         labs={topology_key(topology): lab},
         reader=FileReader(file),
     )
+
+
+def _fault_findings(fault: Fault, lab: Lab) -> Iterator[Finding]:
+    """Find what a fault asks of a lab that it does not have. Most scenarios have no fault, and its module is large."""
+    from testbed.run.faults.registry import fault_findings
+
+    return fault_findings(fault, lab)
 
 
 def _read(scenario: str | Path, overrides: Mapping[str, object], only: Mapping[str, object]) -> ScenarioFile:

@@ -52,7 +52,7 @@ class TestbedError(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where in a file: 1-based line and column."""
+    """A place in a file: line and column, from 1."""
 
     line: int
     column: int

@@ -35,7 +35,7 @@ class Key:
     """Bounds of a number, in what `measure` counts."""
     measure: Measure = COUNT
     noun: str = ""
-    """How a message calls one of the words that the key may have."""
+    """The noun by which a message calls one of the words that the key may have."""
     word: str | bool | None = None
     """A word that may stand instead of a value: `false` for none of it, or "auto"."""
     hint: str = ""

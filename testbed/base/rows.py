@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """How a field is shown.
+    """The way in which a field is shown.
 
     `title` is its key and heading where that is not its name, and `heading` that of a table alone. `in_table` and
     `in_csv` say where it is beside JSON, `hidden` that it is nowhere. `sparse` leaves it out of tables and CSV where no
@@ -53,7 +53,7 @@ def if_known() -> Any:
 
 
 def column_of(item: Field[Any]) -> Column:
-    """How a field is shown."""
+    """Declare the way in which a field is shown."""
     found: Column = item.metadata.get("column", PLAIN)
     return found
 

@@ -172,7 +172,7 @@ def split_quantity(text: str) -> tuple[str, str]:
 
 
 def parse_bdp(text: str) -> float | None:
-    """How many bandwidth-delay products a size such as "64bdp" has; None for a size in another unit."""
+    """Return how many bandwidth-delay products a size such as "64bdp" has; None for a size in another unit."""
     number, unit = split_quantity(text)
     return float(Fraction(number)) if unit in BDPS.units and "/" not in number else None
 

@@ -3,7 +3,7 @@
 import gc
 
 COLLECT_AT_OBJECTS = 50_000
-"""How many more objects than before have the garbage collector look for cycles among them."""
+"""The number of new objects that has the garbage collector look for cycles among them."""
 
 
 def main() -> None:

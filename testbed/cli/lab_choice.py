@@ -90,7 +90,13 @@ def _open_recorded(name: str | None, topology: str | None = None) -> RunningLab:
     from testbed.lab.core.deploy.records.state import StateDirectory
 
     state = StateDirectory()
-    return RunningLab.open(lab_name(name, topology), state)
+    lab = RunningLab.open(lab_name(name, topology), state)
+    if state.is_changing(lab.name):
+        output.warn(
+            f"{lab.name} is in the middle of a change, and this is about what it was before; unless somebody is at it,"
+            f" `testbed apply -n {lab.name}` ends it"
+        )
+    return lab
 
 
 def require_sight(what: str) -> None:

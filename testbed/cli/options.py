@@ -11,7 +11,7 @@ from testbed.cli.command import PATH, argument, option
 
 
 class Format(StrEnum):
-    """How rows are printed: for people, or for programs."""
+    """The format in which rows are printed: for people, or for programs."""
 
     TABLE = "table"
     JSON = "json"
@@ -19,7 +19,8 @@ class Format(StrEnum):
 
 
 class RecordFormat(StrEnum):
-    """How a record is printed: as rows are, or as the results sheet of the IETF drafts on AI fabrics."""
+    """The format in which a record is printed: as rows are, or as the results sheet of the IETF drafts on AI
+    fabrics."""
 
     TABLE = "table"
     JSON = "json"
@@ -51,6 +52,9 @@ def parse_format(_context: click.Context, _option: click.Parameter, text: str) -
 # --- which lab, and what of it -----------------------------------------------------------------------
 
 topology = option("-t", "--topology", help="Topology file, '-' for standard input; default: the only one here.")
+changed_topology = option(
+    "-t", "--topology", help="Topology file, '-' for standard input; default: the file that the lab came from."
+)
 lab_name = option("-n", "--name", help="Lab name; default: the only lab deployed.")
 network = option("--network", help="Only this network: backend, frontend, ...")
 settings = option("--set", multiple=True, help="Override a key: --set fabric.hosts=4.")

@@ -73,7 +73,7 @@ def warn(sentence: object) -> None:
 
 
 def duration(seconds: float) -> str:
-    """How long something takes, rounded to what is worth saying: "40 s", "12 min"."""
+    """Return a duration in words, rounded to what is worth saying: "40 s", "12 min"."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
@@ -121,6 +121,11 @@ _STATE_STYLES = {
     "exited": "red",
     "current": "green",
     "outdated": "yellow",
+    "made": "green",
+    "changed": "yellow",
+    "remade": "red",
+    "restarted": "red",
+    "removed": "red",
 }
 
 

@@ -47,6 +47,7 @@ PANELS = {
         "serve": "counters.serve",
         "service": "nodes.service",
         "power": "nodes.power",
+        "node": "nodes.node",
         "mininet-cli": "nodes.mininet_cli",
     },
     "Scenarios and results": {

@@ -24,7 +24,7 @@ from testbed.protocols.uet.security.tss import SecureDomain
 from testbed.protocols.uet.trace import Trace
 
 CLOSE_PATIENCE_NS = 2_000_000_000
-"""How long peers may take to acknowledge the end."""
+"""The time that peers may take to acknowledge the end."""
 RNIC_RECEIVES = 32
 """Datagrams that an RNIC takes at a time: each is read for its ICRC and again when it is placed, from the CPU's cache
 where they are few (a receiver spent 4.1 us on a packet of 4 KiB, and 5.3 with 128)."""

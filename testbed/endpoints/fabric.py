@@ -29,7 +29,7 @@ from testbed.protocols.uet.semantics.endpoint import WritableBuffer
 from testbed.protocols.uet.trace import Trace
 
 CLOSE_PATIENCE_S = 2.0
-"""How long operations may still take, and peers to acknowledge the end."""
+"""The time that operations may still take, and peers to acknowledge the end."""
 
 
 class Fabric:

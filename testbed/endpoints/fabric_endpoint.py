@@ -24,7 +24,7 @@ Peer = FepAddress | str
 
 
 class ModeOption(TypedDict, total=False):
-    """How an operation is delivered: reliably and in any order, where nothing is said."""
+    """The delivery of an operation: reliably and in any order, where nothing is said."""
 
     mode: Mode
 

@@ -22,7 +22,7 @@ PULL = 64
 PULLS_PER_TURN = 2
 """After so many the other endpoints and descriptors have their turn: what they wait is what acknowledgements wait."""
 MOST_TICKS = 4
-"""Where turns take longer than ticks, what has arrived is taken to have waited for half of so many at most."""
+"""With turns that take longer than ticks, what has arrived is taken to have waited for half of so many at most."""
 _MOST_EVENTS = 64
 _WOKEN = select.EPOLLIN | select.EPOLLERR | select.EPOLLHUP
 

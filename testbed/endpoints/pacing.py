@@ -1,4 +1,5 @@
-"""How far a sender runs ahead of its NIC: a NIC of the fabric asks its transport for a packet as its line gets free.
+"""A sender runs only a little ahead of its NIC: a NIC of the fabric asks its transport for a packet as its line gets
+free.
 
 Here the kernel's queue of the emulated NIC takes whatever it is given. What is given early chose its path early, by
 what was known then (entropy values are fed back, UE Specification 1.0, section 3.6.16), and its wait in the queue would

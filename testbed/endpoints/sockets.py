@@ -113,7 +113,7 @@ class SocketCounters:
     sent_bytes: int = 0
     send_calls: int = 0
     blocked: int = 0
-    """How often sending had to wait for room."""
+    """The number of times that sending had to wait for room."""
     dropped: int = 0
     """Datagrams that could not be sent; `errors` says why."""
     errors: dict[int, int] = field(default_factory=dict)

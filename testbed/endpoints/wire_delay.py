@@ -43,9 +43,9 @@ class DelayLine:
         self.handed = 0
         """Datagrams handed out."""
         self.excess_ns = 0
-        """How much longer than their delay they were held, all together."""
+        """The time that they were held longer than their delay, all together."""
         self.latest_ns = 0
-        """How late the latest datagram was handed out, behind its due time."""
+        """The lateness of the latest datagram, behind its due time."""
 
     def __len__(self) -> int:
         return self._held

@@ -43,7 +43,7 @@ class RecordJournal:
         self._path = journal_path(record_path)
         self._write = write
         self._whole = 0
-        """How many points the file of the record has."""
+        """The number of points that the file of the record has."""
         self._since = 0
         self._follows = ""
 

@@ -121,13 +121,18 @@ class LabSummary:
     routing: str
     """Routing protocol, ECMP and failure detection, in words."""
     load_balancing: str = ""
-    """How switches of the back end choose between equal paths: `flow`, `flowlet`, `spray`, or `kernel` where the
-    kernel's hash does; "" in records that do not say."""
+    """The way in which switches of the back end choose between equal paths: `flow`, `flowlet`, `spray`, or `kernel`
+    where the kernel's hash does; "" in records that do not say."""
     oversubscription: Number | None = None
     """The rate that hosts may send to the access switch with most of it, over that of its uplinks; None without any,
     and in records that do not say."""
     qos: dict[str, Any] = field(default_factory=dict)
     """The QoS of the back end's switches, in the keys of a topology file; {} without."""
+    state: str = ""
+    """A digest of all that the lab's file said of it: points with the same ran on the same lab. "" where nothing was
+    deployed, and in records that do not say."""
+    revision: Count = 1
+    """The states that the lab had had by then: 1 as it was deployed, and one more with each `apply`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +289,7 @@ class PredictedMetric:
     metric: str
     """The metric's word."""
     oracle: str
-    """How it was computed, in words."""
+    """The way in which it was computed, in words."""
     mean: Number
     """The mean over the seeds."""
     stdev: Number

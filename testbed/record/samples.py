@@ -75,15 +75,15 @@ class InferenceRequests:
     start_s: list[Number] = field(default_factory=list)
     """When it was due; latencies count from here."""
     lateness_s: list[Number] = field(default_factory=list)
-    """How much later its client began."""
+    """The time by which its client began later."""
     first_s: list[Number | None] = field(default_factory=list)
     """When its first token had arrived; None: it has not."""
     end_s: list[Number | None] = field(default_factory=list)
     """When its whole answer had arrived; None: it has not."""
     service_first_s: list[Number] = field(default_factory=list)
-    """How long the server was to compute before the first token."""
+    """The time that the server was to compute before the first token."""
     service_token_s: list[Number] = field(default_factory=list)
-    """How long it was to compute between two tokens."""
+    """The time that it was to compute between two tokens."""
     failure: list[str] = field(default_factory=list)
     """Why it failed; "": it did not."""
 
@@ -166,7 +166,7 @@ class Channel:
     counters: dict[str, Count] = field(default_factory=dict)
     """The transport's own, by its names (time-outs, trimmed, out of order, ...)."""
     latency: MessageLatency | None = None
-    """Where that was what its ends measured; its rates then say nothing."""
+    """Its ends themselves were measured; its rates then say nothing."""
     inside: bool = False
     """It went over scale-up links as frames, and its ends are GPUs."""
 
@@ -240,7 +240,7 @@ class Series:
     values: list[Number | None]
     """None where nothing was sampled."""
     least: list[Number] = field(default_factory=list)
-    """Where each value is the mean of an interval's samples, the smallest of them; `most` is the largest. Queues of
+    """If each value is the mean of an interval's samples, the smallest of them; `most` is the largest. Queues of
     older records have neither: their values are the largest."""
     most: list[Number] = field(default_factory=list)
     """The largest sample of each interval."""
@@ -458,7 +458,7 @@ class PlaneLoad:
     leaked_credits: Count
     """Credits of lost frames that were given back."""
     downs: Count
-    """How often one of these links went down, as the switch saw it."""
+    """The number of times that one of these links went down, as the switch saw it."""
     buffer_peak_bytes: Count
     """The deepest that an input buffer of the switch was, of one link and channel."""
     buffer_bytes: Count
@@ -493,13 +493,13 @@ class ScaleUpLoad:
     latency_p999_s: Number | None
     """The 99.9th percentile of transactions."""
     lateness_p999_s: Number
-    """How late the switch began to send frames."""
+    """The lateness with which the switch began to send frames."""
     credit_loop_s: Number
     """From a credit's use to its return: two hops, the spacing of updates and a frame."""
     transfers: Count
     """The number of transfers that it carried."""
     failed: Count
-    """How many of the transfers failed."""
+    """The number of transfers that failed."""
     request_drops: Count
     """Requests that full buffers dropped."""
     request_frames: Count

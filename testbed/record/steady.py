@@ -1,4 +1,5 @@
-"""How a scenario's figures lie over several runs of it: what `run --steady` leaves beside the records of the runs."""
+"""The spread of a scenario's figures over several runs of it: what `run --steady` leaves beside the records of the
+runs."""
 
 from __future__ import annotations
 

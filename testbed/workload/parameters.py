@@ -49,7 +49,7 @@ class ParameterType(StrEnum):
     RANK = "rank"
     """The number of a rank, from 0."""
     RANKS = "ranks"
-    """How many ranks, or a list of them."""
+    """A number of ranks, or a list of them."""
     LIST = "list"
     """Values as `item` declares them."""
     SECTION = "section"

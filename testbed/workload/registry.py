@@ -1,14 +1,17 @@
-"""Every kind of workload by the name that a scenario gives it, and `build_workload`, which makes its steps."""
+"""Every kind of workload by the name that a scenario gives it, and `build_workload`, which makes its steps.
+
+The module of a kind is imported when the kind is asked for: a scenario has one, and the modules of all are large.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from importlib import import_module
 from typing import Any
 
 from testbed.base.errors import WorkloadError
+from testbed.base.lazy import LazyMapping
 from testbed.base.names import nearest
-from testbed.workload.kinds import collectives, patterns, services, storage, tenants, training
 from testbed.workload.kinds.kind import FabricView, WorkloadKind
 from testbed.workload.parameters import Parameter, Values
 from testbed.workload.steps import Workload
@@ -58,18 +61,27 @@ def build_workload(kind: str, parameters: Mapping[str, Any], fabric: FabricView)
         raise WorkloadError(error.message, field=field, hint=error.hint) from error
 
 
-KINDS: Mapping[str, WorkloadKind] = MappingProxyType(
-    {
-        kind.name: kind
-        for kind in (
-            *patterns.KINDS,
-            *collectives.KINDS,
-            *training.KINDS,
-            *services.KINDS,
-            *storage.KINDS,
-            tenants.tenants_kind(build_workload),
-            *tenants.KINDS,
-        )
-    }
-)
+_FAMILIES = {
+    "patterns": "point-to-point incast overlapped-incast incast-victim outcast outcast-incast permutation tornado mice"
+    " background",
+    "collectives": "all-reduce reduce-scatter all-gather broadcast reduce gather scatter send-recv all-to-all",
+    "training": "training-step pipeline moe",
+    "services": "inference inference-requests kv-cache-incast",
+    "storage": "checkpoint dataset-streaming model-staging kv-offload fio",
+    "tenants": "tenants trace",
+}
+"""The kinds of each module of `testbed.workload.kinds`."""
+_FAMILY_OF = {name: family for family, names in _FAMILIES.items() for name in names.split()}
+
+
+def _kind_called(name: str) -> WorkloadKind:
+    family = import_module(f"testbed.workload.kinds.{_FAMILY_OF[name]}")
+    if name == "tenants":  # it is made of others
+        made: WorkloadKind = family.tenants_kind(build_workload)
+        return made
+    found: WorkloadKind = next(kind for kind in family.KINDS if kind.name == name)
+    return found
+
+
+KINDS: Mapping[str, WorkloadKind] = LazyMapping(_FAMILY_OF, _kind_called)
 """In the order in which they are listed."""

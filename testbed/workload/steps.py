@@ -253,6 +253,18 @@ class Workload:
     def transfers(self) -> tuple[Transfer, ...]:
         return tuple(step for step in self.steps if isinstance(step, Transfer))
 
+    @property
+    def is_open_loop(self) -> bool:
+        """Tell whether all of it is transfers that wait for nothing but their time, some of them over the fabric."""
+        if self.requests or all(step.scale_up for step in self.transfers):
+            return False
+        return all(isinstance(step, Transfer) and not step.after and step.in_switch is None for step in self.steps)
+
+    @property
+    def is_pattern(self) -> bool:
+        """Tell whether all of it is transfers that begin at once, some of them over the fabric."""
+        return self.is_open_loop and not any(step.start_ns for step in self.transfers)
+
 
 def fabric_pairs(workload: Workload) -> Iterator[tuple[int, int]]:
     """Yield, for each transfer over the fabric and each request, the rank that sends and the one that receives."""

@@ -1,82 +1,170 @@
-"""Whatever two plans of a lab are: to deploy the one and change it to the other is to deploy the other."""
+"""Whatever two plans of a lab are: to deploy the one and change it to the other is to deploy the other.
+
+That is so for all that the kernel in memory has of a lab, and for all that the programs of its ports are told.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
-from fake_kernel import FakeKernel, FakeMachine
-from hypothesis import given
+import pytest
+from fake_kernel import FakeKernel, FakeMachine, NodeContent
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from observed import ObservedNode
+from lab_snapshot import describe_ports
+from lab_texts import BESIDE, PLAIN, QOS, SESSIONS, WITH_QOS, Choices, two_labs
+from memory_maps import maps_in_memory
 
+from testbed.base.datapath.maps import LabMaps
+from testbed.base.errors import PlanError
 from testbed.base.names import namespace_name
-from testbed.base.units import Rate
-from testbed.lab.core.drivers.nodes.changing import kernel_changes
-from testbed.lab.core.fabric import FabricParams, generate_fabric
-from testbed.lab.core.model import Lab
+from testbed.lab.core.deploy.links.wires import fill_wires, lead_to_delays, write_losses
+from testbed.lab.core.drivers.netlink.port_programs import fill_maps, forget_ports, write_maps
+from testbed.lab.core.drivers.nodes.changing import KernelChanges, kernel_changes
+from testbed.lab.core.model import DelayBy, Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
-from testbed.lab.core.plan.operations import CreateNode, StartRouting
-from testbed.lab.core.plan.qos.numbers import keep_numbers, numbers_of
-from testbed.lab.core.schema.load import load_topology_text
+from testbed.lab.core.plan.operations import CreateNode, InstallPort, Operation, StartRouting
+from testbed.lab.core.plan.qos.numbers import DataPathNumbers, keep_numbers, numbers_of
 
-QOS = """\
-name: x
-fabric: {{design: rail-optimized, hosts: {hosts}, gpus: {gpus}, spines: {spines}}}
-qos: {{preset: uec}}
-"""
+MOST_PORTS, MOST_TABLES = 512, 64
+KINDS: dict[str, Choices] = {
+    "plain": {**PLAIN, **SESSIONS, **BESIDE},
+    "qos": WITH_QOS,
+    "qos and networks": {**PLAIN, **QOS, **BESIDE},
+}
+
+
+class Changed:
+    """A lab in memory: its kernel, the maps of its data path, and the plan that both are of."""
+
+    def __init__(self, plan: LabPlan) -> None:
+        self.plan = plan
+        self.machine = FakeMachine()
+        kernel = FakeKernel(plan.lab, machine=self.machine)
+        self.identities = dict(kernel.create_nodes([item for item in plan.operations if isinstance(item, CreateNode)]))
+        kernel.publish()
+        kernel.apply([item for item in plan.operations if not isinstance(item, CreateNode | StartRouting)])
+        self.maps = maps_in_memory(MOST_PORTS, profiles=MOST_TABLES, buffers=MOST_TABLES)
+        if plan.tables is not None:
+            fill_maps(self.maps, plan.tables, installs(plan))
+            fill_wires(self.maps, plan)
+
+    def change(self, lab: Lab, k: float) -> KernelChanges:
+        """Do what `apply` does to the kernel and the maps, in its order."""
+        old, new = self.plan, self.planned(lab, k)
+        changes = kernel_changes(old, new)
+        kernel = FakeKernel(old.lab, self.identities, machine=self.machine)
+        self.identities |= kernel.create_nodes(changes.created)
+        kernel.publish({item.node for item in changes.created})
+        before = {f"{port.node}:{port.name}": port.loss for port in old.ports}
+        after = {f"{port.node}:{port.name}": port.loss for port in new.ports}
+        if new.tables is not None:
+            write_maps(self.maps, new.tables, changes.installs)
+            losses = {port: loss for port, loss in after.items() if loss != before.get(port, 0.0)}
+            write_losses(self.maps, new, losses)
+        self.undo(kernel, changes.first)
+        kernel.apply(changes.made, replacing=True)
+        lead_to_delays(self.maps, changes.made, there=True)
+        kernel.change(changes)
+        self.undo(kernel, changes.removed)
+        kernel.apply(changes.settled, replacing=True)
+        forget_ports(self.maps, sorted(set(old.port_numbers.values()) - set(new.port_numbers.values())))
+        for node in changes.gone:
+            FakeKernel(new.lab, machine=self.machine).remove({node: self.identities.pop(node)})
+        self.plan = new
+        return changes
+
+    def undo(self, kernel: FakeKernel, operations: Sequence[Operation]) -> None:
+        lead_to_delays(self.maps, operations, there=False)
+        kernel.undo(operations)
+
+    def planned(self, lab: Lab, k: float) -> LabPlan:
+        plan = planned(lab, k)
+        return keep_numbers(plan, recorded(self.plan)) if plan.tables is not None else plan
+
+    @property
+    def nodes(self) -> dict[str, NodeContent]:
+        return dict(self.machine.published)
+
+    @property
+    def ports(self) -> dict[str, str]:
+        return described(self.maps, self.plan)
+
+
+def installs(plan: LabPlan) -> list[InstallPort]:
+    return [item for item in plan.operations if isinstance(item, InstallPort)]
+
+
+def planned(lab: Lab, k: float) -> LabPlan:
+    """The kernel has all delays: it is there where it keeps them as much as where endpoints do."""
+    return plan_lab(lab, k=k, auto_delay=DelayBy.KERNEL)
+
+
+def recorded(plan: LabPlan) -> DataPathNumbers:
+    """The numbers as the record of a lab hands them on."""
+    numbers = numbers_of(plan)
+    return DataPathNumbers(ports=dict(numbers.ports), buffers=dict(numbers.buffers), profiles=dict(numbers.profiles))
+
+
+def described(maps: LabMaps, plan: LabPlan) -> dict[str, str]:
+    return dict(describe_ports(maps, plan)) if plan.tables is not None else {}
+
+
+def scale_of(lab: Lab) -> float:
+    return float(lab.scale.time or 5000)
+
+
+def fitting(labs: tuple[Lab, Lab]) -> bool:
+    """Tell whether both labs can be planned: a buffer may be too small for what is lossless."""
+    try:
+        for lab in labs:
+            planned(lab, scale_of(lab))
+    except PlanError:
+        return False
+    return True
 
 
 @st.composite
-def labs(draw: st.DrawFn, *, qos: bool) -> Lab:
-    sizes = {name: draw(st.integers(1, 3)) for name in ("hosts", "gpus", "spines")}
-    if qos:
-        lab = load_topology_text(QOS.format(**sizes), file="x.yml")
-    else:
-        lab = generate_fabric(FabricParams(design="rail-optimized", **sizes), name="x")
-    rate, mtu = draw(st.sampled_from(("100G", "400G"))), draw(st.sampled_from((1500, 4500)))
-    return replace(lab, links=tuple(replace(link, rate=Rate.parse(rate), mtu_bytes=mtu) for link in lab.links))
+def pairs(draw: st.DrawFn, kind: str) -> tuple[Lab, Lab]:
+    return draw(two_labs(KINDS[kind]).filter(fitting))
 
 
-def deployed(plan: LabPlan) -> tuple[FakeKernel, FakeMachine, dict[str, int]]:
-    machine = FakeMachine()
-    kernel = FakeKernel(plan.lab, machine=machine)
-    identities = dict(kernel.create_nodes([item for item in plan.operations if isinstance(item, CreateNode)]))
-    kernel.publish()
-    kernel.apply([item for item in plan.operations if not isinstance(item, CreateNode | StartRouting)])
-    return kernel, machine, identities
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=60)
+def test_a_lab_that_is_changed_is_the_lab_that_was_meant(kind: str, data: Any) -> None:
+    first, second = data.draw(pairs(kind))
+    lab = Changed(planned(first, scale_of(first)))
+    before = Changed(lab.plan)
+    meant = Changed(planned(second, scale_of(second)))
+
+    lab.change(second, scale_of(second))
+    assert lab.nodes == meant.nodes
+    assert lab.ports == meant.ports
+    assert lab.nodes.keys() == {namespace_name(lab.plan.lab, node.name) for node in second.nodes}
+
+    again = lab.change(second, scale_of(second))
+    assert not again, f"a second time there is nothing to do: {again}"
+
+    lab.change(first, scale_of(first))
+    assert lab.nodes == before.nodes
+    assert lab.ports == before.ports
 
 
-def changed(kernel: FakeKernel, machine: FakeMachine, identities: dict[str, int], old: LabPlan, new: LabPlan) -> None:
-    changes = kernel_changes(old, new)
-    identities |= kernel.create_nodes(changes.created)
-    kernel.publish({item.node for item in changes.created})
-    kernel.undo(changes.first)
-    kernel.apply(changes.made)
-    kernel.change(changes)
-    kernel.undo(changes.removed)
-    for node in changes.gone:
-        FakeKernel(new.lab, machine=machine).remove({node: identities.pop(node)})
-
-
-def observed(plan: LabPlan, machine: FakeMachine) -> dict[str, ObservedNode]:
-    nodes = [item.node for item in plan.operations if isinstance(item, CreateNode)]
-    assert machine.published.keys() == {namespace_name(plan.lab, node) for node in nodes}
-    return dict(FakeKernel(plan.lab, nodes, machine=machine).observe())
-
-
-def kept(plan: LabPlan, before: LabPlan) -> LabPlan:
-    return keep_numbers(plan, numbers_of(before)) if plan.tables is not None else plan
-
-
-@given(st.booleans().flatmap(lambda qos: st.tuples(labs(qos=qos), labs(qos=qos))))
-def test_a_lab_that_is_changed_is_the_lab_that_was_meant(pair: tuple[Lab, Lab]) -> None:
-    first, second = (plan_lab(lab, k=5000) for lab in pair)
-    kernel, machine, identities = deployed(first)
-    new = kept(second, first)
-    changed(kernel, machine, identities, first, new)
-    assert observed(new, machine) == observed(second, deployed(second)[1])
-    assert not kernel_changes(new, kept(second, new)), "a second time there is nothing to do"
-    back = kept(first, new)
-    changed(FakeKernel(first.lab, identities, machine=machine), machine, identities, new, back)
-    assert observed(first, machine) == observed(first, deployed(first)[1])
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=30)
+def test_numbers_are_given_once_and_stay(kind: str, data: Any) -> None:
+    """A port of the data path has the number that it had, and no two have the same, whatever came in between."""
+    first, second = data.draw(pairs(kind))
+    lab = Changed(planned(first, scale_of(first)))
+    before = lab.plan.port_numbers
+    lab.change(second, scale_of(second))
+    after = lab.plan.port_numbers
+    assert len(set(after.values())) == len(after)
+    kept = before.keys() & after.keys()
+    assert {port: after[port] for port in kept} == {port: before[port] for port in kept}
+    lab.change(first, scale_of(first))
+    assert max(lab.plan.port_numbers.values(), default=0) <= max(len(before), max(after.values(), default=0))

@@ -1,4 +1,4 @@
-"""Docstrings are whole sentences, or name a thing: "What ...", "Of ..." and the like tell only who knows already."""
+"""Docstrings are whole sentences, or name a thing: "What ...", "Of ...", "How ..." tell only who knows already."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import testbed
 
 PACKAGE = Path(testbed.__file__).parent
-RIDDLE = re.compile(r"(What|Of|Whether|Those|The same|This is what)\b")
+RIDDLE = re.compile(r"(What|Of|Whether|Those|How|Where|The same|This is what)\b")
 
 
 def docstrings(tree: ast.Module) -> Iterator[str]:

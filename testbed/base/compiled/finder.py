@@ -1,6 +1,7 @@
 """Has Python import compiled modules instead of their sources, where there is a build that fits.
 
-The question is asked when the first of them is imported, and once: a command that needs none does not pay for it.
+The question is asked when the first module is imported that may be compiled, and once: a command that needs none does
+not pay for it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class CompiledFinder:
         if not name.startswith(_PREFIXES) and name != GROUP:
             return None
         if self._files is None:
+            from testbed.base.compiled.modules import is_interpreted
+
+            if is_interpreted(name):
+                return None  # and who asks for no others need not look for a build, for which all sources are read
             self._files = {}  # what looking for a build imports is no module of it
             self._files = find_build()
             self.left_out = left_out_of(os.path.dirname(self._files.get(GROUP, "")))  # noqa: PTH120
@@ -44,11 +49,6 @@ class CompiledFinder:
         if file is None:
             return None
         return importlib.util.spec_from_file_location(name, file, loader=ExtensionFileLoader(name, file))
-
-    @property
-    def found(self) -> bool:
-        """Tell whether compiled modules are used; False until one was asked for."""
-        return bool(self._files)
 
 
 def is_pure() -> bool:

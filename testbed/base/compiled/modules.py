@@ -66,7 +66,7 @@ NATIVE_HEADERS = ("testbed/protocols/crc32.h",)
 WAY_OF_BUILDING = "3"
 """To be changed whenever the builder makes something else of the same sources."""
 PACKAGED = CHECKOUT / "testbed/base/compiled/built"
-"""Where a wheel has its build."""
+"""The directory in which a wheel has its build."""
 
 
 def compiled_sources() -> list[str]:
@@ -87,6 +87,12 @@ def _sources(ending: str) -> list[str]:
             inside = os.path.relpath(directory, CHECKOUT)
             found += [f"{inside}/{name}" for name in files if name.endswith(ending)]
     return sorted(found)
+
+
+def is_interpreted(module: str) -> bool:
+    """Tell whether a module below `PACKAGES` is none that is compiled: a package, or one of `INTERPRETED`."""
+    path = module.replace(".", "/")
+    return f"{path}.py".startswith(INTERPRETED) or (CHECKOUT / path).is_dir()
 
 
 def module_name(source: str) -> str:
@@ -132,6 +138,6 @@ def file_digests(paths: Iterable[str]) -> dict[str, str]:
 
 
 def builds_directory() -> Path:
-    """Where builds are kept: a directory for each key, in the user's cache."""
+    """Return where builds are kept: a directory for each key, in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "testbed" / "compiled"

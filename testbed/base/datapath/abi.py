@@ -27,7 +27,8 @@ MAX_PORTS = 65_535
 
 
 class BalancingMode(enum.StrEnum):
-    """How a switch spreads packets over equal-cost paths: by the flow's hash, by its flowlets, or packet by packet."""
+    """The way in which a switch spreads packets over equal-cost paths: by the flow's hash, by its flowlets, or packet
+    by packet."""
 
     FLOW = "flow"
     FLOWLET = "flowlet"

@@ -3,6 +3,7 @@ the VLANs of its peer link."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -49,6 +50,16 @@ class LagPrograms:
         """Have frames of a VLAN go between the peer link and this interface."""
         bpf.update_u32(self._vlans, tail, vlan)
         bpf.update_u32(self._tails, vlan, tail)
+
+    def forget(self, port: int, *, tail: int = 0, vlan: int = 0) -> None:
+        """Know a port no more, nor the interface of a VLAN, where one goes with it."""
+        gone = [(self._ports, port)]
+        if vlan:
+            gone += [(self._vlans, tail), (self._tails, vlan)]
+        for table, key in gone:
+            with contextlib.suppress(FileNotFoundError):  # a port is listed now and then alone
+                bpf.delete_u32(table, key)
+        self._listed -= {port}
 
     def distribute(self, members: Sequence[int]) -> None:
         """Have these members, by ifindex, and no others, take what the host sends."""

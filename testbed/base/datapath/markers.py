@@ -47,9 +47,9 @@ class MarkerDeclaration:
     qdisc: str = ""
     """The kernel's name of it; "" for our own program."""
     places: tuple[MarkAt, ...]
-    """Where it can mark; the first is where it marks unless a file says otherwise."""
+    """The places where it can mark; at the first it marks unless a file says otherwise."""
     approximation: str = ""
-    """How its marks differ from the curve of the class, behind the words "not ours but the kernel's RED's:"."""
+    """The difference of its marks from the curve of the class, behind the words "not ours but the kernel's RED's:"."""
 
     @property
     def noun(self) -> str:

@@ -1,4 +1,4 @@
-"""Where a lab's maps and links are pinned: a BPF file system of its own. Unmounting it removes them all."""
+"""The place where a lab's maps and links are pinned is a BPF file system of its own. Unmounting it removes them all."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 
 SYSTEM_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where the programs of root are, which the PATH of somebody else need not name."""
+"""The directories of root's programs, which the PATH of somebody else need not name."""
 
 
 class Level(IntEnum):
-    """How much of the project is to work; each level has what those before it have."""
+    """The extent to which the project is to work; each level has what those before it have."""
 
     LABS = auto()
     TESTS = auto()

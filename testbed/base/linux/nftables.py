@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from testbed.base.errors import DriverError
 from testbed.base.linux.rtnetlink import (
@@ -28,7 +30,7 @@ from testbed.base.linux.rtnetlink import (
 NETLINK_NETFILTER = 12
 SUBSYSTEM = 10 << 8
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
-NEWTABLE, NEWCHAIN, NEWRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 3, 6, 9, 12, 18, 19
+NEWTABLE, DELTABLE, NEWCHAIN, NEWRULE, GETRULE, NEWSET, NEWSETELEM, NEWOBJ, GETOBJ = 0, 2, 3, 6, 7, 9, 12, 18, 19
 NFPROTO_IPV4, NFPROTO_NETDEV, NFPROTO_BRIDGE = 2, 5, 7
 COUNTER, LIMIT = 1, 4
 """Kinds of objects."""
@@ -47,7 +49,7 @@ _VERDICT = 0
 REGISTER = 8
 """The first of sixteen registers of four bytes."""
 LINK, NETWORK, TRANSPORT = 0, 1, 2
-"""Where the offset of a field counts from."""
+"""The header that the offset of a field counts from."""
 META_PROTOCOL, META_IIF, META_OIF, META_L4PROTO = 1, 4, 5, 16
 IPV4_ADDRESS, IPV6_ADDRESS, MAC_ADDRESS, SERVICE_PORT, INTERFACE = 7, 8, 9, 13, 20
 """Types of a set's keys, as the program nft numbers them: it shows elements by them. The kernel takes any."""
@@ -148,38 +150,103 @@ def table_name(name: str, tenant: str) -> str:
     return f"{name}{_OF}{tenant}" if tenant else name
 
 
-class Table:
-    """The messages that make a table, in order: of family netdev, ip or bridge."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hook:
+    """A chain at a hook of the stack, which lets pass what it does not drop."""
+
+    name: str
+    point: int = 0
+    priority: int = 0
+    devices: tuple[str, ...] = ()
+
+    def attributes(self, priority: int) -> bytes:
+        """Those of its message, at a priority by so much greater than its own."""
+        hook = _u32(1, self.point) + attribute(2, struct.pack("!i", self.priority + priority))
+        if self.devices:
+            hook += _nest(4, b"".join(text(1, device) for device in self.devices))
+        return text(3, self.name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counter:
+    """An object that counts packets and bytes."""
+
+    name: str
+
+    def attributes(self, packets: int, size: int) -> bytes:
+        """Those of its message, from these numbers on."""
+        return text(2, self.name) + _u32(3, COUNTER) + _nest(4, _u64(1, size) + _u64(2, packets))
+
+
+class Table(Sequence[bytes]):
+    """The messages that make a table where there is none of its name, in order: of family netdev, ip or bridge."""
 
     def __init__(self, name: str, family: int = NFPROTO_NETDEV) -> None:
         self.name = name
-        self._family = family
-        self.messages = [self._message(NEWTABLE, text(1, self.name), NLM_F_CREATE | NLM_F_EXCL)]
+        self.family = family
+        self._parts: list[bytes | _Hook | _Counter] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._new(NLM_F_EXCL)
+        yield from self._made(0, {})
+
+    def __len__(self) -> int:
+        return 1 + len(self._parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def replacement(self, priority: int, counted: Mapping[str, tuple[int, int]]) -> list[bytes]:
+        """Those that put it in the place of the one of its name, if there is one.
+
+        No packet comes in between: until the transaction is in force the old chains decide, and a packet that passes
+        them while it becomes so meets the new ones, for these follow. That is what `priority` is for, which must be
+        greater than that of the old chains; the kernel puts the later of two that are equal first. Counters go on from
+        `counted`, packets and bytes by their names.
+        """
+        return [*self.removal, self._new(NLM_F_EXCL), *self._made(priority, counted)]
+
+    @property
+    def removal(self) -> list[bytes]:
+        """Those that remove the table of its name, if there is one."""
+        return [self._new(0), self._message(DELTABLE, text(1, self.name), 0)]
+
+    def _new(self, flags: int) -> bytes:
+        return self._message(NEWTABLE, text(1, self.name), NLM_F_CREATE | flags)
+
+    def _made(self, priority: int, counted: Mapping[str, tuple[int, int]]) -> Iterator[bytes]:
+        for part in self._parts:
+            match part:
+                case _Hook():
+                    yield self._of_table(NEWCHAIN, part.attributes(priority))
+                case _Counter():
+                    yield self._of_table(NEWOBJ, part.attributes(*counted.get(part.name, (0, 0))))
+                case _:
+                    yield part
 
     def _message(self, kind: int, attributes_: bytes, flags: int = NLM_F_CREATE) -> bytes:
-        return message(SUBSYSTEM | kind, flags, struct.pack("!BBH", self._family, 0, 0) + attributes_)
+        return message(SUBSYSTEM | kind, flags, struct.pack("!BBH", self.family, 0, 0) + attributes_)
+
+    def _of_table(self, kind: int, attributes_: bytes, flags: int = NLM_F_CREATE) -> bytes:
+        return self._message(kind, text(1, self.name) + attributes_, flags)
 
     def _add(self, kind: int, attributes_: bytes, flags: int = NLM_F_CREATE) -> None:
-        self.messages.append(self._message(kind, text(1, self.name) + attributes_, flags))
+        self._parts.append(self._of_table(kind, attributes_, flags))
 
     def chain(self, name: str) -> None:
         self._add(NEWCHAIN, text(3, name))
 
     def hook(self, name: str, devices: Sequence[str]) -> None:
         """A chain that what these interfaces receive goes through before anything else of the stack but tc sees it."""
-        names = b"".join(text(1, device) for device in devices)
-        hook = _u32(1, 0) + attribute(2, struct.pack("!i", 0)) + _nest(4, names)
-        self._add(NEWCHAIN, text(3, name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter"))
+        self._parts.append(_Hook(name=name, devices=tuple(devices)))
 
     def hook_arrivals(self, name: str, priority: int) -> None:
         """A chain that what the namespace receives goes through before it is routed; of family ip."""
-        hook = _u32(1, 0) + attribute(2, struct.pack("!i", priority))
-        self._add(NEWCHAIN, text(3, name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter"))
+        self._parts.append(_Hook(name=name, priority=priority))
 
     def hook_forwarded(self, name: str) -> None:
         """A chain that each frame goes through which a bridge of the namespace forwards; of family bridge."""
-        hook = _u32(1, _FORWARD) + attribute(2, struct.pack("!i", 0))
-        self._add(NEWCHAIN, text(3, name) + _nest(4, hook) + _u32(5, ACCEPT) + text(7, "filter"))
+        self._parts.append(_Hook(name=name, point=_FORWARD))
 
     def rule(self, chain: str, *expressions: bytes) -> None:
         self._add(NEWRULE, text(2, chain) + _nest(4, _list(expressions)), NLM_F_CREATE | _APPEND)
@@ -195,7 +262,7 @@ class Table:
         self._fill(name, [_nest(1, attribute(1, key)) + text(9, of) for key, of in by_key])
 
     def _new_set(self, name: str, types: Sequence[int], more: bytes, flags: int) -> None:
-        kind, number = 0, len(self.messages)
+        kind, number = 0, len(self)
         for item in types:
             kind = kind << _BITS_OF_A_TYPE | item
         # A MAC address takes two registers where it is a part, and its own six bytes where it is all.
@@ -209,11 +276,29 @@ class Table:
             self._add(NEWSETELEM, text(2, name) + _nest(3, _list(chunk)))
 
     def counter(self, name: str) -> None:
-        self._add(NEWOBJ, text(2, name) + _u32(3, COUNTER) + _nest(4, _u64(1, 0) + _u64(2, 0)))
+        self._parts.append(_Counter(name=name))
 
     def excess(self, name: str, pps: int, burst: int) -> None:
         """A limit that ends the rule of a packet until there are more than `pps` a second."""
         self._add(NEWOBJ, text(2, name) + _u32(3, LIMIT) + _nest(4, _limit(pps, burst, over=True)))
+
+
+def new_rules(transaction: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+    """Family and table of each rule that the messages of a transaction make."""
+    for data in transaction:
+        for kind, _, _, body in messages(data):
+            if kind == SUBSYSTEM | NEWRULE:
+                yield _table_of(body)
+
+
+def delete_table(family: int, name: str) -> bytes:
+    """`nft delete table FAMILY NAME`: with all that is in it."""
+    return message(SUBSYSTEM | DELTABLE, 0, struct.pack("!BBH", family, 0, 0) + text(1, name))
+
+
+def _table_of(rule: memoryview) -> tuple[int, str]:
+    """Family and table of a rule, which the body of a message is about."""
+    return rule[0], fields(rule, 4).get(1, b"").rstrip(b"\0").decode()
 
 
 class NetfilterSocket(RouteSocket):
@@ -262,3 +347,17 @@ class NetfilterSocket(RouteSocket):
                 continue
             values = {kind: int.from_bytes(value, "big") for kind, value in attributes(found[4])}
             yield tenant, found[2].rstrip(b"\0").decode(), values.get(2, 0), values.get(1, 0)
+
+    def counted(self, table: Table) -> dict[str, tuple[int, int]]:
+        """Packets and bytes of each counter of the table of that name in this namespace; none where there is none."""
+        name, _, tenant = table.name.partition(_OF)
+        return {
+            counter: (packets, size)
+            for whose, counter, packets, size in self.counters(name, table.family)
+            if whose == tenant
+        }
+
+    def rules(self) -> Iterator[tuple[int, str]]:
+        """Family and table of each rule in the namespace, of all families."""
+        for body in self.dump(SUBSYSTEM | GETRULE, struct.pack("!BBH", 0, 0, 0)):
+            yield _table_of(body)

@@ -22,7 +22,7 @@ from testbed.base.linux.socket_options import attach_filter
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK = 16, 17, 18
 RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
 RTM_NEWROUTE, RTM_DELROUTE, RTM_GETROUTE = 24, 25, 26
-RTM_NEWRULE, RTM_GETRULE = 32, 34
+RTM_NEWRULE, RTM_DELRULE, RTM_GETRULE = 32, 33, 34
 RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC = 36, 37, 38
 RTM_NEWTCLASS, RTM_GETTCLASS = 40, 42
 RTM_NEWTFILTER = 44
@@ -103,6 +103,13 @@ def undone(request: bytes) -> bytes:
     routes and rules. In rtnetlink the kind that deletes follows the one that makes."""
     length, kind, _, sequence, sender = _NLMSGHDR.unpack_from(request)
     return _NLMSGHDR.pack(length, kind + 1, NLM_F_REQUEST, sequence, sender) + request[_NLMSGHDR.size :]
+
+
+def replacing(request: bytes) -> bytes:
+    """The request that makes what a request makes, and takes the place of what is there under the same key: routes."""
+    length, kind, flags, sequence, sender = _NLMSGHDR.unpack_from(request)
+    flags = flags & ~NLM_F_EXCL | NLM_F_REPLACE
+    return _NLMSGHDR.pack(length, kind, flags, sequence, sender) + request[_NLMSGHDR.size :]
 
 
 def mac_bytes(mac: str) -> bytes:
@@ -202,9 +209,27 @@ def set_mtu(ifindex: int, mtu_bytes: int) -> bytes:
     return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_MTU, mtu_bytes))
 
 
+def set_mac(ifindex: int, mac: str) -> bytes:
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + attribute(IFLA_ADDRESS, mac_bytes(mac)))
+
+
 def set_queue_length(ifindex: int, packets: int) -> bytes:
     """`ip link set ... txqueuelen`: of queues that are made from then on."""
     return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_TXQLEN, packets))
+
+
+def set_name(ifindex: int, name: str) -> bytes:
+    """`ip link set ... name`. One that is up takes it since Linux 6.2."""
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + text(IFLA_IFNAME, name))
+
+
+def set_namespace(ifindex: int, namespace: int) -> bytes:
+    """`ip link set ... netns`: into the network namespace that the descriptor `namespace` is of.
+
+    It goes down, and loses its addresses, queues and master. Its name, MAC, MTU and counters stay, and so does its
+    index where the namespace has none of that number; the other end of a veth pair loses its carrier and no more.
+    """
+    return message(RTM_NEWLINK, 0, IFINFOMSG.pack(0, 0, ifindex, 0, 0) + u32(IFLA_NET_NS_FD, namespace))
 
 
 def set_master(ifindex: int, master: int) -> bytes:

@@ -23,6 +23,7 @@ from testbed.base.linux.rtnetlink import (
     TCA_OPTIONS,
     TCMSG,
     attribute,
+    fields,
     message,
     text,
     u32,
@@ -37,7 +38,7 @@ HTB_ROOT_HANDLE = 0x00010000
 TC_H_CLSACT, _CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
 CLSACT_INGRESS = 0xFFFFFFF2
 CLSACT_EGRESS = 0xFFFFFFF3
-_RTM_DELTFILTER = 45
+_RTM_DELTCLASS, _RTM_DELTFILTER = 41, 45
 _ETH_P_ALL = 0x0300  # network byte order
 _FIRST_PRIORITY = 1
 
@@ -137,6 +138,11 @@ def new_htb_traffic_class(
     return message(RTM_NEWTCLASS, 0 if change else NLM_F_CREATE | NLM_F_EXCL, body)
 
 
+def delete_class(ifindex: int, priority: int) -> bytes:
+    """Remove the class of `priority`, with its gate and what waits in it."""
+    return message(_RTM_DELTCLASS, 0, TCMSG.pack(0, ifindex, class_handle(priority), 0, 0))
+
+
 @functools.cache
 def _gate_options(closed: bool, frame_bytes: int) -> bytes:
     if closed:
@@ -209,6 +215,14 @@ def new_bpf_filter(
     )
     body = TCMSG.pack(0, ifindex, 0, parent, priority << 16 | _ETH_P_ALL) + text(TCA_KIND, "bpf")
     return message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, body + attribute(TCA_OPTIONS, options))
+
+
+def program_of(options: bytes) -> tuple[str, int]:
+    """The name and the class ID of an eBPF program in the options of a filter; "" and 0 of another filter."""
+    found = fields(options)
+    return found.get(TCA_BPF_NAME, b"").rstrip(b"\0").decode(), int.from_bytes(
+        found.get(TCA_BPF_CLASSID, b""), "little"
+    )
 
 
 def delete_filters(ifindex: int, parent: int, priority: int) -> bytes:

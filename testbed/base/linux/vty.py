@@ -56,11 +56,13 @@ def ask(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOU
     return answer
 
 
-def configure(directory: Path, daemon: str, commands: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
+def configure(
+    directory: Path, daemon: str, commands: Sequence[str], *, again: bool = False, timeout_s: float = TIMEOUT_S
+) -> None:
     """Have a running `daemon` carry out configuration commands, one after the other. Its file stays as it is.
 
-    Raises `DriverError` if the daemon is not there, refuses one (those before it stand) or takes longer than
-    `timeout_s`.
+    `again`: it may have carried out some of them before, and has not what `no` would take away then. Raises
+    `DriverError` if the daemon is not there, refuses one (those before it stand) or takes longer than `timeout_s`.
     """
     path = directory / f"{daemon}.vty"
     try:
@@ -69,7 +71,7 @@ def configure(directory: Path, daemon: str, commands: Sequence[str], *, timeout_
             stream.connect(str(path))
             for command in ("enable", "configure terminal", *commands, "end"):
                 status, answer = _exchange(stream, command)
-                if status != 0:
+                if status != 0 and not (again and command.startswith("no ")):
                     said = answer.strip() or f"status {status}"
                     raise DriverError(f"{daemon} in {directory.name} refused {without_secrets(command)!r}: {said}")
     except OSError as error:

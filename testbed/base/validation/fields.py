@@ -27,7 +27,7 @@ _MOST_LISTED = 15
 """The most words that a hint lists beside the one that was probably meant: more are no help."""
 
 TYPE_NAME = "x-type"
-"""Where a schema has the name of its type, until `schema.model_schema` has used it."""
+"""The key under which a schema has the name of its type, until `schema.model_schema` has used it."""
 
 
 class Checked(ABC):

@@ -25,7 +25,8 @@ class SpecModel(BaseModel):
     or such a hint for each value.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+    # built when it is first read by: sections that stand in others are built with those alone
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=(), defer_build=True)
     LATER: ClassVar[Mapping[str, str]] = {}
     ELSEWHERE: ClassVar[Mapping[str, str | Mapping[str, str]]] = {}
 

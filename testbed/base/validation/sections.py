@@ -33,7 +33,7 @@ Model = TypeVar("Model", bound=SpecModel)
 _SECTION: Any = Section
 _LITERAL: Any = Literal
 Types = Mapping[Any, Callable[[Key], Any]]
-"""How keys are read whose fields are of a type that is not everybody's: by that type, with its default of None."""
+"""The readers of keys whose fields are of a type that is not everybody's: by that type, with its default of None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def _read(item: Key, kind: Any, types: Types) -> tuple[Any, Any]:
     if keys_of(kind):
         section: Any = declared_by(kind, types)(type(kind.__name__, (SpecModel,), {"__doc__": kind.__doc__}))
         if item.word is None:
-            return _SECTION[section], Field(default=section(), description=item.description)
+            return _SECTION[section], Field(default=section.model_construct(), description=item.description)
         either: Any = section | _LITERAL[item.word]
         read: Any = written(Annotated[either, OrWord(section, item.word, _listed(kind), item.hint)])
     else:

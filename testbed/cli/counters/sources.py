@@ -1,4 +1,4 @@
-"""Where `stats` reads: the data path's maps, or the kernel's port counters of a lab that has none."""
+"""The sources that `stats` reads: the data path's maps, or the kernel's port counters of a lab that has none."""
 
 from __future__ import annotations
 

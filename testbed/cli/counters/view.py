@@ -1,4 +1,4 @@
-"""How `stats` shows what it read: documents with units in their keys, and tables for people."""
+"""The views of what `stats` read: documents with units in their keys, and tables for people."""
 
 from __future__ import annotations
 

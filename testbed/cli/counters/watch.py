@@ -1,4 +1,4 @@
-"""How `stats` prints what the queues of a lab saw: once, or refreshed in place."""
+"""Printing what the queues of a lab saw, for `stats`: once, or refreshed in place."""
 
 from __future__ import annotations
 

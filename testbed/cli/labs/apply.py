@@ -3,18 +3,62 @@
 import time
 from typing import TYPE_CHECKING
 
+import click
+
+from testbed.base.errors import TestbedError
 from testbed.cli import options
 from testbed.cli.command import command, option
+from testbed.cli.signals import stand_by_the_outcome
 
 if TYPE_CHECKING:
-    from testbed.lab.core.deploy.changing.differences import LabChanges
+    from click.shell_completion import CompletionItem
+
+    from testbed.api.changes import Changes
+
+ALLOWED = {
+    "restart": "processes end and begin again",
+    "recreate": "nodes, or the whole lab, are made again",
+}
+"""The words of `--allow`."""
 
 
-@command("apply")
-@options.topology
+def _complete_allow(_context: click.Context, _option: click.Parameter, begun: str) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(word, help=meaning) for word, meaning in ALLOWED.items() if word.startswith(begun)]
+
+
+def _check_allow(_context: click.Context, _option: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is allowed. Raises `TestbedError` for a word that names nothing."""
+    from testbed.base.names import known_names_hint
+
+    for word in words:
+        if word not in ALLOWED:
+            hint = known_names_hint(word, list(ALLOWED))
+            raise TestbedError(f"--allow {word}: expected {' or '.join(ALLOWED)}", hint=hint)
+    return words
+
+
+@command(
+    "apply",
+    codes={
+        0: "the lab is what the file says; with --dry-run, it is so already",
+        1: "the lab is changed, and its routing has not converged in time; with --dry-run, something would change",
+        2: "it broke off on the way: the message says what became of the lab",
+    },
+)
+@options.changed_topology
 @options.lab_name
 @options.settings
-@option("--dry-run", is_flag=True, help="Print what would change and touch nothing; 1 if anything would.")
+@option("--dry-run", is_flag=True, help="Print what would change, as `diff` does, and touch nothing.")
+@option(
+    "--allow",
+    multiple=True,
+    callback=_check_allow,
+    shell_complete=_complete_allow,
+    help="What may be done besides: restart (of processes), recreate (nodes, or the whole lab).",
+)
+@option("--repair", is_flag=True, help="Bring back what was changed by hand, or what ended, too.")
 @options.timeout
 @options.format_option
 @options.quiet
@@ -23,37 +67,50 @@ def apply(
     name: str | None,
     set: tuple[str, ...],
     dry_run: bool,
+    allow: tuple[str, ...],
+    repair: bool,
     timeout: float,
     format: options.Format,
     quiet: bool,
 ) -> None:
-    """Change a lab that is up into what its file says now; everything else stays as it is."""
-    from testbed.cli.lab_choice import placed_plan_errors, read_topology
-    from testbed.cli.labs.diff import print_difference
+    """Change a lab that is up into what its file says now, and nothing else; deploy it where it is not up.
+
+    Without -t the file is the one that the lab came from, with the settings of its deploy.
+    """
+    from testbed.api.changes import apply_changes, changes_to
+    from testbed.cli.labs.diff import end_with_difference, print_changes, read_changed
+    from testbed.cli.output import warn
     from testbed.cli.progress import StepDisplay
-    from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
     from testbed.lab.core.deploy.records.state import StateDirectory
 
-    if dry_run:
-        print_difference(topology, name, set, format)
-        return
     started = time.monotonic()
-    lab = read_topology(topology, name, set)
-    options_ = ApplyOptions(k=lab.scale.time, timeout_s=timeout)
-    with placed_plan_errors(topology, name, set), StepDisplay(quiet=quiet) as display:
-        changes = apply_lab(lab, StateDirectory(), options_, display)
-    _print_outcome(changes, time.monotonic() - started)
-
-
-def _print_outcome(changes: "LabChanges", elapsed_s: float) -> None:
-    from testbed.cli.output import console
-
-    if not changes:
-        console().print(f"{changes.lab.name}: nothing to change ({elapsed_s:.1f} s)", highlight=False)
+    state = StateDirectory()
+    lab = read_changed(topology, name, set, state)
+    if dry_run:
+        end_with_difference(changes_to(lab, state), format)
         return
-    kernel = changes.kernel
-    console().print(
-        f"{changes.lab.name}: {len(kernel.made)} things made, {len(kernel.changed)} changed,"
-        f" {len(kernel.removed)} removed, routing of {len(changes.routing)} nodes told; converged in {elapsed_s:.1f} s",
-        highlight=False,
-    )
+    if not state.exists(lab.name) and state.names():
+        warn(f"no lab named {lab.name} is up: it is deployed (there are: {', '.join(state.names())})")
+
+    def show(changes: "Changes") -> None:
+        if changes and changes.deployed and format is options.Format.TABLE and not quiet:
+            print_changes(changes, format)
+
+    with StepDisplay(quiet=quiet) as display:
+        changes = apply_changes(lab, state, allow=allow, repair=repair, timeout_s=timeout, notify=display, told=show)
+        stand_by_the_outcome()
+    _print_outcome(changes, time.monotonic() - started, format)
+
+
+def _print_outcome(changes: "Changes", elapsed_s: float, form: options.Format) -> None:
+    """Say what was done; programs are told of each thing."""
+    from testbed.cli.output import console, emit
+    from testbed.lab.core.plan.changes import ChangeRow
+
+    if form is not options.Format.TABLE:
+        emit(changes.rows, ChangeRow, form, document=changes.to_json() | {"seconds": round(elapsed_s, 3)})
+        return
+    said = f"{changes.summary}; converged" if changes else "nothing to change"
+    if not changes.deployed:
+        said = "deployed, and its routing has converged"
+    console().print(f"{changes.lab}: {said} ({elapsed_s:.1f} s)", highlight=False, markup=False)

@@ -31,7 +31,7 @@ _KIND_WIDTH, _SUBJECT_WIDTH = 20, 16
 def events(name: str | None, count: int | None, since: str | None, follow: bool, format: options.Format) -> None:
     """Print what happens in a lab: daemons that end, links, BGP sessions, pause storms. As JSON lines, or in columns.
 
-    What is kept of the past are sessions, pauses, VTEPs and the changes of links and of power by testbed.
+    What is kept of the past are sessions, pauses, VTEPs and the changes of links, of power and of the lab by testbed.
     """
     from testbed.cli.lab_choice import open_lab
     from testbed.lab.core.deploy.watch.event_history import past_events

@@ -56,7 +56,7 @@ def graph(
 
 
 def _conditions(lab: "RunningLab") -> "dict[str, LinkCondition]":
-    """How the links of a lab are now, those of scale-up domains among them."""
+    """Return the condition of a lab's links now, those of scale-up domains among them."""
     from testbed.cli.nodes.link_changes import read_conditions, read_plane_conditions
 
     return read_conditions(lab) | read_plane_conditions(lab)

@@ -212,7 +212,7 @@ def plane_sentence(place: str, links: Sequence[PlaneLink]) -> str:
 
 
 def plane_words(item: PlaneLink) -> str:
-    """How a link differs from what is declared; "": it does not."""
+    """Return the difference of a link from what is declared; "" for none."""
     if item.errors is None:
         return "no switch runs"
     if item.errors.down:

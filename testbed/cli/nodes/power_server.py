@@ -11,7 +11,7 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import IPv4Address
@@ -36,17 +36,21 @@ def serve_power(name: str, listen: str, user: str) -> None:
     """
     require_root()
     host, port = parse_address(listen)
-    lab = RunningLab.open(name, StateDirectory())
+    state = StateDirectory()
+    RunningLab.open(name, state)  # there is one
     try:
         served = {os.geteuid(), *([pwd.getpwnam(user).pw_uid] if user else [])}
     except KeyError as error:
         raise TestbedError(f"there is no user {user}") from error
-    with Interrupt() as interrupt, _PowerServer(lab, host, port, served) as server:
+    with Interrupt() as interrupt, _PowerServer(lambda: RunningLab.open(name, state), host, port, served) as server:
         serve_until(server, interrupt)
 
 
-def switch_power(lab: RunningLab, system: Any) -> None:
-    """Do to a node what a notification says of it. Raises `TestbedError`, also for one that says nothing."""
+def switch_power(open_lab: Callable[[], RunningLab], system: Any) -> None:
+    """Do to a node what a notification says of it, in the lab as it is by now.
+
+    Raises `TestbedError`, also for one that says nothing.
+    """
     pending = system.get("pending_power") if isinstance(system, dict) else None
     name = system.get("name") if isinstance(system, dict) else None
     wanted = pending.get("power_state") if isinstance(pending, dict) else None
@@ -54,6 +58,7 @@ def switch_power(lab: RunningLab, system: Any) -> None:
         raise TestbedError("not the notification of a system")
     if wanted is None:
         return  # it is told of once more when it is reached
+    lab = open_lab()
     if wanted != "On":
         power_off(lab, name)
     if wanted != "Off":  # a restart is both
@@ -75,8 +80,8 @@ def user_of(client: Any, server: Any) -> int | None:
 class _PowerServer(HTTPServer):
     """Does to nodes of a lab what it is told, one thing at a time. Raises `CannotListen`."""
 
-    def __init__(self, lab: RunningLab, host: str, port: int, served: Collection[int]) -> None:
-        self.lab = lab
+    def __init__(self, open_lab: Callable[[], RunningLab], host: str, port: int, served: Collection[int]) -> None:
+        self.open_lab = open_lab
         self.served = served
         try:
             if not is_loopback(host):
@@ -99,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
             size = int(self.headers.get("Content-Length", "0"))
             if not 0 < size <= LARGEST_BYTES:
                 raise ValueError(size)
-            switch_power(self.server.lab, json.loads(self.rfile.read(size)))
+            switch_power(self.server.open_lab, json.loads(self.rfile.read(size)))
             self._answer(HTTPStatus.NO_CONTENT)
         except (ValueError, RecursionError):
             self._answer(HTTPStatus.BAD_REQUEST)

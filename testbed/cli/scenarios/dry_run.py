@@ -10,7 +10,7 @@ from testbed.base.errors import SpecError
 from testbed.base.rows import column
 from testbed.base.units import ByteCount
 from testbed.cli.options import Format
-from testbed.cli.output import console, duration, emit
+from testbed.cli.output import duration, emit
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.scale import ScaleResolution
 from testbed.run.schema.model import Scenario
@@ -67,14 +67,12 @@ def print_dry_run(
     if form is Format.TABLE:
         for (sweep, _), whys in zip(foreseen, explained, strict=True):
             for line in dict.fromkeys(_explanation(scale) for scale in whys.values()):
-                console().print(f"{sweep.scenario.name}: {line}", highlight=False, soft_wrap=True, markup=False)
+                print(f"{sweep.scenario.name}: {line}")
             for said in dict.fromkeys(expect_busy(scale).sentence for scale in whys.values()):
-                console().print(f"{sweep.scenario.name}: {said}", highlight=False, soft_wrap=True, markup=False)
+                print(f"{sweep.scenario.name}: {said}")
         for sweep, ones in foreseen:
             for said in warnings_of(ones):
-                console().print(
-                    f"{sweep.scenario.name}: warning: {said}", highlight=False, soft_wrap=True, markup=False
-                )
+                print(f"{sweep.scenario.name}: warning: {said}")
         points = sum(len(ones) for _, ones in foreseen)
         labs = sum(len(sweep.labs) for sweep, _ in foreseen)
         runs = sum(one.runs for _, ones in foreseen for one in ones)

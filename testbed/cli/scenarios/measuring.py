@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
-    """How `run` runs scenarios and shows them.
+    """The options by which `run` runs scenarios and shows them.
 
     `sheet`: the results sheet is all that is printed. `resume` is a directory of results to go on with; `simulated`: on
     the simulator, without a lab.
@@ -68,7 +68,7 @@ def measure(sweep: "Sweep", command: RunCommand) -> "tuple[SweepOutcome, Path]":
 
 
 def _record_options(sweep: "Sweep", command: RunCommand) -> "RecordOptions":
-    """Where the record goes: into a new directory, or on with the one that `--resume` names."""
+    """Return the directory of the record: a new one, or on with the one that `--resume` names."""
     from testbed.record.store import load_record, make_results_directory
     from testbed.run.sweep.runner import RecordOptions
     from testbed.vm.remote.recorded_command import asked_command

@@ -1,10 +1,8 @@
 """The verb `metrics`: what each metric is, for people and as JSON or CSV."""
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from testbed.base.errors import TestbedError
 from testbed.cli import options
 from testbed.cli.command import argument, command
 
@@ -29,7 +27,7 @@ class MetricRow:
 def metrics(name: str | None, format: options.Format) -> None:
     """Define the metrics: unit, formula, source, and which way is better."""
     from testbed.cli.output import emit, emit_json
-    from testbed.workload.metrics import CATALOGUE
+    from testbed.workload.metrics import CATALOGUE, require_metric
 
     if name is None:
         emit(
@@ -39,11 +37,7 @@ def metrics(name: str | None, format: options.Format) -> None:
             document=[one.as_json() for one in CATALOGUE.values()],
         )
         return
-    metric = CATALOGUE.get(name)
-    if metric is None:
-        near = difflib.get_close_matches(name, CATALOGUE, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "`testbed metrics` lists them all"
-        raise TestbedError(f"there is no metric {name!r}", hint=hint)
+    metric = require_metric(name)
     match format:
         case options.Format.JSON:
             emit_json(metric.as_json())

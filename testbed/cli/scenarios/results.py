@@ -1,4 +1,4 @@
-"""The verbs `results list`, `results show` and `results steady`: what was measured, once it is written."""
+"""The verbs `results list`, `show`, `steady` and `backends`: what was measured, once it is written."""
 
 from pathlib import Path
 
@@ -57,12 +57,47 @@ def show(record: Path, format: options.RecordFormat) -> None:
 @option("--page", metavar="PAGE.md", type=PATH, help="Put the table into a page, between its marks.")
 @options.format_option
 def steady(directories: tuple[Path, ...], page: Path | None, format: options.Format) -> None:
-    """How the figures of scenarios lie in their bands, over the runs of `run --steady`."""
+    """Show where the figures of scenarios lie in their bands, over the runs of `run --steady`."""
     from testbed.cli.scenarios.steady import show_steadiness, write_page
+    from testbed.record.report.steadiness.page import steadiness_markdown
+    from testbed.record.report.steadiness.rows import steady_rows
     from testbed.record.steady import find_steadiness
     from testbed.record.store import RESULTS_DIRECTORY
 
     found = find_steadiness(list(directories) or [RESULTS_DIRECTORY])
     show_steadiness(found, format)
     if page is not None:
-        write_page(found, page)
+        write_page(page, steadiness_markdown(found, steady_rows(found)), "steady")
+
+
+@results.command("backends")
+@argument("paths", nargs=-1, metavar="[RECORD|DIR...]", type=PATH, help="Or what they lie below; default: results/.")
+@option("--metric", "metrics", multiple=True, metavar="METRIC", help="Compare this one; may be repeated.")
+@option("--page", metavar="PAGE.md", type=PATH, help="Put the ratios into a page, between its marks.")
+@options.format_option
+def backends(paths: tuple[Path, ...], metrics: tuple[str, ...], page: Path | None, format: options.Format) -> None:
+    """What was simulated beside what was emulated, for each metric of each point that both have."""
+    from testbed.cli.output import console, emit
+    from testbed.cli.scenarios.steady import write_page
+    from testbed.record.report.comparison.backends import (
+        METRICS,
+        WITHIN,
+        BackendRow,
+        agreement,
+        backend_rows,
+        backends_markdown,
+        records_below,
+    )
+    from testbed.record.store import RESULTS_DIRECTORY
+    from testbed.workload.metrics import require_metric
+
+    for metric in metrics:
+        require_metric(metric)
+    rows = backend_rows(records_below(list(paths) or [RESULTS_DIRECTORY]), metrics or METRICS)
+    emit(rows, BackendRow, format)
+    if format is options.Format.TABLE:
+        for one in agreement(rows):
+            counts = ", ".join(f"{count} within {limit:.0%}" for count, limit in zip(one.within, WITHIN, strict=True))
+            console().print(f"{one.metric}: of {one.points} points {counts}", highlight=False, soft_wrap=True)
+    if page is not None:
+        write_page(page, backends_markdown(rows), "backends")

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from testbed.run.sweep.points import Sweep
     from testbed.run.sweep.runner import SweepOutcome
 
+EMULATION = "emulation"
+"""The default of `--backend`, of which nothing has to be imported to know it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldRow:
@@ -43,7 +46,7 @@ class ToldRow:
     "--steady", metavar="N", type=int, help="Run each scenario N times, and show how its figures lie in their bands."
 )
 @option(
-    "--backend", default="emulation", help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."
+    "--backend", default=EMULATION, help="emulation (a lab of this machine's kernel) or simulation (no root, k = 1)."
 )
 @option("-o", "--results", type=PATH, help="Directory of results; default results/.")
 @option("--report/--no-report", default=True, help="Write the HTML page and its files.")
@@ -123,6 +126,8 @@ def _check_steady(command: RunCommand) -> None:
 
 def is_simulation(backend: str, *, keep: bool = False, prove_scale: bool = False, dry_run: bool = False) -> bool:
     """Tell whether no lab is to be deployed. Raises `TestbedError` for what is no backend, or asks for a lab."""
+    if backend == EMULATION:
+        return False
     from testbed.base.names import nearest
     from testbed.record.record import Backend
 

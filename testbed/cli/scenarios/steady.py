@@ -59,7 +59,7 @@ def run_steadily(
 
 
 def _runs_before(command: "RunCommand") -> Counter[str]:
-    """How many runs of each scenario are below the directory of results."""
+    """Return the number of runs of each scenario below the directory of results."""
     from testbed.record.steady import STEADY_FILE, load_steadiness
     from testbed.record.store import RESULTS_DIRECTORY
 
@@ -157,14 +157,13 @@ def show_steadiness(found: "Sequence[Steadiness]", form: "Format") -> None:
         )
 
 
-def write_page(found: "Sequence[Steadiness]", page: Path) -> None:
-    """Put the table of what was measured into a page, between its marks. Raises `TestbedError`."""
-    from testbed.record.report.steadiness.page import steadiness_markdown, with_table
-    from testbed.record.report.steadiness.rows import steady_rows
+def write_page(page: Path, table: str, mark: str) -> None:
+    """Put a table into a page, between its marks of this word. Raises `TestbedError`."""
+    from testbed.record.report.steadiness.page import with_table
     from testbed.record.store import write_result
 
     try:
         text = page.read_text()
     except OSError as error:
         raise TestbedError(f"cannot read {page}: {error.strerror}") from error
-    write_result(with_table(text, steadiness_markdown(found, steady_rows(found))).encode(), page)
+    write_result(with_table(text, table, mark).encode(), page)

@@ -16,7 +16,8 @@ from testbed.daemons.kit import configuration
 def main(arguments: list[str]) -> None:
     """Serve until SIGTERM or SIGINT, or a `shutdown` over the control socket in the directory."""
     Path("/proc/self/comm").write_text(PROCESS_NAME)
-    GnmiProcess(configuration.read(Path(arguments[0]), GnmiConfiguration), Path(arguments[1])).run()
+    path, directory = map(Path, arguments)
+    GnmiProcess(configuration.read(path, GnmiConfiguration), directory, path).run()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import grpc
 from pygnmi.spec.v080 import gnmi_pb2_grpc
 
 from testbed.base.datapath.maps import LabMaps
+from testbed.base.errors import TestbedError
 from testbed.base.linux import syscalls
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.daemons.gnmi.configuration import (
@@ -25,6 +27,7 @@ from testbed.daemons.gnmi.configuration import (
 )
 from testbed.daemons.gnmi.readings import SwitchReadings
 from testbed.daemons.gnmi.service import GnmiService
+from testbed.daemons.kit import configuration
 from testbed.daemons.kit.client import CONTROL_SOCKET
 from testbed.daemons.kit.control import ControlServer
 
@@ -39,29 +42,58 @@ _OPTIONS = (
 _GRACE_S = 1.0
 
 
-class GnmiProcess:
-    """Serves until SIGTERM or SIGINT, or until it is told `shutdown` over its control socket."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """A switch that answers."""
 
-    def __init__(self, configuration: GnmiConfiguration, directory: Path) -> None:
-        """`directory` is where the control socket is made.
+    readings: SwitchReadings
+    service: GnmiService
+    server: grpc.Server
+
+
+class GnmiProcess:
+    """Serves until SIGTERM or SIGINT, or until it is told `shutdown` over its control socket.
+
+    Told `reload`, it serves what the file of its configuration says by then.
+    """
+
+    def __init__(self, configuration: GnmiConfiguration, directory: Path, source: Path | None = None) -> None:
+        """`directory` is where the control socket is made, `source` the file of the configuration, where there is one.
 
         Raises `OSError` for credentials that are not there, `RuntimeError` for an address that is taken.
         """
         self._configuration = configuration
+        self._source = source
         self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._password = (configuration.credentials / PASSWORD_FILE).read_text()
         self._maps = None if configuration.data_path is None else LabMaps.open(configuration.data_path)
-        self._readings = [SwitchReadings(switch, self._maps) for switch in configuration.switches]
-        self._services = [
-            GnmiService(switch, readings, self._password)
-            for switch, readings in zip(configuration.switches, self._readings, strict=True)
-        ]
-        self._servers = [
-            self._server(switch, service)
-            for switch, service in zip(configuration.switches, self._services, strict=True)
-        ]
+        self._targets = {switch.name: self._target(switch) for switch in configuration.switches}
         self._epoll = select.epoll()
         self._control = ControlServer(self._directory, CONTROL_SOCKET, self._handle, self._epoll)
+
+    def _target(self, switch: TargetSwitch) -> _Target:
+        readings = SwitchReadings(switch, self._maps)
+        service = GnmiService(switch, readings, self._password)
+        return _Target(readings=readings, service=service, server=self._server(switch, service))
+
+    def _reload(self) -> None:
+        """Serve what the configuration says now. The target of a switch of which it says the same goes on as it is.
+
+        Raises `TestbedError`.
+        """
+        if self._source is None:
+            raise TestbedError("the configuration is in no file")
+        try:
+            old, new = self._configuration, configuration.read(self._source, GnmiConfiguration)
+            wanted = {switch.name: switch for switch in new.switches}
+            _stop([self._targets.pop(item.name) for item in old.switches if wanted.get(item.name) != item])
+            self._configuration = new
+            for switch in new.switches:
+                if switch.name not in self._targets:
+                    self._targets[switch.name] = self._target(switch)
+                    self._targets[switch.name].server.start()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise TestbedError(f"cannot serve the new configuration: {error}") from error
 
     def _server(self, switch: TargetSwitch, service: GnmiService) -> grpc.Server:
         server = grpc.server(
@@ -85,21 +117,30 @@ class GnmiProcess:
     def run(self) -> None:
         """Serve until the end."""
         self._control.catch_signals()
-        for server in self._servers:
-            server.start()
+        for target in self._targets.values():
+            target.server.start()
         while not self._control.ending:
             for descriptor, _ in self._epoll.poll():
                 self._control.serve(descriptor)
-        for stopped in [server.stop(_GRACE_S) for server in self._servers]:
-            stopped.wait()
-        for readings in self._readings:
-            readings.close()
+        _stop(list(self._targets.values()))
         if self._maps is not None:
             self._maps.close()
         self._control.close()
         os.close(self._directory)
 
     def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        reloaded = request.get("command") == "reload"
+        if reloaded:
+            self._reload()
         if request.get("command") == "shutdown":
             self._control.ending = True
-        return {"switches": len(self._services), "calls": sum(service.calls for service in self._services)}
+        calls = sum(target.service.calls for target in self._targets.values())
+        return {"reloaded": reloaded, "switches": len(self._targets), "calls": calls}
+
+
+def _stop(targets: Sequence[_Target]) -> None:
+    """End targets: calls that are under way have a moment to end by themselves."""
+    for stopped in [target.server.stop(_GRACE_S) for target in targets]:
+        stopped.wait()
+    for target in targets:
+        target.readings.close()

@@ -33,7 +33,7 @@ _MODES = {
     gnmi_pb2.SAMPLE: When.SAMPLE,
 }
 _LOOK_S = 0.2
-"""How often a stream looks whether its subscriber is there still."""
+"""The interval at which a stream looks whether its subscriber is there still."""
 
 
 class GnmiService(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # pygnmi has no types
@@ -45,7 +45,7 @@ class GnmiService(gnmi_pb2_grpc.gNMIServicer):  # type: ignore[misc]  # pygnmi h
         self._password = password
         self._lock = threading.Lock()
         self.calls = 0
-        """How many have been answered or begun, of those who gave the right password."""
+        """The number of requests answered or begun, of those who gave the right password."""
 
     def _authenticate(self, context: Any) -> None:
         """End the call of who does not give the account and its password."""

@@ -15,9 +15,9 @@ from testbed.daemons.gnmi.tree import Leaves, Scalar
 
 SHORTEST_SAMPLE_NS = 100_000_000
 DEFAULT_SAMPLE_NS = 10_000_000_000
-"""Where the subscriber leaves the interval to the target (0)."""
+"""The interval where the subscriber leaves it to the target (0)."""
 CHANGES_NS = 200_000_000
-"""How often leaves are looked at for those who want changes."""
+"""The interval at which leaves are looked at for those who want changes."""
 _COUNTERS = ("counters", "messages", "prefixes")
 _QUEUES = "queue"
 

@@ -31,14 +31,14 @@ from testbed.daemons.keeper.tables import RouterMonitor, VrfTables, read_tables
 from testbed.daemons.kit.events import EventLog
 
 SETTLED_S = 0.1
-"""How long after a change a VRF is looked at: withdrawn and announced again takes milliseconds."""
+"""The time from a change until a VRF is looked at: withdrawn and announced again takes milliseconds."""
 LOOKED_AGAIN_S = 0.2
-"""How long there is at least between two looks."""
+"""The least time between two looks."""
 REST = 9
-"""How many times as long as looking took there is at least until the next look: in a storm of changes, a tenth of a
+"""The least time until the next look, as a multiple of what looking took: in a storm of changes, a tenth of a
 core is spent."""
 LONGEST_S = 8.0
-"""How long there is at most until the next try where none has helped."""
+"""The longest time until the next try where none has helped."""
 TOLD_AFTER = 4
 """Tries without success, after which somebody is told."""
 BGPD_TIMEOUT_S = 5.0
@@ -71,7 +71,7 @@ class Attention:
     due: float | None = None
     """None: not before something changes."""
     tries: int = 0
-    """How often something was done about what is lost, in vain so far."""
+    """The number of times that something was done about what is lost, in vain so far."""
     rests_until: float = float("-inf")
 
     def changed(self, now: float) -> None:

@@ -24,7 +24,7 @@ from testbed.base.linux.rtnetlink import RTMSG, RouteSocket, fields
 from testbed.daemons.keeper.entries import BEYOND, EntryKind, ExpectedEntry
 
 _LINK_LOCAL = struct.pack("=H", socket.AF_INET6) + b"\xfe\x80"
-"""How an RTA_VIA begins (struct rtvia of linux/rtnetlink.h) whose address is link-local."""
+"""The first bytes of an RTA_VIA (struct rtvia of linux/rtnetlink.h) whose address is link-local."""
 _Network = IPv4Network | IPv6Network
 
 

@@ -75,6 +75,17 @@ def say_ready(descriptor: int) -> None:
     os.close(descriptor)
 
 
+def hear_signal(number: signal.Signals) -> int:
+    """Have a signal wake this process instead of ending it: a descriptor comes back that is readable when it came.
+
+    For the main thread, and one signal in a process (`signal.set_wakeup_fd`).
+    """
+    heard, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    signal.signal(number, lambda *_: None)
+    return heard
+
+
 def fork_server(name: str, prepare: Callable[[], Callable[[], object] | None]) -> int:
     """Fork a process that is called `name`, and ends when it is ended; a descriptor for `all_begun` comes back.
 

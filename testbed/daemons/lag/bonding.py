@@ -24,7 +24,7 @@ _IFLA_INFO_SLAVE_KIND, _IFLA_INFO_SLAVE_DATA = 4, 5
 _MODE_8023AD, _LAYER34, _FAST = 4, 1, 1
 _LINK_UP, _STATE_ACTIVE = 0, 0
 MIIMON_MS = 50
-"""How often the kernel looks whether members have carrier."""
+"""The interval at which the kernel looks whether members have carrier."""
 _NO_MAC = bytes(6)
 _SERVING = State.SYNCHRONIZATION | State.COLLECTING | State.DISTRIBUTING
 
@@ -42,7 +42,7 @@ class BondMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BondState:
-    """How a bond stands: its active aggregator, the partner that has, "" for none, and its members by ifindex."""
+    """The state of a bond: its active aggregator, the partner that has, "" for none, and its members by ifindex."""
 
     aggregator: int
     partner: str
@@ -71,7 +71,7 @@ def new_bond(operation: CreateBond) -> bytes:
 
 
 def bond_states(route: RouteSocket) -> dict[int, BondState]:
-    """How the bonds of a network namespace stand, by their ifindex."""
+    """Return the state of the bonds of a network namespace, by their ifindex."""
     return parse_bonds([bytes(body) for body in route.dump(rtnetlink.RTM_GETLINK, IFINFOMSG.pack(0, 0, 0, 0, 0))])
 
 

@@ -20,10 +20,10 @@ class BridgeTables:
         self.bridge = bridge
         self.kernel = kernel
         self._stations: dict[str, int] = {}
-        """Where the bridge was told that a MAC is."""
+        """The port at which the bridge was told that a MAC is."""
         self._neighbours: dict[str, str] = {}
         self._local: dict[str, int] = {}
-        """Where the bridge has learned itself that a MAC is."""
+        """The port at which the bridge has learned itself that a MAC is."""
 
     def key(self, of: object) -> str:
         """The key of a MAC or an address on this bridge between the leaves of the pair: tenants may have the same."""

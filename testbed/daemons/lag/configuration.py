@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 PROCESS_NAME = "testbed-lag"
@@ -81,6 +81,11 @@ class PairedLeaf:
     uplinks: tuple[int, ...]
     routes: int
     vtep: str = ""
+
+    @property
+    def pair(self) -> PairedLeaf:
+        """All of it that its process is made of: without its bridges, and what it waits for of the fabric."""
+        return replace(self, bridges=(), uplinks=(), routes=0)
 
     @property
     def groups(self) -> tuple[LeafGroup, ...]:

@@ -117,5 +117,5 @@ class LinkGroupPlan:
 
     @property
     def members(self) -> int:
-        """How many ports of nodes are members of link groups."""
+        """Return the number of ports of nodes that are members of link groups."""
         return sum(len(item.members) for item in self.hosts) + sum(len(item.members) for item in self.leaves)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.base.datapath.lag import LagPrograms
 from testbed.base.linux.traffic_control import CLSACT_INGRESS
-from testbed.daemons.lag.configuration import HostAggregate
+from testbed.daemons.lag.configuration import HostAggregate, NodeConfiguration
 from testbed.daemons.lag.kernel import CarrierChange, Kernel
 from testbed.daemons.lag.node import GroupNode, GroupStatus, LagNodeStatus
 from testbed.daemons.lag.ports import GroupPorts
@@ -44,6 +44,10 @@ class HostNode(GroupNode):
         for change in self.kernel.changes():
             if isinstance(change, CarrierChange) and change.ifindex in self._members:
                 self._aggregator.carrier(self._members[change.ifindex], change.up, now)
+
+    def become(self, configuration: NodeConfiguration, now: float) -> None:
+        if configuration != self._host:
+            raise ValueError(f"the link group of {self._host.node} is another one")
 
     def act(self, now: float) -> float:
         self._aggregator.time_out(now)

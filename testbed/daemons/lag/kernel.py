@@ -124,7 +124,8 @@ class Kernel:
         return frozenset(prefix for prefix, interfaces in bgp_routes(self._route).items() if interfaces)
 
     def count_evpn_entries(self) -> int:
-        """How many prefixes and flood lists EVPN has brought a VRF; host routes depend on who is heard of."""
+        """Return the number of prefixes and flood lists that EVPN has brought a VRF; host routes depend on who is heard
+        of."""
         prefixes = sum(length < _HOST_LENGTH for _, length in self.bgp_prefixes())
         fdb = dump_neighbours(self._route, socket.AF_BRIDGE)
         return prefixes + sum(item.address is not None and not item.mac.strip("0:") for item in fdb)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from testbed.base.datapath.lag import LagPrograms
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.traffic_control import CLSACT_EGRESS, CLSACT_INGRESS
 from testbed.daemons.lag.bridge import BridgeTables
-from testbed.daemons.lag.configuration import PairedLeaf
+from testbed.daemons.lag.configuration import LeafGroup, NodeConfiguration, PairedBridge, PairedLeaf
 from testbed.daemons.lag.kernel import CarrierChange, Kernel, NeighbourChange, RoutesChange, StationChange
 from testbed.daemons.lag.node import GroupNode, GroupStatus, LagNodeStatus
 from testbed.daemons.lag.ports import GroupPorts
@@ -27,6 +28,7 @@ _LOOPBACK_IFINDEX = 1
 _HOST_LENGTH = 32
 _LONGEST = 2048
 _NEVER = float("inf")
+_ON_PEER_LINK = {CLSACT_INGRESS: "from_trunk", CLSACT_EGRESS: "trunk_only"}
 
 
 class LeafNode(GroupNode):
@@ -34,39 +36,33 @@ class LeafNode(GroupNode):
 
     def __init__(self, leaf: PairedLeaf, directory: Path) -> None:
         """Raises `CapabilityError`, `DriverError`, `OSError`."""
-        names = {group.member.ifindex: group.member.name for group in leaf.groups}
-        kernels, ports = _open(leaf)
-        super().__init__(leaf.node, directory, kernels[leaf.namespace], ports)
-        self._leaf = leaf
-        self._group_of = {group.member.ifindex: group.name for group in leaf.groups}
-        self._port_of = {group.name: group.member.ifindex for group in leaf.groups}
-        self._aggregators = {
-            group.name: Aggregator(system=leaf.system, key=group.key, members={group.member.name: group.member.number})
-            for group in leaf.groups
-        }
-        self._names = names
+        super().__init__(leaf.node, directory, Kernel(bridging=True), GroupPorts.slow_protocols({}))
+        self._leaf = replace(leaf, bridges=())
+        self._kernels = {leaf.namespace: self.kernel}
+        """Those of the leaf's own network namespace and of its VRFs, by the namespace."""
+        self._vrf_kernels: dict[int, Kernel] = {}
+        self._group_of: dict[int, str] = {}
+        self._port_of: dict[str, int] = {}
+        self._aggregators: dict[str, Aggregator] = {}
+        self._names: dict[int, str] = {}
         self._pair = Pair(
             name=leaf.node,
             peer=leaf.peer,
             primary=leaf.primary,
-            groups=list(self._aggregators),
+            groups=[],
             secret=bytes.fromhex(leaf.secret),
         )
         self._peer_port = GroupPorts.peer(leaf.peer_ifindex, leaf.peer_interface)
         self._questions = _question_socket(leaf.loopback)
         for descriptor in (*self._peer_port.descriptors(), self._questions.fileno()):
             self.listen(descriptor)
-        self._vrf_kernels = {
-            kernel.fileno(): kernel for namespace, kernel in kernels.items() if namespace != leaf.namespace
-        }
-        for descriptor in self._vrf_kernels:
-            self.listen(descriptor)
-        self._tables = {bridge.ifindex: BridgeTables(bridge, kernels[bridge.namespace]) for bridge in leaf.bridges}
-        self._table_of_port = {
-            group.member.ifindex: self._tables[bridge.ifindex] for bridge in leaf.bridges for group in bridge.groups
-        }
+        self._tables: dict[int, BridgeTables] = {}
+        self._table_of_port: dict[int, BridgeTables] = {}
         self._programs = LagPrograms()
-        self._put_programs()
+        self._programs.fix(leaf.peer_ifindex)
+        if leaf.vtep:
+            trunk = {way: self._programs.named(name) for way, name in _ON_PEER_LINK.items()}
+            self.kernel.put_programs(leaf.peer_ifindex, trunk)
         self._uplinks: dict[int, bool] = {}
         self._routes = 0
         self._routed_since = _NEVER
@@ -75,26 +71,96 @@ class LeafNode(GroupNode):
         self._vrfs_changed = True
         self._serving: bool | None = None
         """True while the gateways are up and the VTEP is there; None: not set yet."""
-        for kernel in kernels.values():
-            for change in kernel.everything():
-                self._take(change, 0.0)
+        self.become(leaf, 0.0)
 
-    def _put_programs(self) -> None:
-        leaf, programs = self._leaf, self._programs
-        programs.fix(leaf.peer_ifindex)
-        for tables in self._tables.values():
-            bridge, kernel = tables.bridge, tables.kernel
-            programs.mark_peer(bridge.peer_port)
-            kept = [group.member.ifindex for group in bridge.groups]
-            if bridge.vlan:
-                programs.add_trunk(bridge.tail, bridge.vlan)
-                self.kernel.put_programs(bridge.tail, {CLSACT_INGRESS: programs.named("to_trunk")})
-                kept.append(bridge.vxlan)
-            for ifindex in kept:
-                kernel.put_programs(ifindex, {CLSACT_EGRESS: programs.named("split_horizon")})
-        if leaf.vtep:
-            trunk = {CLSACT_INGRESS: programs.named("from_trunk"), CLSACT_EGRESS: programs.named("trunk_only")}
-            self.kernel.put_programs(leaf.peer_ifindex, trunk)
+    # ------------------------------------------------------------------ what it serves
+
+    def become(self, configuration: NodeConfiguration, now: float) -> None:
+        """Serve other groups and bridges, and wait for other routes; all of the pair itself is as it was."""
+        before, leaf = self._leaf, configuration
+        if not isinstance(leaf, PairedLeaf) or leaf.pair != before.pair:
+            raise ValueError(f"{before.node} is of another pair")
+        self._leaf = leaf
+        bridges = {bridge.ifindex: bridge for bridge in leaf.bridges}
+        groups = {group.name: (group, bridge) for bridge in leaf.bridges for group in bridge.groups}
+        for bridge in before.bridges:
+            for group in bridge.groups:
+                if groups.get(group.name, (None, bridge))[0] != group or bridge.ifindex not in bridges:
+                    self._drop_group(group)
+        for bridge in before.bridges:
+            if bridge.ifindex not in bridges:
+                self._drop_bridge(bridge)
+        for bridge in leaf.bridges:
+            if (tables := self._tables.get(bridge.ifindex)) is None:
+                self._add_bridge(bridge)
+            else:
+                tables.bridge = bridge
+        for group, bridge in groups.values():
+            if group.name not in self._aggregators:
+                self._add_group(group, self._tables[bridge.ifindex])
+        self._pair.serve(list(self._aggregators), now)
+        self._vrfs_changed = True
+        for kernel in self._kernels.values():
+            for change in kernel.everything():
+                self._take(change, now)
+
+    def _add_bridge(self, bridge: PairedBridge) -> None:
+        kernel, programs = self._kernel_of(bridge.namespace), self._programs
+        self._tables[bridge.ifindex] = BridgeTables(bridge, kernel)
+        programs.mark_peer(bridge.peer_port)
+        if bridge.vlan:
+            programs.add_trunk(bridge.tail, bridge.vlan)
+            self.kernel.put_programs(bridge.tail, {CLSACT_INGRESS: programs.named("to_trunk")})
+            kernel.put_programs(bridge.vxlan, {CLSACT_EGRESS: programs.named("split_horizon")})
+
+    def _drop_bridge(self, bridge: PairedBridge) -> None:
+        """Know nothing of a bridge any more, which may be gone already."""
+        del self._tables[bridge.ifindex]
+        self._programs.forget(bridge.peer_port, tail=bridge.tail, vlan=bridge.vlan)
+        if bridge.vlan:
+            self._programs.forget(bridge.vxlan)
+        if not any(tables.bridge.namespace == bridge.namespace for tables in self._tables.values()):
+            kernel = self._kernels.pop(bridge.namespace)
+            del self._vrf_kernels[kernel.fileno()]
+            kernel.close()
+
+    def _kernel_of(self, namespace: str) -> Kernel:
+        """The kernel of a network namespace, which is heard from now on."""
+        if (kernel := self._kernels.get(namespace)) is None:
+            with self._inside(namespace):
+                kernel = self._kernels[namespace] = Kernel(bridging=True)
+            self._vrf_kernels[kernel.fileno()] = kernel
+            self.listen(kernel.fileno())
+        return kernel
+
+    def _add_group(self, group: LeafGroup, tables: BridgeTables) -> None:
+        port = group.member
+        with self._inside(tables.bridge.namespace):
+            self.add_ports(GroupPorts.slow_protocols({port.ifindex: port.name}))
+        tables.kernel.put_programs(port.ifindex, {CLSACT_EGRESS: self._programs.named("split_horizon")})
+        self._group_of[port.ifindex], self._port_of[group.name] = group.name, port.ifindex
+        self._names[port.ifindex] = port.name
+        self._table_of_port[port.ifindex] = tables
+        members = {port.name: port.number}
+        self._aggregators[group.name] = Aggregator(system=self._leaf.system, key=group.key, members=members)
+
+    def _drop_group(self, group: LeafGroup) -> None:
+        """Know nothing of a host's group any more; its port may be gone already."""
+        ifindex = self._port_of.pop(group.name)
+        self.drop_port(ifindex)
+        self._programs.forget(ifindex)
+        for table in (self._group_of, self._names, self._table_of_port):
+            del table[ifindex]
+        del self._aggregators[group.name]
+
+    @contextlib.contextmanager
+    def _inside(self, namespace: str) -> Iterator[None]:
+        """Be in another network namespace for a moment."""
+        enter_namespace(namespace)
+        try:
+            yield
+        finally:
+            enter_namespace(self._leaf.namespace)
 
     # ------------------------------------------------------------------ what happens
 
@@ -246,22 +312,6 @@ class LeafNode(GroupNode):
             for group, aggregator in self._aggregators.items()
         )
         return LagNodeStatus(node=self.node, groups=groups, pair=self._pair.status(now))
-
-
-def _open(leaf: PairedLeaf) -> tuple[dict[str, Kernel], GroupPorts]:
-    """The kernels of the network namespaces of a leaf and its VRFs, by their names, and the ports in them.
-
-    The process is in the leaf's own afterwards.
-    """
-    kernels: dict[str, Kernel] = {}
-    ports = GroupPorts.slow_protocols({})
-    for namespace in dict.fromkeys((*(bridge.namespace for bridge in leaf.bridges), leaf.namespace)):
-        enter_namespace(namespace)
-        kernels[namespace] = Kernel(bridging=True)
-        groups = [group for bridge in leaf.bridges if bridge.namespace == namespace for group in bridge.groups]
-        ports.take(GroupPorts.slow_protocols({group.member.ifindex: group.member.name for group in groups}))
-    enter_namespace(leaf.namespace)
-    return kernels, ports
 
 
 def _by_vlan(table: Mapping[str, str]) -> dict[str, dict[str, str]]:

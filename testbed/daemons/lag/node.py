@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import select
+import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.daemons.kit import configuration
+from testbed.daemons.kit.process import hear_signal
+from testbed.daemons.lag.configuration import NodeConfiguration
 from testbed.daemons.lag.kernel import Kernel
 from testbed.daemons.lag.ports import GroupPorts
 from testbed.protocols.lacp.lacp import MemberStatus
 from testbed.protocols.lacp.pair import PairStatus
 
 _FOREVER = float("inf")
+_MANY = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagNodeStatus:
-    """How the link groups of a node stand. `pair` is None at a host."""
+    """The state of the link groups of a node. `pair` is None at a host."""
 
     node: str
     groups: tuple[GroupStatus, ...]
@@ -57,6 +63,19 @@ class GroupNode(ABC):
         for descriptor in (kernel.fileno(), *self._sockets):
             self._epoll.register(descriptor, select.EPOLLIN)
         self._written: LagNodeStatus | None = None
+        self._hangups = -1
+        self._reread: Callable[[], NodeConfiguration | None] = lambda: None
+
+    def add_ports(self, ports: GroupPorts) -> None:
+        """Hear LACP at these ports, too."""
+        self.ports.take(ports)
+        for descriptor, ifindex in ports.descriptors().items():
+            self._epoll.register(descriptor, select.EPOLLIN)
+            self._sockets[descriptor] = ifindex
+
+    def drop_port(self, ifindex: int) -> None:
+        """Hear nothing at a port any more. A descriptor that is closed is not waited for."""
+        del self._sockets[self.ports.drop(ifindex)]
 
     def listen(self, descriptor: int) -> None:
         """Wake up for another descriptor, too, and hand it to `readable`."""
@@ -75,22 +94,37 @@ class GroupNode(ABC):
         raise LookupError(descriptor)
 
     @abstractmethod
+    def become(self, configuration: NodeConfiguration, now: float) -> None:
+        """Serve what a changed configuration of the node says; what it says as before keeps its state.
+
+        Raises `ValueError` for what only a new process can serve.
+        """
+
+    @abstractmethod
     def act(self, now: float) -> float:
         """Send what is to be sent and set what follows; when to act again."""
 
     @abstractmethod
     def status(self, now: float) -> LagNodeStatus:
-        """How the node stands."""
+        """Return the state of the node."""
 
     def start(self) -> None:
         """Act once on what is there: from here on others see a status."""
         self.step(0.0)
 
-    def run(self) -> None:
-        """Work until this process is ended."""
+    def run(self, reread: Callable[[], NodeConfiguration | None]) -> None:
+        """Work until this process is ended. At SIGHUP the configuration is read again."""
+        self._hangups = hear_signal(signal.SIGHUP)
+        self._epoll.register(self._hangups, select.EPOLLIN)
+        self._reread = reread
         due = 0.0
         while True:
             due = self.step(due)
+
+    def _hung_up(self, now: float) -> None:
+        os.read(self._hangups, _MANY)
+        if (changed := self._reread()) is not None:
+            self.become(changed, now)
 
     def step(self, due: float) -> float:
         """Wait for something to happen, until `due`, and act on it."""
@@ -100,6 +134,8 @@ class GroupNode(ABC):
         for descriptor, _ in events:
             if descriptor == self.kernel.fileno():
                 self.changed(now)
+            elif descriptor == self._hangups:
+                self._hung_up(now)
             elif (ifindex := self._sockets.get(descriptor)) is not None:
                 for payload in self.ports.received(ifindex):
                     self.arrived(ifindex, payload, now)

@@ -54,6 +54,14 @@ class GroupPorts:
         self._sockets |= other._sockets
         self._addresses |= other._addresses
 
+    def drop(self, ifindex: int) -> int:
+        """Have no socket for a port any more; the descriptor that it had comes back."""
+        item = self._sockets.pop(ifindex)
+        del self._addresses[ifindex]
+        descriptor = item.fileno()
+        item.close()
+        return descriptor
+
     def descriptors(self) -> dict[int, int]:
         """The interface index of each socket, by its descriptor."""
         return {item.fileno(): ifindex for ifindex, item in self._sockets.items()}

@@ -97,16 +97,27 @@ class Agent:
     def _attach(self, name: str) -> AttachedLab:
         """Raises `TestbedError`. A lab that is attached already is attached anew, by what its file says now."""
         attachment = self._files.read(name)
-        if name in self._labs:
-            self._let_go(name)
-        lab = AttachedLab(attachment)
+        before = self._labs.pop(name, None)
+        if before is not None:  # who is paused meanwhile stays so, or a full queue would be sent more than it can hold
+            self._loop.remove(before)
+        try:
+            lab = AttachedLab(attachment)
+        except BaseException:
+            if before is not None:
+                self._serve(name, before)
+            raise
+        if before is not None:
+            before.hand_over()
+        self._serve(name, lab)
+        return lab
+
+    def _serve(self, name: str, lab: AttachedLab) -> None:
         try:
             self._loop.add(lab)
         except OSError as error:
             lab.close()
             raise PauseAgentError(f"the lab {name} cannot be served: {error.strerror}") from error
         self._labs[name] = lab
-        return lab
 
     def _let_go(self, name: str) -> None:
         lab = self._labs.pop(name)

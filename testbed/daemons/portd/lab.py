@@ -55,7 +55,7 @@ class AttachedLab:
             raise MemoryError(f"no memory for the lab {attachment.lab}")
         weakref.finalize(self, self._native.lab_free, self.handle)
         self.core.take_over(time.monotonic_ns())
-        self._perform()
+        self.work()  # not only what is left to do: who is told to pause again has no gate to open first
 
     def fileno(self) -> int:
         """Readable when there are events."""
@@ -71,6 +71,11 @@ class AttachedLab:
         """Resume the peers, open the gates, let go of ports and maps. What was counted stays."""
         self.core.stop()
         self._perform()
+        self._port_io.close()
+        self._maps.close()
+
+    def hand_over(self) -> None:
+        """Let go of ports and maps, and leave gates and peers as they are for another one that has taken over."""
         self._port_io.close()
         self._maps.close()
 

@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> None:
     """Serve until SIGTERM or SIGINT."""
     Path("/proc/self/comm").write_text(PROCESS_NAME)
     path, directory = map(Path, arguments)
-    SflowProcess(configuration.read(path, SflowConfiguration), directory).run()
+    SflowProcess(configuration.read(path, SflowConfiguration), directory, path).run()
 
 
 if __name__ == "__main__":

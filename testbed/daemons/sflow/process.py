@@ -24,6 +24,7 @@ from testbed.base.linux.counters import read_counters
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.port_counters import PortCounters
 from testbed.base.linux.rtnetlink import RouteSocket
+from testbed.daemons.kit import configuration
 from testbed.daemons.kit.client import CONTROL_SOCKET
 from testbed.daemons.kit.control import ControlServer
 from testbed.daemons.sflow.agent import SflowAgent
@@ -51,11 +52,18 @@ class ServedPort:
 
 
 class SflowProcess:
-    """Serves until SIGTERM or SIGINT, or until it is told `shutdown` over its control socket."""
+    """Serves until SIGTERM or SIGINT, or until it is told `shutdown` over its control socket.
 
-    def __init__(self, configuration: SflowConfiguration, directory: Path) -> None:
-        """`directory` is where the control socket is made. Raises `OSError` and `DriverError`."""
+    Told `reload`, it serves what the file of its configuration says by then.
+    """
+
+    def __init__(self, configuration: SflowConfiguration, directory: Path, source: Path | None = None) -> None:
+        """`directory` is where the control socket is made, `source` the file of the configuration, where there is one.
+
+        Raises `OSError` and `DriverError`.
+        """
         self._configuration = configuration
+        self._source = source
         self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._sockets: dict[str, socket.socket] = {}
         self._began = time.monotonic()
@@ -65,11 +73,14 @@ class SflowProcess:
         self._agents: dict[str, SflowAgent] = {}
         for switch in configuration.switches:
             self._serve_switch(switch)
-        self._by_number = {one.port.number: one for one in self._served if one.port.number}
+        self._number_ports()
         self._epoll = select.epoll()
         self._control = ControlServer(self._directory, CONTROL_SOCKET, self._handle, self._epoll)
         self._next = 0
         self._due = 0.0
+
+    def _number_ports(self) -> None:
+        self._by_number = {one.port.number: one for one in self._served if one.port.number}
 
     def _serve_switch(self, switch: SampledSwitch) -> None:
         name = switch.name
@@ -88,6 +99,39 @@ class SflowProcess:
             routes[port.namespace], tap = syscalls.in_thread(open_inside)
             agent, route = self._agents[name], routes[port.namespace]
             self._served.append(ServedPort(port=port, agent=agent, route=route, tap=tap))
+
+    def _stop_switch(self, name: str) -> None:
+        agent = self._agents.pop(name)
+        for served in [served for served in self._served if served.agent is agent]:
+            self._served.remove(served)
+            served.route.close()
+            if served.tap is not None:
+                served.tap.close()
+        self._sockets.pop(name).close()
+
+    def _reload(self) -> None:
+        """Serve what the configuration says now. The agent of a switch of which it says the same goes on as it is.
+
+        Raises `TestbedError`.
+        """
+        if self._source is None:
+            raise TestbedError("the configuration is in no file")
+        try:
+            old, new = self._configuration, configuration.read(self._source, SflowConfiguration)
+            alike = (old.sampling, old.collector) == (new.sampling, new.collector)
+            wanted = {switch.name: switch for switch in new.switches}
+            for switch in old.switches:
+                if not alike or wanted.get(switch.name) != switch:
+                    self._stop_switch(switch.name)
+            self._configuration = new
+            for switch in new.switches:
+                if switch.name not in self._agents:
+                    self._serve_switch(switch)
+        except (OSError, ValueError) as error:
+            raise TestbedError(f"cannot serve the new configuration: {error}") from error
+        self._number_ports()
+        if self._data_path is not None and old.sampling != new.sampling:
+            self._data_path.begin(new.sampling)
 
     def _sender(self, switch: SampledSwitch) -> socket.socket:
         """A socket of the switch's; or of this machine's, where the collector is there."""
@@ -212,9 +256,12 @@ class SflowProcess:
         )
 
     def _handle(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        reloaded = request.get("command") == "reload"
+        if reloaded:
+            self._reload()
         if request.get("command") == "shutdown":
             self._control.ending = True
-        return {**self._counts, "switches": len(self._agents), "ports": len(self._served)}
+        return {"reloaded": reloaded, **self._counts, "switches": len(self._agents), "ports": len(self._served)}
 
     def _close(self) -> None:
         if self._data_path is not None:

@@ -34,6 +34,11 @@ class LivingEnds:
         self._socket = listen(directory, ENDS_NAME, socket.SOCK_SEQPACKET, gpus + SPARE)
         epoll.register(self._socket, select.EPOLLIN)
 
+    @property
+    def gpus(self) -> int:
+        """How many GPUs have an end that is open."""
+        return len(self._newest)
+
     def has(self, descriptor: int) -> bool:
         """Tell whether an event of this descriptor is for `serve`."""
         return descriptor == self._socket.fileno() or descriptor in self._connected

@@ -37,8 +37,8 @@ PORT_BUFFER_BYTES, MOST_BUFFER_BYTES = 4 << 20, 256 << 20
 DESCRIPTION_NAME = "switch.json"
 SOCKET_NAME = "switch.sock"
 EVENTS_NAME = "switch.events"
-"""Where it says, in a line of JSON each, that it switches (`pid`), and which links were taken down or brought up: `gpu`
-and `plane` (from 0), `up`."""
+"""The file in which it says, in a line of JSON each, that it switches (`pid`), and which links were taken down or
+brought up: `gpu` and `plane` (from 0), `up`."""
 _PATIENCE = 5
 """The switch waits so many times longer than a GPU's end before it takes silence for a link that is down: a GPU that
 computes does not always serve its links."""
@@ -176,6 +176,7 @@ class SwitchProcess:
         return {
             "pid": os.getpid(),
             "weaknesses": self._weaknesses,
+            "open_gpus": self._ends.gpus,
             "up_ns": time.monotonic_ns() - self._since_ns,
             "cpu_ns": int((used.ru_utime + used.ru_stime) * 1e9),
             "asleep_ns": int(self._native.switch_loop_asleep_ns(self._loop)),

@@ -81,8 +81,9 @@ def identify_file(path: Path | None) -> list[str | int] | None:
 
 
 def own_json_file(options: Options, theirs: object) -> Path | None:
-    """Where this side writes its JSON. perftest's two ends write to one file where they run in one directory, and that
-    of the last one stays; here the server writes beside it then. `theirs` is what the other side says of its file."""
+    """Return the file into which this side writes its JSON. perftest's two ends write to one file where they run in one
+    directory, and that of the last one stays; here the server writes beside it then. `theirs` is what the other side
+    says of its file."""
     path = options.json_file
     if path is None or not options.server or theirs is None or theirs != identify_file(path):
         return path

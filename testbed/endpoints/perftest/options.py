@@ -50,7 +50,7 @@ class Options:
     events: bool
     """Sleep for what comes. Without it latency tools look out for it without a pause; bandwidth tools sleep anyway."""
     timeout_ns: int
-    """How long nothing may happen."""
+    """The time for which nothing may happen."""
     transport: TransportOptions
     """The options that only the tool's transport has."""
 

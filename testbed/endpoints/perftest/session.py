@@ -29,7 +29,7 @@ class PerftestSession:
     endpoint: MeasuredEndpoint
     memory: Memory
     json_file: Path | None = None
-    """Where this side writes its results, where the other side does not."""
+    """The file into which this side writes its results, if the other side writes none."""
     interrupted: bool = False
 
     # --- meeting -----------------------------------------------------------------------------------------

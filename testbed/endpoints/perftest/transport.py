@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from testbed.endpoints.perftest.options import Options
 
 SPIN_NS = 200_000
-"""How long the latency tools look for work before they sleep (perftest: for ever)."""
+"""The time for which the latency tools look for work before they sleep (perftest: for ever)."""
 RECEIVES = 16
 """Receives that a latency tool posts at a time."""
 

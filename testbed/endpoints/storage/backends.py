@@ -1,4 +1,4 @@
-"""Where the bytes of a namespace are: in memory, in a sparse file, or nowhere, computed when they are read."""
+"""The places of the bytes of a namespace: in memory, in a sparse file, or nowhere, computed when they are read."""
 
 from __future__ import annotations
 

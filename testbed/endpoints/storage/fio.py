@@ -74,7 +74,7 @@ class FioResult:
     ios: int
     bytes: int
     runtime_ms: int
-    """How long it ran, by fio's clock of milliseconds."""
+    """The time that it ran, by fio's clock of milliseconds."""
     latencies_ns: Mapping[int, int]
     """Completion latency: how often each one occurred, in fio's bins (within 1/64, `FIO_IO_U_PLAT_BITS`)."""
 

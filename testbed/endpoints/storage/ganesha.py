@@ -14,7 +14,7 @@ NFS_PORT = 2049
 MOST_IO_BYTES = 1 << 20
 """The most bytes of a request: fio's engine fails with more, and so does a server by default (MaxRead, MaxWrite)."""
 _PLACES = ("/var/tmp", "/var/lib", "/srv")
-"""Where a directory may lie whose files are served, the best first."""
+"""The file systems on which a directory may lie whose files are served, the best first."""
 _IN_MEMORY = ("tmpfs", "ramfs")
 PSEUDO = "/e"
 """The path of the export that clients see."""

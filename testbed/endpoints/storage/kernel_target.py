@@ -129,7 +129,8 @@ def remove_kernel_targets(prefix: str) -> list[str]:
 
 @contextmanager
 def _configfs() -> Iterator[Path]:
-    """Where configfs is mounted: as the machine has it, else at a place of our own for as long as it is needed."""
+    """Return the directory on which configfs is mounted: as the machine has it, else at a place of our own for as long
+    as it is needed."""
     if (CONFIGFS / "nvmet").is_dir():
         yield CONFIGFS
         return

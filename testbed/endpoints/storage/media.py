@@ -1,4 +1,4 @@
-"""How long the medium of a namespace takes: a rate, a latency and an I/O depth that are emulated.
+"""The time that the medium of a namespace takes: a rate, a latency and an I/O depth that are emulated.
 
 A command waits for one of `depth` places, takes the latency there, and then its share of the rate, in order. All of it
 is known when the command comes, so there is nothing to do but to wait until its time. A clock that was not looked at

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 NBD_PORT = 10809
 """Registered with IANA for NBD."""
 BURST_S = 0.05
-"""How much of the medium's rate passes at once after a pause, where nbdkit can be told; else 2 s of it."""
+"""The part of the medium's rate that passes at once after a pause, where nbdkit can be told; else 2 s of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def open_plain(address: tuple[str, int], qid: int) -> socket.socket:
 
 @dataclass(slots=True)
 class Backoff:
-    """How long to wait before the next attempt. Times in ns."""
+    """Return the time to wait before the next attempt. Times in ns."""
 
     first: int = 100 * _MS
     most: int = 5000 * _MS
@@ -69,7 +69,7 @@ class Path:
         self.config = config
         self.controller: HostController | None = None
         self.associations: int = 0
-        """How often it has become live."""
+        """The number of times that it has become live."""
         self.last_error: str = ""
         """Why it is not live, or was not before."""
         self.refused: bool = False

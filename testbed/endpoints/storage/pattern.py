@@ -49,7 +49,8 @@ class Pattern:
         self._stamp(view, offset)
 
     def differences(self, view: memoryview, offset: int) -> list[tuple[int, int]]:
-        """Where `view`, read at `offset`, is not what belongs there: ranges of offset and length, by blocks."""
+        """Return the places where `view`, read at `offset`, is not what belongs there: ranges of offset and length, by
+        blocks."""
         found: list[tuple[int, int]] = []
         at = 0
         while at < len(view):

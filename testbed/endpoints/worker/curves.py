@@ -1,4 +1,5 @@
-"""How channels fare over time: a sample of each every few milliseconds of lab time, thinned where a run is long."""
+"""The course of channels over time: a sample of each every few milliseconds of lab time, thinned where a run is
+long."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ MOST_SAMPLES = 512
 """The most samples of a channel. With one more, every other sample of all goes and the interval doubles: curves stay
 even."""
 MOST_CHANNELS = 64
-"""How many channels of a host are sampled: those of the lowest index."""
+"""The number of channels of a host that are sampled: those of the lowest index."""
 
 
 class ChannelState(NamedTuple):

@@ -123,7 +123,7 @@ class DomainCounts:
     stalled: bool = False
     """Transfers waited, and none moved until they were given up."""
     stall_ns: int = 0
-    """How long nothing had moved then."""
+    """The time for which nothing had moved then."""
     progress_ns: int = 0
     """When something last moved (CLOCK_MONOTONIC)."""
     idle_rtts_ns: list[int] = field(default_factory=list)

@@ -89,7 +89,7 @@ class Step(ProgramRow, frozen=True, kw_only=True):
     destination: Rank | None = None
     size_bytes: Annotated[int, Meta(ge=0, le=LARGEST_TRANSFER)] = 0
     duration_ns: Nanoseconds = 0
-    """How long the rank computes."""
+    """The time for which the rank computes."""
     start_ns: Nanoseconds = 0
     """It begins no earlier than this time after the begin."""
     after: tuple[Number, ...] = ()
@@ -102,7 +102,7 @@ class Step(ProgramRow, frozen=True, kw_only=True):
     pulled: bool = False
     """Its destination begins it, by asking the source for the bytes, and so `after` has steps of the destination."""
     restores: Number | None = None
-    """Where it is pulled: the number of the transfer that wrote these bytes, which the source has kept."""
+    """For one that is pulled, the number of the transfer that wrote these bytes, which the source has kept."""
     in_switch: InSwitch | None = None
     """The part that a transfer inside the domain has in an operation of the switch."""
     vc: Annotated[int, Meta(ge=0, lt=8)] | None = None
@@ -124,9 +124,9 @@ class Request(ProgramRow, frozen=True, kw_only=True):
     """It begins at this time after the begin."""
     size_bytes: Annotated[int, Meta(ge=1, le=1 << 20)]
     prefill_ns: Nanoseconds
-    """How long the server computes until the first token."""
+    """The time for which the server computes until the first token."""
     tpot_ns: Nanoseconds
-    """How long it computes from one token to the next."""
+    """The time for which it computes from one token to the next."""
     tokens: Annotated[int, Meta(ge=1, le=1 << 20)]
     chunk_bytes: Annotated[int, Meta(ge=16, le=1 << 16)]
     """The bytes of each token in the answer."""
@@ -219,6 +219,6 @@ class Program:
     scale_up: ScaleUpLinks = ScaleUpLinks()
     """The links of transfers inside the host, or inside the scale-up domain that it is part of."""
     sample_ns: Annotated[int, Meta(ge=1, le=1 << 62)] = 25_000_000
-    """How often a channel's state is sampled."""
+    """The interval at which a channel's state is sampled."""
     requests: Annotated[tuple[Request, ...], Meta(max_length=MOST_REQUESTS)] = ()
     """The requests whose client or server is an own rank, in the order of their begins."""

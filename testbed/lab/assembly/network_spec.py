@@ -195,14 +195,18 @@ class NetworkSpec(SpecModel):
     targets: TargetsField = Field(
         default={}, description="Lists storage targets by name, spread over its leaves: nodes that serve their medium."
     )
-    nic: Section[NetworkNicSpec] = Field(default=NetworkNicSpec(), description="Describes a host's NIC for it.")
+    nic: Section[NetworkNicSpec] = Field(
+        default=NetworkNicSpec.model_construct(), description="Describes a host's NIC for it."
+    )
     uplink: Section[NetworkUplinkSpec] = Field(
-        default=NetworkUplinkSpec(), description="Describes the links from leaves to spines."
+        default=NetworkUplinkSpec.model_construct(), description="Describes the links from leaves to spines."
     )
     prefix: Written[Annotated[IPv4Network, _Space()]] = Field(
         default=None, description="Holds all its addresses, such as 192.168.0.0/18, which is that of the first network."
     )
-    routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="Describes routing: BGP and BFD.")
+    routing: Section[RoutingSpec] = Field(
+        default=RoutingSpec.model_construct(), description="Describes routing: BGP and BFD."
+    )
     switch_radix: Written[Positive] = Field(
         default=None, description="Gives the ports of a switch, which sizing is checked against."
     )

@@ -130,8 +130,12 @@ class LinkSpec(LinkSettings):
 class TopologySpec(SpecModel):
     """The `topology:` section."""
 
-    defaults: Section[DefaultsSpec] = Field(default=DefaultsSpec(), description="Gives the settings of every node.")
-    kinds: Section[KindsSpec] = Field(default=KindsSpec(), description="Gives settings by kind: host, switch.")
+    defaults: Section[DefaultsSpec] = Field(
+        default=DefaultsSpec.model_construct(), description="Gives the settings of every node."
+    )
+    kinds: Section[KindsSpec] = Field(
+        default=KindsSpec.model_construct(), description="Gives settings by kind: host, switch."
+    )
     roles: Section[dict[RoleName, Section[RoleSpec]]] = Field(
         default={}, description="Gives settings of switches by role: rail, leaf, spine, super-spine."
     )
@@ -162,24 +166,28 @@ class FabricSpec(SpecModel):
     segments: Written[Count] = Field(default=None, description="Says how many segments (scalable units) a pod has.")
     hosts: Written[Count] = Field(default=None, description="Says how many hosts a segment has.")
     gpus: Written[Count] = Field(default=None, description="Says how many GPUs a host has.")
-    nic: Section[NicSpec] = Field(default=NicSpec(), description="Describes the NICs of a host.")
-    rails: Section[RailsSpec] = Field(default=RailsSpec(), description="Says how rails lie on rail switches.")
+    nic: Section[NicSpec] = Field(default=NicSpec.model_construct(), description="Describes the NICs of a host.")
+    rails: Section[RailsSpec] = Field(
+        default=RailsSpec.model_construct(), description="Says how rails lie on rail switches."
+    )
     spines: Written[Count] = Field(default=None, description="Says how many spines a pod has.")
     super_spines: Written[Count] = Field(default=None, description="Says how many super-spines join the pods.")
     super_spine_groups: Written[Positive] = Field(
         default=None, description="Says in how many equal groups the super-spines stand."
     )
     uplink: Section[UplinkSpec] = Field(
-        default=UplinkSpec(), description="Describes the links from rail switches to spines."
+        default=UplinkSpec.model_construct(), description="Describes the links from rail switches to spines."
     )
     core_uplink: Section[UplinkSpec] = Field(
-        default=UplinkSpec(),
+        default=UplinkSpec.model_construct(),
         description="Describes the links from spines to super-spines, which are as uplink where nothing else is said.",
     )
     switch_radix: Written[Positive] = Field(
         default=None, description="Gives the ports of a switch, which sizing is checked against."
     )
-    routing: Section[RoutingSpec] = Field(default=RoutingSpec(), description="Describes routing: BGP and BFD.")
+    routing: Section[RoutingSpec] = Field(
+        default=RoutingSpec.model_construct(), description="Describes routing: BGP and BFD."
+    )
     overlay: OverlayField = Field(
         default=None, description="Names the overlay: none, evpn, or {evpn: {mtu: 4400}}; by default there is none."
     )
@@ -229,7 +237,7 @@ class LabSpec(SpecModel):
     ELSEWHERE = foreign.FILE_KEYS
 
     name: LabName = Field(description="Names the lab with lower-case letters, digits and '-'.")
-    scale: Section[ScaleSpec] = Field(default=ScaleSpec(), description="Sets the time scale.")
+    scale: Section[ScaleSpec] = Field(default=ScaleSpec.model_construct(), description="Sets the time scale.")
     fabric: Section[FabricSpec] | None = Field(default=None, description="Describes a fabric to generate.")
     networks: Networks = Field(
         default={}, description="Describes networks beside the fabric by name, such as frontend or storage."

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.links.changes import LinkChange
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.journal import Journal
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.deploy.watch.events import EventStream
+    from testbed.lab.core.drivers.routing.frr import Elsewhere
     from testbed.lab.core.model import Lab
     from testbed.lab.core.plan.changes import ChangeRow
     from testbed.lab.core.plan.lab_plan import LabPlan
@@ -78,8 +80,16 @@ class FeatureChange:
         self.rows = tuple(rows)
         """All that the feature does, for who asks before."""
 
+    @property
+    def elsewhere(self) -> Mapping[str, Elsewhere]:
+        """How the routing daemons of new nodes are started that are none of this machine's own, by node."""
+        return {}
+
     def begin(self, changing: Changing) -> None:
         """Prepare it, while the lab is as it was. Raises `DriverError`, which ends the change."""
+
+    def created(self, changing: Changing) -> None:
+        """Go on once new nodes and VRFs are there, of which each is empty yet."""
 
     def linked(self, changing: Changing) -> None:
         """Go on once new nodes and links are there, and the kernel has what both plans have; nothing is routed there
@@ -114,6 +124,15 @@ class Broken:
 
     what: str
     hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedProcess:
+    """A process of a feature that ended though the lab is up: `what` it is, on which node, and how it is started."""
+
+    node: str
+    what: str
+    start: Callable[[], object]
 
 
 class ScaleDemand(Protocol):
@@ -166,7 +185,8 @@ class Watch(Protocol):
 
 
 class Feature:
-    """Where the core asks a feature. Every method does nothing by itself, and is called for labs without it, too."""
+    """The questions that the core asks a feature. Every method does nothing by itself, and is called for labs without
+    it, too."""
 
     def require(self, lab: Lab, state: StateDirectory) -> None:
         """Raise `CapabilityError` or `PlanError` for a lab that asks for what this machine cannot do."""
@@ -182,7 +202,7 @@ class Feature:
         """Ways of realising nodes, by the name that topology files give them."""
         return {}
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         """The messages of operations that are transactions of nftables, by the class of the operation."""
         return {}
 
@@ -191,12 +211,17 @@ class Feature:
         return None
 
     def links(self, lab: RunningLab) -> LinksBeside | None:
-        """How links are changed that a lab has beside those of its networks."""
+        """Return what changes the links that a lab has beside those of its networks."""
         return None
 
     def start(self, deployment: Deployment) -> Started | None:
         """Start what runs beside routing. Called in a thread of its own."""
         return None
+
+    def kept(self, old: Lab, new: Lab) -> Lab:
+        """Return `new` with the numbers that things have in `old`, the lab of its name that is up, where those would be
+        others in a lab that is deployed anew."""
+        return new
 
     def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
         """Return what makes its part of a lab that is up that of `lab`, planned as `plan`; None where nothing differs.
@@ -220,6 +245,14 @@ class Feature:
     def broken(self, plan: LabPlan, run: Path) -> Sequence[Broken]:
         """Return the parts of the lab that do not run any more, beside its nodes."""
         return ()
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        """Return its processes that ended, beside those which its nodes are known to run (`RunningLab.daemons`)."""
+        return ()
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        """End what works in the namespace that a node had before it was made anew: `after_routing` and `start_node`
+        start it again."""
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         """The tests that `check` runs of a lab that has the feature, with their names."""
@@ -252,8 +285,15 @@ def register(*modules: str) -> None:
     runtimes.cache_clear()
 
 
+def keep(old: Lab, new: Lab) -> Lab:
+    """Return `new` with the numbers that all features keep of `old`, the lab of its name that is up."""
+    for feature in features():
+        new = feature.kept(old, new)
+    return new
+
+
 @cache
-def filters() -> Mapping[type, Callable[[Any], list[bytes]]]:
+def filters() -> Mapping[type, Callable[[Any], Table]]:
     """The messages of all features' operations that are transactions of nftables, by the class of the operation."""
     return {kind: make for feature in features() for kind, make in feature.filters().items()}
 

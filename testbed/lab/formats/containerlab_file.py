@@ -129,7 +129,7 @@ _TARGETS: Mapping[str, str] = {
     "daemons": "/etc/frr/daemons",
     "vtysh.conf": "/etc/frr/vtysh.conf",
 }
-"""Where a node sees each of its files."""
+"""The path at which a node sees each of its files."""
 
 
 def _files(plan: LabPlan, ports: Collection[str], beside: str) -> dict[str, str]:

@@ -144,7 +144,7 @@ def _choose_prefixes(lab: ImportedLab, links: list[ImportedLink]) -> None:
 
 
 def _even_mtus(lab: ImportedLab, links: list[ImportedLink]) -> None:
-    """Where a link has an MTU, give those without one what their tool gives them; most links' is the fabric's."""
+    """If a link has an MTU, give those without one what their tool gives them; most links' is the fabric's."""
     if not any("mtu" in link.settings for link in links):
         return
     default = lab.fabric.get("mtu", _DEFAULT_MTUS[lab.tool])

@@ -1,4 +1,4 @@
-"""How a picture of a lab is divided: tiers, pods, segments, host groups, bundles of parallel links.
+"""The parts of a picture of a lab: tiers, pods, segments, host groups, bundles of parallel links.
 
 Generated nodes are divided by their place. Hand-written ones are divided by their links: hosts and rail
 switches that are linked make a segment; one that is linked to a generated segment belongs to it. A host

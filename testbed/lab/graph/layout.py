@@ -1,4 +1,4 @@
-"""Where everything of a picture stands: tiers as rows, pods and segments as boxes, hosts at the bottom.
+"""The places of everything in a picture: tiers as rows, pods and segments as boxes, hosts at the bottom.
 
 Pure geometry in CSS pixels of the unzoomed picture. A host group that would not fit as cards is shown as
 a *tray* of small cells, which the page can open; its links are then one strand per switch and rail.

@@ -104,7 +104,7 @@ class MeasuredNetwork:
 
     @property
     def counted(self) -> str:
-        """How many hosts, NICs and links there are."""
+        """Return the numbers of hosts, NICs and links."""
         sizing = self.sizing
         if self.told:
             return self.told

@@ -22,7 +22,7 @@ class TraceEnd:
     nic: PortPlan | None = None
 
     def suits(self, other: TraceEnd) -> int:
-        """How well they belong together: in one network and tenant, and there on one rail."""
+        """Return the degree to which they belong together: in one network and tenant, and there on one rail."""
         if self.nic is None or other.nic is None:
             return 0
         together = (self.nic.network, self.nic.tenant) == (other.nic.network, other.nic.tenant)

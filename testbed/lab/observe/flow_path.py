@@ -83,7 +83,7 @@ class _Tunnel:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a packet is: in the namespace `place` of `node`, having come in by `port` (None: it begins here).
+    """The place of a packet: in the namespace `place` of `node`, having come in by `port` (None: it begins here).
 
     `target` is the neighbour that it was sent to, None for one that the link alone says. `has_ports`: its ports are
     known, and so is what they hash to.
@@ -244,7 +244,8 @@ class FlowTracer:
         return (found, "hash of the kernel", True) if len(found) == 1 else (every, "hash of the kernel", False)
 
     def _balancing(self, port: PortPlan | None) -> tuple[BalancingMode | None, int]:
-        """How the port that a packet came in by spreads packets, and its seed; None: the kernel hashes."""
+        """Return the way in which the port that a packet came in by spreads packets, and its seed; None: the kernel
+        hashes."""
         number = None if port is None else self._numbers.get(f"{port.node}:{port.name}")
         if number is None or self._maps is None:
             return None, 0

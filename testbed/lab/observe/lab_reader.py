@@ -40,10 +40,9 @@ class LabReading:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Known:
-    """A deployment that was read before: its plan takes a while, so it is made once."""
+    """A lab that was read before: its plan takes a while, so it is made once, and again when the lab was changed."""
 
     lab: RunningLab
-    created: str
     table: PortTable | None
     networks: Mapping[tuple[str, str], str]
     plain: Mapping[tuple[str, str], int]
@@ -79,7 +78,7 @@ class LabReader:
     def _of(self, name: str) -> _Known:
         record = self._state.read(name)
         known = self._known.get(name)
-        if known is None or known.created != record.created:
+        if known is None or known.lab.record != record:
             lab = RunningLab(record, self._state)
             table = tabulate_ports(lab.plan) if lab.plan.tables is not None else None
             networks = {(port.node, port.name): port.network for port in lab.plan.ports}
@@ -87,7 +86,7 @@ class LabReader:
             rates = {(port.node, port.name): port.rate_bps for port in lab.plan.ports}
             plain = {place: rate for place, rate in rates.items() if place not in queues}
             networks |= {(switch.node, ""): switch.network for switch in lab.plan.switches}
-            known = self._known[name] = _Known(lab, record.created, table, networks, plain)
+            known = self._known[name] = _Known(lab, table, networks, plain)
         return known
 
     @staticmethod

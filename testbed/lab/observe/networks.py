@@ -63,7 +63,7 @@ class NetworkRow:
 
     @property
     def fullest_queue(self) -> str:
-        """How much waits in the fullest queue, and where."""
+        """Return the bytes that wait in the fullest queue, and where."""
         return f"{short(self.queue_bytes, 'B')} {self.queue_port}" if self.queue_bytes else "0"
 
 
@@ -115,7 +115,7 @@ def scale_up_line(lab: Lab) -> str:
 
 
 def planned_sessions(lab: RunningLab, network: str) -> int:
-    """How many BGP sessions a network has, counted at both ends; none where another one carries it."""
+    """Return the number of BGP sessions of a network, counted at both ends; none where another one carries it."""
     return sum(len(speaker.neighbors) for speaker in _speakers(lab, network))
 
 
@@ -146,7 +146,8 @@ def read_live(lab: RunningLab) -> LiveNetworks:
 
 
 def _sessions_up(lab: RunningLab, network: str) -> int:
-    """How many sessions are established, with their BFD peers where they have some; none of a silent daemon's."""
+    """Return the number of sessions that are established, with their BFD peers where they have some; none of a silent
+    daemon's."""
     up = 0
     for speaker in _speakers(lab, network):
         try:

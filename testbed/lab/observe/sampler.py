@@ -142,7 +142,7 @@ class Sampler:
         self._error: BaseException | None = None
         self._schedule = TickSchedule(0, interval_ns)
         self.latest_ns = 0
-        """How late the latest tick was, of those taken."""
+        """The lateness of the latest tick, of those taken."""
 
     @property
     def missed(self) -> int:

@@ -38,7 +38,7 @@ TAG_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
-    """How a leaf and its peer stand. `reason` is why the leaf has left its groups, "" where it has not."""
+    """The state of a leaf and its peer. `reason` is why the leaf has left its groups, "" where it has not."""
 
     peer: str
     peer_link: str
@@ -116,6 +116,19 @@ class Pair:
             self._hello_due = now
             if not up:
                 self._lose_peer(now)
+
+    def serve(self, groups: Sequence[str], now: float) -> None:
+        """Have these groups and no others. What the peer has heard behind a new one it is asked for once more."""
+        served = frozenset(groups)
+        if served - self._groups:
+            self._seen_of_peer = self._parts_of = 0
+        self._groups = served
+        self._active &= served
+        self._peer_active &= served
+        for heard in (self._heard, self.of_peer, self._inherited):
+            heard.stations = {mac: group for mac, group in heard.stations.items() if group in served}
+        self._number += 1
+        self._hello_due = now
 
     def fabric(self, reached: bool, now: float) -> None:
         """Take note whether the leaf has a way to the fabric."""

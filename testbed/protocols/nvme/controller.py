@@ -68,7 +68,7 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How an administration command ends well: Dwords 0 and 1 of its completion, and data."""
+    """The good end of an administration command: Dwords 0 and 1 of its completion, and data."""
 
     result: int = 0
     data: bytes = b""

@@ -101,7 +101,7 @@ class IoCommand:
         """It cannot be aborted any more."""
         self.finished = False
         self.place: memoryview = memoryview(b"")
-        """Where its data go."""
+        """The buffer into which its data go."""
         self.asked = 0
         """R2Ts have asked for so many bytes."""
         self.received = 0

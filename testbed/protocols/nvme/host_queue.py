@@ -69,7 +69,7 @@ class HostRequest:
         self.asked: int = 0
         """R2Ts have asked for so many bytes."""
         self.r2t_ends: deque[int] = deque()
-        """How far the stream to the controller must be sent for each R2T that is under way."""
+        """The position up to which the stream to the controller must be sent for each R2T that is under way."""
 
     @property
     def good(self) -> bool:

@@ -51,7 +51,7 @@ _WITHOUT_DIGEST: Final = frozenset({PduType.IC_REQ, PduType.IC_RESP, PduType.H2C
 
 
 class Field:
-    """Where a field is in its PDU: what FEI says of one that is wrong."""
+    """The offset of a field in its PDU: what FEI says of one that is wrong."""
 
     TYPE = 0
     FLAGS = 1

@@ -81,7 +81,7 @@ class Target:
             raise UsageError(f"{DISCOVERY_NQN} is there in every target")
         self.discovery = Subsystem(DISCOVERY_NQN, "discovery")
         self.addresses: list[tuple[str, int]] = []
-        """Where the target is had, for the discovery log: IP address and port."""
+        """The place at which the target is had, for the discovery log: IP address and port."""
         self.queues: dict[ControllerQueue, None] = {}
         self.counts: Counter[str] = Counter()
         """Connections, terminations by their FES, refusals, keep-alive time-outs."""

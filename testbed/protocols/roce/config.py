@@ -54,9 +54,9 @@ class RoceConfig:
     timeout: int = 14
     """The peer has 4.096 us * 2**timeout to answer (times the time scale); 0: for ever."""
     retry_count: int = 7
-    """How often is sent again what was not answered in time, before the queue pair fails."""
+    """The number of times that what was not answered in time is sent again, before the queue pair fails."""
     rnr_retry: int = 7
-    """How often after "receiver not ready"; 7: for ever."""
+    """The number of times after "receiver not ready"; 7: for ever."""
     min_rnr_timer: int = 12
     """The timer code of our RNR NAKs: 12 is 0.64 ms (times the time scale)."""
     most_reads: int = 16
@@ -118,5 +118,5 @@ class RoceConfig:
 
     @property
     def timeout_ns(self) -> int:
-        """How long a requester waits for an answer, in the lab; 0: for ever."""
+        """Return the time that a requester waits for an answer, in the lab; 0: for ever."""
         return int((TIMEOUT_UNIT_NS << self.timeout) * self.time_scale) if self.timeout else 0

@@ -45,7 +45,7 @@ _LAST_INVALIDATE, _ONLY_INVALIDATE = 0x16, 0x17
 
 
 def distance(psn: int, number: int) -> int:
-    """How far the packet of a PSN is ahead of the packet of a number: -2**23 to 2**23 - 1."""
+    """Return the distance of the packet of a PSN ahead of the packet of a number: -2**23 to 2**23 - 1."""
     return ((psn - number + PSN_HALF) & _PSN_MASK) - PSN_HALF
 
 

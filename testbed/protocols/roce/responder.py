@@ -64,7 +64,7 @@ _SEND: Final = Operation.SEND
 _WRITE: Final = Operation.WRITE
 _READ: Final = Operation.READ_REQUEST
 _NOWHERE: Final = memoryview(bytearray())
-"""Where a message without data arrives: its rkey is not looked at (section 9.7.4.1.5)."""
+"""The address at which a message without data arrives: its rkey is not looked at (section 9.7.4.1.5)."""
 _PLACED: Final = b""
 """Kept for a packet that was placed when it came, out of order."""
 
@@ -103,9 +103,9 @@ class Responder:
         self._operation: Operation | None = None
         """The operation of the message that has begun and not ended."""
         self._receive: ReceiveRequest | None = None
-        """Where it arrives, if it is a SEND."""
+        """The receive into which it arrives, if it is a SEND."""
         self._target: memoryview | None = None
-        """Where it arrives, if it is a WRITE."""
+        """The memory into which it arrives, if it is a WRITE."""
         self._received: int = 0
         """Bytes of it so far."""
         self._kept: dict[int, bytes] | None = None

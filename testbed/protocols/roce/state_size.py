@@ -1,4 +1,4 @@
-"""How much memory the queue pairs of an RNIC take: what a NIC would keep in its cache, as this model has it.
+"""The memory that the queue pairs of an RNIC take: what a NIC would keep in its cache, as this model has it.
 
 Counted is every object that a queue pair keeps of its own: its two sides, loss recovery, congestion control, and their
 containers and numbers, each once. Not counted are work requests and the memory that they name, which are a user's, and

@@ -20,7 +20,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class WorkStatus(IntEnum):
-    """How a work request ended."""
+    """The end of a work request."""
 
     SUCCESS = 0
     LOCAL_LENGTH_ERROR = 1

@@ -29,5 +29,5 @@ NEVER: Final = (1 << 64) - 1
 
 
 def spacing_ns(spacing_bytes: int, rate_bps: int) -> int:
-    """How long so many bytes take at the rate of the link: CBFC's spacings and LLR's are given in bytes."""
+    """Return the time that so many bytes take at the rate of the link: CBFC's spacings and LLR's are given in bytes."""
     return -(-spacing_bytes * 8 * 1_000_000_000 // rate_bps)

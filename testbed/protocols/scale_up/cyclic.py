@@ -16,5 +16,5 @@ def advance(number: int, by: int = 1) -> int:
 
 
 def distance(start: int, end: int) -> int:
-    """How far `end` is ahead of `start`, 0 to 2**20 - 1."""
+    """Return the distance of `end` ahead of `start`, 0 to 2**20 - 1."""
     return (end - start) & CYCLE_MASK

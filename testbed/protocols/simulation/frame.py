@@ -43,7 +43,7 @@ class Frame:
         self.kind: i64 = priority
         """A `PacketKind`: its class, where ports have classes."""
         self.curve_bin: i64 = -1
-        """Where in the marking curve it met its queue, as long as it is yet to be marked."""
+        """The place in the marking curve at which it met its queue, as long as it is yet to be marked."""
         self.account: HeldAccount | None = None
         """The account of the input port that brought it, as long as it waits in a switch."""
         self.next: Frame | None = None

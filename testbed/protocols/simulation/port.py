@@ -349,6 +349,6 @@ class OutputPort(Actor):
             self._events.put(self.free, self, None)
 
     def paused_ns(self, priority: int, now: int) -> int:
-        """How long a priority has been paused, with a pause that lasts."""
+        """Return the time for which a priority has been paused, with a pause that lasts."""
         queue = self.queue_of(priority)
         return queue.paused_ns + (now - queue.paused_since if queue.paused else 0)

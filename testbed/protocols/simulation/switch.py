@@ -186,7 +186,7 @@ class FabricSwitch:
 
 
 class InputPort(Actor):
-    """Where packets come into a switch: counts them and hands them to an output port."""
+    """An ingress of a switch, which counts packets and hands them to an output port."""
 
     def __init__(self, name: str, switch: FabricSwitch, settings: FabricPortSettings, events: Events) -> None:
         self.name = name

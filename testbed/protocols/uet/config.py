@@ -57,9 +57,9 @@ class UetConfig:
     """Fresh packets that leave in one burst share an entropy value up to this number, or an eighth of the window: what
     one ACK covers. The kernel sends and receives them as one; a packet that leaves alone chooses for itself."""
     recycled_entropy_uses: int = 1
-    """How often REPS chooses an entropy value that came back without a mark; each choice may be for a burst
-    (`packets_per_entropy`). Once, as in its paper. As often as one ACK covers packets (4), fewer choices are left to
-    chance, and a slow path is left sooner; but the packets of one value follow each other, and meet others that do:
+    """The number of times that REPS chooses an entropy value that came back without a mark; each choice may be for a
+    burst (`packets_per_entropy`). Once, as in its paper. As often as one ACK covers packets (4), fewer choices are left
+    to chance, and a slow path is left sooner; but the packets of one value follow each other, and meet others that do:
     a permutation over equal paths takes 8 % longer."""
     pdcs_per_peer: int = 1
     """PDCs between the same two endpoints, job and mode; messages take turns."""

@@ -32,7 +32,7 @@ MAX_SKIPS: Final = 15
 REPS_RING: Final = 8
 """EVs that REPS remembers."""
 FREEZE_RTTS: Final = DEAD_RTTS
-"""How long REPS stays with what it remembers after a timeout."""
+"""The time for which REPS stays with what it remembers after a timeout."""
 EXPLORE_PACKETS: Final = 16
 """Random EVs that REPS tries after that."""
 
@@ -321,7 +321,7 @@ class RepsPaths(PathSelector):
         self._ring: list[int] = [0] * REPS_RING
         self._uses_left: list[int] = [0] * REPS_RING
         self._head = 0
-        """Where the next entry goes: the oldest, once the ring is full."""
+        """The slot of the next entry: the oldest, once the ring is full."""
         self._fresh = 0
         """Entries just before the head that are still good for use."""
         self._filled = 0

@@ -13,6 +13,7 @@ from testbed.base.interrupt import Interrupt
 from testbed.lab.core.deploy.congestion_control import read_congestion_controls
 from testbed.lab.core.deploy.hash_seeds import DEPLOYED, set_hash_seeds
 from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.records.lab_record import state_of
 from testbed.lab.core.deploy.watch.next_hops import next_hops, resolve_next_hops
 from testbed.lab.core.deploy.watch.rtt import RttReport, measure_rtt
 from testbed.record.record import RunResult
@@ -43,7 +44,7 @@ from testbed.run.trust.traffic import channels_in_order
 from testbed.workload.steps import fabric_pairs
 
 IDLE_PROBES = 10
-"""How many probes measure the idle round trip of each path, before and after the runs of a point."""
+"""The number of probes that measure the idle round trip of each path, before and after the runs of a point."""
 
 
 class EmulatedPoint(PointRuns):
@@ -86,7 +87,15 @@ class EmulatedPoint(PointRuns):
                     break
         if idle is not None and runs[-1].goes_on:
             self._judge_idle_rtt(idle, runs)
-        return self.outcome(runs, approximations(self.whole, self.scenario))
+        return self._with_state(self.outcome(runs, approximations(self.whole, self.scenario)))
+
+    def _with_state(self, outcome: PointOutcome) -> PointOutcome:
+        """Say which state of its file the lab is in: it may have been changed since it was deployed."""
+        if not isinstance(self.whole, RunningLab):
+            return outcome
+        record = self.whole.record
+        lab = replace(outcome.result.lab, state=state_of(record.model), revision=record.revision)
+        return replace(outcome, result=replace(outcome.result, lab=lab))
 
     def _idle_rtt(self) -> RttReport | None:
         """Measures the round trip of every class of paths; None for a lab without wires to probe."""

@@ -32,7 +32,7 @@ takes most of a minute where a busy machine emulates the one that it is on."""
 HELLO_TIMEOUT_S = PATIENCE_S
 STOP_TIMEOUT_S = 2.0
 DEATH_GRACE_S = 0.3
-"""How long a worker is looked for whose death is the reason why connections broke."""
+"""The time for which a worker is looked for whose death is the reason why connections broke."""
 _CHUNK = 1 << 20
 _LEAVE = {"do": "leave"}
 _TRACEBACK = "Traceback (most recent call last):"
@@ -71,7 +71,7 @@ class WorkerProcess:
         """The host whose worker was to be killed, and this process with it."""
         self.process = process
         self.dead = ""
-        """How it ended; "" while it lives."""
+        """Its end in words; "" while it lives."""
         self.trace = ""
         """The traceback that it ended with; "" where it had none."""
         assert process.stdin is not None and process.stdout is not None

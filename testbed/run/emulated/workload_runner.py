@@ -37,7 +37,7 @@ from testbed.workload.steps import Workload
 SETUP_TIMEOUT_S = REPORT_TIMEOUT_S = PATIENCE_S
 LEAD_S = 0.002
 LEAD_PER_HOST_S = 0.0003
-"""How far ahead the common start lies, for each host: the time in which every worker has been told."""
+"""The time by which the common start lies ahead, for each host: the time in which every worker has been told."""
 SAMPLE_NS = 25_000_000
 
 
@@ -47,7 +47,7 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRunOptions:
-    """How one workload is run, and who is told of its course."""
+    """The options by which one workload is run, and who is told of its course."""
 
     seed: int = 1
     """It draws the ports of channels and the data of collectives."""

@@ -138,7 +138,7 @@ def _share(value: Scalar | None) -> float | None:
 
 
 LONGEST = Duration.parse("1h")
-"""How long a storm lasts at most that has no `until`: it is undone when the run ends."""
+"""The longest time that a storm lasts that has no `until`: it is undone when the run ends."""
 _ENDED_NS = 1
 """The length of the pause that ends a storm."""
 

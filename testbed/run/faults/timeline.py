@@ -31,9 +31,9 @@ from testbed.run.schema.model import Fault
 SETTLE_S = 60.0
 """In which routing must be whole again after the faults of a run."""
 LATEST_S = 0.1
-"""How late an act may begin at most; where a fault lasts less than twice that, half of what it lasts."""
+"""The time by which an act may begin too late; where a fault lasts less than twice that, half of what it lasts."""
 LONGEST_S = 1.0
-"""How long it may take at most to do a fault; where it lasts less than twice that, half of what it lasts."""
+"""The longest time that doing a fault may take; where it lasts less than twice that, half of what it lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import SMALLEST_FRAME_BYTES, WirePaths
-from testbed.record.record import MetricSummary, RunResult
 from testbed.run.ideals.fabric_graph import fabric_graph
-from testbed.run.ideals.predictions import is_pattern, path_choice
 from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.scale_up import ScaleUpDomains, scale_up_domains
 from testbed.run.placed.traffic import RunTraffic
 from testbed.run.schema.model import Scenario
 from testbed.run.transports.lab_transport import LabTransport, PathChoice
-from testbed.run.transports.registry import transport_on
+from testbed.run.transports.registry import path_choice, transport_on
 from testbed.workload.metrics import CATALOGUE, Metric, RunSummary, definition_of, selected_words, summarise_metrics
 from testbed.workload.metrics.latency import LATENCY
-from testbed.workload.oracles.ecmp import UPLINKS
-from testbed.workload.oracles.fabric_graph import DirectedLink
+from testbed.workload.oracles.fabric_graph import UPLINKS, DirectedLink
 from testbed.workload.oracles.roofline import workload_roofline_s
 from testbed.workload.oracles.serialisation import UNFRAMED, Framing, pattern_ideal_s
 from testbed.workload.steps import fabric_pairs, requests_last_ns
+
+if TYPE_CHECKING:
+    from testbed.record.record import MetricSummary, RunResult
 
 _FRAME_BYTES = 78
 _WayClass = tuple[str, str, str, int, int, int, int]
@@ -78,7 +79,7 @@ class PointIdeals:
             metrics=_metric_ideals(
                 first,
                 graph_uplinks(graph.links),
-                sprayed=path_choice(scenario, lab) in _SPRAYED,
+                sprayed=path_choice(scenario.transport, lab) in _SPRAYED,
             )
             | _latency_ideals(transport, first),
         )
@@ -92,7 +93,7 @@ class PointIdeals:
             for part in one.parts:
                 alone = replace(one, workload=part.workload, parts=())
                 carried = replace(scenario, transport=part.transport, tenant_transports=())
-                sprayed.add(path_choice(carried, part.view(lab)) in _SPRAYED)
+                sprayed.add(path_choice(part.transport, part.view(lab)) in _SPRAYED)
                 parts.setdefault(one.seed, []).append((alone, cls.of(carried, part.view(lab), [alone])))
         every = [ideals for some in parts.values() for _, ideals in some]
         collective = [ideals for some in parts.values() for part, ideals in some if part.workload.collectives]
@@ -129,7 +130,7 @@ class PointIdeals:
             each = [ideals.pattern_ideal_s(part) for part, ideals in self.parts[traffic.seed]]
             known = [one for one in each if one is not None]
             return max(known) if known and len(known) == len(each) else None
-        if not is_pattern(traffic.workload) or not traffic.workload.steps:
+        if not traffic.workload.is_pattern or not traffic.workload.steps:
             return None
         ends: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
         for step in traffic.workload.transfers:
@@ -239,6 +240,8 @@ def summarise(runs: Sequence[RunResult], ideals: PointIdeals) -> list[MetricSumm
 
 
 def _summary(name: str, definition: Metric, summary: RunSummary, ideal: float | None) -> MetricSummary:
+    from testbed.record.record import MetricSummary  # a large module, and who foresees a point needs none of it
+
     selected = selected_words(name)
     return MetricSummary(
         name=name,
@@ -281,7 +284,7 @@ def _metric_ideals(traffic: RunTraffic, uplinks: Mapping[str, int], *, sprayed: 
     each and one more on n % m of them. Flows that are `sprayed` are on all of them alike."""
     ideals = {metric.name: metric.ideal for metric in CATALOGUE.values() if metric.ideal is not None}
     workload, placement = traffic.workload, traffic.placement
-    if not is_pattern(workload):
+    if not workload.is_pattern:
         return ideals
     leaving: defaultdict[str, int] = defaultdict(int)
     for step, *_ in placement.over_fabric(workload):

@@ -25,38 +25,25 @@ from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.placement import RankPlacement
 from testbed.run.schema.model import Scenario
 from testbed.run.transports.lab_transport import PathChoice
-from testbed.run.transports.registry import transport_on
+from testbed.run.transports.registry import path_choice, transport_on
 from testbed.workload.metrics import CATALOGUE
 from testbed.workload.oracles.ecmp import (
-    UPLINKS,
     hashed_choice,
     place_flows,
     placed_metrics,
     predict_ecmp,
     random_choice,
 )
-from testbed.workload.oracles.fabric_graph import FabricGraph
+from testbed.workload.oracles.fabric_graph import UPLINKS, FabricGraph
 from testbed.workload.oracles.max_min import usage_of
 from testbed.workload.oracles.prediction import Flow, Prediction, link_metrics, predict, sizes_bits
 from testbed.workload.oracles.serialisation import Framing
 from testbed.workload.oracles.spraying import predict_spraying
-from testbed.workload.steps import Transfer, Workload
+from testbed.workload.steps import Workload
 
 SEEDS = 200
 """The draws of a Monte Carlo, where the hash is not ours to compute."""
 MOST_FLOWS = 4096
-
-
-def is_pattern(workload: Workload) -> bool:
-    """Tell whether all of it is transfers that begin at once, some of them over the fabric."""
-    return is_open_loop(workload) and not any(step.start_ns for step in workload.transfers)
-
-
-def is_open_loop(workload: Workload) -> bool:
-    """Tell whether all of it is transfers that wait for nothing but their time, some of them over the fabric."""
-    if workload.requests or all(step.scale_up for step in workload.transfers):
-        return False
-    return all(isinstance(step, Transfer) and not step.after and step.in_switch is None for step in workload.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +71,9 @@ def predict_point(
         return []
     if scenario.transport.measures_latency:
         return _as_predicted(_predict_latency(runs))
-    if not all(is_open_loop(run.workload) and len(run.workload.steps) <= MOST_FLOWS for run in runs):
+    if not all(run.workload.is_open_loop and len(run.workload.steps) <= MOST_FLOWS for run in runs):
         return []
-    together = all(is_pattern(run.workload) for run in runs)
+    together = all(run.workload.is_pattern for run in runs)
     graph = fabric_graph(lab.model, lab.plan)
     sized = scenario.workload.duration is None
     flows = [_flows(run.workload, run.placement, framing if sized else None) for run in runs]
@@ -134,7 +121,7 @@ def _predict(
     runs: Sequence[Carried],
     base_rtt_s: float,
 ) -> Prediction | None:
-    choice = path_choice(scenario, lab)
+    choice = path_choice(scenario.transport, lab)
     if choice is None:
         return None
     if choice is not PathChoice.HASHED:
@@ -152,16 +139,6 @@ def _predict(
     return predict_ecmp(graph, lambda seed: flows[seed % len(flows)], seeds=range(SEEDS), base_rtt_s=base_rtt_s)
 
 
-def path_choice(scenario: Scenario, lab: LiveLab) -> PathChoice | None:
-    """Return how packets of a flow choose among paths, by the switches and the transport; None: no oracle for it."""
-    modes = {buffer.mode for buffer in lab.plan.qos.buffers if buffer.node} if lab.plan.qos else {BalancingMode.FLOW}
-    if modes == {BalancingMode.SPRAY}:
-        return PathChoice.OBLIVIOUS
-    if modes != {BalancingMode.FLOW}:
-        return None
-    return transport_on(lab, scenario.transport).path_choice
-
-
 def _predict_loads(
     scenario: Scenario,
     lab: LiveLab,
@@ -170,7 +147,7 @@ def _predict_loads(
     runs: Sequence[Carried],
 ) -> Prediction | None:
     """Return how evenly hashed flows load the links by their bytes, whenever they are sent."""
-    if path_choice(scenario, lab) is not PathChoice.HASHED:
+    if path_choice(scenario.transport, lab) is not PathChoice.HASHED:
         return None
     routes = _own_routes(scenario, lab, graph, flows, runs)
     if routes is not None:

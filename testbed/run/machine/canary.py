@@ -1,4 +1,5 @@
-"""How late the machine wakes a real-time thread that sleeps: the floor under everything that happens on time.
+"""The lateness with which the machine wakes a real-time thread that sleeps: the floor under everything that happens on
+time.
 
 As a program (`python -m testbed.run.machine.canary`) it sleeps and wakes until its standard input closes. A line on its
 standard input is answered by one line: the sorted delays since the line before, in nanoseconds, thinned to percentiles.

@@ -1,4 +1,4 @@
-"""How busy the machine was: `/proc/stat` before and after (proc(5)).
+"""The share of time that the machine was busy: `/proc/stat` before and after (proc(5)).
 
 An emulation that runs out of CPU is slow for reasons the modelled fabric does not have, so this is
 what decides whether a result can be trusted at all.
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC_STAT = Path("/proc/stat")
+MAX_CPU_BUSY = 0.90
+"""Above this share of all CPUs, what was measured is this machine and not the fabric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How much of this machine others use: a moment ago, and, of what a hypervisor gave away, in the last minute.
+"""The share of this machine that others use: a moment ago, and, of what a hypervisor gave away, in the last minute.
 
 Steal comes in waves, so a moment says little of it. Readings of /proc/stat are kept beside the machine's calibration
 whenever a time scale is chosen and when a scenario ends; what was stolen since the oldest of the last minute counts.
@@ -19,7 +19,7 @@ from testbed.run.machine.cpu import CpuTimes, cpu_use, read_cpu_times
 
 FILE = "cpu-readings.json"
 WINDOW_S = 0.3
-"""How long the machine is watched: 60 ticks of two CPUs."""
+"""The time for which the machine is watched: 60 ticks of two CPUs."""
 REMEMBERED_S = 60.0
 LEAST_S = 2.0
 """A reading younger than this says no more than the moment does."""

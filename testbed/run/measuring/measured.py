@@ -52,7 +52,7 @@ class Measured:
     """Sums over the hosts of what belongs to no single channel; of what a NIC has (`qp_state_bytes`) and of how late a
     worker's timer was noticed (`latest_timer_us`), the largest."""
     steps_left: Mapping[str, int] = field(default_factory=dict)
-    """How many steps each host had not ended."""
+    """The number of steps that each host had not ended."""
     requests: RequestsMeasured | None = None
     computed_s: Span | None = None
     """When the first computing began, and the last ended."""

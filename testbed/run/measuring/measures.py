@@ -55,7 +55,7 @@ from testbed.workload.metrics.run_samples import (
     UplinkLoads,
     VictimRates,
 )
-from testbed.workload.oracles.ecmp import UPLINKS
+from testbed.workload.oracles.fabric_graph import UPLINKS
 from testbed.workload.steps import fabric_bytes
 from testbed.workload.tenants import from_its_start, part_of_ranks
 
@@ -75,7 +75,7 @@ class RunData:
     nic_bps: float
     """Lab rate of a rank's NIC."""
     pattern_ideal_s: float | None = None
-    """Where all transfers begin at once and wait for nothing."""
+    """The bound of transfers that all begin at once and wait for nothing."""
     roofline_s: float | None = None
     fabric_bytes: int = 0
     """Payload that enters the fabric."""

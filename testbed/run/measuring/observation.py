@@ -31,9 +31,9 @@ INTERVAL_NS = 10_000_000
 PORT_INTERVAL_NS = 100_000_000
 """The time between two samples of what all ports of the lab have sent."""
 MOST_POINTS = 400
-"""How many points a curve has at most that goes into the record."""
+"""The most points of a curve that goes into the record."""
 MOST_CURVES = 8
-"""How many curves of a kind there are at most: those of the fullest queues, those of the busiest links."""
+"""The most curves of a kind: those of the fullest queues, those of the busiest links."""
 _COLUMNS = ("queues.bytes", "queues.out_bytes")
 _SENT = "queues.out_bytes"
 
@@ -49,7 +49,7 @@ class Observation:
     begin_ns: int = 0
     """When the watch began, by CLOCK_MONOTONIC."""
     elapsed_s: float = 0.0
-    """How long the watch lasted."""
+    """The time that the watch lasted."""
     traffic_ns: tuple[int, int] | None = None
     """When traffic began and was over, by CLOCK_MONOTONIC, where that is known to be less than the watch: workers are
     told to begin some tenths of a second ahead. Shares of time and percentiles of queues are of the traffic alone."""

@@ -13,7 +13,7 @@ from testbed.workload.metrics.run_samples import RequestCounts, RequestTimes
 from testbed.workload.steps import Request
 
 STRETCHES = 60
-"""How many points a curve over time has at most."""
+"""The most points of a curve over time."""
 _NS = 1e9
 
 
@@ -25,7 +25,7 @@ class RequestsMeasured:
     times: RequestTimes
     counts: RequestCounts
     counters: Mapping[str, float] = field(default_factory=dict)
-    """How late clients were to begin."""
+    """The lateness with which clients were to begin."""
     retransmits: float | None = 0.0
     """The segments that connections of requests sent again, both ways; None: it is not known of these alone."""
     courses: Sequence[_Course] = ()

@@ -9,19 +9,22 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
-from testbed.endpoints.worker.program import Channel
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.workload.draws import draw_below
 from testbed.workload.steps import Transfer, Workload
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.program import Channel
 
 LISTENING_PORT = 18_515
 """The port on which receivers of connections listen: perftest's default."""
 SOURCE_PORTS = (20_000, 32_000)
 """Source ports are drawn from this range, which lies below Linux's ephemeral range (ip_local_port_range)."""
 _LOOK_BACK = 64
-"""How many steps back a transfer is looked for whose channel can be used again."""
+"""The number of steps back that a transfer is looked for whose channel can be used again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +35,9 @@ class ChannelRules:
     one_for_each_pair: bool = False
     """Each pair of ranks has one channel, from a port of the source's NIC; else channels have ports of their own."""
     keeps_port: bool = False
-    """Where each pair has one: the NIC keeps to one source port, rather than change it from packet to packet."""
+    """With one for each pair, the NIC keeps to one source port, rather than change it from packet to packet."""
     own_ports: bool = False
-    """Where each pair has one: it has a source port of its own, as a connection does."""
+    """With one for each pair, it has a source port of its own, as a connection does."""
     source_ports: tuple[int, int] = SOURCE_PORTS
     """From the first of these up to below the second one source ports are drawn."""
 
@@ -81,6 +84,8 @@ def plan_channels(
         if ranks[step.source].node != ranks[step.destination].node:
             share = step.piece is not None or rules.one_for_each_pair
             of_step[step.number] = pairs.shared(step) if share else pairs.own(step)
+    from testbed.endpoints.worker.program import Channel
+
     rng = random.Random(f"ports {seed}")
     ports = _ports_of_nics(rng, ranks, rules) if rules.one_for_each_pair and not rules.own_ports else None
     taken: set[tuple[str, str, int]] = set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,8 @@ from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 
 if TYPE_CHECKING:
+    import subprocess
+
     from testbed.base.datapath.maps import LabMaps
     from testbed.daemons.portd.client import PauseAgent
 

@@ -17,7 +17,7 @@ from testbed.workload.collectives.operation import OUT_OF_PLACE
 from testbed.workload.steps import Collective, Combine, Compute, Transfer, Workload
 
 DATA_LIMIT_BYTES = 4 << 30
-"""How many bytes all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
+"""The bytes that all collectives' arrays on all hosts may take by default; what does not fit is carried as traffic
 alone.
 """
 
@@ -178,7 +178,8 @@ def _check_domain(step: Transfer, placement: PlacedWorkload) -> None:
 
 def _links(placement: PlacedWorkload, neighbours: set[int], inside: set[int]) -> ScaleUpLinks:
     """Return the links of one worker's ranks, of which those of `inside` use them."""
-    links, packets = placement.domains.links, placement.domains.packets
+    known, packets = placement.domains.links, placement.domains.packets
+    links = ScaleUpLinks(rate_bps=known.rate_bps, in_switch_bps=known.in_switch_bps, one_way_ns=known.one_way_ns)
     if packets is not None and inside:
         links = replace(links, packets=packets.of({rank: placement.ranks[rank] for rank in inside}))
     if not neighbours:

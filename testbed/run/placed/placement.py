@@ -7,17 +7,19 @@ from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import zip_longest
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from testbed.base.errors import ScenarioError
 from testbed.base.names import nearest
 from testbed.lab.core.model import BACKEND, Lab
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.record.samples import FlowEnd
 from testbed.run.schema.model import NO_TENANT, RankOrder, Ranks
 from testbed.workload.draws import draw_order
 from testbed.workload.kinds.kind import ranks_per_domain
 from testbed.workload.steps import Transfer, Workload
+
+if TYPE_CHECKING:
+    from testbed.record.samples import FlowEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class RankPlacement:
 
 def flow_end(nic: PortPlan) -> FlowEnd:
     """A NIC as records name it."""
+    from testbed.record.samples import FlowEnd
+
     return FlowEnd(node=nic.node, interface=nic.name, address=str(nic.address.ip) if nic.address else "")
 
 

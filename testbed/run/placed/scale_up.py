@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
-from testbed.endpoints.worker.program import ScaleUpLinks, ScaleUpPackets, ScaleUpPlace
 from testbed.lab.core.model import Lab, ScaleUp, ScaleUpBy
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
-from testbed.lab.features.scale_up.apply import gpu_settings
-from testbed.protocols.scale_up.domain import build as scale_up_domain
-from testbed.protocols.scale_up.domain.endpoint import Gpu
 from testbed.run.schema.model import SCALE_UP_TIMEOUT_MS, Transport
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.steps import Transfer, Workload
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.program import ScaleUpPackets
+    from testbed.protocols.scale_up.domain.endpoint import Gpu
 
 IN_SWITCH_EFFICIENCY: Mapping[str, float] = {"h100": 0.85, "nvl72": 0.74}
 """By preset. Other presets' switches do not compute; links that are written out are taken to be used in full."""
@@ -49,6 +50,8 @@ class DomainPackets:
 
     def of(self, nics: Mapping[int, PortPlan]) -> ScaleUpPackets:
         """Return the packets of these ranks of one domain. Raises `ScenarioError` for a NIC that is no GPU's."""
+        from testbed.endpoints.worker.program import ScaleUpPackets, ScaleUpPlace
+
         if not self.carried:
             raise ScenarioError(
                 "workers of this transport do not wait for the frames of scale-up domains",
@@ -75,10 +78,23 @@ class DomainPackets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DomainLinks:
+    """The links that each rank has into the switches of its scale-up domain, in the lab's rates and times; the
+    program of a worker says the same by `endpoints.worker.program.ScaleUpLinks`."""
+
+    rate_bps: int = 0
+    """The rate of a rank's links together, each way; 0: transfers take no time."""
+    in_switch_bps: int = 0
+    """The rate for operations in the switch; 0: as `rate_bps`."""
+    one_way_ns: int = 0
+    """The time from the last bit of a transfer at its source to its arrival."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpDomains:
     """Rates and times of the lab, and the domain of each host by its name, which no other lab has."""
 
-    links: ScaleUpLinks = field(default_factory=ScaleUpLinks)
+    links: DomainLinks = DomainLinks()
     domain_of: Mapping[str, str] = field(default_factory=dict)
     """A host that is not here is a domain by itself."""
     packets: DomainPackets | None = None
@@ -97,7 +113,7 @@ class ScaleUpDomains:
 def scale_up_domains(lab: Lab, k: float) -> ScaleUpDomains:
     """Return the domains of a lab whose time scale is `k`."""
     scale_up = lab.scale_up
-    links = ScaleUpLinks(
+    links = DomainLinks(
         rate_bps=round(scale_up.rate.bps / k),
         in_switch_bps=round(scale_up.rate.bps * _efficiency(scale_up) / k),
         one_way_ns=round(scale_up.latency.ns * k),
@@ -121,6 +137,9 @@ def carried_domains(lab: Lab, plan: LabPlan, transport: Transport, k: float, run
             f"the scale-up domains of {lab.name} have no switch for packets",
             hint="fabric: {scale_up: {preset: h100, by: packets}} in the topology, or transport: {scale_up: time}",
         )
+    from testbed.lab.features.scale_up.apply import gpu_settings
+    from testbed.protocols.scale_up.domain import build as scale_up_domain
+
     timeout_ms = SCALE_UP_TIMEOUT_MS if transport.scale_up_timeout_ms is None else transport.scale_up_timeout_ms
     gpus: dict[tuple[str, int], Gpu] = {}
     for domain in plan.scale_up_domains:

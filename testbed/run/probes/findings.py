@@ -14,7 +14,7 @@ from testbed.run.measuring.measures import first_fault_s
 from testbed.run.probes.ledger import ProbeReport
 
 MOST_SERIES = 4
-"""How many streams get a curve of their own: those that lost most."""
+"""The number of streams that get a curve of their own: those that lost most."""
 LEAST_WINDOW_S = 0.1
 BINS = 20
 

@@ -63,7 +63,7 @@ class ProbeReport:
     foreign: int = 0
     """Packets that arrived and were no probes of this run."""
     latest_s: float = 0.0
-    """How late a probe was sent, at most."""
+    """The lateness of the latest probe."""
     skipped: int = 0
     """Probes that were not sent, because the machine came to them far too late."""
 
@@ -95,7 +95,7 @@ class ProbeLedger:
         self._streams = tuple(streams)
         self._sent_ns = [array("q") for _ in streams]
         self._took_ns = [array("q") for _ in streams]
-        """How long each was under way; `_MISSING` for those that have not arrived."""
+        """The time for which each was under way; `_MISSING` for those that have not arrived."""
         self._highest = [-1] * len(streams)
         self._inversions = [0] * len(streams)
         self._duplicates = [0] * len(streams)

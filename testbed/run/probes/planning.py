@@ -32,11 +32,11 @@ TRAIN = 4
 ORDERED_PPS = 10.0
 """Probes a second of a stream where order alone is watched."""
 MOST_STREAMS = 96
-"""How many streams there are at most where time is measured."""
+"""The most streams where time is measured."""
 MOST_PPS_OF_CPU = 700.0
 """Probes a second of all streams together. 1280 took 9 % of a core with their four hops; under emulation far more."""
 MOST_ORDERED = 16
-"""How many streams there are at most where order alone is watched."""
+"""The most streams where order alone is watched."""
 MOST_OF_NIC = 0.005
 """The share of a NIC's rate that its probes may take; their rate is lowered to that."""
 MOST_OF_BYTES = 0.01

@@ -21,7 +21,7 @@ from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.probes.ledger import ProbeLedger, ProbeReport, ProbeStream
 
 PROBE_PORT = 18_516
-"""Where probes are received: beside that of the transfers."""
+"""The port at which probes are received: beside that of the transfers."""
 TICK_NS = 4_000_000
 """Probes due within so long are sent together: one wake-up for all of them."""
 DRAIN_NS = 50_000_000

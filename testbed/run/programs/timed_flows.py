@@ -28,7 +28,7 @@ SAMPLE_S = 0.25
 LISTEN_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 3.0
 GRACE_S = 20.0
-"""How much later than planned a flow may end."""
+"""The time by which a flow may end later than planned."""
 _TICK_S = 0.2
 
 

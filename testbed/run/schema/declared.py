@@ -7,11 +7,13 @@ field of a `SpecModel`, of the same types that sections with fixed keys are made
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, create_model
 
+from testbed.base.lazy import LazyMapping
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.fields import Checked, Constant, Length, NotNull, Number, OneOf, Text, TrueOrFalse, Whole
 from testbed.base.validation.model import SpecModel
@@ -26,26 +28,37 @@ Nested = Callable[[ParameterType], ByKind]
 """Gives the model of a parameter that is a workload or a transport of its own."""
 
 
-class ModelsByKind(Mapping[str, type[SpecModel]]):
-    """The model of each kind, which is made when it is asked for first: a file has few of the kinds."""
+class _KeysElsewhere(Mapping[str, Any]):
+    """The keys of other kinds of a section, each with a hint that says whose it is, beside those of `base`.
 
-    def __init__(self, kinds: Sequence[str], make: Callable[[str], type[SpecModel]]) -> None:
-        self._kinds = kinds
-        self._make = make
-        self._made: dict[str, type[SpecModel]] = {}
+    They are looked at where a key is wrong: until then the other kinds need not be declared.
+    """
 
-    def __getitem__(self, kind: str) -> type[SpecModel]:
-        if kind not in self._kinds:
-            raise KeyError(kind)
-        if kind not in self._made:
-            self._made[kind] = self._make(kind)
-        return self._made[kind]
+    def __init__(self, noun: str, kind: str, kinds: Mapping[str, tuple[Parameter, ...]], base: type[SpecModel]) -> None:
+        self._noun, self._kind, self._kinds, self._base = noun, kind, kinds, base
+
+    @cached_property
+    def _hints(self) -> Mapping[str, Any]:
+        owners: dict[str, list[str]] = {}
+        for kind, parameters in self._kinds.items():
+            for parameter in parameters:
+                owners.setdefault(parameter.name, []).append(kind)
+        own = {parameter.name for parameter in self._kinds[self._kind]}
+        return dict(self._base.ELSEWHERE) | {
+            name: f"{name} is a key of the {self._noun}{'s' if len(others) > 1 else ''}"
+            f" {', '.join(others[:_MOST_KINDS_NAMED])}" + (", ..." if len(others) > _MOST_KINDS_NAMED else "")
+            for name, others in owners.items()
+            if name not in own
+        }
+
+    def __getitem__(self, key: str) -> Any:
+        return self._hints[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
+        return iter(self._hints)
 
     def __len__(self) -> int:
-        return len(self._kinds)
+        return len(self._hints)
 
 
 def models_by_kind(
@@ -62,31 +75,20 @@ def models_by_kind(
 
     `noun` is what messages call such a section, `prefix` (default: `noun`) what the JSON Schema calls its models.
     """
-    owners: dict[str, list[str]] = {}
-    for kind, parameters in kinds.items():
-        for parameter in parameters:
-            owners.setdefault(parameter.name, []).append(kind)
 
     def make(kind: str) -> type[SpecModel]:
-        parameters = kinds[kind]
-        own = {parameter.name for parameter in parameters}
         model = declared_model(
             f"{prefix or noun}-{kind}",
-            parameters,
+            kinds[kind],
             base=base,
             nested=nested,
             kind=_kind_field(noun, kind, default),
         )
-        model.ELSEWHERE = dict(base.ELSEWHERE) | {
-            name: f"{name} is a key of the {noun}{'s' if len(others) > 1 else ''}"
-            f" {', '.join(others[:_MOST_KINDS_NAMED])}" + (", ..." if len(others) > _MOST_KINDS_NAMED else "")
-            for name, others in owners.items()
-            if name not in own
-        }
+        model.ELSEWHERE = _KeysElsewhere(noun, kind, kinds, base)
         model.__doc__ = (descriptions or {}).get(kind)
         return model
 
-    return ModelsByKind(tuple(kinds), make)
+    return LazyMapping(kinds, make)
 
 
 def declared_model(
@@ -99,8 +101,7 @@ def declared_model(
 ) -> type[SpecModel]:
     """A model with these keys, those of `base`, and `more` fields as pydantic takes them."""
     fields = {parameter.name: _field(name, parameter, nested) for parameter in parameters}
-    # built when it is first used: a workload may hold workloads, whose models are then all there
-    return create_model(name, __base__=base, __cls_kwargs__={"defer_build": True}, **more, **fields)
+    return create_model(name, __base__=base, **more, **fields)
 
 
 def written_values(section: SpecModel, directory: Path, *, without: Sequence[str] = ()) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from testbed.lab.core.model import Lab
 from testbed.run.schema.model import Expectation, Scalar, Scenario, Within, is_point_of, same_value
 from testbed.run.schema.spec import ExpectationSpec
 from testbed.run.schema.values import parse_bound, parse_tolerance
-from testbed.workload.kinds.tenants import DEFAULT_TENANTS, tenant_names
 from testbed.workload.metrics import BY_TENANT, CATALOGUE, MetricUnit
 
 Matrix = Mapping[str, tuple[Scalar, ...]]
@@ -57,6 +56,8 @@ def _tenants_of(point: Scenario) -> list[str]:
     """The names of a workload's tenants, those of its default among them."""
     if point.workload.kind != "tenants":
         return []
+    from testbed.workload.kinds.tenants import DEFAULT_TENANTS, tenant_names
+
     written = point.workload.parameters.get("tenants")
     return tenant_names(DEFAULT_TENANTS if written is None else cast(Sequence[Mapping[str, Any]], written))
 

@@ -54,8 +54,8 @@ class Transport:
     """The `qos:` class whose DSCP the packets carry; None: the lossless or first ECN class there is, else the default
     class."""
     scale_up: str | None = None
-    """How transfers inside a scale-up domain are carried, a value of `lab.features.scale_up.model.ScaleUpBy`; None: as
-    the topology says."""
+    """The way in which transfers inside a scale-up domain are carried, a value of
+    `lab.features.scale_up.model.ScaleUpBy`; None: as the topology says."""
     scale_up_errors: str | None = None
     """`count`: one that fails is counted; None or `end`: it ends the run."""
     scale_up_timeout_ms: int | None = None
@@ -201,7 +201,7 @@ class Repeat:
     runs: int = 1
     seed: int = 1
     retries: int = 0
-    """How often a point is run once more whose runs are invalid because the machine did not keep up."""
+    """The number of times that a point is run once more whose runs are invalid because the machine did not keep up."""
     fixes_seed: bool = True
     """The seed was written, or asked for; else it is the default."""
 
@@ -267,7 +267,7 @@ class Scenario:
     values: Mapping[str, Scalar] = field(default_factory=lambda: _NOTHING)
     """The value of each key of the matrix, in one of the `variants`."""
     written: Mapping[str, str] = field(default_factory=dict)
-    """How the file writes those of `values` that are no text."""
+    """The spelling in the file of those of `values` that are no text."""
     variants: tuple[Scenario, ...] = ()
     """With a matrix: this scenario at each of its points, in the matrix's order, themselves without a matrix. The
     loader makes them, as if each value stood where its key points."""

@@ -150,7 +150,7 @@ class ScenarioSpec(SpecModel):
     )
     faults: Entries[list[FaultSpec]] = Field(default=[], description="Lists what goes wrong, and when.")
     repeat: Section[RepeatSpec] = Field(
-        default=RepeatSpec(), description="Sets how many runs there are, and their seeds."
+        default=RepeatSpec.model_construct(), description="Sets how many runs there are, and their seeds."
     )
     probes: ProbesField = Field(
         default="auto",

@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from typing import Annotated
 
 from testbed.base.errors import Problem
+from testbed.base.lazy import LazyMapping
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.engine import validate_partly
 from testbed.base.validation.fields import Name, Section
@@ -20,7 +21,7 @@ from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import DEFAULT_TRANSPORT, SCALE_UP_KEYS, TRANSPORTS, Conflict, TransportKind
 
 TRANSPORT_KEY: Path = ("transport",)
-"""Where the scenario's transport is written."""
+"""The place at which the scenario's transport is written."""
 _FIELDS = ("cc", "paths", "traffic_class", *SCALE_UP_KEYS)
 
 
@@ -28,9 +29,9 @@ _FIELDS = ("cc", "paths", "traffic_class", *SCALE_UP_KEYS)
 def _models() -> Mapping[str, type[SpecModel]]:
     return models_by_kind(
         "transport",
-        {name: declared.parameters for name, declared in TRANSPORTS.items()},
+        LazyMapping(TRANSPORTS, lambda kind: TRANSPORTS[kind].parameters),
         default=DEFAULT_TRANSPORT.value,
-        descriptions={name: declared.description for name, declared in TRANSPORTS.items()},
+        descriptions=LazyMapping(TRANSPORTS, lambda kind: TRANSPORTS[kind].description),
     )
 
 

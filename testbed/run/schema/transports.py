@@ -11,17 +11,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Any
 
+from testbed.base.lazy import LazyMapping
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
-from testbed.protocols.congestion.registry import CONTROLLERS as FLOW_CONTROLLERS
-from testbed.protocols.congestion.registry import DEFAULT_CONTROLLER as DEFAULT_FLOW_CONTROLLER
-from testbed.protocols.congestion.registry import NONE as NO_FLOW_CONTROL
-from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
-from testbed.protocols.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
-from testbed.protocols.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
-from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.workload.parameters import Parameter, ParameterType, choice, flag, number, whole
 
 ATOMIC_BYTES = 8
@@ -204,65 +197,81 @@ def _uet_conflicts(values: Values) -> Iterator[Conflict]:
         )
 
 
-_UET = TransportDeclaration(
-    kind=TransportKind.UET,
-    hears_of_trimmed=True,
-    description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
-    parameters=(
-        choice("cc", None, tuple(CONTROLLERS), f"Names the congestion control; the default is {DEFAULT_CONTROLLER}."),
-        choice("paths", None, tuple(PathKind), f"Says how paths are selected; the default is {DEFAULT_PATHS}."),
-        _TRAFFIC_CLASS,
-        choice("mode", None, ("rud", "rod"), "Chooses unordered (rud, default) or ordered (rod) reliable delivery."),
-        flag(
-            "trimming", "Says whether senders learn of trimmed packets; by default where switches trim.", default=None
+def _uet() -> TransportDeclaration:
+    from testbed.protocols.uet.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
+    from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
+
+    return TransportDeclaration(
+        kind=TransportKind.UET,
+        hears_of_trimmed=True,
+        description="Ultra Ethernet (specification 1.0) moves the bytes in user space, over UDP.",
+        parameters=(
+            choice(
+                "cc", None, tuple(CONTROLLERS), f"Names the congestion control; the default is {DEFAULT_CONTROLLER}."
+            ),
+            choice("paths", None, tuple(PathKind), f"Says how paths are selected; the default is {DEFAULT_PATHS}."),
+            _TRAFFIC_CLASS,
+            choice(
+                "mode", None, ("rud", "rod"), "Chooses unordered (rud, default) or ordered (rod) reliable delivery."
+            ),
+            flag(
+                "trimming",
+                "Says whether senders learn of trimmed packets; by default where switches trim.",
+                default=None,
+            ),
+            flag("tss", "Says whether every packet is encrypted and authenticated (transport security)."),
+            flag("crc", "Says whether a CRC32C stands behind every packet."),
+            flag(
+                "loss_inference",
+                "Says whether losses are inferred from selective acknowledgements; by default unless switches trim.",
+                default=None,
+            ),
+            flag(
+                "oversubscribed_cc",
+                "Says whether destinations grant less credit (cc: rccc) where the fabric carries less; by default they"
+                " do.",
+                default=None,
+            ),
+            flag("ack_per_packet", "Says whether every packet is acknowledged."),
+            whole(
+                "payload_bytes",
+                None,
+                "Gives the payload of a full packet; by default what the MTU allows.",
+                low=64,
+                high=16383,
+            ),
+            whole(
+                "packets_per_entropy",
+                None,
+                "Says how many packets of a burst share an entropy; the default is 4.",
+                high=64,
+            ),
+            whole(
+                "recycled_entropy_uses",
+                None,
+                "Says for how many choices an entropy is good that came back to REPS; the default is 1.",
+                high=64,
+            ),
+            whole(
+                "pdcs_per_peer",
+                None,
+                "Says how many packet delivery contexts there are to each peer; the default is 1.",
+                high=64,
+            ),
+            whole(
+                "max_rto_retx",
+                None,
+                "Says after how many time-outs of a packet a transfer is given up; the default is 5.",
+                high=15,
+            ),
+            whole(
+                "mpr", None, "Limits the packets under way to a receiver, in units of 128; the default is 8.", high=255
+            ),
+            *_SCALE_UP,
         ),
-        flag("tss", "Says whether every packet is encrypted and authenticated (transport security)."),
-        flag("crc", "Says whether a CRC32C stands behind every packet."),
-        flag(
-            "loss_inference",
-            "Says whether losses are inferred from selective acknowledgements; by default unless switches trim.",
-            default=None,
-        ),
-        flag(
-            "oversubscribed_cc",
-            "Says whether destinations grant less credit (cc: rccc) where the fabric carries less; by default they do.",
-            default=None,
-        ),
-        flag("ack_per_packet", "Says whether every packet is acknowledged."),
-        whole(
-            "payload_bytes",
-            None,
-            "Gives the payload of a full packet; by default what the MTU allows.",
-            low=64,
-            high=16383,
-        ),
-        whole(
-            "packets_per_entropy", None, "Says how many packets of a burst share an entropy; the default is 4.", high=64
-        ),
-        whole(
-            "recycled_entropy_uses",
-            None,
-            "Says for how many choices an entropy is good that came back to REPS; the default is 1.",
-            high=64,
-        ),
-        whole(
-            "pdcs_per_peer",
-            None,
-            "Says how many packet delivery contexts there are to each peer; the default is 1.",
-            high=64,
-        ),
-        whole(
-            "max_rto_retx",
-            None,
-            "Says after how many time-outs of a packet a transfer is given up; the default is 5.",
-            high=15,
-        ),
-        whole("mpr", None, "Limits the packets under way to a receiver, in units of 128; the default is 8.", high=255),
-        *_SCALE_UP,
-    ),
-    names={"traffic_class": _CLASS_RULE},
-    conflicts=_uet_conflicts,
-)
+        names={"traffic_class": _CLASS_RULE},
+        conflicts=_uet_conflicts,
+    )
 
 
 _PATH_MTU = whole(
@@ -363,8 +372,10 @@ def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     if values.get("dcis") is not None and values.get("connections") is None:  # "rc" may be a point of a matrix
         message = "there are initiators with dynamic connections alone"
         yield Conflict(key="dcis", message=message, hint="connections: dct", of_key=True)
-    controller = FLOW_CONTROLLERS.get(values.get("cc") or DEFAULT_FLOW_CONTROLLER)
-    if controller is None or controller is NO_FLOW_CONTROL:
+    from testbed.protocols.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER, NONE
+
+    controller = CONTROLLERS.get(values.get("cc") or DEFAULT_CONTROLLER)
+    if controller is None or controller is NONE:
         return  # said of `cc`; and where a matrix turns it off, what is said of it for the other points has no meaning
     chosen = values.get("parameters")
     if chosen is not None and chosen not in controller.parameter_sets:
@@ -378,16 +389,18 @@ def _roce_conflicts(values: Values) -> Iterator[Conflict]:
     for key, value in values.items():
         name = key.removeprefix(CC_PREFIX)
         if key.startswith(CC_PREFIX) and value is not None and name not in controller.defaults:
-            owner = next((one.name for one in FLOW_CONTROLLERS.values() if name in one.defaults), None)
+            owner = next((one.name for one in CONTROLLERS.values() if name in one.defaults), None)
             message = f"{controller.name} has no such parameter"
             yield Conflict(key=key, message=message, hint=f"cc: {owner}" if owner else None, of_key=True)
 
 
 def _cc_parameters() -> Iterator[Parameter]:
     """Return the parameters of all controllers, each once."""
+    from testbed.protocols.congestion.registry import CONTROLLERS
+
     named: dict[str, list[str]] = {}
     flags: set[str] = set()
-    for controller in FLOW_CONTROLLERS.values():
+    for controller in CONTROLLERS.values():
         for name, value in controller.defaults.items():
             named.setdefault(name, []).append(controller.name)
             if isinstance(value, bool):
@@ -401,69 +414,78 @@ def _cc_parameters() -> Iterator[Parameter]:
             yield number(key, None, description, low=0, high=_LARGEST_PARAMETER)
 
 
-_ROCE = TransportDeclaration(
-    kind=TransportKind.ROCE,
-    description="RoCEv2, reliable connections with WRITEs, moves the bytes in user space, over UDP.",
-    parameters=(
-        choice(
-            "cc",
-            None,
-            tuple(FLOW_CONTROLLERS),
-            f"Names the congestion control; the default is {DEFAULT_FLOW_CONTROLLER}.",
+def _roce() -> TransportDeclaration:
+    from testbed.protocols.congestion.registry import CONTROLLERS, DEFAULT_CONTROLLER
+    from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
+    from testbed.protocols.roce.recovery import DEFAULT_RECOVERY, RECOVERIES
+
+    return TransportDeclaration(
+        kind=TransportKind.ROCE,
+        description="RoCEv2, reliable connections with WRITEs, moves the bytes in user space, over UDP.",
+        parameters=(
+            choice(
+                "cc",
+                None,
+                tuple(CONTROLLERS),
+                f"Names the congestion control; the default is {DEFAULT_CONTROLLER}.",
+            ),
+            _text(
+                "parameters",
+                "Names a set of parameters of the congestion control; by default its first. `cc: none` takes no"
+                " notice.",
+            ),
+            _TRAFFIC_CLASS,
+            _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
+            choice(
+                "recovery",
+                None,
+                tuple(RECOVERIES),
+                f"Says how lost packets are sent again; the default is {DEFAULT_RECOVERY}.",
+            ),
+            flag(
+                "ooo", "Says whether packets out of order are no sign of loss, and written where they belong at once."
+            ),
+            whole("qps", None, "Says over how many queue pairs a channel is striped; the default is 1.", high=256),
+            choice(
+                "connections",
+                None,
+                ("rc", "dct"),
+                "Says whether each channel has queue pairs of its own at both ends (rc, default), or initiators of a"
+                " pool attach to targets while there is work (dct).",
+            ),
+            whole(
+                "dcis",
+                None,
+                f"Says how many initiators a NIC has with connections: dct; the default is {DEFAULT_INITIATORS}.",
+                high=256,
+            ),
+            _PATH_MTU,
+            whole(
+                "timeout",
+                None,
+                "Lets the peer answer for 4.096 us * 2^timeout of the real fabric; by default for 32 round trips, or"
+                " longer on slow links.",
+                high=31,
+            ),
+            whole(
+                "retry_count",
+                None,
+                "Says how often is sent again what was not answered in time; the default is 7.",
+                high=7,
+            ),
+            *_cc_parameters(),
+            *_SCALE_UP,
         ),
-        _text(
-            "parameters",
-            "Names a set of parameters of the congestion control; by default its first. `cc: none` takes no notice.",
-        ),
-        _TRAFFIC_CLASS,
-        _text("cnp_class", "Names the class that CNPs are of; by default the one that waits nowhere (DSCP 48)."),
-        choice(
-            "recovery",
-            None,
-            tuple(RECOVERIES),
-            f"Says how lost packets are sent again; the default is {DEFAULT_RECOVERY}.",
-        ),
-        flag("ooo", "Says whether packets out of order are no sign of loss, and written where they belong at once."),
-        whole("qps", None, "Says over how many queue pairs a channel is striped; the default is 1.", high=256),
-        choice(
-            "connections",
-            None,
-            ("rc", "dct"),
-            "Says whether each channel has queue pairs of its own at both ends (rc, default), or initiators of a pool"
-            " attach to targets while there is work (dct).",
-        ),
-        whole(
-            "dcis",
-            None,
-            f"Says how many initiators a NIC has with connections: dct; the default is {DEFAULT_INITIATORS}.",
-            high=256,
-        ),
-        _PATH_MTU,
-        whole(
-            "timeout",
-            None,
-            "Lets the peer answer for 4.096 us * 2^timeout of the real fabric; by default for 32 round trips, or longer"
-            " on slow links.",
-            high=31,
-        ),
-        whole(
-            "retry_count",
-            None,
-            "Says how often is sent again what was not answered in time; the default is 7.",
-            high=7,
-        ),
-        *_cc_parameters(),
-        *_SCALE_UP,
-    ),
-    names={
-        "traffic_class": _CLASS_RULE,
-        "cnp_class": _CLASS_RULE,
-        "parameters": NameRule(
-            pattern=re.compile(r"[a-z][a-z0-9-]{0,30}"), noun="set of parameters", example="such as paper, nvidia"
-        ),
-    },
-    conflicts=_roce_conflicts,
-)
+        names={
+            "traffic_class": _CLASS_RULE,
+            "cnp_class": _CLASS_RULE,
+            "parameters": NameRule(
+                pattern=re.compile(r"[a-z][a-z0-9-]{0,30}"), noun="set of parameters", example="such as paper, nvidia"
+            ),
+        },
+        conflicts=_roce_conflicts,
+    )
+
 
 # --- NVMe/TCP --------------------------------------------------------------------------------------------
 
@@ -564,8 +586,11 @@ _NFS = TransportDeclaration(
     parameters=(_request_bytes(1 << 20),),
 )
 
-TRANSPORTS: Mapping[str, TransportDeclaration] = MappingProxyType(
-    {one.kind.value: one for one in (_TCP, _UET, _ROCE, _RDMA, _NVME_TCP, _NBD, _NFS)}
+_KNOWN = {one.kind.value: one for one in (_TCP, _RDMA, _NVME_TCP, _NBD, _NFS)}
+_MADE = {TransportKind.UET.value: _uet, TransportKind.ROCE.value: _roce}
+"""Their declarations name what a protocol has, which is imported for that."""
+TRANSPORTS: Mapping[str, TransportDeclaration] = LazyMapping(
+    (kind.value for kind in TransportKind), lambda name: _KNOWN.get(name) or _MADE[name]()
 )
 """By the name of the kind, in the order in which they are listed."""
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Problem, SpecError, WorkloadError
+from testbed.base.lazy import LazyMapping
 from testbed.base.units import Duration
 from testbed.base.validation.by_kind import ByKind
 from testbed.base.validation.engine import validate_partly
@@ -27,8 +28,6 @@ from testbed.run.schema.transport import TENANT_TRANSPORT
 from testbed.run.schema.transports import TRANSPORTS
 from testbed.workload.parameters import ParameterType
 from testbed.workload.registry import KINDS
-from testbed.workload.requests.traces import load_request_trace
-from testbed.workload.storage import FIO_JOB_PARAMETERS, check_fio_job
 
 MAX_RUN = Duration.parse("1h")
 MAX_RANK = 1_000_000
@@ -172,8 +171,8 @@ def _nested(what: ParameterType) -> ByKind:
     return TENANT_TRANSPORT if what is ParameterType.TRANSPORT else _NESTED
 
 
-_PARAMETERS = {name: kind.parameters for name, kind in KINDS.items()}
-_DESCRIPTIONS = {name: kind.description for name, kind in KINDS.items()}
+_PARAMETERS = LazyMapping(KINDS, lambda kind: KINDS[kind].parameters)
+_DESCRIPTIONS = LazyMapping(KINDS, lambda kind: KINDS[kind].description)
 _EXAMPLE = "workload: {kind: permutation, bytes: 64bdp}"
 _NESTED = ByKind("workload", _nested_models, _EXAMPLE)
 """The workload of a tenant: kind and parameters alone."""
@@ -240,9 +239,9 @@ def http_problems(
     """
     if TRANSPORTS[transport.kind.value].carries_http:
         yield from _trace_problems(document, workload)
-    able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
     for where, kind, own in _kinds(workload, transport, of_tenants):
         if KINDS[kind].over_http and not TRANSPORTS[own.kind.value].carries_http:
+            able = next(name for name, one in TRANSPORTS.items() if one.carries_http)
             message = f"the requests of {kind} go over HTTP, which {own.kind} does not carry"
             yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
 
@@ -252,11 +251,11 @@ def fio_problems(
 ) -> Iterator[Problem]:
     """Return what is wrong with jobs of fio, a tenant's too: a transport that does not go by fio, or parameters that do
     not go together. `of_tenants` is as of `http_problems`."""
-    able = " or ".join(name for name, one in TRANSPORTS.items() if one.by_fio)
     for where, kind, own in _kinds(workload, transport, of_tenants):
         if not KINDS[kind].by_fio:
             continue
         if not TRANSPORTS[own.kind.value].by_fio:
+            able = " or ".join(name for name, one in TRANSPORTS.items() if one.by_fio)
             message = f"the jobs of {kind} are fio's, and {own.kind} does not go by fio"
             yield document.problem("contradiction", where, message, hint=f"transport: {{kind: {able}}}")
         yield from _job_problems(document, (*where[:-1], "jobs"))
@@ -264,6 +263,8 @@ def fio_problems(
 
 def _job_problems(document: Document, path: Path) -> Iterator[Problem]:
     """Return the parameters of jobs that do not go together, of those that are right by themselves."""
+    from testbed.workload.storage import check_fio_job
+
     jobs = document.get(path)
     for index, data in enumerate(jobs if isinstance(jobs, list) else ()):
         spec = validate_partly(_job_model(), document, (*path, index)) if isinstance(data, dict) else None
@@ -278,6 +279,8 @@ def _job_problems(document: Document, path: Path) -> Iterator[Problem]:
 
 @cache
 def _job_model() -> type[SpecModel]:
+    from testbed.workload.storage import FIO_JOB_PARAMETERS
+
     return declared_model("fio-job", FIO_JOB_PARAMETERS)
 
 
@@ -300,6 +303,8 @@ def _trace_problems(document: Document, workload: Workload) -> Iterator[Problem]
     trace = workload.parameters.get("trace")
     if not KINDS[workload.kind].over_http or not isinstance(trace, str):
         return
+    from testbed.workload.requests.traces import load_request_trace
+
     try:
         load_request_trace(trace)
     except SpecError as error:

@@ -39,7 +39,7 @@ SAMPLES_PER_RTT = 4
 """Samples of each channel's state in a base round trip: as many as an emulated lab has at its usual scale."""
 QUEUE_SAMPLES_PER_RTT = 8
 SETTLE_RTTS = 4
-"""How long the last acknowledgements may still be on their way when all is done."""
+"""The time for which the last acknowledgements may still be on their way when all is done."""
 TOLD_EVERY_S = 0.2
 
 

@@ -24,7 +24,7 @@ from testbed.run.simulated.point import SimulatedPoint
 from testbed.run.sweep.point_runs import RunOutcome
 
 LOOK_S = 0.2
-"""How often it is seen whether somebody has asked for an end."""
+"""The interval at which it is seen whether somebody has asked for an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Job:
 
 OnShare = Callable[[Job, float], None]
 TRIES = 2
-"""How often a run is tried whose process dies."""
+"""The number of tries of a run whose process dies."""
 
 
 def run_jobs(

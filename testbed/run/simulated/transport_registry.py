@@ -42,7 +42,7 @@ class SimulatedTransport:
     port: int
     """The UDP port that endpoints listen on, which switches hash."""
     marking_of: Callable[[Settings], Marking]
-    """How datagrams are marked, by the settings of any host."""
+    """Gives the marking of datagrams, by the settings of any host."""
     settings_of: Callable[[LabTransport, PlacedWorkload], Callable[[str], Settings]] = emulated_settings
     """Must say the same for the same seed."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -13,9 +13,11 @@ from testbed.lab.core.deploy.interruption import uninterrupted
 from testbed.lab.core.deploy.lifecycle import DEFAULT_TIMEOUT_S, DeployOptions, deploy_lab, destroy_lab
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.records.usage import using
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps
 from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.run.machine.load import keep_reading
+from testbed.run.placed.lab import LiveLab
 from testbed.run.placed.traffic import lab_transports
 from testbed.run.schema.model import TopologyRef
 from testbed.run.sweep.points import Sweep, topology_key
@@ -29,7 +31,7 @@ def ignore_warning(_: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabOptions:
-    """How the labs of a scenario are brought up, and who is told about it.
+    """The options by which the labs of a scenario are brought up, and who is told about it.
 
     `timeout_s` is how long routing may take to converge, in seconds of wall-clock time. With `keep` the last lab stays
     deployed. `notify` gets the steps of each deploy, `warn` a sentence for each lab that this machine may not carry,
@@ -40,6 +42,22 @@ class LabOptions:
     keep: bool = False
     notify: StepCallback = ignore_steps
     warn: Callable[[str], None] = ignore_warning
+
+
+@contextmanager
+def held(lab: LiveLab) -> Iterator[None]:
+    """Need a lab as it was opened: nobody changes it meanwhile.
+
+    Raises `LabInUse` where it is being changed, and `TestbedError` where it was changed since it was opened.
+    """
+    if not isinstance(lab, RunningLab):
+        yield
+        return
+    with using(lab.state_directory, lab.name):
+        lab.state.require_finished(lab.name)
+        if lab.state.read(lab.name) != lab.record:
+            raise TestbedError(f"the lab {lab.name} was changed a moment ago, by another command", hint="run it again")
+        yield
 
 
 class ScenarioLabs:
@@ -55,6 +73,8 @@ class ScenarioLabs:
         self._key = ""
         self._lab: RunningLab | None = None
         self._ours = False
+        self._held = ExitStack()
+        """Keeps others from changing the lab that we measure on."""
         self._begun = ""
         """Name of a lab whose deploy has begun and of whose end we do not know, "" for none."""
         self._found: set[str] = set()
@@ -85,6 +105,7 @@ class ScenarioLabs:
         self._begun = ""
         if not outcome.changed:
             self._found.add(outcome.lab.name)
+        self._held.enter_context(held(outcome.lab))
         self._warn_of_transports(outcome.lab)
         return outcome.lab
 
@@ -135,6 +156,7 @@ class ScenarioLabs:
     def _leave(self, interrupted: bool) -> None:
         """Remove the lab that is there. Further signals change nothing: half of a lab would stay."""
         with uninterrupted():
+            self._held.close()
             if self._lab is not None and (self._options.keep or not self._ours):
                 self.kept = self._lab.name if self._options.keep else ""
             else:
@@ -145,6 +167,7 @@ class ScenarioLabs:
                 keep_reading(self._state)
 
     def _remove(self) -> None:
+        self._held.close()
         if self._lab is not None and self._ours:
             with suppress(LabNotFound):  # somebody else has destroyed it, or the interrupted try before this one
                 destroy_lab(self._lab.name, self._state)

@@ -18,12 +18,12 @@ from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab import plan_lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.run.ideals.point_ideals import ideal_s
+from testbed.run.machine.cpu import MAX_CPU_BUSY
 from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import lab_transports, make_traffic
 from testbed.run.sweep.points import Point, Sweep, topology_key
 from testbed.run.sweep.scales import ScenarioScales
 from testbed.run.transports.registry import transport_on
-from testbed.run.trust.machine import MAX_CPU_BUSY
 from testbed.workload.steps import Compute, fabric_bytes, payload_bytes
 
 DEPLOY_S = 1.5

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +69,8 @@ def measure_packet_us(transport: Transport, state: StateDirectory) -> float:
 
     Raises `TestbedError` where it cannot be deployed, or its traffic does not end.
     """
+    import tempfile
+
     from testbed.run.emulated.workers import SharedWorkers
     from testbed.run.emulated.workload_runner import WorkloadRunner
 

@@ -15,6 +15,8 @@ from testbed.lab.core.model import Lab
 from testbed.run.schema.model import Expectation, Scalar, Scenario, TopologyRef, is_point_of, names_key
 from testbed.run.schema.point_names import point_name, short_keys
 
+SCALE_KEY = "scale.time"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:

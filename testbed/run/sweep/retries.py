@@ -25,7 +25,7 @@ LargerK = Callable[[TopologyRef, float], float | None]
 LEAST_FACTOR = 1.5
 """A next try that is hardly slower would hardly be another one."""
 SATURATED_BUSY, SATURATED_FACTOR = 0.97, 2.5
-"""Where every CPU was busy all the time, nobody knows how much was asked of them."""
+"""If every CPU was busy all the time, nobody knows how much was asked of them."""
 TARGET_BUSY = 0.65
 """The share of all CPUs that the next try is to keep busy; trust checks allow 90 %."""
 USABLE_LIMIT = 0.8

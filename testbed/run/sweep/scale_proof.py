@@ -12,7 +12,7 @@ from dataclasses import replace
 from testbed.base.errors import ScenarioError
 from testbed.record.record import Outcome, PointResult, Record, ScaleComparison, Verdict
 from testbed.run.schema.model import Scenario
-from testbed.run.sweep.points import Point
+from testbed.run.sweep.points import SCALE_KEY, Point
 from testbed.workload.metrics import CATALOGUE, MetricUnit
 
 LIMIT = 0.10
@@ -21,7 +21,6 @@ LEAST = 0.02
 """Two figures below are both as good as nothing: a rare event, such as a retransmission, has no steady share."""
 ALWAYS = tuple(metric.name for metric in CATALOGUE.values() if metric.proves_scale)
 """Compared wherever they were measured, beside what the scenario expects something of."""
-SCALE_KEY = "scale.time"
 
 
 def check_provable(scenario: Scenario) -> None:

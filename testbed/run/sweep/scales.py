@@ -25,9 +25,7 @@ from testbed.run.placed.lab import PlannedLab
 from testbed.run.placed.traffic import make_traffic
 from testbed.run.placed.traffic_parts import split_traffic
 from testbed.run.schema.model import Scenario, TopologyRef, Transport
-from testbed.run.sweep.packet_cost import packet_cost
-from testbed.run.sweep.points import Point, topology_key
-from testbed.run.sweep.scale_proof import SCALE_KEY
+from testbed.run.sweep.points import SCALE_KEY, Point, topology_key
 from testbed.run.transports.lab_transport import LabTransport
 from testbed.run.transports.registry import transport_class, transport_on
 from testbed.workload.oracles.serialisation import Framing
@@ -126,6 +124,8 @@ class ScenarioScales:
         by_kernel = [scenario for scenario in scenarios if not any(_by_user(one) for one in scenario.transports)]
         found: list[PacketDemand | None] = []
         if by_user:
+            from testbed.run.sweep.packet_cost import packet_cost
+
             # what is asked in the real fabric's time is the same at every scale: any will do for the plan
             plan = plan_lab(lab, k=resolve_scale(lab, self._state, measure=self._measure).k)
             for scenario in by_user:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar
 from testbed.base.datapath.traffic_class import ClassPlan
 from testbed.base.errors import CapabilityError, ScenarioError
 from testbed.base.names import nearest
-from testbed.endpoints.worker.streams.tcp_socket import has_congestion_control
 from testbed.lab.core.fabric.base_rtt import model_base_rtt
 from testbed.lab.core.model.overlay import VXLAN_BYTES
 from testbed.lab.core.model.tcp import DEFAULT_TCP_CC
@@ -108,7 +107,11 @@ class LabTransport(ABC):
     @classmethod
     def check_machine(cls, transport: Transport) -> None:
         """Raise `CapabilityError` where this machine lacks what moves the bytes, before any moves."""
-        if cls.protocol == TCP_PROTOCOL and transport.cc is not None and not has_congestion_control(transport.cc):
+        if cls.protocol != TCP_PROTOCOL or transport.cc is None:
+            return
+        from testbed.endpoints.worker.streams.tcp_socket import has_congestion_control
+
+        if not has_congestion_control(transport.cc):
             raise CapabilityError(
                 f"transport.cc: this kernel has no congestion control {transport.cc!r}",
                 missing=transport.cc,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from testbed.lab.core.model import BalancingMode
 from testbed.run.placed.lab import LiveLab
 from testbed.run.schema.model import Transport
 from testbed.run.schema.transports import TransportKind
-from testbed.run.transports.lab_transport import LabTransport
+from testbed.run.transports.lab_transport import LabTransport, PathChoice
 
 
 def transport_class(kind: TransportKind) -> type[LabTransport]:
@@ -23,3 +24,13 @@ def transport_class(kind: TransportKind) -> type[LabTransport]:
 def transport_on(lab: LiveLab, transport: Transport) -> LabTransport:
     """Return a scenario's transport on a lab. Raises `ScenarioError` where they do not fit together."""
     return transport_class(transport.kind)(lab, transport)
+
+
+def path_choice(transport: Transport, lab: LiveLab) -> PathChoice | None:
+    """Return how packets of a flow choose among paths, by the switches and the transport; None: no oracle for it."""
+    modes = {buffer.mode for buffer in lab.plan.qos.buffers if buffer.node} if lab.plan.qos else {BalancingMode.FLOW}
+    if modes == {BalancingMode.SPRAY}:
+        return PathChoice.OBLIVIOUS
+    if modes != {BalancingMode.FLOW}:
+        return None
+    return transport_on(lab, transport).path_choice

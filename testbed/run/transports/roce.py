@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import ceil, log2
+from typing import TYPE_CHECKING
 
 from testbed.base.errors import ScenarioError
-from testbed.endpoints.worker.program import Settings
-from testbed.endpoints.worker.transports.roce import MOST_QPS, RoceSettings
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.congestion.registry import NONE
 from testbed.protocols.roce.config import LEAST_ENTROPY, LONGEST_TIMEOUT, TIMEOUT_UNIT_NS, RoceConfig
-from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
 from testbed.protocols.roce.packets.headers import BTH_BYTES, RETH_BYTES
 from testbed.protocols.roce.packets.icrc import ICRC_BYTES
 from testbed.protocols.roce.packets.opcodes import UDP_PORT
 from testbed.protocols.roce.recovery import DEFAULT_RECOVERY
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
-from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.schema.model import Scalar
 from testbed.run.schema.transports import CC_PREFIX, ROCE_HEADER_BYTES, ROCE_MTUS
 from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES
 from testbed.run.transports.user_space import UserSpaceTransport
 from testbed.workload.oracles.serialisation import Framing
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.program import Settings
+    from testbed.endpoints.worker.transports.roce import RoceSettings
+    from testbed.run.placed.placed_workload import PlacedWorkload
 
 TIMEOUT_RTTS = 32
 """Base round trips in which a peer has to answer where nothing is said of it. NICs are set to milliseconds
@@ -49,6 +51,8 @@ class Roce(UserSpaceTransport):
 
     @property
     def channel_rules(self) -> ChannelRules:
+        from testbed.endpoints.worker.transports.roce import MOST_QPS
+
         dynamic = self._is_dynamic
         return ChannelRules(
             destination_port=UDP_PORT,
@@ -92,6 +96,9 @@ class Roce(UserSpaceTransport):
         return lambda host: self._host_settings(host, placement.ranks, placement.channels)
 
     def _host_settings(self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan) -> RoceSettings:
+        from testbed.endpoints.worker.transports.roce import RoceSettings
+        from testbed.protocols.roce.dynamic import DEFAULT_INITIATORS
+
         own, delays = self.own_nic_and_delays(host, ranks, channels)
         return RoceSettings(
             config={} if own is None else self._config(own),

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from testbed.endpoints.worker.program import Settings
-from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.lab.core.plan.lab_plan import PortPlan
-from testbed.run.measuring.measured import Measured
-from testbed.run.placed.placed_workload import PlacedWorkload
-from testbed.run.placed.traffic import RunTraffic
-from testbed.run.programs.iperf3 import IperfResult, IperfTraffic, channel_of, plan_flows
-from testbed.run.programs.timed_flows import WARM_UP_S, FlowWatch, require_flows
-from testbed.run.schema.model import Workload
 from testbed.run.transports.lab_transport import TCP_PROTOCOL, LabTransport
 from testbed.workload.oracles.serialisation import Framing, tcp_framing
+
+if TYPE_CHECKING:  # what moves the bytes is imported when they are to be moved: a transport is looked at more often
+    from testbed.endpoints.worker.program import Settings
+    from testbed.run.measuring.measured import Measured
+    from testbed.run.placed.placed_workload import PlacedWorkload
+    from testbed.run.placed.traffic import RunTraffic
+    from testbed.run.programs.timed_flows import FlowWatch
+    from testbed.run.schema.model import Workload
 
 
 class Tcp(LabTransport):
@@ -28,6 +28,8 @@ class Tcp(LabTransport):
         return tcp_framing(nic.mtu_bytes)
 
     def worker_settings(self, placement: PlacedWorkload) -> Callable[[str], Settings]:
+        from testbed.endpoints.worker.transports.tcp import TcpSettings
+
         settings = TcpSettings(congestion_control=self.transport.cc, tos=self.tos)
         return lambda host: settings
 
@@ -39,6 +41,9 @@ class Tcp(LabTransport):
         ]
 
     def run_timed(self, workload: Workload, traffic: RunTraffic, watch: FlowWatch, measured: Measured) -> None:
+        from testbed.run.programs.iperf3 import IperfResult, IperfTraffic, channel_of, plan_flows
+        from testbed.run.programs.timed_flows import WARM_UP_S, require_flows
+
         assert workload.duration is not None
         flows = plan_flows(traffic.workload, traffic.placement, seed=traffic.seed)
         require_flows(flows)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from testbed.base.errors import ScenarioError
-from testbed.endpoints.worker.program import Settings
-from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.lab.core.fabric.base_rtt import ANSWER_BYTES
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.protocols.uet.config import UetConfig
 from testbed.protocols.uet.packets.codes import UDP_PORT, Mode
 from testbed.protocols.uet.paths import DEFAULT_PATHS, PathKind
 from testbed.run.placed.channels import ChannelPlan, ChannelRules
-from testbed.run.placed.placed_workload import PlacedWorkload
 from testbed.run.schema.model import Scalar
 from testbed.run.transports.lab_transport import ETHERNET_BYTES, IPV4_BYTES, UDP_BYTES, PathChoice, address_of
 from testbed.run.transports.user_space import UserSpaceTransport, pairs_of
 from testbed.workload.oracles.serialisation import Framing
+
+if TYPE_CHECKING:
+    from testbed.endpoints.worker.program import Settings
+    from testbed.endpoints.worker.transports.uet import UetSettings
+    from testbed.run.placed.placed_workload import PlacedWorkload
 
 RTO_RTTS = 16
 """A packet may wait in its own NIC for 1.5 BDP, at each switch for one, and be trimmed and sent again: with less, an
@@ -105,6 +107,8 @@ class Uet(UserSpaceTransport):
         self, host: str, ranks: Sequence[PortPlan], channels: ChannelPlan, *, job_id: int, key: str
     ) -> UetSettings:
         """Return the settings of one host's worker; `key` is that of TSS in hexadecimal digits, "" without."""
+        from testbed.endpoints.worker.transports.uet import UetSettings
+
         own, delays = self.own_nic_and_delays(host, ranks, channels)
         return UetSettings(
             config={} if own is None else self._config(own),

@@ -8,10 +8,8 @@ from testbed.lab.core.deploy.watch.check import CheckStatus
 from testbed.lab.core.deploy.watch.rtt import RttReport
 from testbed.record.record import Check
 from testbed.run.machine.canary import Lateness
-from testbed.run.machine.cpu import CpuUse, SoftnetCounts
+from testbed.run.machine.cpu import MAX_CPU_BUSY, CpuUse, SoftnetCounts
 
-MAX_CPU_BUSY = 0.90
-"""Above this share of all CPUs, what was measured is this machine and not the fabric."""
 MAX_STEAL = 0.05
 MAX_START_SKEW = 0.10
 """The share of the measured time for which the last flows may run without the first ones."""
@@ -80,7 +78,8 @@ def check_delays(counters: Mapping[str, float], base_rtt_ns: int) -> Iterator[Ch
 
 
 MAX_WAKE_NS = 5_000_000
-"""How late a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine needs."""
+"""The lateness with which a real-time thread may wake, as its 99th percentile: ten times what an undisturbed machine
+needs."""
 
 
 def check_lateness(lateness: Lateness | None) -> Iterator[Check]:

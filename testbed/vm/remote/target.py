@@ -32,7 +32,7 @@ _SYNCHRONISED = f"{GUEST_CHECKOUT}/.synchronised"
 FORGOTTEN_DAYS = 7
 """After which the files of a verb are removed whose connection broke, and which nobody could fetch."""
 _MAKE_WORK = "mkdir -p .testbed-work && cd .testbed-work && pwd -P"
-"""Where verbs have their files: in the home directory, unless that is a link. `find` follows none."""
+"""The directory in which verbs have their files: in the home directory, unless that is a link. `find` follows none."""
 _INTERACTIVE = frozenset({"shell"})
 _READING = frozenset({"exec", "shell"})
 """Verbs whose standard input is for what they run."""

@@ -21,7 +21,7 @@ from testbed.vm.image.checkout import add
 
 JOB, FILES, OUTCOME = "job.json", "files/", "outcome.json"
 BASE = "/run/job/files"
-"""Where the files are in there: `virtual-init` unpacks the job into /run/job."""
+"""The directory of the files in there: `virtual-init` unpacks the job into /run/job."""
 START_GRID_S = 10
 """Jobs start at a multiple of this after the boot, so that what the boot took does not move them. Idle time is free."""
 PORTS = ("/dev/ttyS1", "/dev/ttyS2")

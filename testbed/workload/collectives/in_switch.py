@@ -14,8 +14,8 @@ from testbed.workload.steps import Combine, InSwitch, Slice
 OPERATIONS = 256
 """About how many pieces an array is cut into, so that sums and copies of different pieces overlap."""
 IN_FLIGHT = 16
-"""How many sums a GPU has its part of under way at once: few against `OPERATIONS`, and more than the links' latency
-needs."""
+"""The number of sums that a GPU has its part of under way at once: few against `OPERATIONS`, and more than the links'
+latency needs."""
 
 
 def in_switch_chunks(gpus: int) -> int:

@@ -84,7 +84,7 @@ class ConnectionMatrix:
     """The file counts its nodes from 1."""
     triggers: tuple[Trigger, ...] = ()
     failures: int = 0
-    """How many links of switches htsim degrades."""
+    """The number of links of switches that htsim degrades."""
 
 
 def parse_connection_matrix(text: str, *, file: str) -> ConnectionMatrix:

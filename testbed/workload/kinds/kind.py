@@ -37,7 +37,7 @@ class FabricView:
 
 
 def ranks_per_domain(domains: Sequence[Hashable]) -> int:
-    """How many consecutive ranks share a domain, given that of each; 0 where it is one, or not the same number
+    """Return how many consecutive ranks share a domain, given that of each; 0 where it is one, or not the same number
     everywhere."""
     size = next((index for index, one in enumerate(domains) if one != domains[0]), len(domains))
     if size < 2 or len(domains) % size:

@@ -64,7 +64,7 @@ DEFAULT_TENANTS = (
     {"name": "training", "workload": {"kind": "all-reduce"}},
     {"name": "inference", "workload": {"kind": "kv-cache-incast"}},
 )
-"""Where a scenario writes none."""
+"""The tenants of a scenario that writes none."""
 
 
 def tenant_names(entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -7,6 +7,7 @@ from testbed.workload.metrics.catalogue import (
     binding_limits,
     definition_of,
     measure_metrics,
+    require_metric,
     selected_words,
 )
 from testbed.workload.metrics.collectives import COLLECTIVE_KINDS, busbw_factor
@@ -46,6 +47,7 @@ __all__ = [
     "max_mean_ratio",
     "measure_metrics",
     "percentile",
+    "require_metric",
     "selected_words",
     "slowdown_by_size",
     "summarise_metrics",

@@ -7,11 +7,13 @@ reports and CSV files call them."""
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from testbed.base.errors import TestbedError
 from testbed.workload.metrics.collectives import COLLECTIVES
 from testbed.workload.metrics.emulation import EMULATION
 from testbed.workload.metrics.flows import FLOWS
@@ -91,6 +93,16 @@ def definition_of(name: str) -> Metric | None:
     """Return the metric that this is the name of, whatever it selects; None for one that is not in the catalogue."""
     metric, selected, rest = name.partition("[")
     return CATALOGUE.get(metric if not selected or rest.endswith("]") else name)
+
+
+def require_metric(name: str) -> Metric:
+    """Return the metric that this is the name of. Raises `TestbedError` with those that may be meant."""
+    found = definition_of(name)
+    if found is None:
+        near = difflib.get_close_matches(name, CATALOGUE, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`testbed metrics` lists them all"
+        raise TestbedError(f"there is no metric {name!r}", hint=hint)
+    return found
 
 
 def selected_words(name: str) -> str:

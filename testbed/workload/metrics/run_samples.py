@@ -297,7 +297,7 @@ class PauseCounts:
     paused_s: float
     longest_s: float
     elapsed_s: float
-    """How long the queues were watched."""
+    """The time for which the queues were watched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from testbed.workload.oracles.fabric_graph import FabricGraph
+from testbed.workload.oracles.fabric_graph import UPLINKS, FabricGraph
 from testbed.workload.oracles.max_min import LinkUsage, fill, fluid_completion_times, usage_of
 from testbed.workload.oracles.prediction import (
     Flow,
@@ -31,9 +31,6 @@ FlowHash = Callable[[int, str], int]
 """(number of the flow, node) -> 32 bits."""
 Flows = Sequence[Flow] | Callable[[int], Sequence[Flow]]
 """Flows that are alike for each seed, or those that a seed draws."""
-
-UPLINKS = "uplink"
-"""The tier whose loads are judged."""
 
 
 def random_choice(seed: int) -> FlowChoice:

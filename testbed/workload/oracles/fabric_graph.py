@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 Choose = Callable[[str, int], int]
 """(node, number of equal-cost links) -> which, from 0."""
+UPLINKS = "uplink"
+"""The tier whose loads are judged."""
 
 
 class NoPath(ValueError):

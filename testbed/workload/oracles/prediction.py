@@ -43,7 +43,7 @@ class Prediction:
     """`metrics` by their name in the catalogue; a metric that has no meaning is missing."""
 
     oracle: str
-    """How it was computed, for the report."""
+    """The way in which it was computed, for the report."""
     metrics: Mapping[str, Spread]
 
 

@@ -1,4 +1,4 @@
-"""How many tokens prompts and answers have: fixed, or lognormal as in the traces that Azure published in 2023.
+"""The number of tokens of prompts and answers: fixed, or lognormal as in the traces that Azure published in 2023.
 
 Source: Azure/AzurePublicDataset, data/AzureLLMInferenceTrace_code.csv (8,819 requests) and
 AzureLLMInferenceTrace_conv.csv (19,366 requests), of Patel et al., "Splitwise", ISCA 2024; licence CC-BY. A lognormal

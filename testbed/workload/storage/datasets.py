@@ -38,7 +38,7 @@ class Dataset:
     """From file to file."""
     samples_per_file: int
     samples_per_read: int
-    """How many neighbouring samples of a file a reader gets at once."""
+    """The number of neighbouring samples of a file that a reader gets at once."""
     batch: int
     """Samples of a batch, for each accelerator."""
     compute_ns: Mapping[str, int]

@@ -84,3 +84,17 @@ def test_without_it_all_passes_and_a_port_that_became_narrow_is_found(lab: Runni
     found = path_mtu(lab)
     assert found.status is CheckStatus.FAIL
     assert "spine7:down1 -> leaf1:up7: 4500 bytes did not pass" in found.failures
+
+
+def test_a_link_that_is_down_is_named_and_all_others_are_tried(lab: RunningLab) -> None:
+    """A port that is down has no link-local address any more, which its probe would go from."""
+    set_mtu(lab, "spine7:down1", 4500)
+    argv = ["ip", "-n", lab.namespace("leaf1"), "link", "set", "up3"]
+    subprocess.run([*argv, "down"], check=True)
+    found = path_mtu(lab)
+    subprocess.run([*argv, "up"], check=True)
+    assert found.status is CheckStatus.FAIL
+    assert all(line.endswith("4500 bytes did not pass") and "up3" in line for line in found.failures), found.failures
+    there, back = found.failures
+    assert there.startswith("leaf1:up3 -> spine3:down1 (leaf1:up3 does not have its address fe80::")
+    assert back.startswith("spine3:down1 -> leaf1:up3 (leaf1:up3 does not have its address fe80::")

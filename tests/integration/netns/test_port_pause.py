@@ -245,6 +245,7 @@ def traffic_flows(lab: PortLab) -> None:
 
 
 def test_a_flood_of_forged_frames_wedges_nothing(lab: PortLab) -> None:
+    """The agent counts no failure meanwhile; a status has all before, those of kicks of a link that was down, too."""
     numbers = random.Random(3)
     good = encode_pfc(FORGER, 0xFF, (MAX_QUANTA,) * 8)
     account, agent = lab.account("s1", "eth1", 0), lab.running.pause_agent

@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loopback_workers import FakeWorkers, loopback_nics
 
-from testbed.endpoints.worker.program import ScaleUpLinks, Settings
+from testbed.endpoints.worker.program import Settings
 from testbed.endpoints.worker.transports.roce import RoceSettings
 from testbed.endpoints.worker.transports.tcp import TcpSettings
 from testbed.endpoints.worker.transports.uet import UetSettings
 from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.run.placed.channels import CONNECTIONS, ChannelRules, plan_channels
 from testbed.run.placed.placed_workload import PlacedWorkload, choose_checked, compile_programs, datatype_of
-from testbed.run.placed.scale_up import ScaleUpDomains
+from testbed.run.placed.scale_up import DomainLinks, ScaleUpDomains
 from testbed.workload.collectives.algorithms import generate_collective
 from testbed.workload.collectives.correctness import make_input
 from testbed.workload.collectives.datatype import DataType
@@ -109,7 +109,7 @@ def test_a_collective_is_what_the_reference_gives(
     )
     nics = loopback_nics(hosts, per_host)
     domains = ScaleUpDomains(
-        links=ScaleUpLinks(rate_bps=10**10, one_way_ns=10_000),
+        links=DomainLinks(rate_bps=10**10, one_way_ns=10_000),
         domain_of={nic.node: f"domain{rank // (span * per_host)}" for rank, nic in enumerate(nics)},
     )
     with workers_of(workload, nics, mover, seed, domains) as workers:

@@ -87,7 +87,7 @@ def deploys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Deploys:
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr("testbed.lab.core.deploy.scale.machine_profile", lambda state, measure: REFERENCE)
-    monkeypatch.setattr("testbed.run.sweep.scales.packet_cost", lambda transport, state, measure: None)
+    monkeypatch.setattr("testbed.run.sweep.packet_cost.packet_cost", lambda transport, state, measure: None)
     monkeypatch.setattr("testbed.run.sweep.scales.watch_machine", lambda state, keep: MachineLoad())
     monkeypatch.setattr("testbed.run.sweep.labs.keep_reading", lambda state: None)
     found = Deploys()

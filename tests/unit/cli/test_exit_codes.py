@@ -39,6 +39,8 @@ GROUPS = sorted({name.rpartition(" ")[0] for name in VERBS if " " in name})
 LAB = ("-n", "nowhere")
 MISSING = {
     "deploy": ("-t", "no.yml"),
+    "apply": LAB,
+    "diff": LAB,
     "destroy": LAB,
     "inspect": LAB,
     "check": LAB,
@@ -79,6 +81,7 @@ MISSING = {
     "compare": ("no", "nothing"),
     "results show": ("no",),
     "results steady": ("no", "--page", "no.md"),
+    "results backends": ("no",),
     "images build": ("no-image",),
     "vm ssh": LAB,
     "vm exec": (*LAB, "--", "true"),
@@ -166,7 +169,11 @@ def test_a_typo_could_not_begin(words: tuple[str, ...], capsys: pytest.CaptureFi
 
 def test_a_mistake_in_a_file_could_not_begin() -> None:
     Path("bad.yml").write_text("name: bad\nfabrik: {}\n")
-    for words in (["validate", "bad.yml"], ["deploy", "-t", "bad.yml"], ["run", "bad.yml"], ["graph", "-t", "bad.yml"]):
+    for words in (
+        ["validate", "bad.yml"],
+        *([verb, "-t", "bad.yml"] for verb in ("deploy", "apply", "diff", "graph")),
+        ["run", "bad.yml"],
+    ):
         assert exit_code(words) == NOT_STARTED, words
 
 
@@ -304,7 +311,19 @@ def test_a_lab_that_does_not_converge_is_no_verdict_on_a_scenario(
 
 def test_only_verbs_that_judge_and_those_that_run_a_program_have_codes_of_their_own() -> None:
     judging = {name for name, verb in VERBS.items() if 1 in verb.codes}
-    assert judging == {"deploy", "check", "run", "job", "compare", "doctor", "vm status", "demo", "trace"}
+    assert judging == {
+        "deploy",
+        "apply",
+        "diff",
+        "check",
+        "run",
+        "job",
+        "compare",
+        "doctor",
+        "vm status",
+        "demo",
+        "trace",
+    }
     assert {name for name, verb in VERBS.items() if "own" in verb.codes} == {"exec", "shell", "vm exec", "vm ssh"}
 
 

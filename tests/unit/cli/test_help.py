@@ -33,6 +33,7 @@ LIGHT = {
 HEAVY = {"docker", "jinja2", "mininet", "numpy", "paramiko", "pydantic", "pyroute2", "rich", "yaml"}
 """What takes long to import."""
 CLI = Path(testbed.cli.__file__).parent
+ROOT = Path(__file__).parents[3]
 
 
 def panels(text: str) -> dict[str, list[str]]:
@@ -50,7 +51,7 @@ def test_every_verb_stands_in_a_panel() -> None:
     shown = panels(CliRunner().invoke(app, ["--help"]).stdout)
     assert list(shown) == list(PANELS)
     assert sum(map(len, shown.values())) == len(MODULES)
-    assert shown["Labs"][:3] == ["deploy", "destroy", "list"]
+    assert shown["Labs"][:4] == ["deploy", "apply", "diff", "destroy"]
     assert {"link", "pfc", "exec"} <= set(shown["Nodes and links"])
     assert {"run", "compare", "results"} <= set(shown["Scenarios and results"])
     assert shown["Machine"] == ["doctor", "images", "vm"]
@@ -151,6 +152,17 @@ def test_validating_a_topology_loads_nothing_of_deployed_labs() -> None:
     assert not (HEAVY - {"pydantic", "rich", "yaml"}) & modules
 
 
+@pytest.mark.parametrize("words", [("validate",), ("run", "--dry-run")], ids=" ".join)
+def test_looking_at_a_scenario_loads_nothing_that_would_run_it(words: tuple[str, ...]) -> None:
+    """Registries name what they have, and import it when it is asked for."""
+    modules = loaded_by(*words, str(ROOT / "scenarios/rail-permutation.yml"))
+    assert not {"docker", "mininet", "numpy", "paramiko", "pyroute2", "rich"} & modules
+    running = ("emulated", "faults", "programs", "measuring", "simulated", "trust", "probes")
+    below = ("daemons.kit", "endpoints", "protocols", "record", "workload.formats", "lab.core.deploy.live")
+    unwanted = tuple(f"testbed.{name}" for name in (*below, *(f"run.{name}" for name in running)))
+    assert sorted(name for name in modules if name.startswith(unwanted)) == []
+
+
 @pytest.mark.parametrize(
     "module",
     ["daemons.keeper.__main__", "daemons.lag.__main__", "daemons.switchd.process", "endpoints.worker.__main__"],
@@ -180,4 +192,5 @@ def completed(words: str) -> list[str]:
 def test_shell_completion_knows_verbs_and_options() -> None:
     assert completed("testbed de") == ["deploy", "destroy", "decode", "demo"]
     assert completed("testbed link re") == ["reset"]
+    assert completed("testbed apply --allow re") == ["restart", "recreate"]
     assert completed("testbed run --res") == ["--resume", "--results"]

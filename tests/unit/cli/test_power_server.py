@@ -36,7 +36,7 @@ def power(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server() -> Iterator[tuple[str, int]]:
-    with power_server._PowerServer(cast(RunningLab, None), "127.0.0.1", 0, SERVED) as serving:
+    with power_server._PowerServer(lambda: cast(RunningLab, None), "127.0.0.1", 0, SERVED) as serving:
         thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield serving.server_address[0], serving.server_address[1]
@@ -103,4 +103,4 @@ def test_the_user_of_a_connection_is_told() -> None:
 
 def test_it_listens_at_a_loopback_address_alone() -> None:
     with pytest.raises(CannotListen, match="no loopback address"):
-        power_server._PowerServer(cast(RunningLab, None), "0.0.0.0", 0, SERVED)
+        power_server._PowerServer(lambda: cast(RunningLab, None), "0.0.0.0", 0, SERVED)

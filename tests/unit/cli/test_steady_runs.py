@@ -16,7 +16,6 @@ from testbed.base.errors import TestbedError
 from testbed.cli.app import app
 from testbed.cli.scenarios import measuring
 from testbed.cli.scenarios.measuring import RunCommand, measure
-from testbed.record.report.steadiness.page import BEGIN, END
 from testbed.record.steady import find_steadiness, load_steadiness
 from testbed.record.store import load_record
 
@@ -78,7 +77,7 @@ def test_tables_are_made_of_several_and_put_into_a_page(scenario: Path) -> None:
     seeds = [run.seed for one in find_steadiness([Path("results")]) for run in one.runs]
     assert seeds == [3, 5, 7, 9], "the second goes on with the seeds"
     page = Path("page.md")
-    page.write_text(f"# How steady\n\n{BEGIN}\n{END}\n")
+    page.write_text("# How steady\n\n<!-- steady: begin -->\n<!-- steady: end -->\n")
     assert invoke("results", "steady", "results", "--page", page, "-f", "json").exit_code == 0
     assert "| `small` | `drops` | at most 0 | 4 | 0 | 0 |" in page.read_text()
     failed = invoke("results", "steady", "results", "--page", "nowhere.md")

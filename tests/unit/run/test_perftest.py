@@ -25,7 +25,7 @@ from testbed.record.report.scenario.latencies import latency_distribution, laten
 from testbed.record.report.scenario.tables import channels_csv
 from testbed.record.store import decode_record, encode_record
 from testbed.run.emulated.sweep import run_sweep
-from testbed.run.machine.cpu import CpuUse
+from testbed.run.machine.cpu import MAX_CPU_BUSY, CpuUse
 from testbed.run.programs.perftest import PerftestTest
 from testbed.run.programs.perftest_flows import ideal_latency_s, udp_source_port
 from testbed.run.programs.timed_flows import SendingProgram, wait_for_senders
@@ -42,7 +42,7 @@ from testbed.run.schema.model import (
 from testbed.run.sweep.points import plan_points
 from testbed.run.sweep.runner import ScenarioStopped
 from testbed.run.transports.registry import transport_on
-from testbed.run.trust.machine import MAX_CPU_BUSY, check_machine
+from testbed.run.trust.machine import check_machine
 
 pytestmark = pytest.mark.process
 

@@ -34,7 +34,7 @@ LINE_RATE = 400e9 / 8 / (4096 + 98)
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "machine_profile", lambda state, measure: MACHINE)
-    monkeypatch.setattr("testbed.run.sweep.scales.packet_cost", lambda transport, state, measure: None)
+    monkeypatch.setattr("testbed.run.sweep.packet_cost.packet_cost", lambda transport, state, measure: None)
     monkeypatch.setattr("testbed.run.sweep.scales.watch_machine", lambda state, keep: MachineLoad())
     monkeypatch.setenv("TESTBED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("TESTBED_RUN_DIR", str(tmp_path / "run"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 import random
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from local_waits import check_local
 
 from testbed.base.errors import SpecError, WorkloadError
 from testbed.base.units import ByteCount, Duration
+from testbed.workload import kinds
 from testbed.workload.kinds.kind import FabricView
 from testbed.workload.parameters import Parameter, ParameterType
 from testbed.workload.registry import KINDS, build_workload, workload_kind
@@ -216,3 +219,10 @@ def test_a_trace_with_process_groups(tmp_path: Path) -> None:
     groups.write_text("[]")
     with pytest.raises(SpecError, match="no object of groups"):
         build("trace", written)
+
+
+def test_the_registry_names_every_kind_of_every_module() -> None:
+    """It imports a module when one of its kinds is asked for, so that a kind that it does not name is none."""
+    modules = [module.name for module in pkgutil.iter_modules(kinds.__path__) if module.name != "kind"]
+    found = {kind.name for name in modules for kind in import_module(f"{kinds.__name__}.{name}").KINDS}
+    assert found | {"tenants"} == set(KINDS)

@@ -128,24 +128,38 @@ static void tell_malformed(struct lab *lab, __u32 port)
 	lab->malformed[port] = frames;
 }
 
+/* Kicks and gate changes fail behind our back: the thread of the kicks leaves an errno, the kernel answers later. */
+static void take_failed_kick(struct lab *lab, __u32 port)
+{
+	int error = __atomic_exchange_n(&lab->kicks[port].error, 0, __ATOMIC_RELAXED);
+
+	if (error)
+		failed(lab, port, FAILED_KICK, error);
+}
+
+static void take_failed_gates(struct lab *lab)
+{
+	__u32 port;
+	int error;
+
+	while (port_io_failed_gate(lab->port_io, &port, &error))
+		failed(lab, port, FAILED_GATE, error);
+}
+
 static void check(struct lab *lab, __u64 now)
 {
-	__u32 count = lab->core->port_count, parts = count / PORTS_AT_ONCE + 1, port;
-	int error;
+	__u32 count = lab->core->port_count, parts = count / PORTS_AT_ONCE + 1;
 
 	lab->next_check_ns = now + CHECK_NS / parts;
 	core_compare(lab->core, lab->next_port, PORTS_AT_ONCE);
 	for (__u32 i = 0; i < PORTS_AT_ONCE && lab->next_port < count; i++, lab->next_port++) {
 		tell_malformed(lab, lab->next_port);
-		error = __atomic_exchange_n(&lab->kicks[lab->next_port].error, 0, __ATOMIC_RELAXED);
-		if (error)
-			failed(lab, lab->next_port, FAILED_KICK, error);
+		take_failed_kick(lab, lab->next_port);
 	}
 	if (lab->next_port < count)
 		return;
 	lab->next_port = 0;
-	while (port_io_failed_gate(lab->port_io, &port, &error))
-		failed(lab, port, FAILED_GATE, error);
+	take_failed_gates(lab);
 }
 
 /* ------------------------------------------------------------------ the loop's view */
@@ -174,8 +188,11 @@ __u64 lab_deadline(const struct lab *lab)
 	return timer < lab->next_check_ns ? timer : lab->next_check_ns;
 }
 
-__u64 lab_failures(const struct lab *lab)
+__u64 lab_failures(struct lab *lab)
 {
+	for (__u32 port = 0; port < lab->core->port_count; port++)
+		take_failed_kick(lab, port);
+	take_failed_gates(lab);
 	return lab->failures;
 }
 

@@ -34,7 +34,7 @@ API void lab_perform(struct lab *lab);
 /* When `lab_work` must be called though there are no events. */
 API __u64 lab_deadline(const struct lab *lab);
 
-API __u64 lab_failures(const struct lab *lab);
+API __u64 lab_failures(struct lab *lab); /* all until now, those of kicks and gates that no check has found yet, too */
 API __u64 lab_broken_events(const struct lab *lab);
 
 API __u64 clock_ns(void); /* CLOCK_MONOTONIC */

@@ -264,7 +264,8 @@ class ScaleUpEndpoint(MeasuredEndpoint):
         )
 
     def _next_offset(self, size: int) -> int:
-        """Where the next operation begins: in a region of its own, for all of a region take one plane."""
+        """Return the offset at which the next operation begins: in a region of its own, for all of a region take one
+        plane."""
         offset = self._offset if self._offset + size <= self._peer.size else 0
         self._offset = offset + -(-size // self._region) * self._region
         return offset

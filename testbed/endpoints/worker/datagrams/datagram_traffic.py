@@ -35,7 +35,7 @@ class DatagramTraffic:
         self._sent_bytes: Counter[int] = Counter()
         self._seen_bytes: Counter[str] = Counter()
         self._rooms: dict[int, memoryview] = {}
-        """Where transfers arrive that are to be added, by step."""
+        """The room in which transfers arrive that are to be added, by step."""
         # All that carries nothing of its own shares its memory, whatever is in it.
         longest = max((step.size_bytes for step in program.steps if step.channel is not None), default=0)
         self._shared = hosting.memory(longest)
@@ -53,7 +53,8 @@ class DatagramTraffic:
     # --- data ---------------------------------------------------------------------------------------------
 
     def _room_of(self, step: Step) -> memoryview:
-        """Where a transfer arrives: in the array, where it is copied, or in room of its own, where it is added."""
+        """Return the room in which a transfer arrives: in the array, where it is copied, or in room of its own, where
+        it is added."""
         if step.piece is None:
             return self._shared[: step.size_bytes]
         if step.piece.combine is Combine.REDUCE:

@@ -44,7 +44,7 @@ _PSN_STEP: Final = 0x9E_3779
 """Between the first PSNs of queue pairs that follow each other: 2**24 over the golden ratio."""
 _PSN_MASK: Final = 0xFF_FFFF
 _NOTHING: Final = memoryview(bytearray())
-"""Where the receives of WRITEs with immediate data have their room: they need none."""
+"""The room of the receives of WRITEs with immediate data: they need none."""
 Connection = QueuePair | Destination
 """A channel is striped over these: queue pairs of its own (RC), or targets of the peer with initiators (DC)."""
 
@@ -359,7 +359,7 @@ def entropy_of(source_port: int, stripe: int) -> int:
 
 
 def allowed_bytes(connection: Connection, now: int) -> float:
-    """How many bytes may be under way: the window, or what the rate sends in a base round trip."""
+    """Return the bytes that may be under way: the window, or what the rate sends in a base round trip."""
     qp = sending_qp(connection)
     if qp is None:
         return 0.0
@@ -373,8 +373,8 @@ def sending_qp(connection: Connection) -> QueuePair | None:
 
 
 def stripes_of(size: int, qps: int, mtu: int) -> list[tuple[int, int]]:
-    """Where the parts of a message begin and end that go over the queue pairs of a channel: whole packets each, as
-    equal as that allows, and no more than there are packets."""
+    """Return the offsets at which the parts of a message begin and end that go over the queue pairs of a channel: whole
+    packets each, as equal as that allows, and no more than there are packets."""
     packets = max(1, -(-size // mtu))
     count = min(qps, packets)
     edges = [min(size, packets * part // count * mtu) for part in range(count)] + [size]
@@ -382,6 +382,6 @@ def stripes_of(size: int, qps: int, mtu: int) -> list[tuple[int, int]]:
 
 
 def reason_of(request: WorkRequest | ReceiveRequest) -> str:
-    """How a request failed, in words."""
+    """Return in words why a request failed."""
     assert request.status is not None
     return request.status.name + (f": {request.error}" if request.error else "")

@@ -17,7 +17,7 @@ from testbed.base.program_errors import TrafficError
 
 LISTEN_TIMEOUT_S = 15.0
 _LOOK_MS = 5
-"""How often a server is looked at that is to listen soon."""
+"""The interval at which a server is looked at that is to listen soon."""
 _STOP_TIMEOUT_S = 2.0
 
 

@@ -81,7 +81,7 @@ class StorageEnds(Protocol):
     port: int
     """The server's."""
     directory: str | None
-    """Where its files lie; None: where temporary files do."""
+    """The directory of its files; None: that of temporary files."""
 
     def place(self, address: str, number: int) -> Mapping[str, str]:
         """Return the options of the job of a step at the target of this address."""

@@ -46,7 +46,7 @@ from testbed.endpoints.worker.streams.tcp_socket import fit_accepted, open_socke
 from testbed.endpoints.worker.traffic import ChannelEnd, Listener
 
 CONTROL_PORT = 10_810
-"""Where the worker of a target hears of steps that have ended."""
+"""The port at which the worker of a target hears of steps that have ended."""
 _CHUNK = 1 << 16
 _REPORT = "report.json"
 

@@ -47,7 +47,7 @@ class RoceSettings(Settings):
     delays_ns: Delays = field(default_factory=dict)
     """By own address: what datagrams from a peer's address are held for."""
     tick_ns: Nanoseconds = 0
-    """How often the worker looks for what has come and is due, at most; 0: at once."""
+    """The least interval at which the worker looks for what has come and is due; 0: at once."""
     qps: Pool = 1
     """Queue pairs of a channel, or targets of a NIC."""
     connections: Annotated[str, Meta(pattern="^(rc|dct)$")] = CONNECTIONS[0]

@@ -41,7 +41,7 @@ class UetSettings(Settings):
     least_rtts_ns: Delays = field(default_factory=dict)
     """By own address: the round trip of a full packet to a peer's address and back while nothing else is sent."""
     tick_ns: Nanoseconds = 0
-    """How often the worker looks for what has come and is due, at most; 0: at once."""
+    """The least interval at which the worker looks for what has come and is due; 0: at once."""
     job_id: Annotated[int, Meta(ge=0, lt=1 << 24)] = 1
     security_key: Text = ""
     """The key of TSS, hexadecimal; "": none."""

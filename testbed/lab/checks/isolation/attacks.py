@@ -45,7 +45,7 @@ class Attack(ABC):
         """Return the frames that are sent; `token` tells them from all others."""
 
     def to_drop(self, site: Site, sent: int, seconds: float) -> int:
-        """How many of the frames a guard drops that stops the attack."""
+        """Return the number of frames that a guard drops which stops the attack."""
         return sent
 
 
@@ -66,7 +66,7 @@ class SeenAttack(Attack):
         return "" if site.victim is not None else _ALONE
 
     def enough(self, site: Site, seconds: float) -> int:
-        """How many arrivals are a success."""
+        """Return the number of arrivals that is a success."""
         return 1
 
 

@@ -52,7 +52,7 @@ class AttackResult:
     """At how many ports it was the password of BGP that stopped it."""
     not_stopped_at: tuple[str, ...] = ()
     why_not_tried: str = ""
-    """Where it was tried nowhere."""
+    """The result of an attack that was tried nowhere."""
     not_tried: Mapping[str, int] = field(default_factory=dict)
     """At how many ports it was not tried, by the reason."""
 

@@ -1,4 +1,5 @@
-"""Where attacks start and whom they are against: each access port of a lab, and a neighbour of the host on it.
+"""The sites of attacks, where they start and whom they are against: each access port of a lab, and a neighbour of the
+host on it.
 
 Both ports of a host's link group are one site: the host may send by either, and what it sends to one leaf may do harm
 on the other.

@@ -7,7 +7,7 @@ itself, and one that was killed is undone by `destroy`, which needs nothing but 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from testbed.base.version import __version__
 from testbed.daemons.portd.errors import PauseAgentError
 from testbed.lab.core.deploy.configurations import require_taken
 from testbed.lab.core.deploy.interruption import signals_later, uninterrupted
-from testbed.lab.core.deploy.links.changes import declare_wires
+from testbed.lab.core.deploy.links.wires import declare_wires
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import (
@@ -35,7 +35,7 @@ from testbed.lab.core.deploy.pausing.attachment import attach, detach
 from testbed.lab.core.deploy.pausing.reaction import planned_reaction_ns, undo_killed_measurement
 from testbed.lab.core.deploy.preparation import PreparedLab, plan_at, prepare_lab, require_names
 from testbed.lab.core.deploy.records.journal import Journal, JournalContent, LabState, StateError
-from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, encode_lab, encode_written
 from testbed.lab.core.deploy.records.labdir import remove_paths, write_lab_directory
 from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, start_daemons
@@ -47,7 +47,7 @@ from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import FrrInstallation, find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher, DaemonSet, remove_crash_directories
-from testbed.lab.core.feature import Deployment, Started, features, runtimes
+from testbed.lab.core.feature import Deployment, Started, features, keep, runtimes
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.lab_plan import LabPlan
 from testbed.lab.core.plan.management_plan import StartService
@@ -118,7 +118,7 @@ class DestroyOutcome:
 
 def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     """The plan that `deploy` would carry out now. Touches nothing."""
-    _require(lab, state)
+    require_machine(lab, state)
     try:
         slot = state.read(lab.name).slot
     except LabNotFound:
@@ -127,7 +127,7 @@ def preview(lab: Lab, state: StateDirectory, k: float) -> LabPlan:
     return plan_at(lab, slot, k=k, by=choose_mechanisms(lab, state), reaction_ns=reaction_ns)
 
 
-def _require(lab: Lab, state: StateDirectory) -> None:
+def require_machine(lab: Lab, state: StateDirectory) -> None:
     """Raise `CapabilityError` or `PlanError` where this machine cannot give a lab what it asks for."""
     require_marker(lab, state)
     require_password(lab, state)
@@ -148,16 +148,16 @@ def deploy_lab(
     require_root()
     frr = find_frr() if any(node.container is None for node in lab.speakers) else None
     require_rdma(lab)
-    _require(lab, state)
-    with state.lock_lab(lab.name):
+    require_machine(lab, state)
+    with state.lock_lab(lab.name, unfinished=True):
         if state.exists(lab.name):
             running = _existing(lab, state, options)
             if running is not None:
                 if options.wait and options.routing:
                     for feature in features():
                         feature.after_routing(running.plan, state)
-                    _await_convergence(running.plan, state, options, notify)
-                    _complete(running, state)
+                    await_convergence(running.plan, state, options.timeout_s, notify)
+                    complete(running, state)
                 return DeployOutcome(lab=running, changed=False)
         runtimes = _prepare_runtimes(lab, state)
         try:
@@ -169,6 +169,11 @@ def deploy_lab(
             for nodes in runtimes:
                 nodes.close()
         return DeployOutcome(lab=RunningLab(record, state), changed=True)
+
+
+def raise_neighbour_limits(record: LabRecord, state: StateDirectory) -> None:
+    """Make room for the neighbours of all labs, that of `record` among them. Call with the machine locked."""
+    state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
 
 
 def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
@@ -186,10 +191,10 @@ def _prepare_runtimes(lab: Lab, state: StateDirectory) -> list[DeployingNodes]:
     return found
 
 
-def _complete(running: RunningLab, state: StateDirectory) -> None:
+def complete(running: RunningLab, state: StateDirectory) -> None:
     """Do what a deploy that had timed out left undone, now that routing is there after all."""
     if running.life_cycle is LabState.FAILED:
-        _run_node_commands(running.model, running)
+        run_node_commands(running.model, running)
         Journal(state.lab_directory(running.name)).state(LabState.RUNNING)
 
 
@@ -204,10 +209,15 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
         raise LabExists(error.message, hint=f"deploy --reconfigure replaces it; {error.hint}") from error
     except LabNotFound:
         return None
-    if life_cycle not in (LabState.RUNNING, LabState.FAILED) or options.reconfigure:
+    if options.reconfigure:
+        return None
+    state.require_finished(lab.name)
+    if life_cycle not in (LabState.RUNNING, LabState.FAILED):
         return None
     # The same lab may come from its file by another path.
-    same = {**running.record.model, "source": lab.source} == encode_lab(lab) and running.record.k == options.k
+    recorded = {**running.record.model, "source": lab.source}
+    same = recorded == encode_lab(lab) or recorded == encode_lab(keep(running.model, lab))
+    same = same and running.record.k == options.k
     if same and running.record.runtime != options.runtime:
         raise LabExists(
             f"the lab {lab.name} is deployed with runtime {running.record.runtime}",
@@ -216,7 +226,8 @@ def _existing(lab: Lab, state: StateDirectory, options: DeployOptions) -> Runnin
     if not same:
         raise LabExists(
             f"a different lab named {lab.name} is deployed (from {running.record.source or 'an unnamed file'})",
-            hint="deploy --reconfigure replaces it; -n gives the new one another name",
+            hint="testbed apply changes it where it is; deploy --reconfigure replaces it; -n gives the new one another"
+            " name",
         )
     states = {node.name: node.state for node in running.status()}
     broken = [name for name, found in states.items() if found != "running"]
@@ -294,10 +305,11 @@ class _Deploy:
                 runtime=options.runtime,
                 daemons=recorded_daemons(lab, plan, planned_daemons(plan, lambda _: frr)),
                 environment=_environments(lab, plan, state.run_directory(lab.name)),
+                written=encode_written(lab),
             )
             self.journal.state(LabState.DEPLOYING)
             state.write(record)
-            state.raise_neighbour_limits(NEIGHBOURS_PER_LINK * state.count_links(record) + NEIGHBOURS_SPARE)
+            raise_neighbour_limits(record, state)
         return plan, record
 
     def bring_up(self, plan: LabPlan, record: LabRecord) -> None:
@@ -343,7 +355,7 @@ class _Deploy:
                 _await_all([*beside, *starting])
             if options.wait:
                 self.wait(watch, launcher, _started(starting))
-            _run_node_commands(lab, RunningLab(record, state))
+            run_node_commands(lab, RunningLab(record, state))
             self.journal.state(LabState.RUNNING)
         finally:
             for started in _started(starting):
@@ -443,21 +455,22 @@ def _links_and_ports(plan: LabPlan) -> tuple[list[Operation], list[Operation]]:
     return operations[:end], operations[end:]
 
 
-def _run_node_commands(lab: Lab, running: RunningLab) -> None:
-    """The `exec` lists of nodes, once routing is there; a command that fails fails the deploy."""
+def run_node_commands(lab: Lab, running: RunningLab, only: Container[str] | None = None) -> None:
+    """The `exec` lists of nodes, or of `only` those, once routing is there; a command that fails fails the deploy."""
     for node in lab.nodes:
-        for argv in node.exec:
+        for argv in node.exec if only is None or node.name in only else ():
             result = running.run(node.name, argv)
             if result.returncode:
                 ended = f"exec {' '.join(argv)} ended with status {result.returncode}"
                 raise DriverError(f"{node.name}: {ended}: {result.stderr.strip()}", operation="exec")
 
 
-def _await_convergence(plan: LabPlan, state: StateDirectory, options: DeployOptions, notify: StepCallback) -> None:
+def await_convergence(plan: LabPlan, state: StateDirectory, timeout_s: float, notify: StepCallback) -> None:
+    """Wait until the routing of a lab that is up has converged. Raises `ConvergenceError`."""
     watch = ConvergenceWatch(plan, state.run_directory(plan.lab))
     try:
         with step("converge", notify):
-            watch.wait(options.timeout_s, notify)
+            watch.wait(timeout_s, notify)
     finally:
         watch.close()
 
@@ -468,7 +481,7 @@ def destroy_lab(name: str, state: StateDirectory, notify: StepCallback = ignore_
     Returns when the processes that ended with it are gone from the process table, or says which stay there.
     """
     require_root()
-    with state.lock_lab(name):
+    with state.lock_lab(name, unfinished=True):
         undo_killed_measurement(state)
         if not state.exists(name):
             with state.lock_machine():

@@ -103,6 +103,13 @@ class RunningLab:
         """Raises `LabNotFound`, `LabUnreadable` among them for a record of another version."""
         return cls(state.read(name), state)
 
+    @classmethod
+    def planned(cls, record: LabRecord, state: StateDirectory, model: Lab, plan: LabPlan) -> RunningLab:
+        """A lab whose model and plan are at hand, and are not read and planned anew."""
+        found = cls(record, state)
+        found.__dict__.update(model=model, plan=plan)
+        return found
+
     @cached_property
     def model(self) -> Lab:
         try:
@@ -423,7 +430,7 @@ class RunningLab:
         loopbacks = {switch.node: str(switch.loopback) for switch in self.plan.switches}
         present = set(namespaces.published(namespace_name(self.name, node.name) for node in self.model.nodes))
         words = {node: word for runtime in self._runtimes.values() for node, word in runtime.states().items()}
-        off = self._without_power()
+        off = self.nodes_without_power()
         found = []
         for node in self.model.nodes:
             running = by_identity.get(self.identities.get(node.name, 0), {})
@@ -455,8 +462,8 @@ class RunningLab:
         linked = {port.node for port in self.plan.ports if f"{port.node}:{port.name}" not in down}
         return {node.name for node in self.model.nodes} - linked
 
-    def _without_power(self) -> set[str]:
-        """Nodes without links, but for those that have one: they may have lost that link alone."""
+    def nodes_without_power(self) -> set[str]:
+        """Return the nodes without links, but for those that have one: they may have lost that link alone."""
         links = Counter(port.node for port in self.plan.ports)
         return {node for node in self.nodes_without_links() if links[node] > 1}
 

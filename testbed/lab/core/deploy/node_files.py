@@ -1,13 +1,17 @@
 """The files that programs of a node see in place of this machine's: the names of all nodes, the node's own, and FRR's.
 
-A deploy writes them into the lab's run directory, with which they go. What a node has is told by what is there, so that
-to start a program takes neither model nor plan.
+A deploy writes them into the lab's run directory, with which they go, and a change of the lab writes them again: what
+runs in nodes sees the new names at once. What a node has is told by what is there, so that to start a program takes
+neither model nor plan.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,11 +96,33 @@ def write_node_files(lab: Lab, plan: LabPlan, run: Path) -> None:
     try:
         for directory in directories:
             directory.mkdir(parents=True, exist_ok=True)
-        hosts.write_text(hosts_text(plan))
+        _rewrite(hosts, hosts_text(plan))
         for node in lab.nodes:
-            _hostname_path(run, node.name).write_text(f"{node.name}\n")
+            if not (path := _hostname_path(run, node.name)).exists():
+                _rewrite(path, f"{node.name}\n")
     except OSError as error:
         raise state_error(hosts, error) from error
+
+
+def remove_node_files(run: Path, nodes: Iterable[str]) -> None:
+    """Remove the files of nodes that a lab has no more, and what their daemons left below its run directory."""
+    for node in nodes:
+        for path in (_hostname_path(run, node), hosts_path(run).with_name("config") / node):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(run / node, ignore_errors=True)
+
+
+def _rewrite(path: Path, text: str) -> None:
+    """Write a file whole where it lies: shells of nodes have this one over their own, and would not see another.
+
+    Whoever reads it meanwhile finds the old text or the new one: it is one write, and what is left behind it is cut
+    off. Raises `OSError`.
+    """
+    data = text.encode()
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644), "wb", buffering=0) as file:  # noqa: PTH123
+        if file.write(data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        file.truncate()
 
 
 def view_of(run: Path, node: str) -> NodeView:

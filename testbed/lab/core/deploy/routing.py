@@ -24,7 +24,7 @@ from testbed.lab.core.drivers.routing.frr import (
     remove_crash_directories,
 )
 from testbed.lab.core.feature import features
-from testbed.lab.core.model import NETNS, Lab
+from testbed.lab.core.model import NETNS, Lab, Role
 from testbed.lab.core.plan.lab_plan import LabPlan, SwitchPlan
 from testbed.lab.core.render import ANYBODY, FrrVersion, render_switch
 
@@ -103,14 +103,25 @@ def planned_sets(
                 integrated=config.integrated,
                 modules=config.modules,
                 elsewhere=other,
-                vrfs={vrf.tenant: namespace_name(lab.name, vrf.node) for vrf in switch.evpn.vrfs if not vrf.is_device}
-                if switch.evpn
-                else {},
+                vrfs=_vrf_namespaces(lab.name, switch),
             )
         )
     if any(switch.bfd is not None for switch in plan.speakers):
         _check_bfd({item.elsewhere.frr if item.elsewhere else frr for item in sets})
     return sets
+
+
+def takes_namespaces(switch: SwitchPlan) -> bool:
+    """Tell whether the daemons of a switch take namespaces for VRFs, of which it has some or may be given some."""
+    evpn = switch.evpn
+    return evpn is not None and evpn.by_namespace and (bool(evpn.vrfs) or switch.role in (Role.RAIL, Role.LEAF))
+
+
+def _vrf_namespaces(lab: str, switch: SwitchPlan) -> dict[str, str] | None:
+    """The namespaces of a switch's VRFs by their names; None where it is never to have any."""
+    if switch.evpn is None or not takes_namespaces(switch):
+        return None
+    return {vrf.tenant: namespace_name(lab, vrf.node) for vrf in switch.evpn.vrfs}
 
 
 def _check_ecmp(switch: SwitchPlan, frr: FrrInstallation) -> None:
@@ -145,25 +156,30 @@ def running_daemons(lab: RunningLab, node: str) -> list[Process]:
     return [process for process in processes_in({lab.identities[node]}) if process.command in wanted]
 
 
-def start_routing(lab: RunningLab, node: str) -> bool:
+def start_routing(lab: RunningLab, node: str, elsewhere: Elsewhere | None = None) -> bool:
     """Start a switch's routing daemons as the plan configures them; False where all of them run already.
 
-    Returns when they answer, not when routing has converged. Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
+    `elsewhere` is how those of a container are started. Returns when they answer, not when routing has converged.
+    Raises `NoSuchNode`, `DriverError`, `CapabilityError`.
     """
-    if lab.node(node).runtime != NETNS:
-        raise TestbedError(f"{node} is a container: its daemons are started with the lab alone")
+    if lab.node(node).runtime != NETNS and elsewhere is None:
+        raise TestbedError(
+            f"{node} is a container: its daemons are started with it", hint=f"testbed node restart {node}"
+        )
     running = running_daemons(lab, node)
     if len(running) >= len(lab.daemons.get(node, ())):
         return False
-    stop_routing(lab, node)  # those that are left of them: they depend on each other
-    frr = find_frr()
+    if elsewhere is None:
+        stop_routing(lab, node)  # those that are left of them: they depend on each other
+    frr = find_frr() if elsewhere is None else None
     launcher = DaemonLauncher(frr)
     try:
         run = lab.run_directory(node).parent
         password = bgp_password(lab.plan, lab.state.lab_directory(lab.name))
         for feature in features():  # first: BGP brings packets, which must find their way
             feature.before_routing(lab.plan, run, node)
-        sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, password=password)
+        others = {} if elsewhere is None else {node: elsewhere}
+        sets = daemon_sets(lab.model, lab.plan, run, frr, only={node}, elsewhere=others, password=password)
         start_daemons(launcher, sets, lab.plan, run)
         for feature in features():
             feature.after_routing(lab.plan, lab.state, node)
@@ -177,21 +193,28 @@ def start_daemons(
 ) -> None:
     """Start the daemons of switches, and have the password of BGP asked in their VRFs, where there is one.
 
-    bgpd asks it of strangers at the sockets that there are when it is told so, and a VRF has none before zebra has
-    found its namespace: it is told again. Raises `DriverError`, also where a VRF does not come up within `timeout_s`.
+    Raises `DriverError`, also where a VRF does not come up within `timeout_s`.
     """
     launcher.start(sets)
     started = {item.node for item in sets}
-    again = [line for command in ANYBODY for line in (f"no {command}", command)]
     for switch in plan.switches:
-        if not switch.password or switch.evpn is None or switch.node not in started:
-            continue
-        directory, wanted = run / switch.node, {vrf.tenant for vrf in switch.evpn.vrfs}
-        if wanted:
-            has_them = partial(_has_vrfs, wanted)
-            vty.await_json(directory, "bgpd", "show bgp vrfs json", has_them, "its VRFs", timeout_s=timeout_s)
-        for tenant in sorted(wanted):
-            vty.configure(directory, "bgpd", [f"router bgp {switch.asn} vrf {tenant}", *again])
+        if switch.evpn is not None and switch.node in started:
+            ask_strangers(switch, run, {vrf.tenant for vrf in switch.evpn.vrfs}, timeout_s=timeout_s)
+
+
+def ask_strangers(switch: SwitchPlan, run: Path, tenants: Collection[str], *, timeout_s: float = 10.0) -> None:
+    """Have the password of BGP asked of strangers in VRFs of a switch, where its sessions have one.
+
+    bgpd asks it at the sockets that there are when it is told so, and a VRF has none before zebra has found its
+    namespace: it is told again. Raises `DriverError`, also where a VRF does not come up within `timeout_s`.
+    """
+    if not switch.password or not tenants:
+        return
+    directory, has_them = run / switch.node, partial(_has_vrfs, set(tenants))
+    again = [line for command in ANYBODY for line in (f"no {command}", command)]
+    vty.await_json(directory, "bgpd", "show bgp vrfs json", has_them, "its VRFs", timeout_s=timeout_s)
+    for tenant in sorted(tenants):
+        vty.configure(directory, "bgpd", [f"router bgp {switch.asn} vrf {tenant}", *again])
 
 
 def _has_vrfs(wanted: set[str], answer: Any) -> bool:

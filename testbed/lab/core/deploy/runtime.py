@@ -7,7 +7,7 @@ node without a runtime of its own ("netns") is that namespace and nothing more, 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -66,6 +66,17 @@ class DeployingNodes(Protocol):
         """Let go of the connection to whatever makes the nodes. The nodes stay."""
 
 
+class RenewingNodes(DeployingNodes, Protocol):
+    """Nodes of one runtime that are added to a lab that is up, or one of it that is started anew."""
+
+    def renew(self, plan: LabPlan, kernel: NetnsKernel, *, keep: bool) -> Mapping[str, int]:
+        """Start the one node that is meant anew, and give its namespace, which is another one, to `kernel`.
+
+        `keep`: its files stay as they are, where it is there still; else it is made of its image. Its identity comes
+        back, which is not journalled yet. Raises `DriverError`.
+        """
+
+
 class LiveNodes(Protocol):
     """The nodes of one runtime in a lab that runs."""
 
@@ -97,6 +108,9 @@ class Runtime(Protocol):
         `run` is the lab's run directory, and `journal` that of the lab that it replaces, where there is one: it is up,
         and goes if nothing speaks against the new one. Changes nothing. Raises `CapabilityError`, `NameInUse`.
         """
+
+    def extend(self, lab: Lab, run: Path, journal: Journal, nodes: Collection[str]) -> RenewingNodes:
+        """Prepare nodes that are added to a lab that is up, or started anew. Raises `CapabilityError`, `NameInUse`."""
 
     def live(self, content: JournalContent) -> LiveNodes | None:
         """The nodes of this runtime in a deployed lab; None where its journal knows of none."""

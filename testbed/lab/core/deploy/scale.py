@@ -17,6 +17,7 @@ from testbed.lab.core.drivers.probing.machine_probe import clock
 from testbed.lab.core.feature import ScaleDemand, features
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.scale import (
+    MEASURED_MTU_BYTES,
     MachineLoad,
     MachineProfile,
     PacketDemand,
@@ -92,9 +93,7 @@ def _lacks_capabilities() -> bool:
 
 
 def _profile(cores: int, forwarding_bps: float) -> MachineProfile:
-    from testbed.lab.core.drivers.probing.calibration import MTU_BYTES
-
-    return MachineProfile(cores=cores, forwarding_bps=forwarding_bps, mtu_bytes=MTU_BYTES)
+    return MachineProfile(cores=cores, forwarding_bps=forwarding_bps, mtu_bytes=MEASURED_MTU_BYTES)
 
 
 def in_virtual_time(machine: MachineProfile) -> MachineProfile:

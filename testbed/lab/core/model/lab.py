@@ -22,6 +22,7 @@ from testbed.lab.core.model.qos import QosPolicy
 from testbed.lab.core.model.scale_up import UNSTATED_SCALE_UP, ScaleUp
 from testbed.lab.core.model.startup import StartupConfig
 from testbed.lab.core.model.storage import StorageTarget
+from testbed.lab.core.model.written import WrittenLab
 
 NETNS = "netns"
 """The runtime of a node that is a network namespace and nothing more."""
@@ -304,6 +305,8 @@ class Lab:
     """The guards of the back end's access ports."""
     scale_up: ScaleUp = UNSTATED_SCALE_UP
     """The domains that join the GPUs of a host, or of a segment, beside all networks."""
+    written: WrittenLab | None = field(default=None, compare=False)
+    """The keys of the file that this came from; two labs are the same whichever file says it. None: from no file."""
 
     def node(self, name: str) -> Node:
         for node in self.nodes:

@@ -1,4 +1,4 @@
-"""How a link of a running lab is now, beside what its topology declares."""
+"""The condition of a link of a running lab now, beside what its topology declares."""
 
 from __future__ import annotations
 

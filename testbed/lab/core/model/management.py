@@ -116,7 +116,7 @@ SCRAPE_INTERVAL = Duration.parse("5s")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SflowSettings:
-    """How switches send sFlow: to which collector (None: the server of the management network), and how often.
+    """The sFlow of switches: to which collector (None: the server of the management network), and how often.
 
     One packet in `sampling` is sampled, and the counters of each port are sent once in `polling`.
     """

@@ -15,6 +15,8 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface, IP
 from testbed.base.units import Rate
 from testbed.lab.core.model.end import End
 
+ROUTE_TARGET_AS = 65000
+"""The first half of the route targets that follow from VNIs, as in "65000:50001"."""
 VXLAN_BYTES = 50
 """The bytes that VXLAN adds to an IP packet of a tenant: Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348 section 5)."""
 
@@ -34,6 +36,8 @@ class TenantSubnet:
     nics: tuple[End, ...]
     prefix6: IPv6Network | None = None
     """None: its packets are IPv4 alone."""
+    numbered: bool = False
+    """Its VNI follows from its place in the file, which names none."""
 
     @property
     def gateway(self) -> IPv4Interface:
@@ -114,6 +118,11 @@ class External:
         )
 
 
+def external_port(leaf: str, vni: int) -> End:
+    """Return the port of a leaf that the router outside of the tenant with this L3VNI is on."""
+    return End(node=leaf, interface=f"ext{vni}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     """A tenant. `vni` is its L3VNI. `imports` and `exports` are the route targets (such as "65000:50001") of its VRFs.
@@ -138,6 +147,8 @@ class Tenant:
     traffic_class: str = ""
     network: str = ""
     """The network that it is the whole of, carried over another one's switches; "" for one of `tenants:`."""
+    numbered: bool = False
+    """As of a subnet."""
 
     def services_of(self, tenant: str) -> tuple[Service, ...] | None:
         """Return the services that it may ask another tenant for: () for everything, None for nothing."""

@@ -40,7 +40,7 @@ class HashEngine(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadBalancing:
-    """How a switch chooses between equal paths."""
+    """The way in which a switch chooses between equal paths."""
 
     mode: BalancingMode = key(
         "Chooses a path by 5-tuple (flow), anew after a gap (flowlet), or for each packet (spray).",

@@ -124,7 +124,7 @@ class ScaleUp:
     rate: Rate
     """The rate at which a GPU sends over all its links together, and receives at the same time."""
     shares: tuple[int, ...]
-    """How many of a GPU's links go to each plane."""
+    """The number of a GPU's links that go to each plane."""
     rtt: Duration = field(default_factory=lambda: Duration(1_000))
     """The round trip of a smallest transaction, GPU to switch to GPU and back, without load."""
     flow_control: ScaleUpFlowControl = ScaleUpFlowControl.CREDITS

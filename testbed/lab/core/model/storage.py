@@ -33,11 +33,11 @@ class Medium:
     """The medium that a target's data lies on, in the units of the real one."""
 
     rate: Rate | None = None
-    """How fast it reads and writes, both together; None: as fast as the network asks."""
+    """The rate at which it reads and writes, both together; None: as fast as the network asks."""
     latency: Duration | None = None
     """From a command to its first byte, and from the last byte of a write to its end; None: none."""
     depth: int = 128
-    """How many commands it works on at once; others wait."""
+    """The number of commands that it works on at once; others wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
 
 
 class Effect(StrEnum):
-    """How a change meets what is there."""
+    """The effect of a change on what is there."""
 
     MADE = "made"
     CHANGED = "changed"
@@ -45,7 +45,7 @@ class Effect(StrEnum):
 
 
 class Allow(StrEnum):
-    """What a change may do to a lab beyond changing things where they are, if whoever applies it allows it."""
+    """The things that a change may do to a lab beside changing it where they are, if whoever applies it allows it."""
 
     RESTART = "restart"
     """Processes end and begin again: sessions, connections and what they hold are lost."""
@@ -57,16 +57,21 @@ class Allow(StrEnum):
 class ChangeRow:
     """One thing that `apply` does to a lab, for people and programs.
 
-    `node` is where ("" for the lab), `what` the thing, `reason` what the file says now, `at_stake` which packets or
-    sessions it can cost ("" for none), `allow` what it needs to be allowed ("" for nothing).
+    `node` is where ("" for the lab, two names for both ends of a link), `what` the thing and `kind` the noun of things
+    like it ("" where each is called the same), `detail` what of it differs, `reason` what the file says now, `at_stake`
+    which packets or sessions it can cost ("" for none), `allow` what it needs to be allowed ("" for nothing).
+    `part_of` is the thing that it comes or goes with, "" for what stands by itself.
     """
 
     effect: Effect
     node: str
     what: str
+    kind: str = ""
+    detail: str = ""
     reason: str = ""
     at_stake: str = ""
     allow: Allow | Literal[""] = ""
+    part_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,11 +83,13 @@ class VrfPlan:
 class EvpnPlan:
     """The overlay in the configuration of a switch, beside its routing. Spines have no VRFs, and hand the routes on.
 
-    `foreign` has, by the interface of a neighbour, the route targets that none of its routes may have.
+    `foreign` has, by the interface of a neighbour, the route targets that none of its routes may have. `by_namespace`:
+    its VRFs are network namespaces, or would be if it had some.
     """
 
     vrfs: tuple[VrfPlan, ...] = ()
     foreign: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    by_namespace: bool = False
 
     @property
     def vnis(self) -> tuple[VniPlan, ...]:

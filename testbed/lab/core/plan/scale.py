@@ -42,8 +42,11 @@ LEAST_BASE_RTT_S = 0.03
 """A lab whose endpoints hold packets for their paths' delay has no shorter base round trip: of less, the 0.6 ms by
 which a worker with several packets to handle is late would be more than the 2 % that is trusted."""
 BURST_SHARE = 2.0
-"""How much of the machine may be asked for while all senders begin at once. What is late then waits a round trip or
-two in a sender; more, and congestion control sees this machine's queues instead of the fabric's."""
+"""The share of the machine that may be asked for while all senders begin at once. What is late then waits a round trip
+or two in a sender; more, and congestion control sees this machine's queues instead of the fabric's."""
+
+MEASURED_MTU_BYTES = 4500
+"""The size of the packets that a machine's forwarding is measured with (`drivers.probing.calibration`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

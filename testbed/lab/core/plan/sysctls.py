@@ -54,7 +54,7 @@ HOMED = (
 """The settings of a host that speaks BGP, which a switch has for the same reasons."""
 
 _BRIDGED_IPV4, _BRIDGED_IPV6 = "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"
-"""Where br_netfilter is there, these have the namespace's packet filter take part in each frame that a bridge forwards.
+"""With br_netfilter loaded, these have the namespace's packet filter take part in each frame that a bridge forwards.
 A switch has no rules that would look into them. But a packet that is routed leaves its sender's socket in `ip_rcv`, and
 one that is bridged only in `setup_pre_routing` of br_netfilter: without, it counts against the socket's buffer for as
 long as it waits in the switch, as if it were still in the NIC. The buffer would be a window over the fabric's queue."""

@@ -1,4 +1,4 @@
-"""Where an overlay and what stands below it meet: whose tenant a port is, and which VRF of a switch it lies in."""
+"""The meeting of an overlay and what stands below it: whose tenant a port is, and which VRF of a switch it lies in."""
 
 from __future__ import annotations
 

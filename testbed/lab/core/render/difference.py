@@ -25,7 +25,7 @@ from testbed.lab.core.render.config_text import (
 )
 
 _HEADER = re.compile(r"(frr (version|defaults)|hostname|log (file|timestamp)) ")
-"""What every file begins with: it is the lab's own, and the same for a switch as long as its lab is up."""
+"""The beginning of every file: it is the lab's own, and the same for a switch as long as its lab is up."""
 _DEFAULTS = re.compile(r"^frr defaults .*$", re.MULTILINE)
 _OWNERS = re.compile(r"neighbor (\S+) (interface|peer-group$)")
 """The command that makes a neighbour or a group; without it all else that is said of it is gone."""
@@ -41,6 +41,8 @@ _RESET = (
 )
 """The commands that are not taken back by `no` and the whole of them: what they are set to instead."""
 
+_NAMED_FIRST = "route-map "
+"""Contexts that others name: a neighbour whose route map is not there yet is refused all routes."""
 _LISTS = r"(?:ip |ipv6 )prefix-list |(?:ipv6 |mac )?access-list |bgp (?:large-|ext)?community-list |bgp as-path access-"
 _IN_PLACE = {
     "": re.compile(
@@ -147,7 +149,7 @@ class _Commands:
         moving = _moving_entries(old, new)
         yield from (f"no {line}" for line in moving)
         yield from (line for line in new if line not in old and not opens_context(within, line))
-        for line, inner in new.items():
+        for line, inner in sorted(new.items(), key=lambda item: not item[0].startswith(_NAMED_FIRST)):
             if opens_context(within, line):
                 commands = self.between(old.get(line, {}), inner, (*within, line), gone)
                 yield from _entered(line, commands, always=line not in old)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -12,6 +14,7 @@ from testbed.base.yaml.paths import parse_path, quote
 from testbed.base.yaml.reader import load_document, parse_value, read_text
 from testbed.lab.core.assembly import assembly
 from testbed.lab.core.model import Lab
+from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.schema.file_kind import is_scenario
 from testbed.lab.core.schema.other_tools import other_tool_problem, told_of_other_tool
 from testbed.lab.core.schema.warnings import find_warnings
@@ -34,7 +37,8 @@ def load_topology(
     `warn` is told of what is valid and works less well than it looks. Raises `SpecError` with every problem of the
     first stage that found one.
     """
-    return load_topology_text(read_text(path), file=str(path), overrides=overrides, warn=warn)
+    lab = load_topology_text(read_text(path), file=str(path), overrides=overrides, warn=warn)
+    return lab if lab.written is None else replace(lab, written=replace(lab.written, file=str(path.absolute())))
 
 
 def load_topology_text(
@@ -46,12 +50,22 @@ def load_topology_text(
 ) -> Lab:
     """Return the lab of text that is not in a file, as `load_topology` does; `file` names it in messages."""
     try:
-        document = load_document(text, file)
+        document = topology_document(text, file)
     except SpecError as error:
         raise told_of_other_tool(error, text, file) from error
     if overrides:
         document = document.with_overrides(overrides)
-    return resolve_warned(document, warn)
+    lab = resolve_warned(document, warn)
+    return replace(lab, written=WrittenLab.of(document.data, overrides or {}))
+
+
+@lru_cache(maxsize=1)
+def topology_document(text: str, file: str) -> Document:
+    """Read the document of a topology file; who asks for the places of its keys afterwards reads it no second time.
+
+    Raises `SpecError`.
+    """
+    return load_document(text, file)
 
 
 def resolve_warned(document: Document, warn: Callable[[Problem], None] | None) -> Lab:
@@ -79,7 +93,7 @@ def place_plan_error(
 
     `overrides` are those that the file was loaded with.
     """
-    document = load_document(read_text(path), str(path))
+    document = topology_document(read_text(path), str(path))
     if overrides:
         document = document.with_overrides(overrides)
     if not error.field or not document.has(error.field):

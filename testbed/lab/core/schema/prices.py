@@ -96,7 +96,9 @@ class PricesSpec(SpecModel):
     optics: Section[dict[RateField, PartPriceSpec]] = Field(
         default={}, description="Gives the price of transceivers by rate; an optical link has two."
     )
-    cables: Section[CablePricesSpec] = Field(default=CablePricesSpec(), description="Gives the prices of cables.")
+    cables: Section[CablePricesSpec] = Field(
+        default=CablePricesSpec.model_construct(), description="Gives the prices of cables."
+    )
     power: Written[EnergySpec] = Field(default=None, description="Gives the price of energy.")
 
 

@@ -89,7 +89,7 @@ class _Network:
         return self._problem("uneven-ecmp", self._place(slowest, "rate"), message, hint)
 
     def _place(self, link: Link, key: str) -> Path:
-        """Where a key of a link is written, or would stand: at the link, or for all links."""
+        """Return the place where a key of a link is written, or would stand: at the link, or for all links."""
         wanted = {str(link.a), str(link.b)}
         for section in (("topology",), ("networks", link.network)):
             for number, entry in enumerate(self._document.get((*section, "links")) or ()):
@@ -99,7 +99,7 @@ class _Network:
         return (*self._section, *(("uplink", "rate") if key == "rate" else (key,)))
 
     def _left(self, bisection: Bisection | None) -> str:
-        """How much of the bisection is left; "" where nothing of it is lost, or that is not known."""
+        """Return in words how much of the bisection is left; "" where nothing of it is lost, or that is not known."""
         if bisection is None or bisection.ecmp_bps is None or bisection.ecmp_bps >= bisection.bandwidth_bps:
             return ""
         assert bisection.ecmp_share is not None

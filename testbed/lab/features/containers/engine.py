@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 DEFAULT_ENGINE = "unix:///var/run/docker.sock"
 TIMEOUT_S = 120.0
+ENDING_TIMEOUT_S = 10
+"""A container that is restarted and does not end by its signal in this time is killed."""
 AT_ONCE = 4
 """Containers started side by side: more only wait for each other in the engine."""
 LAST_WISHES_S = 1.5
-"""How long an engine may still carry out what a command asked of it that was killed meanwhile."""
+"""The time for which an engine may still carry out what a command asked of it that was killed meanwhile."""
 
 LABEL = "org.testbed.deployment"
 LAB_LABEL = "org.testbed.lab"
@@ -244,23 +246,39 @@ class ContainerEngine:
             made.reload()
         return _running(operation.node, made)
 
-    def remove(self, deployment: str, *, unfinished: bool = False) -> int:
-        """End and remove every container labelled with `deployment`; how many there were.
+    def restart(self, node: str, container: str) -> StartedContainer | None:
+        """End a container and start it again, with the files that it has; its network namespace is another one then.
+
+        None where there is no such container any more.
+        """
+        from docker.errors import NotFound
+
+        try:
+            with answers(f"{node}: its container cannot be restarted", gone=True):
+                found = self._client.containers.get(container)
+                found.restart(timeout=ENDING_TIMEOUT_S)
+                found.reload()
+        except NotFound:
+            return None
+        return _running(node, found)
+
+    def remove(self, deployment: str, *, unfinished: bool = False, only: Collection[str] | None = None) -> int:
+        """End and remove every container labelled with `deployment`, or those of some nodes `only`; how many.
 
         `unfinished`: whoever made them was killed meanwhile, and the engine may still be making one.
         """
         since = time.time()
-        removed = self._remove_listed(deployment)
+        removed = self._remove_listed(deployment, only)
         if unfinished:
             for _ in self._events(deployment, ["create"], since, since + LAST_WISHES_S):
-                removed += self._remove_listed(deployment)
-            removed += self._remove_listed(deployment)
+                removed += self._remove_listed(deployment, only)
+            removed += self._remove_listed(deployment, only)
         return removed
 
-    def _remove_listed(self, deployment: str) -> int:
+    def _remove_listed(self, deployment: str, only: Collection[str] | None) -> int:
         from docker.errors import NotFound
 
-        found = self._list(deployment)
+        found = [item for item in self._list(deployment) if only is None or _node_of(item) in only]
 
         def one(container: DockerContainer) -> None:
             # Gone already, or somebody else is removing it: the next look tells.
@@ -297,17 +315,20 @@ class ContainerEngine:
         for item in self._list(deployment):
             health = "unhealthy" if item.id in ill else "starting" if item.id in starting else ""
             state = str(item.attrs["State"])
-            found[item.attrs["Labels"][NODE_LABEL]] = ContainerState(id=str(item.id), state=state, health=health)
+            found[_node_of(item)] = ContainerState(id=str(item.id), state=state, health=health)
         return found
 
-    def wait_healthy(self, deployment: str, deadline: float) -> None:
-        """Return when every container with a health check is healthy; `deadline` is on the monotonic clock.
+    def wait_healthy(self, deployment: str, deadline: float, only: Collection[str] | None = None) -> None:
+        """Return when every container with a health check is healthy, or those of some nodes `only` are.
+
+        `deadline` is on the monotonic clock.
 
         Raises `DriverError` for one that is unhealthy, has ended, or is still starting at the deadline.
         """
         while True:
             since = time.time()
             states = self.states(deployment)
+            states = {node: state for node, state in states.items() if only is None or node in only}
             for node, state in states.items():
                 if state.word != "running":
                     raise DriverError(f"{node}: its container is {state.word}{self._last_words(state)}")
@@ -349,6 +370,11 @@ class ContainerEngine:
             command = api.exec_create(container, list(argv))["Id"]
             output: bytes = api.exec_start(command)
             return int(api.exec_inspect(command)["ExitCode"]), output.decode(errors="replace")
+
+
+def _node_of(container: DockerContainer) -> str:
+    """The node of a listed container of ours."""
+    return str(container.attrs["Labels"][NODE_LABEL])
 
 
 def _running(node: str, container: DockerContainer) -> StartedContainer:

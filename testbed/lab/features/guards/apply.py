@@ -51,7 +51,7 @@ class GuardCounter:
     bytes: int
 
 
-def guard_messages(operation: GuardSwitch) -> list[bytes]:
+def guard_messages(operation: GuardSwitch) -> Table:
     """The messages of the transaction that puts the guards of a switch, or of a VRF on it, in force."""
     table = Table(nft.table_name(TABLE, operation.tenant))
     for guard in operation.guards.kinds:
@@ -75,7 +75,7 @@ def guard_messages(operation: GuardSwitch) -> list[bytes]:
     for number, start in enumerate(range(0, len(names), nft.DEVICES_AT_ONCE), 1):
         table.hook(f"in{number}", names[start : start + nft.DEVICES_AT_ONCE])
         table.rule(f"in{number}", nft.jump("port"))
-    return table.messages
+    return table
 
 
 def read_guards(socket: NetfilterSocket) -> list[GuardCounter]:

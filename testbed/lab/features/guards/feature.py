@@ -9,8 +9,11 @@ from testbed.base.errors import CapabilityError
 from testbed.lab.core.feature import Feature
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
+    from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.lab_plan import LabPlan
 
 
 class GuardsFeature(Feature):
@@ -28,7 +31,12 @@ class GuardsFeature(Feature):
                 hint="guards: off deploys it without; `testbed doctor` says what the kernel has",
             )
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> None:
+        """Raise `CapabilityError` where guards are new and the kernel has no nf_tables; the kernel's part is all."""
+        if plan.guards and not running.plan.guards:
+            self.require(lab, running.state)
+
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         from testbed.lab.core.plan.operations import GuardSwitch
         from testbed.lab.features.guards.apply import guard_messages
 

@@ -28,7 +28,7 @@ _ACCEPT, _DROP = nft.verdict(nft.ACCEPT), nft.verdict(nft.DROP)
 
 
 class Side(StrEnum):
-    """Where what was dropped came from, as it is called beside the guards of access ports."""
+    """The origin of what was dropped, as it is called beside the guards of access ports."""
 
     DATA = "from-data"
     """By another port, from or to an address of management."""
@@ -45,7 +45,7 @@ class ApartCounter:
     bytes: int
 
 
-def management_messages(operation: GuardManagement) -> list[bytes]:
+def management_messages(operation: GuardManagement) -> Table:
     """The messages of the transaction that puts the guard of a node in force."""
     prefix = operation.prefix
     table = Table(TABLE, nft.NFPROTO_IPV4)
@@ -61,7 +61,7 @@ def management_messages(operation: GuardManagement) -> list[bytes]:
     elsewhere = (port, nft.unequal(struct.pack("=I", _LOOPBACK_IFINDEX)))
     for offset in (_TARGET, _SOURCE):
         table.rule("arrivals", *_within(offset, prefix), *elsewhere, nft.count(Side.DATA), _DROP)
-    return table.messages
+    return table
 
 
 def read_apart(socket: NetfilterSocket) -> list[ApartCounter]:

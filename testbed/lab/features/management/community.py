@@ -21,7 +21,7 @@ _SOURCE, _DESTINATION, _FLAGS = 0, 2, 13
 _PORT_BITS = 1 << 16
 
 
-def community_messages(operation: FormCommunity) -> list[bytes]:
+def community_messages(operation: FormCommunity) -> Table:
     """The messages of the transaction that puts a community in force.
 
     Raises `ValueError` for a range of ports that is not all ports under one mask.
@@ -44,7 +44,7 @@ def community_messages(operation: FormCommunity) -> list[bytes]:
     table.rule("between", nft.verdict(nft.DROP))
     table.hook_forwarded("forwarded")
     table.rule("forwarded", *_both("nodes"), nft.jump("between"))
-    return table.messages
+    return table
 
 
 def _both(name: str) -> tuple[bytes, ...]:

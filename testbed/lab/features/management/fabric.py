@@ -1,12 +1,14 @@
 """The generator of an out-of-band network: a switch, a server, and a management port on every node of the lab.
 
 Its addresses are those of one subnet: the server has the first, the nodes follow in the order of the lab. A node that
-is added at the end moves no other one.
+is added at the end moves no other one; in a lab that is up, none that is added anywhere does (`keep_places`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
 
 from testbed.base.errors import FabricError
 from testbed.base.names import MAX_INTERFACE_NAME
@@ -61,7 +63,7 @@ def generate_out_of_band(params: NetworkParams, lab: Lab) -> GeneratedNetwork:
         links=tuple(
             Link(
                 a=End(node=node.name, interface=names.port),
-                b=End(node=names.switch, interface="uplink1" if node is server else f"down{number - 1}"),
+                b=End(node=names.switch, interface=_switch_port(number)),
                 kind=LinkKind.MANAGEMENT,
                 rate=params.rate,
                 mtu_bytes=params.mtu,
@@ -72,6 +74,43 @@ def generate_out_of_band(params: NetworkParams, lab: Lab) -> GeneratedNetwork:
         ),
         rail_subnets=(),
     )
+
+
+def _switch_port(number: int) -> str:
+    """The name of the port of the switch that the node with this number is on; the server is the first."""
+    return "uplink1" if number == 1 else f"down{number - 1}"
+
+
+def keep_places(old: Lab, new: Lab) -> Lab:
+    """Return `new` with the places on the network of management that nodes have in `old`, which is up.
+
+    Their addresses and their ports of the switch stay what they are, and a node that is new has the first place that is
+    free. Where the network has another prefix or another name for its ports, nothing is kept.
+    """
+    network, before = new.out_of_band, {link.a.node: link for link in _links(old)}
+    if network is None or old.out_of_band is None or network.prefix != old.out_of_band.prefix:
+        return new
+    kept = {
+        link.a.node: before[link.a.node].host_number
+        for link in _links(new)
+        if link.a.node in before and (link.a, link.b.node) == (before[link.a.node].a, before[link.a.node].b.node)
+    }
+    taken = set(kept.values())
+    free = (number for number in count(1) if number not in taken)
+    numbers = {link.a.node: kept[link.a.node] if link.a.node in kept else next(free) for link in _links(new)}
+    links = tuple(
+        _placed(link, numbers[link.a.node]) if link.kind is LinkKind.MANAGEMENT else link for link in new.links
+    )
+    return new if links == new.links else replace(new, links=links)
+
+
+def _placed(link: Link, number: int) -> Link:
+    """A management link with its node at another place."""
+    return replace(link, b=replace(link.b, interface=_switch_port(number)), host_number=number)
+
+
+def _links(lab: Lab) -> Iterator[Link]:
+    return (link for link in lab.links if link.kind is LinkKind.MANAGEMENT)
 
 
 def _managed(lab: Lab) -> Sequence[Node]:

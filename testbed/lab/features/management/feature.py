@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError
-from testbed.lab.core.feature import Deployment, Feature, Started
+from testbed.lab.core.feature import Deployment, EndedProcess, Feature, FeatureChange, Started
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.steps import StepCallback
     from testbed.lab.core.deploy.watch.check import CheckResult
     from testbed.lab.core.deploy.watch.events import EventStream
     from testbed.lab.core.model import Lab
+    from testbed.lab.core.plan.lab_plan import LabPlan
     from testbed.lab.features.management.services.launcher import ServiceLauncher
 
 
@@ -56,7 +58,7 @@ class ManagementFeature(Feature):
             )
         require_services(lab)
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement
         from testbed.lab.features.management.apply import management_messages
         from testbed.lab.features.management.community import community_messages
@@ -79,11 +81,38 @@ class ManagementFeature(Feature):
             raise
         return _Started(launcher, len(places))
 
+    def kept(self, old: Lab, new: Lab) -> Lab:
+        if old.out_of_band is None or new.out_of_band is None:
+            return new
+        from testbed.lab.features.management.fabric import keep_places
+
+        return keep_places(old, new)
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if running.plan.management is None and plan.management is None:
+            return None
+        from testbed.lab.features.management.change import services_change
+
+        return services_change(running, lab, plan)
+
     def start_node(self, lab: RunningLab, node: str) -> None:
         from testbed.lab.features.management.services_apply import service_places, start_places
 
         places = service_places(lab.model, lab.plan, lab.state)
         start_places([place for place in places if place.node == node])
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        if not lab.plan.services:
+            return ()
+        from testbed.lab.features.management.revival import ended_services
+
+        return ended_services(lab)
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        if lab.plan.services:
+            from testbed.lab.features.management.revival import restart_looking_in
+
+            restart_looking_in(lab, node)
 
     def subscribe(self, events: EventStream, lab: RunningLab) -> None:
         if lab.plan.services:

@@ -50,7 +50,7 @@ class NoSuchService(NoSuchNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStatus:
-    """How a service stands on a node.
+    """The state of a service on a node.
 
     `state`: running (it answers), silent (its programs run and do not answer) or dead (some do not run).
     `detail` is what it says of itself.
@@ -168,10 +168,16 @@ def start_services(launcher: ServiceLauncher, places: Sequence[Place], directory
     if not places:
         return
     launcher.start(places)
+    write_for_people(places, directory, journal)
+
+
+def write_for_people(places: Sequence[Place], directory: Path, journal: Journal) -> None:
+    """Write into the lab directory what is there for people to use services. Raises `StateError`."""
     for name in dict.fromkeys(place.service for place in places):
         for file_name, text in REGISTRY[name].for_people(places[0].lab).items():
             path = directory / file_name
-            journal.path(path)
+            if not path.exists():
+                journal.path(path)
             try:
                 path.write_text(text)
             except OSError as error:
@@ -179,7 +185,7 @@ def start_services(launcher: ServiceLauncher, places: Sequence[Place], directory
 
 
 def read_services(lab: RunningLab) -> list[ServiceStatus]:
-    """How every service of a lab stands, on every node that runs it."""
+    """Return the state of every service of a lab, on every node that runs it."""
     places = service_places(lab.model, lab.plan, lab.state)
     running = running_programs(places, set(lab.identities.values()))
     said = answers([place for place in places if not _dead(place, running)])
@@ -252,12 +258,17 @@ def restart_services(lab: RunningLab, service: str, node: str | None = None) -> 
     """
     with lab.state.lock_lab(lab.name):
         found = _with_power(lab, _chosen(lab, service, node))
-        running = running_programs(found, set(lab.identities.values()))
-        pids = {pid for programs in running.values() for pid in programs.values()}
-        identities = {lab.identities[place.node] for place in found}
-        terminate([process for process in processes_in(identities) if process.pid in pids])
+        end_places(lab, found)
         start_places(found)
     return [place.node for place in found]
+
+
+def end_places(lab: RunningLab, places: Sequence[Place]) -> None:
+    """End the programs of services that run."""
+    running = running_programs(places, set(lab.identities.values()))
+    pids = {pid for programs in running.values() for pid in programs.values()}
+    identities = {lab.identities[place.node] for place in places}
+    terminate([process for process in processes_in(identities) if process.pid in pids])
 
 
 def start_places(places: Sequence[Place]) -> None:
@@ -273,8 +284,7 @@ def start_places(places: Sequence[Place]) -> None:
 
 def _with_power(lab: RunningLab, places: Sequence[Place]) -> list[Place]:
     """Return the places on nodes whose management ports are not down. Raises `DriverError` where there are none."""
-    changes = read_link_state(lab.state_directory).changes
-    down = {place.node for place in places if _is_down(changes.get(f"{place.node}:{place.lab.interfaces[place.node]}"))}
+    down = without_power(lab, places)
     found = [place for place in places if place.node not in down]
     if not found:
         raise DriverError(
@@ -283,6 +293,12 @@ def _with_power(lab: RunningLab, places: Sequence[Place]) -> list[Place]:
             hint=f"testbed power on {min(down)}",
         )
     return found
+
+
+def without_power(lab: RunningLab, places: Sequence[Place]) -> set[str]:
+    """Return the nodes of places whose management ports are down."""
+    changes = read_link_state(lab.state_directory).changes
+    return {place.node for place in places if _is_down(changes.get(f"{place.node}:{place.lab.interfaces[place.node]}"))}
 
 
 def _is_down(change: WireChange | None) -> bool:

@@ -8,7 +8,7 @@ from contextlib import closing
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
-from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
 from testbed.lab.features.management.apply import ApartCounter, read_apart
@@ -43,7 +43,7 @@ def probe_management(plan: LabPlan, size_bytes: int = SMALL_BYTES) -> tuple[int,
         Probe(source=a, target=b, size_bytes=size_bytes) for node in nodes for a, b in ((server, node), (node, server))
     ]
     with closing(Prober(plan.lab, ports)) as prober:
-        return len(probes), [f"{line} lost" for line in pairs_text(prober.lost(probes))]
+        return len(probes), [f"{line} lost" for line in prober.paths_text(prober.lost(probes))]
 
 
 def check_services(lab: RunningLab) -> CheckResult:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Collection, Mapping
+from itertools import count
 from pathlib import Path
 
 from testbed.base.errors import DriverError
@@ -42,7 +43,7 @@ _SECRET_BYTES = 32
 
 
 def lag_directory(run: Path) -> Path:
-    """Where the processes of a lab with this run directory keep what is known of its link groups."""
+    """Return the file in which the processes of a lab with this run directory keep what is known of its link groups."""
     return run / DIRECTORY_NAME
 
 
@@ -59,7 +60,7 @@ def start_link_groups(plan: LabPlan, run: Path, only: Collection[str] = ()) -> N
     try:
         if not only:
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-            configuration.write(path, _configuration(plan, directory), mode=0o600)
+            configuration.write(path, lag_configuration(plan, directory), mode=0o600)
         for node in only:
             (directory / f"{node}.json").unlink(missing_ok=True)
     except OSError as error:
@@ -67,9 +68,25 @@ def start_link_groups(plan: LabPlan, run: Path, only: Collection[str] = ()) -> N
     launch_servers("testbed.daemons.lag", [str(path), *only], directory / LOG, what="link groups do")
 
 
-def _configuration(plan: LabPlan, directory: Path) -> LagConfiguration:
+def read_lag_configuration(run: Path) -> LagConfiguration | None:
+    """Return what the processes of a lab were started from; None where it has none.
+
+    Raises `PermissionError` for whoever is not root, and `DriverError` where the file is none of ours.
+    """
+    try:
+        return configuration.read(lag_directory(run) / CONFIGURATION, LagConfiguration)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise DriverError(f"link groups: {error}", operation="link groups") from error
+
+
+def lag_configuration(plan: LabPlan, directory: Path, before: LagConfiguration | None = None) -> LagConfiguration:
+    """The configuration of a lab's link groups. `before` is that of the processes that run: pairs keep their secret,
+    and groups their keys, which hosts know."""
     assert plan.link_groups is not None
-    secret = secrets.token_hex(_SECRET_BYTES)
+    secret = before.leaves[0].secret if before is not None and before.leaves else secrets.token_hex(_SECRET_BYTES)
+    keys = _keys(plan, before)
     indexes = {(port.node, port.name): port.ifindex for port in plan.ports}
     switches = {switch.node: switch for switch in plan.switches}
 
@@ -95,9 +112,11 @@ def _configuration(plan: LabPlan, directory: Path) -> LagConfiguration:
     def groups(item: PairedLeafPlan) -> dict[str, LeafGroup]:
         return {
             member.group: LeafGroup(
-                name=member.group, key=number, member=_port(member, _FIRST_PORT[item.primary] + number)
+                name=member.group,
+                key=(key := keys[item.system][member.group]),
+                member=_port(member, _FIRST_PORT[item.primary] + key),
             )
-            for number, member in enumerate(item.members, 1)
+            for member in item.members
         }
 
     def bridge(one: PairedBridgePlan, groups: Mapping[str, LeafGroup]) -> PairedBridge:
@@ -128,18 +147,35 @@ def _configuration(plan: LabPlan, directory: Path) -> LagConfiguration:
     return LagConfiguration(directory=directory, leaves=leaves, hosts=hosts)
 
 
+def _keys(plan: LabPlan, before: LagConfiguration | None) -> dict[str, dict[str, int]]:
+    """The key of each host's group at a pair, by the pair's system: the one that it has, or the least that is free."""
+    found: dict[str, dict[str, int]] = {}
+    for leaf in () if before is None else before.leaves:
+        found.setdefault(leaf.system, {}).update({group.name: group.key for group in leaf.groups})
+    for item in () if plan.link_groups is None else plan.link_groups.leaves:
+        keys = found.setdefault(item.system, {})
+        names = {member.group for member in item.members}
+        for name in keys.keys() - names:
+            del keys[name]
+        free = (number for number in count(1) if number not in keys.values())
+        for member in item.members:
+            if member.group not in keys:
+                keys[member.group] = next(free)
+    return found
+
+
 def _port(member: MemberPlan, number: int) -> MemberPort:
     return MemberPort(name=member.name, ifindex=member.ifindex, number=number)
 
 
 def read_link_groups(lab: RunningLab) -> list[LagNodeStatus]:
-    """How the link groups of every node stand, hosts first; nodes that say nothing are left out."""
+    """Return the state of the link groups of every node, hosts first; nodes that say nothing are left out."""
     found = _statuses(lab.plan, lab.state.run_directory(lab.name))
     return [status for status in found.values() if status is not None]
 
 
 def _statuses(plan: LabPlan, run: Path) -> dict[str, LagNodeStatus | None]:
-    """How the link groups of each node stand, hosts first; None where that is not known."""
+    """Return the state of the link groups of each node, hosts first; None where that is not known."""
     groups = plan.link_groups
     if groups is None:
         return {}
@@ -151,7 +187,7 @@ def _statuses(plan: LabPlan, run: Path) -> dict[str, LagNodeStatus | None]:
 
 
 def _bond_statuses(lab: str, hosts: Mapping[str, AggregatePlan]) -> dict[str, LagNodeStatus | None]:
-    """How the bonds of hosts stand, by the kernel; None for one that is gone."""
+    """Return the state of the bonds of hosts, by the kernel; None for one that is gone."""
     return {node: _bond_status(namespace_name(lab, node), host) for node, host in hosts.items()}
 
 
@@ -173,10 +209,13 @@ def _bond_status(name: str, host: AggregatePlan) -> LagNodeStatus | None:
 def missing_members(plan: LabPlan, run: Path) -> list[str]:
     """Say why link groups are not whole: a line for each member that is not in sync."""
     lines = []
+    planned = _planned_groups(plan)
     for node, status in _statuses(plan, run).items():
         if status is None:
             lines.append(f"{node}: no link groups")
             continue
+        there = {group.name for group in status.groups}
+        lines += [f"{node}: no link group of {name} yet" for name in planned[node] if name not in there]
         reason = f" ({status.pair.reason})" if status.pair is not None and status.pair.reason else ""
         lines += [
             f"{node}:{member.name} is not in sync: {member.receive}{reason}"
@@ -187,6 +226,15 @@ def missing_members(plan: LabPlan, run: Path) -> list[str]:
         if status.pair is not None and status.pair.peer_link != "up":
             lines.append(f"{node}: the peer link to {status.pair.peer} is {status.pair.peer_link}")
     return lines
+
+
+def _planned_groups(plan: LabPlan) -> dict[str, list[str]]:
+    """The names of the groups of each node: a host's NIC, and at a leaf the hosts."""
+    groups = plan.link_groups
+    if groups is None:
+        return {}
+    hosts = {item.node: [item.nic] for item in groups.hosts}
+    return hosts | {item.node: [member.group for member in item.members] for item in groups.leaves}
 
 
 def check_link_groups(lab: RunningLab) -> CheckResult:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.lab.core.feature import Deployment, Feature, Started
+from testbed.lab.core.feature import Deployment, Feature, FeatureChange, Started
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -42,6 +42,13 @@ class LinkGroupsFeature(Feature):
 
         start_link_groups(deployment.plan, deployment.run)
         return _Started(deployment.plan, deployment.run)
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if running.plan.link_groups is None and plan.link_groups is None:
+            return None
+        from testbed.lab.features.mlag.change import change_link_groups
+
+        return change_link_groups(running, plan)
 
     def before_routing(self, plan: LabPlan, run: Path, node: str) -> None:
         from testbed.lab.features.mlag.apply import start_link_groups

@@ -76,7 +76,7 @@ class Homing:
         return {(nic.host, nic.first.interface): (IPv4Interface((nic.address, 32)), None) for nic in self.nics.values()}
 
     def ports_behind(self, end: End) -> int:
-        """How many ports a NIC has that a port stands for; 1 for any other port."""
+        """Return the number of ports of a NIC that a port stands for; 1 for any other port."""
         nic = self.nics.get(end.node)
         return len(nic.links) if nic is not None and nic.first == end else 1
 

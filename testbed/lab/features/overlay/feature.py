@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.lab.core.feature import Feature, Watch
+from testbed.lab.core.feature import EndedProcess, Feature, FeatureChange, Watch
 
 if TYPE_CHECKING:
+    from testbed.base.linux.nftables import Table
     from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.deploy.watch.check import CheckResult
@@ -25,6 +27,20 @@ class OverlayFeature(Feature):
 
         return vrf_nodes(lab)
 
+    def kept(self, old: Lab, new: Lab) -> Lab:
+        if old.overlay is None or new.overlay is None:
+            return new
+        from testbed.lab.features.overlay.kept_vnis import keep_vnis
+
+        return keep_vnis(old, new)
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if running.plan.overlay == plan.overlay:
+            return None
+        from testbed.lab.features.overlay.change import change_overlay
+
+        return change_overlay(running, plan)
+
     def after_routing(self, plan: LabPlan, state: StateDirectory, node: str | None = None) -> None:
         """Start the keeper, which may have lived in the node, and have the node's zebra announce NICs once more."""
         from testbed.lab.features.overlay.keeper import start_keeper
@@ -34,6 +50,20 @@ class OverlayFeature(Feature):
         for switch in plan.speakers:
             if switch.node == node:
                 announce_again(plan, switch, state.run_directory(plan.lab) / node)
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        from testbed.lab.features.overlay.keeper import keeper_runs, start_keeper
+
+        if keeper_runs(lab.plan, lab.state):
+            return ()
+        return (EndedProcess(node="", what="keeper of the overlay", start=partial(start_keeper, lab.plan, lab.state)),)
+
+    def node_remade(self, lab: RunningLab, node: str) -> None:
+        """End the keeper where the node has VRFs, in whose former namespaces it has its sockets."""
+        from testbed.lab.features.overlay.keeper import end_keeper
+
+        if lab.plan.overlay is not None and any(vrf.switch == node for vrf in lab.plan.overlay.vrfs):
+            end_keeper(set(lab.identities.values()))
 
     def watch(self, plan: LabPlan, run: Path) -> Watch | None:
         from testbed.lab.features.overlay.watch import OverlayWatch
@@ -54,7 +84,7 @@ class OverlayFeature(Feature):
         own = (("tenants", watch_tenants.check_tenants),) if any(not tenant.network for tenant in tenants) else ()
         return (("overlay", watch_tenants.check_overlay), *own, ("isolation", watch_tenants.check_isolation))
 
-    def filters(self) -> Mapping[type, Callable[[Any], list[bytes]]]:
+    def filters(self) -> Mapping[type, Callable[[Any], Table]]:
         from testbed.lab.core.plan.overlay_operations import SetBorder, SetPolicy
         from testbed.lab.features.overlay.policies_nft import border_messages, policy_messages
 

@@ -5,12 +5,13 @@ What it does, and why there must be one, stands in `testbed.daemons.keeper.route
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from testbed.base.errors import DriverError
-from testbed.base.linux.processes import launch_servers
+from testbed.base.linux.processes import launch_servers, processes_in, terminate
 from testbed.base.names import namespace_name
-from testbed.daemons.keeper.configuration import LOCK_NAME, KeeperConfiguration, KeptEntry, KeptVrf
+from testbed.daemons.keeper.configuration import LOCK_NAME, PROCESS_NAME, KeeperConfiguration, KeptEntry, KeptVrf
 from testbed.daemons.keeper.entries import EntryKind
 from testbed.daemons.kit import configuration
 from testbed.daemons.kit.lock import is_held
@@ -85,6 +86,11 @@ def start_keeper(plan: LabPlan, state: StateDirectory) -> None:
         raise DriverError(f"the keeper of the overlay does not start: {error}", operation="keeper") from error
     what = "the keeper of the overlay does"
     launch_servers("testbed.daemons.keeper", [str(path)], directory / LOG, what=what)
+
+
+def end_keeper(identities: Collection[int]) -> None:
+    """End the keeper that lives in one of these namespaces of a lab; it has sockets in those of all VRFs."""
+    terminate([process for process in processes_in(identities) if process.command == PROCESS_NAME])
 
 
 def keeper_runs(plan: LabPlan, state: StateDirectory) -> bool:

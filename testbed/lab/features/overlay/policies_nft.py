@@ -60,7 +60,7 @@ class DeniedCounter:
         return self.interface if self.by is DeniedBy.BORDER else f"{tenant}:{self.interface}"
 
 
-def policy_messages(operation: SetPolicy) -> list[bytes]:
+def policy_messages(operation: SetPolicy) -> Table:
     """The messages of the transaction that puts the policy of a VRF in force."""
     table = Table(_table_name(TABLE, operation))
     ports = operation.ports
@@ -98,7 +98,7 @@ def policy_messages(operation: SetPolicy) -> list[bytes]:
             table.rule(f"in{number}", kind, nft.equal(_IPV6), *to_link, _DROP)
             table.rule(f"in{number}", kind, nft.equal(_IPV6), nft.jump(_WIRE6.chain))
         table.rule(f"in{number}", _DROP)
-    return table.messages
+    return table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ def _add_family(table: Table, family: _Family, ports: Sequence[PolicyPort]) -> N
     table.rule(family.chain, nft.jump("denied"))
 
 
-def border_messages(operation: SetBorder) -> list[bytes]:
+def border_messages(operation: SetBorder) -> Table:
     """The messages of the transaction that puts in force what a VRF takes from the router outside."""
     table = Table(_table_name(BORDER_TABLE, operation))
     table.counter(_counter(operation.name))
@@ -191,7 +191,7 @@ def border_messages(operation: SetBorder) -> list[bytes]:
     source = nft.load_field(nft.NETWORK, 8, 2)
     table.rule("in1", kind, nft.equal(_IPV6), source, nft.mask(_LINK_LOCAL_MASK), nft.equal(_LINK_LOCAL), _ACCEPT)
     table.rule("in1", nft.count(_counter(operation.name)), _DROP)
-    return table.messages
+    return table
 
 
 def _set_of_ports(

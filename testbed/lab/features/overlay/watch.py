@@ -59,7 +59,7 @@ class _Place:
 
     @property
     def left(self) -> int:
-        """How many entries there are still to come."""
+        """Return the number of entries still to come."""
         return sum(map(len, self.missing.values())) if self.checked_at else self.planned
 
     def check(self, now: float, expected: Mapping[str, Sequence[ExpectedEntry]]) -> None:
@@ -280,7 +280,7 @@ def read_missing(plan: LabPlan) -> dict[str, list[ExpectedEntry]]:
 
 
 def count_missing(plan: LabPlan) -> dict[str, int]:
-    """How many entries each VRF of a lab lacks now, by its node."""
+    """Return the number of entries that each VRF of a lab lacks now, by its node."""
     return {node: len(entries) for node, entries in read_missing(plan).items()}
 
 

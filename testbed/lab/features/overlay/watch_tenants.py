@@ -8,7 +8,7 @@ from contextlib import closing
 from testbed.base.linux.nftables import NetfilterSocket
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.watch.check import CheckResult, judge
-from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.drivers.nodes.inside import ask_inside
 from testbed.lab.core.model import Service
 from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
@@ -95,14 +95,14 @@ def _lost_between(lab: str, pairs: Sequence[tuple[PortPlan, PortPlan]], *, ipv6:
     over = " over IPv6" if ipv6 else ""
     with closing(Prober(lab, list(nics.values()), ipv6=ipv6)) as prober:
         lost = prober.lost([Probe(source=a, target=b) for a, b in pairs])
-        yield from (f"{line}{over} lost" for line in pairs_text(lost))
+        yield from (f"{line}{over} lost" for line in prober.paths_text(lost))
         broken = {(probe.source, probe.target) for probe in lost}
         large = [
             Probe(source=a, target=b, size_bytes=min(a.mtu_bytes, b.mtu_bytes))
             for a, b in pairs
             if (a, b) not in broken
         ]
-        yield from (f"{line}{over}: packets of the MTU did not pass" for line in pairs_text(prober.lost(large)))
+        yield from (f"{line}{over}: packets of the MTU did not pass" for line in prober.paths_text(prober.lost(large)))
 
 
 def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
@@ -127,7 +127,7 @@ def probe_isolation(plan: LabPlan) -> tuple[int, list[str]]:
             and not (a.network == b.network and _all_passes(plan, a.tenant, b.tenant))
         ]
         with closing(Prober(plan.lab, nics, ipv6=ipv6)) as prober:
-            failures += [f"{line} arrived{over}" for line in pairs_text(prober.arrived(probes))]
+            failures += [f"{line} arrived{over}" for line in prober.paths_text(prober.arrived(probes))]
         count += len(probes)
     return count, failures
 

@@ -176,7 +176,8 @@ def _bytes(mac: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainState:
-    """How the switch of a scale-up domain does. `counted` is what it says of itself; empty where it does not run."""
+    """The state of the switch of a scale-up domain. `counted` is what it says of itself; empty where it does not
+    run."""
 
     name: str
     node: str
@@ -195,7 +196,8 @@ class DomainState:
 
 
 def domain_states(lab: RunningLab) -> list[DomainState]:
-    """How the switches of a lab's domains do. Raises `SwitchError` for one that runs and does not answer."""
+    """Return the state of the switches of a lab's domains. Raises `SwitchError` for one that runs and does not
+    answer."""
     run = lab.state.run_directory(lab.name)
     found = []
     for domain in lab.plan.scale_up_domains:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.lab.core.feature import Broken, Deployment, Feature, LinksBeside, ScaleDemand, Started
+from testbed.lab.core.feature import (
+    Broken,
+    Deployment,
+    EndedProcess,
+    Feature,
+    FeatureChange,
+    LinksBeside,
+    ScaleDemand,
+    Started,
+)
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.live import RunningLab
@@ -54,6 +64,13 @@ class ScaleUpFeature(Feature):
         write_host_gpus(deployment.plan, deployment.run)
         return None
 
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if not (running.plan.scale_up_domains or plan.scale_up_domains) and running.model.scale_up == lab.scale_up:
+            return None
+        from testbed.lab.features.scale_up.change import domains_change
+
+        return domains_change(running, lab, plan)
+
     def set_links(self, lab: RunningLab, node: str, *, up: bool) -> None:
         from testbed.lab.features.scale_up.apply import set_gpu_wires
 
@@ -83,6 +100,18 @@ class ScaleUpFeature(Feature):
             from testbed.lab.features.scale_up.events import follow_switches
 
             follow_switches(events, lab)
+
+    def ended(self, lab: RunningLab) -> Sequence[EndedProcess]:
+        if not lab.plan.scale_up_domains:
+            return ()
+        from testbed.lab.features.scale_up.apply import start_domain_switches
+        from testbed.lab.features.scale_up.watch_switches import dead_domains, dead_line
+
+        run = lab.processes_directory
+        return [
+            EndedProcess(node="", what=dead_line(name), start=partial(start_domain_switches, lab.plan, run, (name,)))
+            for name in dead_domains(lab.plan, run)
+        ]
 
     def checks(self, lab: RunningLab) -> Sequence[tuple[str, Callable[[RunningLab], CheckResult]]]:
         if not lab.plan.scale_up_domains:

@@ -1,4 +1,4 @@
-"""Where a host's programs find what they are told of its GPUs (`host_gpus` writes it)."""
+"""The files in which a host's programs find what they are told of its GPUs (`host_gpus` writes it)."""
 
 from __future__ import annotations
 

@@ -235,7 +235,9 @@ class ScaleUpSpec(SpecModel):
     vcs: Written[Annotated[int, Whole(1, 32)]] = Field(
         default=None, description="Says how many virtual channels a link has; the default is 2."
     )
-    credits: Section[CreditsSpec] = Field(default=CreditsSpec(), description="Describes a channel's credits.")
+    credits: Section[CreditsSpec] = Field(
+        default=CreditsSpec.model_construct(), description="Describes a channel's credits."
+    )
     llr: Written[Annotated[LlrSpec | str, AutoOff(LlrSpec, "window", on_hint="write auto, or {replays: 3}")]] = Field(
         default=None, description="Describes link-level retry: auto, off, or {window: auto, replays: 3}."
     )
@@ -326,7 +328,7 @@ def _written(spec: ScaleUpSpec) -> Mapping[str, Any]:
 
 
 def _shares(spec: ScaleUpSpec, base: ScaleUp | None) -> tuple[tuple[int, ...], list[FabricError]]:
-    """How many links of a GPU go to each plane, and what is wrong with what the file says of it."""
+    """Return the number of a GPU's links that go to each plane, and what is wrong with what the file says of it."""
     links = spec.links or (base.links if base else None)
     whose = f"a GPU of {base.preset} has {links}" if base and not spec.links else f"a GPU has {links}"
     if spec.shares is not None:

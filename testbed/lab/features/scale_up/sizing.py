@@ -357,7 +357,8 @@ def _unfit_window(scale_up: ScaleUp) -> Iterator[FabricError]:
 
 
 def gpus_of_hosts(lab: Lab) -> Counter[str]:
-    """How many GPUs each host has: one for each rail's NIC, times the GPUs of a NIC, or one for each link."""
+    """Return the number of GPUs of each host: one for each rail's NIC, times the GPUs of a NIC, or one for each
+    link."""
     links = _gpu_links(lab)
     railed = {(host, rail) for host, rail, _ in links if rail}
     if railed:

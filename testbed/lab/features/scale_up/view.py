@@ -43,7 +43,7 @@ def switch_document(state: DomainState) -> dict[str, Any]:
 
 
 def switch_row(state: DomainState) -> ScaleUpRow:
-    """How a switch does, for a person."""
+    """Return the state of a switch, for a person."""
     from testbed.lab.features.scale_up.watch_switches import revival_hint
 
     what = f"switch of {state.name}"
@@ -302,7 +302,7 @@ def _frames(sizing: ScaleUpSizing, plan: ScaleUpPlan | None) -> str:
 
 
 def _share(what: Credits | LinkRetry) -> str:
-    """Where a number of credits or frames comes from."""
+    """Return the origin of a number of credits or frames."""
     counted, share = (what.limit, what.loops) if isinstance(what, Credits) else (what.window, what.round_trips)
     if counted is not None:
         return "as written"

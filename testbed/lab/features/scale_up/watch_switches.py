@@ -31,5 +31,5 @@ def dead_line(domain: str) -> str:
 
 
 def revival_hint(domain: str) -> str:
-    """How to bring the switch of a dead domain back."""
+    """Return the command to bring the switch of a dead domain back."""
     return f"`testbed link up {domain}:planes` starts it again"

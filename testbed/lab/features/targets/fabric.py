@@ -33,7 +33,7 @@ class _Rail:
 
     @property
     def room(self) -> int:
-        """How many addresses it has beside its gateway, which is also the number of the last one."""
+        """Return the number of addresses that it has beside its gateway, which is also the number of the last one."""
         return (1 << (32 - self.subnet.prefix_length)) - 3
 
 

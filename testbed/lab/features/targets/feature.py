@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from testbed.base.errors import PlanError
-from testbed.lab.core.feature import Feature
+from testbed.lab.core.feature import Feature, FeatureChange
 
 if TYPE_CHECKING:
+    from testbed.lab.core.deploy.live import RunningLab
     from testbed.lab.core.deploy.records.state import StateDirectory
     from testbed.lab.core.model import Lab, Node
     from testbed.lab.core.plan.lab_plan import LabPlan
@@ -43,6 +44,14 @@ class TargetsFeature(Feature):
             from testbed.lab.features.targets.kernel_targets import load_nvmet
 
             load_nvmet()
+
+    def change(self, running: RunningLab, lab: Lab, plan: LabPlan) -> FeatureChange | None:
+        if not lab.targets:
+            return None
+        from testbed.lab.features.targets.change import target_rows
+
+        rows = list(target_rows(running.model, lab))
+        return FeatureChange(rows) if rows else None
 
     def remove(self, lab: str) -> None:
         from testbed.lab.features.targets.kernel_targets import remove_targets_of

@@ -91,7 +91,9 @@ class TargetSpec(SpecModel):
     rate: Written[RateField] = Field(
         default=None, description="Gives the rate of each of its ports; by default that of a host's."
     )
-    medium: Section[MediumSpec] = Field(default=MediumSpec(), description="Describes what its data lies on.")
+    medium: Section[MediumSpec] = Field(
+        default=MediumSpec.model_construct(), description="Describes what its data lies on."
+    )
 
     def target(self) -> StorageTarget:
         medium = Medium(rate=self.medium.rate, latency=self.medium.latency, depth=self.medium.depth or Medium().depth)

@@ -38,7 +38,7 @@ RNR_TIMERS_NS: Final[tuple[int, ...]] = tuple(
         *(12_288, 16_384, 24_576, 32_768, 49_152),
     )
 )
-"""How long a requester waits after an RNR NAK, by its timer code: 0 is the longest, 655.36 ms; 1 is 10 us."""
+"""The time that a requester waits after an RNR NAK, by its timer code: 0 is the longest, 655.36 ms; 1 is 10 us."""
 
 
 def kind_of(syndrome: int) -> int:

@@ -140,7 +140,7 @@ class Group:
     number: int
     """The group's number, one of at most `binding.GROUPS`."""
     members: int
-    """How many there are."""
+    """The number of its members."""
     window: int
     """Its number at every member, at most 63. Windows of `Endpoint.export` take the lowest that are free."""
     key: int

@@ -1,4 +1,4 @@
-"""How the switch of a domain learns at once that the process of a GPU's end has died: by a connection that closes.
+"""The switch of a domain learns at once that the process of a GPU's end has died: by a connection that closes.
 
 A packet socket that is gone is seen by nobody at the other end of its link. A connection is closed by the kernel with
 the process, however that ends.

@@ -24,7 +24,7 @@ after the other, keep 7.5 times as many (the 1024th harmonic number)."""
 _LOOKED_AT: Final = 64
 """PDCs among which one is chosen to be closed."""
 _DOUBT_RTTS: Final = 16
-"""How long an initiator that may have begun anew has to answer for its old PDC, in base RTTs."""
+"""The time that an initiator which may have begun anew has to answer for its old PDC, in base RTTs."""
 
 
 class TargetTable:

@@ -1,4 +1,5 @@
-"""How long a packet may stay unacknowledged: the smoothed round trip of a PDC, and the time-out that follows from it.
+"""The time for which a packet may stay unacknowledged: the smoothed round trip of a PDC, and the time-out that follows
+from it.
 
 Source: RFC 6298 (Jacobson's estimator); UE Specification 1.0, section 3.5.12 for the back-off. Times are in ns.
 """

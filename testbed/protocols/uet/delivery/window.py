@@ -125,7 +125,7 @@ class SendWindow:
         """From `_head` on they have the PSNs above `clear_psn`, one after the other."""
         self._head = 0
         self.sent = 0
-        """How many PSNs were given, more than 2**32 perhaps."""
+        """The number of PSNs given, more than 2**32 perhaps."""
 
     def __len__(self) -> int:
         return len(self._packets) - self._head

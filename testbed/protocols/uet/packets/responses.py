@@ -63,7 +63,7 @@ class ResponseData(NamedTuple):
     modified_length: int
     """Bytes of the whole answer, 32 bits."""
     message_offset: int
-    """Where in it the payload belongs, in bytes, 32 bits."""
+    """The offset at which the payload belongs, in bytes, 32 bits."""
 
 
 class ResponseDataSmall(NamedTuple):

@@ -118,7 +118,7 @@ class IncomingMessage:
         self.request_length = total
         """The length that its headers say: more, for a rendezvous."""
         self.view = view
-        """Where its data goes; None: nowhere, it is counted only."""
+        """The buffer for its data; None: it is counted only."""
         self.operation = operation
         """The receive that it meets."""
         self.answer = answer

@@ -32,7 +32,7 @@ class PacketFinder:
 
     def __init__(self) -> None:
         self.left_alone: Counter[str] = Counter()
-        """How many frames carried something else, by what people call it."""
+        """The number of frames that carried something else, by what people call it."""
         self._decoders: dict[int, Decoder] = {port: one.make_decoder() for port, one in TRANSPORTS.items()}
         self._links: dict[int, Callable[[LinkFrame], CapturedPacket | None]] = {
             roce_v1.ETHERTYPE: roce_v1.RoceV1Decoder(),

@@ -107,7 +107,8 @@ class _Walk:
         self._ports = ports
         self._ethertypes = ethertypes
         self._end = frame.length
-        """Where what was reached ends on the wire; past the end of the data where the capture was limited."""
+        """The offset at which what was reached ends on the wire; past the end of the data where the capture was
+        limited."""
         self._fragment = False
         self._around: list[Encapsulation] = []
 

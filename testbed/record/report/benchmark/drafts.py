@@ -17,11 +17,11 @@ NOT_MEASURED = "not measured"
 
 
 class ObservationPoint(StrEnum):
-    """Where a value is obtained (terminology, table 1). Values of different points are never combined."""
+    """The place at which a value is obtained (terminology, table 1). Values of different points are never combined."""
 
     BOUNDARY = "(a) Fabric DUT Boundary"
     """The NIC's Ethernet port."""
     DUT = "(b) DUT-reported"
     """Counters and queues of the switches themselves."""
     ENDPOINT = "(c) endpoint software"
-    """Where a program posts, or sees complete, what it sends."""
+    """A program posts here, or sees complete, what it sends."""

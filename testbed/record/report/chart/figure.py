@@ -39,7 +39,7 @@ _GREYS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 """By the variables of the style sheet; others are as light as they are in colour."""
 _DASHES = ("", "7 3", "2 2.5", "9 3 2 3", "4 2", "1 3")
-"""How lines of the tones are dashed where there are only greys to tell them apart."""
+"""The dashes of lines by tone where there are only greys to tell them apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class FigureStyle:
     titled: bool = False
     """Write the title above it; a paper has it in its caption."""
     dpi: int = 300
-    """How finely a PNG is drawn."""
+    """The resolution at which a PNG is drawn."""
 
 
 PLAIN_FIGURE = FigureStyle()

@@ -66,7 +66,7 @@ def _legend(drawing: Drawing, right: float, y: float) -> list[str]:
 
 SUFFIXES = (".svg", ".png", ".pdf")
 PIXELS_PER_UNIT = 1.5
-"""How finely a PNG is drawn."""
+"""The resolution at which a PNG is drawn."""
 _VARIABLE = re.compile(r"var\((--[a-z0-9-]+)\)")
 _VALUE = re.compile(r"(--[a-z0-9-]+):\s*([^;]+);")
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")

@@ -31,7 +31,7 @@ MIN_CHANGE = 0.01
 OF_BACKEND = frozenset({"clock", "k", "lab.k", "lab.nic_bps"})
 """Keys that differ between an emulation and a simulation of the same, which are comparable nevertheless."""
 OF_WHAT_IS_MEASURED = frozenset({"workload", "clock"})
-"""Where records differ in these, their figures are not of the same thing, which is said. Where they differ in anything
+"""If records differ in these, their figures are not of the same thing, which is said. Where they differ in anything
 else, such as the design of the fabric, the transport or a fault, that is what is compared."""
 ALL = "all"
 """In place of metrics' names: judge every one that has a better and a worse."""
@@ -273,7 +273,7 @@ def _changes(
         for name, metric in known.items():
             base, other = _values(ours, name), _values(theirs, name)
             if in_real_units:
-                base, other = _real(base, metric.unit, ours), _real(other, metric.unit, theirs)
+                base, other = real_values(base, metric.unit, ours), real_values(other, metric.unit, theirs)
             if base and other:
                 found.append((ours.name, metric, base, other, rank_sum_p(base, other)))
     judged = [index for index, (_, metric, _, _, _) in enumerate(found) if metric.name in wanted]
@@ -340,7 +340,7 @@ def _values(point: PointResult, metric: str) -> list[float]:
     return [value for run in point.runs if run.complete and (value := run.metrics.get(metric)) is not None]
 
 
-def _real(values: Sequence[float], unit: str, point: PointResult) -> list[float]:
+def real_values(values: Sequence[float], unit: str, point: PointResult) -> list[float]:
     """The values of a metric in the real fabric's time: the lab's is k times as long."""
     k = float(point.lab.k)
     factor = {MetricUnit.SECONDS.value: 1 / k, MetricUnit.BITS_PER_S.value: k, MetricUnit.BYTES_PER_S.value: k}

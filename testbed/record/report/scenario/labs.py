@@ -54,8 +54,20 @@ def lab_facts(record: Record) -> list[tuple[str, str]]:
     labs = labs_of(record)
     if len(labs) == 1:
         lab = labs[0].lab
-        return [("Fabric", describe_lab(lab)), ("Links", f"{lab.links:,}"), ("Routing", lab.routing)]
+        return [
+            ("Fabric", describe_lab(lab)),
+            ("Links", f"{lab.links:,}"),
+            ("Routing", lab.routing),
+            *_changes(lab),
+        ]
     return [(f"Lab {one.lab.name}", _line(one)) for one in labs]
+
+
+def _changes(lab: LabSummary) -> list[tuple[str, str]]:
+    """Return which state of the lab's file it was, where the lab had been changed since it was deployed."""
+    if lab.revision < 2:
+        return []
+    return [("State", f"{lab.state}, changed {_counted(lab.revision - 1, 'time', 'times')} since it was deployed")]
 
 
 def time_scale(record: Record) -> str:
@@ -74,7 +86,7 @@ def _line(one: ReportedLab) -> str:
 
 def _shape(lab: LabSummary) -> LabSummary:
     """Return the lab without what its time scale decides."""
-    return replace(lab, k=1.0, k_auto=False, nic_bps=0, uplink_bps=None)
+    return replace(lab, k=1.0, k_auto=False, nic_bps=0, uplink_bps=None, state="", revision=1)
 
 
 def _listed(names: list[str], what: str) -> str:

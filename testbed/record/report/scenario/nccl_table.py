@@ -18,7 +18,7 @@ from testbed.record.samples import CollectiveResult
 NCCL_FILE = "nccl-tests.txt"
 _TURN = re.compile(r"\[\d+\]")
 _NCCL_TYPES = {"float32": "float", "float64": "double", "float16": "half"}
-"""Where nccl-tests has another name (src/common.cu, test_typenames)."""
+"""The names that nccl-tests has otherwise (src/common.cu, test_typenames)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

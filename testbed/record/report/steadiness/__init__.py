@@ -1,1 +1,1 @@
-"""How steady the figures of scenarios are, over several runs of each."""
+"""The steadiness of the figures of scenarios, over several runs of each."""

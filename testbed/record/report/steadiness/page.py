@@ -9,7 +9,8 @@ from testbed.base.errors import RecordError
 from testbed.record.report.steadiness.rows import SteadyRow, chance_of_any
 from testbed.record.steady import Steadiness
 
-BEGIN, END = "<!-- steady: begin -->", "<!-- steady: end -->"
+MARK = "steady"
+"""The word of the marks between which the table stands."""
 
 
 def steadiness_markdown(found: Sequence[Steadiness], rows: Sequence[SteadyRow]) -> str:
@@ -20,13 +21,14 @@ def steadiness_markdown(found: Sequence[Steadiness], rows: Sequence[SteadyRow]) 
     return "\n".join(lines) + "\n"
 
 
-def with_table(page: str, table: str) -> str:
-    """Return a page with the table between its marks. Raises `RecordError` for a page without them."""
-    before, begun, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
+def with_table(page: str, table: str, mark: str = MARK) -> str:
+    """Return a page with the table between the marks of this word. Raises `RecordError` for a page without them."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, begun, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
     if not begun or not ended:
-        raise RecordError("the page has no place for the table", hint=f"a line {BEGIN} and, below it, a line {END}")
-    return f"{before}{BEGIN}\n\n{table}\n{END}{after}"
+        raise RecordError("the page has no place for the table", hint=f"a line {begin} and, below it, a line {end}")
+    return f"{before}{begin}\n\n{table}\n{end}{after}"
 
 
 def _machine(one: Steadiness) -> str:

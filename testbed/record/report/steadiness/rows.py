@@ -37,7 +37,8 @@ class SteadyRow:
     least: float | None = column(value=lambda row: _rounded(row.least))
     most: float | None = column(value=lambda row: _rounded(row.most))
     distance: float | None = column("distance_sd", value=lambda row: _finite(row.distance))
-    """How far the mean is from the nearest limit, in standard deviations; negative beyond it; infinite without any."""
+    """The distance of the mean from the nearest limit, in standard deviations; negative beyond it; infinite
+    without any."""
     chance: float | None = column(value=lambda row: _rounded(row.chance))
     """The chance that the next run fails, by the predictive estimate."""
     fails: int

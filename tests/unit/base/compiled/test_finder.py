@@ -70,7 +70,17 @@ def test_the_environment_asks_for_interpreted_modules(tree: Path, monkeypatch: p
 def test_other_modules_are_not_looked_for() -> None:
     finder = CompiledFinder()
     assert finder.find_spec("json") is None and finder.find_spec("testbed.lab.core.model") is None
-    assert not finder.found
+    assert finder._files is None
+
+
+def test_no_build_is_looked_for_where_a_module_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("testbed.base.compiled.finder.find_build", lambda: asked.append("") or {})
+    finder = CompiledFinder()
+    for name in ("testbed.protocols.nvme.pdu", "testbed.protocols.uet", "testbed.protocols.congestion.registry"):
+        assert finder.find_spec(name) is None and not asked
+    finder.find_spec("testbed.protocols.datagram")
+    assert asked
 
 
 def test_what_compiling_lacks_is_said_and_nothing_stays(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address
 
@@ -38,11 +39,11 @@ def operation(guards: Guards, ports: int = 2, *, grouped: bool = False) -> Guard
     )
 
 
-def kinds(batch: list[bytes]) -> list[int]:
+def kinds(batch: Sequence[bytes]) -> list[int]:
     return [kind & 0xFF for data in batch for kind, _, _, _ in messages(data)]
 
 
-def names(batch: list[bytes], kind: int) -> list[str]:
+def names(batch: Sequence[bytes], kind: int) -> list[str]:
     """The second attribute, a name, of messages of one kind."""
     found = []
     for data in batch:
@@ -53,7 +54,7 @@ def names(batch: list[bytes], kind: int) -> list[str]:
     return found
 
 
-def elements(batch: list[bytes]) -> dict[str, list[bytes]]:
+def elements(batch: Sequence[bytes]) -> dict[str, list[bytes]]:
     """The keys of each set."""
     found: dict[str, list[bytes]] = {}
     for data in batch:
@@ -176,3 +177,41 @@ def test_ports_of_a_community_are_all_under_one_mask() -> None:
     for ports in (range(100, 103), range(1, 3), range(0)):
         with pytest.raises(ValueError, match="under one mask"):
             community_messages(FormCommunity(node="sw", nodes=(1,), hosts=(1,), tcp=(ports,)))
+
+
+def priorities(batch: Sequence[bytes]) -> list[int]:
+    """The priority of each chain that is at a hook."""
+    found = []
+    for data in batch:
+        for what, _, _, body in messages(data):
+            fields = {key: bytes(value) for key, value in attributes(body, 4)}
+            if what & 0xFF == nft.NEWCHAIN and 4 in fields:
+                found.append(struct.unpack("!i", dict(attributes(fields[4]))[2])[0])
+    return found
+
+
+def test_a_table_takes_the_place_of_another_in_one_transaction() -> None:
+    """It is removed, whether it is there or not, and made anew with chains that follow the old ones."""
+    table = guard_messages(operation(Guards.all()))
+    batch = table.replacement(7, {})
+    assert kinds(batch)[:3] == [nft.NEWTABLE, nft.DELTABLE, nft.NEWTABLE]
+    assert kinds(batch)[3:] == kinds(table)[1:]
+    assert set(priorities(table)) == {0}
+    assert set(priorities(batch)) == {7}
+
+
+def test_counters_of_a_table_that_takes_the_place_of_another_go_on() -> None:
+    table = guard_messages(operation(Guards(kinds=(Guard.MAC,))))
+    batch = table.replacement(7, {"mac_down1": (5, 640)})
+    numbers = {}
+    for data in batch:
+        for what, _, _, body in messages(data):
+            if what & 0xFF == nft.NEWOBJ:
+                found = {key: bytes(value) for key, value in attributes(body, 4)}
+                counted = {key: int.from_bytes(value, "big") for key, value in attributes(found[4])}
+                numbers[found[2].rstrip(b"\0").decode()] = counted[2], counted[1]
+    assert numbers == {"mac_down1": (5, 640), "mac_down2": (0, 0)}
+
+
+def test_a_table_that_may_not_be_there_is_removed() -> None:
+    assert kinds(guard_messages(operation(Guards.all())).removal) == [nft.NEWTABLE, nft.DELTABLE]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +38,9 @@ def attachment(events_file: Path) -> LabAttachment:
     return LabAttachment(lab="lab", pin_directory=Path("/none"), events_file=events_file, ports=ports)
 
 
-def event(kind: EventKind, port: int, priority: int, quanta: int = 0) -> bytes:
+def event(kind: EventKind, port: int, priority: int, quanta: int = 0, ns: int = 1) -> bytes:
     record = np.zeros(1, EVENT)
-    record["ns"], record["port"], record["kind"], record["priority"] = 1, port, kind, priority
+    record["ns"], record["port"], record["kind"], record["priority"] = ns, port, kind, priority
     record["quanta"] = quanta
     return record.tobytes()
 
@@ -82,3 +83,21 @@ def test_same_failure_is_told_once_a_second(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     assert [(line["kind"], line["node"], line["subject"]) for line in lines] == [("pfc-failed", "n2", "eth0")]
     assert lines[0]["detail"] == "send a PFC frame: Invalid argument"
+
+
+def test_a_lab_that_another_takes_over_keeps_its_gates_closed(tmp_path: Path) -> None:
+    """Who opened them for a moment would let more in than a full queue has headroom for."""
+    maps = maps_in_memory(4)
+    maps.ingress[RECEIVER * CLASSES + PRIORITY]["xoff"] = 1
+    gate = maps.pauses[SENDER * CLASSES + PRIORITY]
+    pause = event(EventKind.PFC, SENDER, 1 << PRIORITY, MAX_QUANTA, ns=time.monotonic_ns())
+    first = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory([pause]))
+    first.work()
+    since = int(gate["paused_since"])
+    assert gate["closed"] and since
+    second = AttachedLab.over(attachment(tmp_path / "events"), maps, ring_in_memory([pause]))
+    first.hand_over()
+    assert gate["closed"] and gate["paused_since"] == since
+    assert maps.pauses[RECEIVER * CLASSES + PRIORITY]["xon_sent"] == 0, "and nobody is told to go on"
+    second.close()
+    assert not gate["closed"]

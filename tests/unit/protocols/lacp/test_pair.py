@@ -194,3 +194,34 @@ def test_a_message_that_the_peer_has_not_signed_is_not_heard() -> None:
     assert forged
     assert own
     assert not leaves.second.stations()
+
+
+def test_a_group_more_is_served_by_both_with_what_the_peer_had_heard_of_it() -> None:
+    """One leaf is told a moment later: what the other has said of the new group meanwhile is said once more."""
+    leaves = Leaves()
+    leaves.first.serve(["h1", "h2", "h3"], leaves.now)
+    leaves.first.in_sync(["h1", "h2", "h3"], leaves.now)
+    leaves.first.heard_station("mac3", "h3", leaves.now)
+    leaves.exchange()
+    assert "mac3" not in leaves.second.stations()
+    assert leaves.second.blocked(leaves.now) == {"h1", "h2"}
+    leaves.second.serve(["h1", "h2", "h3"], leaves.now)
+    leaves.wait(1.5)
+    assert leaves.second.stations()["mac3"] == "h3"
+    assert leaves.second.blocked(leaves.now) == {"h1", "h2", "h3"}
+    assert leaves.second.detoured(leaves.now) == {"h3"}
+
+
+def test_a_group_that_goes_leaves_nothing() -> None:
+    leaves = Leaves()
+    leaves.first.heard_station("mac2", "h2", leaves.now)
+    leaves.exchange()
+    assert leaves.second.stations() == {"mac2": "h2"}
+    for leaf in (leaves.first, leaves.second):
+        leaf.serve(["h1"], leaves.now)
+        leaf.in_sync(["h1"], leaves.now)
+    leaves.wait(1.5)
+    for leaf in (leaves.first, leaves.second):
+        assert leaf.stations() == {}
+        assert leaf.blocked(leaves.now) == {"h1"}
+        assert not leaf.leaving(leaves.now)

@@ -24,6 +24,7 @@ from testbed.record.report.comparison import (
     refuse_different_things,
     render_comparison,
 )
+from testbed.record.report.comparison.backends import Agreement, agreement, backend_rows, backends_markdown
 from testbed.record.report.comparison.compare import holm, least_p, rank_sum_p, runs_needed
 from testbed.record.report.comparison.page import comparison_json
 
@@ -295,3 +296,43 @@ def test_two_simulations_are_still_held_to_be_of_the_same(base: Record) -> None:
     one = simulated(base)
     other = replace(one, comparability={**one.comparability, "workload": {"kind": "other"}})
     assert "workload.kind" in compare_records(one, other).incomparable
+
+
+def test_simulated_figures_beside_emulated_ones_in_the_real_fabrics_time(base: Record) -> None:
+    rows = backend_rows(
+        iter([base, simulated(changed(base, "tail_fct", lambda value: 1.08 * value))]), ("tail_fct", "queue_p50")
+    )
+    tail_fct = [row for row in rows if row.metric == "tail_fct"]
+    assert {row.point for row in tail_fct} == {point.name for point in base.points}
+    assert [row.ratio for row in tail_fct] == pytest.approx([1.08] * len(tail_fct))
+    k, point = base.points[0].lab.k, base.points[0]
+    lab_time = statistics.median(value for run in point.runs if (value := run.metrics["tail_fct"]) is not None)
+    assert tail_fct[0].emulated == pytest.approx(lab_time / k) and tail_fct[0].emulated_runs == len(point.runs)
+    assert agreement(tail_fct) == [
+        Agreement(metric="tail_fct", points=len(tail_fct), within=(0, len(tail_fct), len(tail_fct), len(tail_fct)))
+    ]
+    text = backends_markdown(rows)
+    assert f"| `{base.scenario.name}` | `{point.name}` | {len(point.runs)}, {len(point.runs)} | 1.08 |" in text
+    assert not backend_rows(iter([base])), "nothing was simulated"
+
+
+def test_runs_that_broke_a_trust_check_say_nothing_of_a_backend(base: Record) -> None:
+    broken = with_runs(base, lambda run: replace(run, checks=[replace(run.checks[0], ok=False), *run.checks[1:]]))
+    assert not backend_rows(iter([broken, simulated(base)]), ("tail_fct",))
+
+
+def test_a_figure_that_was_0_where_it_was_emulated_has_no_ratio(base: Record) -> None:
+    still = changed(base, "retransmits", lambda _: 0.0)
+    twelve = replace(
+        changed(base, "retransmits", lambda _: 12.0),
+        environment=replace(base.environment, backend=Backend.SIMULATION),
+    )
+    rows = backend_rows(iter([still, twelve]), ("retransmits",))
+    assert rows and {row.ratio for row in rows} == {None}
+    assert agreement(rows)[0].within == (0, 0, 0, 0) and "| 0 to 12 |" in backends_markdown(rows)
+    assert (
+        agreement(backend_rows(iter([still, replace(still, environment=twelve.environment)]), ("retransmits",)))[
+            0
+        ].points
+        == 0
+    )

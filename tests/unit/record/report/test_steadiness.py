@@ -11,7 +11,7 @@ import pytest
 from testbed.base.errors import RecordError
 from testbed.base.rows import row_json
 from testbed.record.record import Backend, Environment, ExpectationResult, Outcome
-from testbed.record.report.steadiness.page import BEGIN, END, steadiness_markdown, with_table
+from testbed.record.report.steadiness.page import steadiness_markdown, with_table
 from testbed.record.report.steadiness.rows import (
     chance_below_zero,
     chance_of_any,
@@ -140,7 +140,7 @@ def test_what_cannot_be_trusted_is_counted_and_has_no_figure() -> None:
 
 def test_a_page_gets_the_table_between_its_marks(tmp_path: Path) -> None:
     found = [steadiness(*([expectation(value)] for value in (1.1, 1.2, 1.3)))]
-    page = f"# Title\n\nBefore.\n\n{BEGIN}\nold\n{END}\n\nAfter.\n"
+    page = "# Title\n\nBefore.\n\n<!-- steady: begin -->\nold\n<!-- steady: end -->\n\nAfter.\n"
     text = with_table(page, steadiness_markdown(found, steady_rows(found)))
     assert text.startswith("# Title\n\nBefore.\n\n") and text.endswith("\n\nAfter.\n") and "old" not in text
     assert "Measured on 2026-11-21 on 2 x Xeon, kernel 6.12, testbed 1.0." in text

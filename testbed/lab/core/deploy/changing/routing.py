@@ -8,6 +8,7 @@ already is not started, and who was only frozen goes on.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,14 @@ from testbed.base.linux.processes import Process, freeze, kill_processes, proces
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.configurations import require_configurations, require_taken
 from testbed.lab.core.deploy.live import RunningLab
-from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, planned_sets, start_daemons, stop_routing
+from testbed.lab.core.deploy.routing import (
+    bgp_password,
+    daemon_sets,
+    planned_sets,
+    start_daemons,
+    stop_routing,
+    takes_namespaces,
+)
 from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.drivers.routing.frr import (
@@ -37,9 +45,16 @@ from testbed.lab.core.render.difference import difference, only_at_start
 WITH_ITS_NAMESPACE = "no vrf "
 AFTERWARDS = ("no interface ", WITH_ITS_NAMESPACE)
 """The commands that daemons refuse as long as the interface, or the namespace of the VRF, is there."""
+_WITH_ITS_VNI = re.compile(r"no router bgp \d+ vrf ")
+"""The instance of a VRF, which stays as long as its L3VNI is there."""
 FROZEN = frozenset({"bfdd"})
 """The daemons that must not say goodbye: a neighbour that hears of the end of BFD ends its BGP session."""
 SHOWN = 2
+
+
+def comes_last(command: str) -> bool:
+    """Tell whether a daemon takes a command only once what it is about is gone from the kernel."""
+    return command.startswith(AFTERWARDS) or _WITH_ITS_VNI.match(command) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +135,8 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         if configs[0].daemons == configs[1].daemons:
             continue
         told, found = _changes_of(speaker, *configs, leaving={name for node, name in gone if node == speaker.node})
+        if takes_namespaces(was) != takes_namespaces(speaker):
+            told, found = {}, _anew(speaker, configs[1], ["VRFs that are namespaces"])
         _require_ours(running, found)
         nodes.append(found)
         if told:
@@ -144,8 +161,7 @@ def _changes_of(
     anew = [line for daemon in both for line in only_at_start(old.daemons[daemon], new.daemons[daemon])]
     anew += [f"module {name}" for name in _modules(new) - _modules(old)]
     if anew:
-        count = len(speaker.neighbors)
-        return {}, NodeRouting(node=speaker.node, config=new, anew=tuple(anew), sessions=count)
+        return {}, _anew(speaker, new, anew)
     commands: dict[str, Sequence[str]] = {
         daemon: lines
         for daemon in both
@@ -157,6 +173,11 @@ def _changes_of(
         started=tuple(daemon for daemon in new.daemons if daemon not in old.daemons),
         ended=tuple(daemon for daemon in old.daemons if daemon not in new.daemons),
     )
+
+
+def _anew(speaker: SwitchPlan, config: SwitchConfig, lines: Sequence[str]) -> NodeRouting:
+    """All daemons of a node, started anew for what they take only when they start."""
+    return NodeRouting(node=speaker.node, config=config, anew=tuple(lines), sessions=len(speaker.neighbors))
 
 
 def _modules(config: SwitchConfig) -> set[str]:
@@ -279,14 +300,23 @@ def _nodes_of(routing: Mapping[str, object]) -> Sequence[NodeRouting]:
     return routing.nodes if isinstance(routing, RoutingChanges) else ()
 
 
-def tell(routing: Mapping[str, Mapping[str, Sequence[str]]], run: Path, is_meant: Callable[[str], bool]) -> None:
-    """Have daemons carry out those of their commands that are meant. Raises `DriverError` for one that is refused."""
+def tell(
+    routing: Mapping[str, Mapping[str, Sequence[str]]],
+    run: Path,
+    is_meant: Callable[[str], bool],
+    *,
+    again: bool = False,
+) -> None:
+    """Have daemons carry out those of their commands that are meant. `again`: some may have been carried out before.
+
+    Raises `DriverError` for one that is refused.
+    """
     for node, daemons in routing.items():
         for daemon, commands in daemons.items():
             meant = [command for command in commands if is_meant(command)]
             strict = [command for command in meant if not command.startswith(WITH_ITS_NAMESPACE)]
             if strict:
-                vty.configure(run / node, daemon, strict)
+                vty.configure(run / node, daemon, strict, again=again)
             for command in meant:
                 if command.startswith(WITH_ITS_NAMESPACE):
                     with contextlib.suppress(DriverError):  # zebra may have noticed itself that it is gone

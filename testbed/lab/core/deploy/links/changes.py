@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,13 +23,15 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.units import Duration, Rate
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, lock_links, read_link_state, write_link_state
+from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
 from testbed.lab.core.deploy.records.kept_events import keep_event
+from testbed.lab.core.deploy.records.state import NEXT_NAME, UnfinishedChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.feature import LinksBeside, features
 from testbed.lab.core.model import DelayBy
-from testbed.lab.core.plan.lab_plan import LabPlan, PortPlan
+from testbed.lab.core.plan.lab_plan import PortPlan
 from testbed.lab.core.plan.link_delays import delay_operation
 from testbed.lab.core.plan.operations import AddRoute, DelayPort
 
@@ -136,33 +137,6 @@ def declared_values(port: PortPlan) -> WireValues:
     )
 
 
-def probability(share: float) -> int:
-    """A share as the data path takes it: 2^32 - 1 is all, and only 0 is none."""
-    return max(1, round(share * PROBABILITY_ONE)) if share > 0 else 0
-
-
-def declare_wires(directory: Path, plan: LabPlan) -> None:
-    """Write the losses that the topology declares, and where delays are, into the fresh maps pinned in `directory`."""
-    delayed = any(isinstance(item, DelayPort) for item in plan.operations)
-    if not delayed and not any(port.loss for port in plan.ports):
-        return
-    from testbed.base.datapath.maps import LabMaps
-
-    with contextlib.closing(LabMaps.open(directory, writable=True)) as maps:
-        fill_wires(maps, plan)
-
-
-def fill_wires(maps: LabMaps, plan: LabPlan) -> None:
-    """`declare_wires` for maps that are open."""
-    numbers = plan.port_numbers
-    for port in plan.ports:
-        if port.loss:
-            maps.ports["loss"][numbers[port.peer]] = probability(port.loss)
-    for item in plan.operations:
-        if isinstance(item, DelayPort) and not item.clsact:
-            maps.ports["delay_ifindex"][item.port] = item.ifb_ifindex
-
-
 class LinkControl:
     """Changes links of one lab; holds sockets and maps open, so that a timed fault takes well under a millisecond.
 
@@ -228,13 +202,13 @@ class LinkControl:
         """Change what `port` ("node:interface") sends, `both`: and what its peer does.
 
         Of links that a feature adds both directions change. Raises `NoSuchNode`, `NoSuchScaleUpLink`, `LinkRefused`,
-        `SwitchError`, `CapabilityError`, `DriverError`. A change of a port that fails is taken back.
+        `SwitchError`, `CapabilityError`, `DriverError`, `UnfinishedChange`. A change that fails is taken back.
         """
         if (links := self._links_beside(port)) is not None:
             links.set(port, change)
             return
         directions = self._directions(port, both)
-        with lock_links(self._lab.state_directory):
+        with self._locked():
             state = read_link_state(self._lab.state_directory)
             for key in directions:
                 before = state.changes.get(key, WireChange())
@@ -247,7 +221,7 @@ class LinkControl:
             links.reset(port)
             return
         keys = self._directions(port, both)
-        with lock_links(self._lab.state_directory):
+        with self._locked():
             state = read_link_state(self._lab.state_directory)
             for key in keys:
                 if key in state.changes:
@@ -255,13 +229,22 @@ class LinkControl:
 
     def reset_all(self) -> list[str]:
         """Bring every changed link back; the ports whose directions were changed come back, and links of features."""
-        with lock_links(self._lab.state_directory):
+        with self._locked():
             state = read_link_state(self._lab.state_directory)
             changed = list(state.changes)
             for key in changed:
                 if key in self._ports:
                     self._move(key, state, state.changes[key], WireChange())
         return changed + [name for links in self._beside for name in links.reset_all()]
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the links of the lab. Raises `UnfinishedChange` for a lab in the middle of a change, which has read what
+        is changed of them."""
+        with lock_links(self._lab.state_directory):
+            if (self._lab.state_directory / NEXT_NAME).exists():
+                raise UnfinishedChange(self._lab.name)
+            yield
 
     def changed(self) -> list[str]:
         """The ports whose sending direction differs from the topology."""
@@ -380,7 +363,7 @@ class LinkControl:
         fresh = new.rate_bps != old.rate_bps and key not in state.classes
         if fresh:
             state.classes[key] = [_numbers(item) for item in self._read_classes(port)]
-        originals = [_class(item) for item in state.classes.get(key, [])]
+        originals = [htb_class(item) for item in state.classes.get(key, [])]
         state.set(key, after)
         write_link_state(self._lab.state_directory, state)
         try:
@@ -549,7 +532,8 @@ def _numbers(item: wire.HtbClass) -> list[int]:
     return [getattr(item, name) for name in _CLASS_FIELDS]
 
 
-def _class(values: Sequence[int]) -> wire.HtbClass:
+def htb_class(values: Sequence[int]) -> wire.HtbClass:
+    """The class that was recorded as numbers."""
     return wire.HtbClass(**dict(zip(_CLASS_FIELDS, values, strict=True)))
 
 

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +42,14 @@ class WireChange:
     def __bool__(self) -> bool:
         return any(getattr(self, item.name) is not None for item in fields(self))
 
+    def named(self) -> list[tuple[str, float | bool]]:
+        """Return what differs, by the names of the fields."""
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return [(name, value) for name, value in values if value is not None]
+
     def over(self, earlier: WireChange) -> WireChange:
         """This change after `earlier`."""
-        named = {item.name: getattr(self, item.name) for item in fields(self)}
-        return replace(earlier, **{name: value for name, value in named.items() if value is not None})
+        return replace(earlier, **dict(self.named()))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -106,10 +110,7 @@ def write_link_state(directory: Path, state: LinkState) -> None:
 def _encode(changes: Mapping[str, WireChange], classes: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "changes": {
-            port: {name: value for name, value in asdict(change).items() if value is not None}
-            for port, change in changes.items()
-        },
+        "changes": {port: dict(change.named()) for port, change in changes.items()},
         "classes": {port: [list(item) for item in items] for port, items in classes.items()},
     }
 

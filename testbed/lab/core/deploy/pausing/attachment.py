@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from testbed.base.datapath import pins
@@ -64,6 +65,33 @@ def attach(plan: LabPlan, run: Path, run_directory: Path, state_directory: Path)
     """
     if needs_pause_agent(plan):
         PauseAgent(run).attach(attachment_of(plan, run_directory, state_directory))
+
+
+def change_attachment(old: LabPlan, new: LabPlan, run: Path, run_directory: Path, state_directory: Path) -> None:
+    """Have the agent serve a lab that is up by its new plan, and the ports that are still there of the old one.
+
+    Raises `PauseAgentError`.
+    """
+    if not needs_pause_agent(new):
+        return
+    after = attachment_of(new, run_directory, state_directory)
+    before = attachment_of(old, run_directory, state_directory).ports if needs_pause_agent(old) else ()
+    if before != after.ports:
+        known = {port.number for port in after.ports}
+        leaving = tuple(port for port in before if port.number not in known)
+        PauseAgent(run).attach(replace(after, ports=(*after.ports, *leaving)))
+
+
+def leave_attachment(old: LabPlan, new: LabPlan, run: Path, run_directory: Path, state_directory: Path) -> None:
+    """Have the agent forget the ports that are gone, or the lab where nothing of it is lossless any more.
+
+    Raises `PauseAgentError`.
+    """
+    if not needs_pause_agent(new):
+        if needs_pause_agent(old):
+            detach(new.lab, run)
+    elif not set(old.port_numbers.values()) <= set(new.port_numbers.values()):
+        attach(new, run, run_directory, state_directory)
 
 
 def detach(lab: str, run: Path) -> list[Process]:

@@ -1,4 +1,4 @@
-"""How long pausing takes on this machine, measured once a boot: the headroom of lossless queues follows from it.
+"""The time that pausing takes on this machine, measured once a boot: the headroom of lossless queues follows from it.
 
 A host sends ten times what the port behind a switch carries, so that its class is paused some hundred times, while
 processes keep all CPUs busy. What counts is the time from the crossing of XOFF to the closed gate.

@@ -1,9 +1,10 @@
 """The journal of a lab: what was created, written before it becomes visible, read by `destroy`.
 
-JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each
-namespace, with the boot it belongs to), `gone` (nodes that a change removed), `path` (a file or directory outside the
-state directory), `containers` (the engine that makes them and the label they have), `container` (identity of each once
-it runs, and its FRR's version).
+JSON lines, synced to disk. Kinds: `state` (where the life cycle stands), `nodes` (identity of each namespace, with the
+boot it belongs to), `gone` (nodes that a change removed), `change` (a step of a change, when it begins), `work` (what
+is being done to one node, or that it is done), `path` (a file or directory outside the state directory), `containers`
+(the engine that makes them and the label they have), `container` (identity of each once it runs, and its FRR's
+version).
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class JournalContent:
     paths: list[Path] = field(default_factory=list)
     containers: dict[str, JournalledContainers] = field(default_factory=dict)
     """By the name of their runtime."""
+    steps: list[str] = field(default_factory=list)
+    """The steps of a change that has not ended, as far as they have begun."""
+    work: dict[str, str] = field(default_factory=dict)
+    """A word for what is done to each node that a command was working on when it ended."""
     unknown: list[str] = field(default_factory=list)
     """Kinds of entries that this version does not understand: another one wrote them."""
 
@@ -83,7 +88,7 @@ def boot_id() -> str:
 
 
 class Journal:
-    """Append-only; every entry is on disk when `append` returns."""
+    """Append-only; every entry that a reboot does not make void is on disk when its method returns."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / JOURNAL_NAME
@@ -106,10 +111,19 @@ class Journal:
         """Note the nodes that a change of the lab has removed."""
         self._append({"kind": "gone", "nodes": sorted(nodes)})
 
+    def step(self, name: str) -> None:
+        """Note that a step of a change begins. It is not synced to disk: what a change makes ends with the machine's
+        power anyhow."""
+        self._append({"kind": "change", "step": name}, durable=False)
+
+    def work(self, node: str, word: str) -> None:
+        """Note that something is being done to a node, in a word, or with "" that it is done."""
+        self._append({"kind": "work", "node": node, "word": word})
+
     def path(self, path: Path) -> None:
         self._append({"kind": "path", "path": str(path)})
 
-    def _append(self, entry: Mapping[str, Any]) -> None:
+    def _append(self, entry: Mapping[str, Any], *, durable: bool = True) -> None:
         data = json.dumps(entry).encode() + b"\n"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +133,8 @@ class Journal:
                 written = stream.write(data)
                 if written != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(stream.fileno())
+                if durable:
+                    os.fsync(stream.fileno())
         except OSError as error:
             raise state_error(self._path, error) from error
 
@@ -154,12 +169,22 @@ def _take(content: JournalContent, entry: Mapping[str, Any]) -> None:
     match entry["kind"]:
         case "state":
             content.state = LabState(entry["state"])
+            if content.state is not LabState.CHANGING:
+                content.steps.clear()
+        case "change":
+            content.steps.append(str(entry["step"]))
         case "nodes":
             current = entry["boot"] == boot_id()
             content.identities |= {node: identity if current else 0 for node, identity in entry["identities"].items()}
         case "gone":
             for node in entry["nodes"]:
                 content.identities.pop(node, None)
+                for containers in content.containers.values():
+                    containers.ids.pop(node, None)
+        case "work":
+            content.work.pop(entry["node"], None)
+            if entry["word"]:
+                content.work[entry["node"]] = str(entry["word"])
         case "containers":
             made = JournalledContainers(engine=entry["engine"], deployment=entry["deployment"])
             content.containers[_runtime(entry)] = made

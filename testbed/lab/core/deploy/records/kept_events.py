@@ -1,4 +1,4 @@
-"""Events of a lab that verbs keep, for those who ask later: changes of links and of power."""
+"""Events of a lab that verbs keep, for those who ask later: changes of links, of power and of the lab itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from testbed.daemons.kit.events import EventLog
 
 FILE_NAME = "link-events.jsonl"
 """In a lab's state directory, an event in a line, as `testbed events` prints it."""
+CHANGES_FILE = "change-events.jsonl"
+"""Beside it, the changes that `testbed apply` has made."""
+LAB_CHANGED = "lab-changed"
+"""The kind of the event that ends such a change, once the lab's record is that of the changed lab."""
 
 
 def keep_event(directory: Path, lab: str, node: str, kind: str, subject: str = "", detail: str = "") -> None:

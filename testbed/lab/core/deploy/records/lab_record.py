@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from testbed.base.errors import LabNotFound
 from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.model import DelayBy, Lab, LagBy, VrfBy
+from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS, SLOTS
+
+ABOUT_THE_FILE = ("source", "written")
+"""What an encoded lab has of the file that said it, and not of the lab."""
+STATE_DIGITS = 12
+"""The digits of a lab's state that are kept: enough to tell those apart that people ever have."""
 
 
 class LabUnreadable(LabNotFound):
@@ -29,7 +35,9 @@ class LabRecord:
     groups; `reaction_ns` the pause reaction that headrooms are planned for; `runtime` what it was deployed as;
     `daemons` what each node runs, None where more than these can be broken; `environment` what features add to that of
     commands, by node, None where the record of an earlier version does not say; `numbers` those of the data path where
-    a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own."""
+    a change of the lab has kept them (`plan.qos.numbers`), None where they are the plan's own; `written` has the fields
+    of `WrittenLab`, None for a lab that is from no file; `revision` counts the states that the lab has had, the first
+    of which was deployed, and `changed` is when it got this one, "" for the first."""
 
     name: str
     slot: int
@@ -48,6 +56,9 @@ class LabRecord:
     daemons: Mapping[str, tuple[str, ...]] | None = None
     environment: Mapping[str, Mapping[str, str]] | None = None
     numbers: Mapping[str, Mapping[str, int]] | None = None
+    written: Mapping[str, str] | None = None
+    revision: int = 1
+    changed: str = ""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` for what no version of this schema writes."""
@@ -55,6 +66,8 @@ class LabRecord:
             raise ValueError(f"slot is {self.slot}")
         if not self.k > 0:
             raise ValueError(f"k is {self.k}")
+        if self.revision < 1:
+            raise ValueError(f"revision is {self.revision}")
         for word, known in ((self.delay_by, DelayBy), (self.vrf_by, VrfBy), (self.lag_by, LagBy)):
             if word:
                 known(word)
@@ -64,12 +77,42 @@ class LabRecord:
         return {"schema": LAB_SCHEMA} | {name: value for name, value in values.items() if value is not None}
 
 
+def say_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Tell whether two encoded labs are the same lab, though they may come from different files."""
+    return _of_the_lab(one) == _of_the_lab(other)
+
+
+def state_of(model: Mapping[str, Any]) -> str:
+    """Return a digest of an encoded lab: the same for all files, wherever they lie, that say the same of it."""
+    import hashlib
+
+    return hashlib.sha256(json.dumps(_of_the_lab(model), sort_keys=True).encode()).hexdigest()[:STATE_DIGITS]
+
+
+def _of_the_lab(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in model.items() if name not in ABOUT_THE_FILE}
+
+
 def encode_lab(lab: Lab) -> dict[str, Any]:
-    """JSON-ready data from which `decode_lab` rebuilds an equal `Lab`."""
+    """JSON-ready data from which `decode_lab` rebuilds an equal `Lab`; what its file said is not in it."""
     from testbed.base.typed_json import encode
 
     data: dict[str, Any] = json.loads(encode(lab))
+    del data["written"]
     return data
+
+
+def encode_written(lab: Lab) -> dict[str, str] | None:
+    """JSON-ready data of what the file of a lab said, for its record."""
+    return None if lab.written is None else asdict(lab.written)
+
+
+def written_of(record: LabRecord) -> WrittenLab | None:
+    """Return what the file of a lab said when it was deployed or changed; None where the record does not know."""
+    try:
+        return None if record.written is None else WrittenLab(**record.written)
+    except TypeError:  # another version's
+        return None
 
 
 def decode_lab(data: Mapping[str, Any]) -> Lab:

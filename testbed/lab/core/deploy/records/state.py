@@ -1,6 +1,7 @@
-"""Where labs are recorded on this machine: the state directory, its locks, slots and machine-wide changes.
+"""The records of labs on this machine: the state directory, its locks, slots and machine-wide changes.
 
-`<state>/labs/<lab>/lab.json` is the lab as deployed, `journal.jsonl` beside it what was created.
+`<state>/labs/<lab>/lab.json` is the lab as it is, `journal.jsonl` beside it what was created, and `next.json` what a
+change that began and has not ended makes of it.
 `<run>/<lab>/<node>/` holds sockets, configurations and logs of a node's daemons.
 """
 
@@ -15,16 +16,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.errors import CapabilityError, LabNotFound, TestbedError
-from testbed.base.names import check_lab_name
+from testbed.base.names import check_lab_name, nearest
 from testbed.lab.core.deploy.interruption import signals_later
 from testbed.lab.core.deploy.records.files import locked, write_state
+from testbed.lab.core.deploy.records.usage import holders_text
 
 if TYPE_CHECKING:
     from testbed.lab.core.deploy.records.lab_record import LabRecord
 
 
+NEXT_NAME = "next.json"
+
+
 class StateBusy(TestbedError):
     """Another command works on this lab right now."""
+
+
+class UnfinishedChange(TestbedError):
+    """A change of this lab began and has not ended: its record does not say what is there."""
+
+    def __init__(self, lab: str) -> None:
+        super().__init__(
+            f"a change of the lab {lab} began and has not ended",
+            hint=f"if nobody is at it any more, `testbed apply -n {lab}` finishes it, and `testbed destroy -n {lab}`"
+            " removes the lab",
+        )
 
 
 def needs_root(what: str) -> CapabilityError:
@@ -77,8 +93,12 @@ class StateDirectory:
             yield
 
     @contextlib.contextmanager
-    def lock_lab(self, lab: str) -> Iterator[None]:
-        """Hold one lab for as long as a command changes it; raises `StateBusy` if another does."""
+    def lock_lab(self, lab: str, *, unfinished: bool = False) -> Iterator[None]:
+        """Hold one lab for as long as a command changes it; raises `StateBusy` if another does.
+
+        Raises `UnfinishedChange` for a lab in the middle of a change, unless the caller can do with an `unfinished`
+        one.
+        """
         path = self.state / f"{lab}.lock"
         with contextlib.ExitStack() as held:
             ours = False
@@ -88,10 +108,14 @@ class StateDirectory:
                     try:
                         held.enter_context(locked(path, wait=False))
                     except BlockingIOError as error:
+                        who = holders_text(path)
                         raise StateBusy(
-                            f"another command is working on the lab {lab}", hint=f"wait for it; `fuser {path}` names it"
+                            f"another command is working on the lab {lab}{who}",
+                            hint="wait for it" if who else f"wait for it; `fuser {path}` names it",
                         ) from error
                     ours = True
+                if not unfinished:
+                    self.require_finished(lab)
                 yield
                 self._leave_no_trace(lab, path)
             except BaseException:
@@ -141,6 +165,25 @@ class StateDirectory:
             raise self.not_found(lab)
         return parse_record(content, lab)
 
+    def read_next(self, lab: str) -> LabRecord | None:
+        """The record that a change of a lab, which has not ended, was to leave; None where there is no such change.
+
+        Raises `LabUnreadable`, as `read` does.
+        """
+        from testbed.lab.core.deploy.records.lab_record import parse_record
+
+        content = self._content(lab, NEXT_NAME)
+        return None if content is None else parse_record(content, lab)
+
+    def is_changing(self, lab: str) -> bool:
+        """Tell whether a change of a lab began and has not ended."""
+        return (self.lab_directory(lab) / NEXT_NAME).exists()
+
+    def require_finished(self, lab: str) -> None:
+        """Raise `UnfinishedChange` for a lab in the middle of a change."""
+        if self.is_changing(lab):
+            raise UnfinishedChange(lab)
+
     def salvage(self, lab: str) -> dict[str, Any]:
         """Return what the record of a lab says, whichever version wrote it; nothing where that cannot be told."""
         try:
@@ -149,9 +192,9 @@ class StateDirectory:
             return {}
         return document if isinstance(document, dict) else {}
 
-    def _content(self, lab: str) -> str | None:
+    def _content(self, lab: str, name: str = "lab.json") -> str | None:
         """The record of a lab as it was written, by whichever version; None where there is none."""
-        path = self.lab_directory(lab) / "lab.json"
+        path = self.lab_directory(lab) / name
         try:
             return path.read_text(errors="replace")
         except (FileNotFoundError, NotADirectoryError):
@@ -161,13 +204,25 @@ class StateDirectory:
 
     def not_found(self, lab: str) -> LabNotFound:
         """The error for a lab that is not recorded here."""
-        known = ", ".join(self.names()) or "none"
-        return LabNotFound(f"no lab named {lab} is deployed here (there are: {known})")
+        names = self.names()
+        meant = nearest(lab, names)
+        return LabNotFound(
+            f"no lab named {lab} is deployed here (there are: {', '.join(names) or 'none'})",
+            hint=None if meant is None else f"did you mean {meant}?",
+        )
 
     def write(self, record: LabRecord) -> None:
         directory = self.lab_directory(record.name)
         directory.mkdir(parents=True, exist_ok=True)
         write_state(directory / "lab.json", json.dumps(record.to_json()))
+
+    def begin_change(self, record: LabRecord) -> None:
+        """Record what a change makes of a lab, before anything of it is touched. Raises `StateError`."""
+        write_state(self.lab_directory(record.name) / NEXT_NAME, json.dumps(record.to_json()))
+
+    def end_change(self, lab: str) -> None:
+        """Forget what a change was to make of a lab, once its record and its journal say what it is."""
+        (self.lab_directory(lab) / NEXT_NAME).unlink(missing_ok=True)
 
     def take_slot(self, wanted: int, *, instead_of: str = "") -> int:
         """The first free slot from `wanted` on; that of the lab `instead_of` is free. Call with the machine locked."""

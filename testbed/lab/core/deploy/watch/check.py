@@ -13,7 +13,7 @@ from testbed.base.linux.routes import difference, key_text, route_key, wanted_ro
 from testbed.base.rows import column, for_programs
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import LabState
-from testbed.lab.core.deploy.watch.probe import Probe, Prober, pairs_text
+from testbed.lab.core.deploy.watch.probe import Probe, Prober
 from testbed.lab.core.deploy.watch.sessions import missing_sessions
 from testbed.lab.core.fabric.forwarding.links import largest_packets
 from testbed.lab.core.fabric.graph import LabGraph
@@ -79,7 +79,7 @@ class CheckReport:
 
     @property
     def by_network(self) -> dict[str, int]:
-        """How many things were looked at in each network, in all tests together."""
+        """Return the number of things looked at in each network, in all tests together."""
         found: Counter[str] = Counter()
         for result in self.results:
             found.update(result.by_network)
@@ -98,8 +98,10 @@ def check_lab(lab: RunningLab) -> CheckReport:
     results: list[CheckResult] = []
     life_cycle = lab.life_cycle
     if life_cycle not in (LabState.RUNNING, LabState.FAILED):
-        state = life_cycle.value if life_cycle else "unknown"
-        unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=f"the lab is {state}")
+        detail = f"the lab is {life_cycle.value if life_cycle else 'unknown'}"
+        if life_cycle is LabState.CHANGING:
+            detail += f"; unless somebody is at it, `testbed apply -n {lab.name}` ends the change that it is in"
+        unknown = CheckResult(name="life cycle", status=CheckStatus.UNKNOWN, count=0, detail=detail)
         return CheckReport(lab=lab.name, results=(unknown,))
     tests: list[tuple[str, Callable[[RunningLab], CheckResult]]] = [
         ("nodes", _check_nodes),
@@ -298,7 +300,7 @@ def _check_rails(lab: RunningLab) -> CheckResult:
     nics = _nics(lab)
     with closing(Prober(lab.name, nics)) as prober:
         probes = [Probe(source=a, target=b) for a, b in _rotations(lab, nics)]
-        failures = [f"{line} lost" for line in pairs_text(prober.lost(probes))]
+        failures = [f"{line} lost" for line in prober.paths_text(prober.lost(probes))]
         count = len(probes)
         if lab.model.isolated_rails:
             crossings = _crossings(nics)
@@ -328,9 +330,8 @@ def _check_apart(lab: RunningLab) -> CheckResult:
         and (target := _elsewhere(source, [nic for nic in nics if nic.network == network])) is not None
     ]
     with closing(Prober(lab.name, nics)) as prober:
-        arrived = prober.arrived(probes)
+        failures = [f"{line} arrived" for line in prober.paths_text(prober.arrived(probes))]
     by_network = Counter(probe.source.network for probe in probes)
-    failures = [f"{line} arrived" for line in pairs_text(arrived)]
     return judge(len(probes), "datagrams between networks, none of which may arrive,", failures, by_network)
 
 
@@ -350,14 +351,18 @@ def _check_path_mtu(lab: RunningLab) -> CheckResult:
     probes = [Probe(source=a, target=b, size_bytes=a.mtu_bytes) for a, b in pairs]
     between = list(_link_probes(lab))
     with closing(Prober(lab.name, nics)) as prober:
-        lost = prober.lost(probes)
+        failures = _not_passed(prober, probes)
     ports = dict.fromkeys(probe.source for probe in between)
     with closing(Prober(lab.name, list(ports), link_local=True)) as prober:
-        lost += prober.lost(between)
-    failures = [f"{line}: {probe.size_bytes} bytes did not pass" for probe in lost for line in pairs_text([probe])]
+        failures += _not_passed(prober, between)
     sizes = sorted({probe.size_bytes for probe in (*probes, *between)}) or [0]
     size = " to ".join(dict.fromkeys((str(sizes[0]), str(sizes[-1]))))
     return judge(len(probes) + len(between), f"paths and links at {size} bytes, DF set,", failures)
+
+
+def _not_passed(prober: Prober, probes: Sequence[Probe]) -> list[str]:
+    """Return a line for each probe that is lost, with its size."""
+    return [f"{prober.path_text(probe)}: {probe.size_bytes} bytes did not pass" for probe in prober.lost(probes)]
 
 
 def _link_probes(lab: RunningLab) -> Iterator[Probe]:
@@ -377,5 +382,5 @@ def _check_black_holes(lab: RunningLab) -> CheckResult:
     involved = {(nic.node, nic.name): nic for pair in pairs for nic in pair}
     with closing(Prober(lab.name, list(involved.values()), sockets_per_nic=ENTROPY_SOCKETS)) as prober:
         probes = [Probe(source=a, target=b, entropy=e) for e in range(ENTROPY_SOCKETS) for a, b in pairs]
-        failures = [f"{line}: some paths lose packets" for line in pairs_text(prober.lost(probes))]
+        failures = [f"{line}: some paths lose packets" for line in prober.paths_text(prober.lost(probes))]
     return judge(len(probes), f"probes over {len(pairs)} switch pairs", failures)

@@ -10,17 +10,19 @@ import os
 import re
 import select
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.base.errors import LabNotFound
 from testbed.base.linux import rtnetlink, syscalls
 from testbed.base.linux.inotify import IN_CREATE, IN_MODIFY, DirectoryWatch
 from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.rtnetlink import RouteSocket
 from testbed.base.names import namespace_name
-from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.live import NodeStatus, RunningLab
 from testbed.lab.core.deploy.pausing import attachment
+from testbed.lab.core.deploy.records.kept_events import CHANGES_FILE, LAB_CHANGED
 from testbed.lab.core.feature import features
 
 IFF_LOWER_UP = 1 << 16
@@ -31,7 +33,11 @@ ADJACENCY = re.compile(r"%ADJCHANGE: neighbor (?P<peer>\S+?)(?:\([^)]*\))? in vr
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabEvent:
     """`kind`: snapshot, daemon-ended, link-up, link-down, bgp-up, bgp-down, service-ended, service-started,
-    plane-down, plane-up, switch-ended, switch-started, lab-destroyed, notifications-lost.
+    plane-down, plane-up, switch-ended, switch-started, lab-destroyed, notifications-lost, lab-changing, thing-made,
+    thing-changed, thing-remade, thing-restarted, thing-removed, lab-changed.
+
+    Of `apply`: `lab-changing` when it begins, and once all is done one for each thing, whose subject is its name and
+    whose detail what of it differs; `lab-changed` is the last. What comes and goes with a node or a link is told by it.
 
     Of scale-up domains: `plane-down` and `plane-up` of a GPU's interface of a plane (gpu1p2 of its host) say that the
     link lost its signal, or has it again, by a fault or `link down`; the two of a switch, whose node is the domain's
@@ -82,6 +88,10 @@ class EventStream:
         self._names = {(port.node, port.ifindex): port.name for port in lab.plan.ports}
         self._logs = DirectoryWatch()
         self._offsets: dict[Path, int] = {}
+        self._watched: set[int] = set()
+        """The processes of daemons that are watched."""
+        self._places: dict[str, int] = {}
+        """The namespaces whose links are watched, each with the descriptor of its socket."""
         self._snapshot = lab.status()
         self._destroyed = False
         self._stopped = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -89,27 +99,9 @@ class EventStream:
         self._subscribe()
 
     def _subscribe(self) -> None:
-        for status in self._snapshot:
-            for daemon, pid in status.pids.items():
-                self.watch_process(pid, status.name, "daemon-ended", daemon)
-
-        def subscribe_links() -> None:
-            places = {node.name: node.name for node in self._lab.model.nodes}
-            places |= {port.place: port.node for port in self._lab.plan.ports}
-            for place, node in places.items():
-                enter_namespace(namespace_name(self._lab.name, place))
-                item = RouteSocket(groups=(rtnetlink.RTNLGRP_LINK,))
-                self._links[item.fileno()] = (node, item)
-                self._epoll.register(item.fileno(), select.EPOLLIN)
-
-        syscalls.in_thread(subscribe_links)
-        for (node, name), up in self._lab.link_states().items():  # what changes from now on is told
-            self._carrier[node, self._lab.port(node, name).ifindex] = up
-        for switch in self._lab.plan.speakers:
-            directory = self._lab.run_directory(switch.node)
-            self.read_on(directory / "bgpd.log")
-            self.follow(directory, self._session_events)
+        self._watch_nodes(self._snapshot)
         self.tell(attachment.EVENTS_FILE)
+        self.tell(CHANGES_FILE)
         for feature in features():
             feature.subscribe(self, self._lab)
         try:
@@ -118,6 +110,50 @@ class EventStream:
         except FileNotFoundError:
             self._destroyed = True
         self._epoll.register(self._logs.fileno(), select.EPOLLIN)
+
+    def _watch_nodes(self, snapshot: Sequence[NodeStatus]) -> None:
+        """Watch the daemons, links and sessions that are not watched yet."""
+        for status in snapshot:
+            for daemon, pid in status.pids.items():
+                if pid not in self._watched:
+                    self._watched.add(pid)
+                    self.watch_process(pid, status.name, "daemon-ended", daemon)
+        places = {node.name: node.name for node in self._lab.model.nodes}
+        places |= {port.place: port.node for port in self._lab.plan.ports}
+        unknown = {place: node for place, node in places.items() if place not in self._places}
+
+        def subscribe_links() -> None:
+            for place, node in unknown.items():
+                enter_namespace(namespace_name(self._lab.name, place))
+                item = RouteSocket(groups=(rtnetlink.RTNLGRP_LINK,))
+                self._links[item.fileno()] = (node, item)
+                self._places[place] = item.fileno()
+                self._epoll.register(item.fileno(), select.EPOLLIN)
+
+        if unknown:
+            syscalls.in_thread(subscribe_links)
+        for (node, name), up in self._lab.link_states().items():  # what changes from now on is told
+            self._carrier[node, self._lab.port(node, name).ifindex] = up
+        for switch in self._lab.plan.speakers:
+            directory = self._lab.run_directory(switch.node)
+            if directory not in self._followed:
+                self.read_on(directory / "bgpd.log")
+                self.follow(directory, self._session_events)
+
+    def _follow_change(self) -> None:
+        """Watch what an apply has made, too, and let go of what it removed: a socket would keep a namespace there."""
+        try:
+            self._lab = RunningLab.open(self._lab.name, self._lab.state)
+        except LabNotFound:
+            return  # destroyed meanwhile, which is told, too
+        self._names = {(port.node, port.ifindex): port.name for port in self._lab.plan.ports}
+        there = {node.name for node in self._lab.model.nodes} | {port.place for port in self._lab.plan.ports}
+        for place in self._places.keys() - there:
+            descriptor = self._places.pop(place)
+            self._epoll.unregister(descriptor)
+            self._links.pop(descriptor)[1].close()
+        self._followed = {path: changed for path, changed in self._followed.items() if path.is_dir()}
+        self._watch_nodes(self._lab.status())
 
     def tell(self, name: str) -> None:
         """Pass on what another process writes to a file of the lab's state directory, an event in a line."""
@@ -170,7 +206,7 @@ class EventStream:
                     yield self.event(*event)
                 elif fd in self._links:
                     yield from self._link_events(*self._links[fd])
-                else:
+                elif fd == self._logs.fileno():  # and not one that was let go of meanwhile
                     yield from self._log_events()
         yield self.event("", "lab-destroyed", self._lab.name)
 
@@ -234,7 +270,11 @@ class EventStream:
                 self._destroyed = True
             path = directory / name
             if path in self._told:
-                yield from (LabEvent(**json.loads(line)) for line in self.added_lines(path))
+                for line in self.added_lines(path):
+                    event = LabEvent(**json.loads(line))
+                    yield event
+                    if event.kind == LAB_CHANGED:
+                        self._follow_change()
             elif directory in self._followed:
                 yield from self._followed[directory](path)
 

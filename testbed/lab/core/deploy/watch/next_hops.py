@@ -82,7 +82,7 @@ def _switches_of_nics(plan: LabPlan) -> dict[str, set[str]]:
 
 
 def _gateways(plan: LabPlan) -> _OnLink:
-    """Where each node has an address, as (node, interface index)."""
+    """Return the places where each node has an address, as (node, interface index)."""
     found: _OnLink = defaultdict(list)
     for item in plan.operations:
         if isinstance(item, AddAddress) and isinstance(item.address.ip, IPv4Address):
@@ -91,7 +91,8 @@ def _gateways(plan: LabPlan) -> _OnLink:
 
 
 def _heard(plan: LabPlan) -> _OnLink:
-    """Where the VRFs of each tenant's NIC, by "node:interface" and address, have it as a neighbour of their own."""
+    """Return the VRFs of each tenant's NIC, by "node:interface" and address, that have it as a neighbour of their
+    own."""
     found: _OnLink = defaultdict(list)
     for vrf in () if plan.overlay is None else plan.overlay.vrfs:
         for entry in plan.overlay.expected[vrf.node] if plan.overlay is not None else ():

@@ -25,7 +25,7 @@ ROUNDS = 2
 BURST = 256
 BURST_TIMEOUT_S = 0.3
 SILENCE_S = 1.0
-"""How long is waited for a datagram that must not arrive: a neighbour is resolved within."""
+"""The time for which a datagram is waited for that must not arrive: a neighbour is resolved within."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,8 @@ class Prober:
     ) -> None:
         """`ipv6`: on their addresses of IPv6, `link_local`: on those of ports of unnumbered links, between neighbours.
 
-        Raises `DriverError` where a socket cannot be had.
+        Where a NIC does not have its address, its probes are lost, and `path_text` tells that. Raises `DriverError`
+        where a socket cannot be had for another reason.
         """
         self._headers_bytes = IP6_HEADERS_BYTES if ipv6 or link_local else IP_HEADERS_BYTES
         self._ends = {
@@ -64,7 +65,7 @@ class Prober:
             else [ProbeEnd.on(nic, copy=copy, ipv6=ipv6) for copy in range(sockets_per_nic)]
             for nic in nics
         }
-        self._sockets = UdpProber(lab, (end for ends in self._ends.values() for end in ends))
+        self._sockets = UdpProber(lab, (end for ends in self._ends.values() for end in ends), may_be_absent=True)
         self._asked = 0
 
     def close(self) -> None:
@@ -106,6 +107,20 @@ class Prober:
             if not self._sockets.await_arrival(end, number, deadline):
                 return None
         return time.monotonic_ns() - start
+
+    def path_text(self, probe: Probe) -> str:
+        """Return `a -> b` of a probe, and which of them does not have its address, where that is so."""
+        absent = [
+            f"{nic_text(nic)} does not have its address {end.address}"
+            for nic, end in ((probe.source, self._source(probe)), (probe.target, self._target(probe)))
+            if end in self._sockets.absent
+        ]
+        path = f"{nic_text(probe.source)} -> {nic_text(probe.target)}"
+        return f"{path} ({', and '.join(absent)})" if absent else path
+
+    def paths_text(self, probes: Iterable[Probe]) -> list[str]:
+        """Return the distinct texts of the paths of probes, in order."""
+        return list(dict.fromkeys(map(self.path_text, probes)))
 
     def _source(self, probe: Probe) -> ProbeEnd:
         ends = self._ends[probe.source.node, probe.source.name]
@@ -162,8 +177,3 @@ class Prober:
 
 def nic_text(port: PortPlan) -> str:
     return f"{port.node}:{port.name}"
-
-
-def pairs_text(probes: Iterable[Probe]) -> list[str]:
-    """Distinct `a -> b` of probes, in order."""
-    return list(dict.fromkeys(f"{nic_text(p.source)} -> {nic_text(p.target)}" for p in probes))

@@ -26,7 +26,7 @@ _PREAMBLE = ("Building configuration", "Current configuration", "frr version", "
 
 
 class Difference(StrEnum):
-    """How a line differs from the plan; `NONE` where it does not."""
+    """The difference of a line from the plan; `NONE` where there is none."""
 
     NONE = ""
     ADDED = "+"

@@ -46,8 +46,10 @@ MARKING_QDISCS: Mapping[MarkBy, Callable[[InstallPort, ClassPlan], bytes]] = Map
 """The attributes in TCA_OPTIONS of each qdisc that marks, for a class with an ECN curve on a port."""
 
 
-def new_marking_qdisc(port: InstallPort, item: ClassPlan) -> bytes:
-    """The qdisc that marks ECT packets by the curve of a class, in the class or in its gate."""
+def new_marking_qdisc(port: InstallPort, item: ClassPlan, *, change: bool = False) -> bytes:
+    """The qdisc that marks ECT packets by the curve of a class, in the class or in its gate; `change` one that is
+    there, which keeps its packets."""
     parent = gate_handle(item.priority) | 1 if item.lossless else class_handle(item.priority)
     options = MARKING_QDISCS[item.mark_by](port, item)
-    return new_qdisc(port.ifindex, marker_handle(item.priority), parent, MARKERS[item.mark_by].qdisc, options)
+    kind = MARKERS[item.mark_by].qdisc
+    return new_qdisc(port.ifindex, marker_handle(item.priority), parent, kind, options, change=change)

@@ -65,23 +65,24 @@ def _ticks(nanoseconds: int) -> int:
     return min(nanoseconds >> traffic.NSEC_PER_TICK_SHIFT, 0xFFFFFFFF)
 
 
-def netem_options(delay_ns: int, jitter_ns: int, limit_packets: int) -> bytes:
+def netem_options(delay_ns: int, jitter_ns: int, limit_packets: int, *, change: bool = False) -> bytes:
     """The options of netem. The 64-bit times count where the kernel knows them (Linux 4.16).
 
     With jitter goes a rate far above any port's: netem keeps packets in order only where it has a rate
-    (net/sched/sch_netem.c, netem_enqueue), and a wire does not reorder.
+    (net/sched/sch_netem.c, netem_enqueue), and a wire does not reorder. A `change` says that there is none, too: one
+    that was there before would stay.
     """
     options = _NETEM.pack(_ticks(delay_ns), limit_packets, 0, 0, 0, _ticks(jitter_ns))
     options += attribute(TCA_NETEM_LATENCY64, _S64.pack(delay_ns))
     options += attribute(TCA_NETEM_JITTER64, _S64.pack(jitter_ns))
-    if jitter_ns:
-        options += attribute(TCA_NETEM_RATE, _NETEM_RATE.pack(_UNLIMITED_RATE, 0, 0, 0))
+    if jitter_ns or change:
+        options += attribute(TCA_NETEM_RATE, _NETEM_RATE.pack(_UNLIMITED_RATE if jitter_ns else 0, 0, 0, 0))
     return options
 
 
 def set_netem(ifindex: int, delay_ns: int, jitter_ns: int, limit_packets: int, *, change: bool = False) -> bytes:
     """`tc qdisc add|change dev X root handle 1: netem delay D J limit N`."""
-    options = netem_options(delay_ns, jitter_ns, limit_packets)
+    options = netem_options(delay_ns, jitter_ns, limit_packets, change=change)
     return traffic.new_qdisc(ifindex, 0x00010000, TC_H_ROOT, "netem", options, change=change)
 
 

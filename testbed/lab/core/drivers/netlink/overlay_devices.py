@@ -9,7 +9,7 @@ import socket
 import struct
 
 from testbed.base.linux import rtnetlink
-from testbed.base.linux.rtnetlink import IFINFOMSG, RTMSG, attribute, message, new_link, u32
+from testbed.base.linux.rtnetlink import IFINFOMSG, RTMSG, attribute, message, new_link, text, u32
 from testbed.lab.core.plan.operations import SetBridgePort
 from testbed.lab.core.plan.overlay_operations import CreateVrfDevice, CreateVxlan
 
@@ -26,12 +26,12 @@ _INHERIT = b"\1"
 Another TOS is that of all packets; the ECN field is the inner one's in either case (RFC 6040).
 """
 _IFLA_VRF_TABLE = 1
-_RTM_DELRULE = 33
 _RT_TABLE_LOCAL = 255
 _RTN_UNREACHABLE = 7
 _LAST_METRIC = 4278198272
 """The metric that zebra takes for a distance of 255, "unknown": the kernel tries all other routes first (vrf.rst)."""
-_LOCAL_PRIORITY = 32765
+LOCAL_PRIORITY = 32765
+"""The priority of the rule of the local table in a node with VRF devices."""
 
 
 def new_vxlan(operation: CreateVxlan, namespace: int) -> bytes:
@@ -43,7 +43,7 @@ def new_vxlan(operation: CreateVxlan, namespace: int) -> bytes:
     options = (
         u32(_IFLA_VXLAN_ID, operation.vni)
         + attribute(_IFLA_VXLAN_LOCAL, operation.local.packed)
-        + attribute(_IFLA_VXLAN_TOS, _INHERIT if operation.dscp is None else bytes([operation.dscp << 2]))
+        + attribute(_IFLA_VXLAN_TOS, _tos(operation))
         + attribute(_IFLA_VXLAN_LEARNING, b"\0")
         + attribute(_IFLA_VXLAN_PORT, struct.pack("!H", VXLAN_PORT))
     )
@@ -56,21 +56,52 @@ def new_vxlan(operation: CreateVxlan, namespace: int) -> bytes:
     return new_link(operation.ifindex, operation.name, "vxlan", more, options)
 
 
+def change_vxlan(operation: CreateVxlan) -> tuple[bytes, ...]:
+    """Another address of the VTEP, DSCP of outer headers or MTU for a VXLAN device that is there, in its namespace.
+
+    What is not said stays as it is (vxlan_changelink of the kernel's vxlan_core.c).
+    """
+    options = attribute(_IFLA_VXLAN_LOCAL, operation.local.packed)
+    options += attribute(_IFLA_VXLAN_TOS, _tos(operation))
+    info = text(rtnetlink.IFLA_INFO_KIND, "vxlan") + attribute(rtnetlink.IFLA_INFO_DATA, options)
+    body = IFINFOMSG.pack(0, 0, operation.ifindex, 0, 0) + attribute(rtnetlink.IFLA_LINKINFO, info)
+    return (
+        message(rtnetlink.RTM_NEWLINK, 0, body),
+        rtnetlink.set_mtu(operation.ifindex, operation.mtu_bytes),
+        rtnetlink.set_master(operation.ifindex, operation.master),
+    )
+
+
+def _tos(operation: CreateVxlan) -> bytes:
+    return _INHERIT if operation.dscp is None else bytes([operation.dscp << 2])
+
+
 def new_vrf(operation: CreateVrfDevice) -> tuple[bytes, ...]:
     """`ip link add NAME type vrf table TABLE`, and an unreachable default route that all others in it come before."""
-    where = u32(rtnetlink.RTA_TABLE, operation.table) + u32(rtnetlink.RTA_PRIORITY, _LAST_METRIC)
-    flags = rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL
     return (
         new_link(operation.ifindex, operation.name, "vrf", data=u32(_IFLA_VRF_TABLE, operation.table)),
-        *(
-            message(
-                rtnetlink.RTM_NEWROUTE,
-                flags,
-                RTMSG.pack(family, 0, 0, 0, 0, rtnetlink.RTPROT_STATIC, 0, _RTN_UNREACHABLE, 0) + where,
-            )
-            for family in _families(operation.ipv6)
-        ),
+        *(_unreachable(operation.table, family) for family in _families(operation.ipv6)),
     )
+
+
+def change_vrf(old: CreateVrfDevice, new: CreateVrfDevice) -> tuple[bytes, ...]:
+    """The table of a VRF device that is there, for IPv6 as well, or for IPv4 alone."""
+    if old.ipv6 == new.ipv6:
+        return ()
+    route = _unreachable(new.table, socket.AF_INET6)
+    return (route if new.ipv6 else rtnetlink.undone(route),)
+
+
+def remove_vrf(operation: CreateVrfDevice) -> tuple[bytes, ...]:
+    """`ip link del NAME`, once what its table ends in is gone: the kernel leaves a route without an interface."""
+    routes = [rtnetlink.undone(_unreachable(operation.table, family)) for family in _families(operation.ipv6)]
+    return (*routes, rtnetlink.delete_link(operation.ifindex))
+
+
+def _unreachable(table: int, family: int) -> bytes:
+    where = u32(rtnetlink.RTA_TABLE, table) + u32(rtnetlink.RTA_PRIORITY, _LAST_METRIC)
+    body = RTMSG.pack(family, 0, 0, 0, 0, rtnetlink.RTPROT_STATIC, 0, _RTN_UNREACHABLE, 0)
+    return message(rtnetlink.RTM_NEWROUTE, rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL, body + where)
 
 
 def prefer_vrfs(*, ipv6: bool = False) -> tuple[bytes, ...]:
@@ -78,13 +109,34 @@ def prefer_vrfs(*, ipv6: bool = False) -> tuple[bytes, ...]:
 
     `ipv6`: and the same of `ip -6`.
     """
-    flags = rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL
-    found: list[bytes] = []
-    for family in _families(ipv6):
-        rule = RTMSG.pack(family, 0, 0, 0, _RT_TABLE_LOCAL, 0, 0, rtnetlink.FR_ACT_TO_TBL, 0)
-        found.append(message(rtnetlink.RTM_NEWRULE, flags, rule + u32(rtnetlink.FRA_PRIORITY, _LOCAL_PRIORITY)))
-        found.append(message(_RTM_DELRULE, 0, rule + u32(rtnetlink.FRA_PRIORITY, 0)))
-    return tuple(found)
+    return tuple(item for family in _families(ipv6) for item in _later(family))
+
+
+def prefer_vrfs_no_more(*, ipv6: bool = False) -> tuple[bytes, ...]:
+    """Take back `prefer_vrfs`: at no moment there is no rule for the local table."""
+    return tuple(item for family in _families(ipv6) for item in _sooner(family))
+
+
+def change_preference(*, ipv6: bool) -> tuple[bytes, ...]:
+    """`prefer_vrfs` for IPv6 beside IPv4, or for IPv4 alone again."""
+    return _later(socket.AF_INET6) if ipv6 else _sooner(socket.AF_INET6)
+
+
+def _later(family: int) -> tuple[bytes, ...]:
+    return _local_rule(family, LOCAL_PRIORITY, there=True), _local_rule(family, 0, there=False)
+
+
+def _sooner(family: int) -> tuple[bytes, ...]:
+    return _local_rule(family, 0, there=True), _local_rule(family, LOCAL_PRIORITY, there=False)
+
+
+def _local_rule(family: int, priority: int, *, there: bool) -> bytes:
+    """The rule that looks the local table up, made or removed."""
+    rule = RTMSG.pack(family, 0, 0, 0, _RT_TABLE_LOCAL, 0, 0, rtnetlink.FR_ACT_TO_TBL, 0)
+    flags = rtnetlink.NLM_F_CREATE | rtnetlink.NLM_F_EXCL if there else 0
+    return message(
+        rtnetlink.RTM_NEWRULE if there else rtnetlink.RTM_DELRULE, flags, rule + u32(rtnetlink.FRA_PRIORITY, priority)
+    )
 
 
 def _families(ipv6: bool) -> tuple[int, ...]:

@@ -80,7 +80,8 @@ class PortInstaller:
         program_object = build.program_object()
         pins.mount(directory)
         ports = _with_room(1 + max((operation.port for operation in operations), default=0))
-        profiles, buffers = _with_room(len(qos.profiles)), _with_room(len(qos.buffers))
+        profiles = len(qos.profiles) + _with_room(len(qos.profiles))  # while they change there are old ones and new
+        buffers = _with_room(len(qos.buffers))
         sizes = {"lab": 1, "profiles": profiles, "buffers": buffers, "ports": ports}
         sizes |= dict.fromkeys(QUEUE_MAPS, ports * CLASSES)
         installer = cls(qos, load.load_programs(program_object, directory, sizes))
@@ -106,11 +107,7 @@ class PortInstaller:
             traffic.new_htb_line_class(ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes),
         ]
         for item in profile.classes:
-            batch.append(_traffic_class(operation, item))
-            if item.lossless:
-                batch.append(traffic.new_gate(ifindex, item.priority, operation.mtu_bytes))
-            if MARKERS[item.mark_by].qdisc and item.kmin_bytes is not None and item.kmax_bytes is not None:
-                batch.append(new_marking_qdisc(operation, item))
+            batch += _new_class(operation, item)
         batch.append(
             traffic.new_bpf_filter(ifindex, traffic.HTB_ROOT_HANDLE, self._filters.enqueue, "port_enqueue", port)
         )
@@ -141,35 +138,68 @@ def _traffic_class(operation: InstallPort, item: ClassPlan, *, change: bool = Fa
     )
 
 
-def change_port(operation: InstallPort, profile: PortProfile) -> tuple[bytes, ...]:
-    """The messages that bring the classes of an installed port to a profile with the same queues (`same_queues`)."""
-    ifindex = operation.ifindex
-    return (
-        traffic.new_htb_line_class(
-            ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes, change=True
-        ),
-        *(_traffic_class(operation, item, change=True) for item in profile.classes),
+def _new_class(operation: InstallPort, item: ClassPlan) -> list[bytes]:
+    """The messages that make the queue of a class: its place in the line, its gate, and what marks in it."""
+    batch = [_traffic_class(operation, item)]
+    if item.lossless:
+        batch.append(traffic.new_gate(operation.ifindex, item.priority, operation.mtu_bytes))
+    if _marker(item):
+        batch.append(new_marking_qdisc(operation, item))
+    return batch
+
+
+def change_port(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, PortProfile]) -> list[bytes] | None:
+    """The messages that bring an installed port from one profile to another; none where only numbers in maps differ.
+
+    A queue that stays keeps its packets. That of a class that goes is dropped with what waits in it, and one that
+    becomes lossless, or is no longer, is a new queue. None where the port as a whole has to be installed anew.
+    """
+    if _frame(*old) != _frame(*new):
+        return None
+    operation, ifindex = new[0], new[0].ifindex
+    before = {item.priority: item for item in old[1].classes}
+    after = {item.priority: item for item in new[1].classes}
+    batch: list[bytes] = []
+    line = _line_class(operation, change=True)
+    if line != _line_class(old[0], change=True):
+        batch.append(line)
+    for priority, was in before.items():
+        item = after.get(priority)
+        if item is None or _queue(was) != _queue(item):
+            batch.append(traffic.delete_class(ifindex, priority))
+    for priority, item in after.items():
+        was_there = before.get(priority)
+        if was_there is None or _queue(was_there) != _queue(item):
+            batch += _new_class(operation, item)
+            continue
+        changed = _traffic_class(operation, item, change=True)
+        if changed != _traffic_class(old[0], was_there, change=True):
+            batch.append(changed)
+        if _marker(item) and was_there != item:
+            batch.append(new_marking_qdisc(operation, item, change=True))
+    return batch
+
+
+def _line_class(operation: InstallPort, *, change: bool) -> bytes:
+    return traffic.new_htb_line_class(
+        operation.ifindex, operation.rate_bps, operation.burst_bytes, operation.mtu_bytes, change=change
     )
 
 
-def same_queues(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, PortProfile]) -> bool:
-    """Tell whether a port has the same qdiscs and programs in both, so that only their numbers differ."""
-    return _queues(*old) == _queues(*new)
-
-
-def _queues(operation: InstallPort, profile: PortProfile) -> tuple[Any, ...]:
-    """What of a port is made, and not only numbered: a change of it is a new queue."""
-    classes = {
-        (item.priority, item.lossless, operation.mtu_bytes if item.lossless else 0, _marking_qdisc(item))
-        for item in profile.classes
-    }
+def _frame(operation: InstallPort, profile: PortProfile) -> tuple[Any, ...]:
+    """The parts of a port that stand around its classes: where it differs, nothing of the port can stay."""
     hooks = (operation.ifindex, operation.vrf, operation.port, operation.grouped, profile.trimming)
-    return classes, hooks, profile.class_of_dscp[0]
+    return hooks, profile.class_of_dscp[0]
 
 
-def _marking_qdisc(item: ClassPlan) -> ClassPlan | None:
-    """The class, where a qdisc of the kernel marks in it that is made of its numbers."""
-    return item if MARKERS[item.mark_by].qdisc else None
+def _queue(item: ClassPlan) -> tuple[bool, str]:
+    """The parts that the queue of a class is made of, and not only numbered."""
+    return item.lossless, _marker(item)
+
+
+def _marker(item: ClassPlan) -> str:
+    """The kernel's qdisc that marks in a class; "" for none."""
+    return MARKERS[item.mark_by].qdisc if item.kmin_bytes is not None and item.kmax_bytes is not None else ""
 
 
 def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> None:
@@ -179,37 +209,61 @@ def fill_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) 
 
 
 def write_maps(maps: LabMaps, qos: QosTables, operations: Iterable[InstallPort]) -> None:
-    """Write the numbers of a plan's tables, and of ports, into maps that may be in use."""
-    for index, profile in enumerate(qos.profiles):
-        _fill_profile(maps, index, profile)
+    """Write the numbers of ports, of their profiles, and of all buffers into maps that may be in use.
+
+    Profiles first: a profile that is new has a number that no port names yet.
+    """
+    named = list(operations)
+    profiles = [qos.profiles[operation.profile] for operation in named]
+    buffers = [qos.buffers[operation.buffer] for operation in named]
+    for index in sorted({operation.profile for operation in named}):
+        _fill_profile(maps, index, qos.profiles[index])
     for index, buffer in enumerate(qos.buffers):
         maps.buffers["size_bytes"][index] = max(0, buffer.shared_bytes - buffer.headroom_bytes)
+    if not named:
+        return
+    ports = [operation.port for operation in named]
+    _write_thresholds(maps, ports, profiles)
+    columns = {
+        "ifindex": [operation.ifindex for operation in named],
+        "buffer": [operation.buffer for operation in named],
+        "flags": [_flags(*pair) for pair in zip(named, profiles, strict=True)],
+        "balancing": list(map(_balancing, buffers)),
+        "seed": [operation.seed for operation in named],
+        "peer": [operation.peer for operation in named],
+        "gap_ns": [buffer.gap_ns for buffer in buffers],
+        "cap_bps": [round(operation.cap_bps * _CAP_TOLERANCE) for operation in named],
+        "cap_burst_ns": _CAP_BURST_NS,
+        "profile": [operation.profile for operation in named],
+    }
+    for name, values in columns.items():
+        maps.ports[name][ports] = values
+
+
+def _write_thresholds(maps: LabMaps, ports: Sequence[int], profiles: Sequence[PortProfile]) -> None:
+    """Write from when on what a port received of a lossless class pauses its peer; 0 for a class that is lossy."""
+    found: dict[int, list[list[int]]] = {}
+    for profile in profiles:
+        if id(profile) not in found:
+            rows = [[0] * CLASSES for _ in range(3)]
+            for item in profile.classes:
+                if item.lossless:
+                    thresholds = (item.xoff_bytes, item.xon_bytes, item.xoff_bytes + item.headroom_bytes)
+                    for row, value in zip(rows, thresholds, strict=True):
+                        row[item.priority] = value
+            found[id(profile)] = rows
     ingress = maps.by_port("ingress")
-    for operation in operations:
-        profile = qos.profiles[operation.profile]
-        buffer = qos.buffers[operation.buffer]
-        told = {
-            PortFlag.SWITCH: operation.switch,
-            PortFlag.TRIM: profile.trimming,
-            PortFlag.LAST_HOP: operation.last_hop,
-        }
-        record = maps.ports[operation.port]
-        record["ifindex"] = operation.ifindex
-        record["profile"] = operation.profile
-        record["buffer"] = operation.buffer
-        record["flags"] = sum(flag for flag, holds in told.items() if holds)
-        record["balancing"] = _balancing(buffer)
-        record["seed"] = operation.seed
-        record["peer"] = operation.peer
-        record["gap_ns"] = buffer.gap_ns
-        record["cap_bps"] = round(operation.cap_bps * _CAP_TOLERANCE)
-        record["cap_burst_ns"] = _CAP_BURST_NS
-        for item in profile.classes:
-            if item.lossless:
-                account = ingress[operation.port, item.priority]
-                account["xoff_bytes"] = item.xoff_bytes
-                account["xon_bytes"] = item.xon_bytes
-                account["limit_bytes"] = item.xoff_bytes + item.headroom_bytes
+    for place, name in enumerate(("limit_bytes", "xon_bytes", "xoff_bytes")):
+        ingress[name][ports] = [found[id(profile)][2 - place] for profile in profiles]
+
+
+def _flags(operation: InstallPort, profile: PortProfile) -> int:
+    told = {
+        PortFlag.SWITCH: operation.switch,
+        PortFlag.TRIM: profile.trimming,
+        PortFlag.LAST_HOP: operation.last_hop,
+    }
+    return sum(flag for flag, holds in told.items() if holds)
 
 
 def forget_ports(maps: LabMaps, ports: Sequence[int]) -> None:

@@ -1,13 +1,18 @@
-"""What is done to the kernel for a change of a lab that is up: operations taken back, and changed where they are.
+"""The changes of the kernel for a lab that is up: operations taken back, and changed where they are.
 
 What goes with its interface or its node needs nothing of its own. A change that nothing here knows is made by taking
-the old operation back and applying the new one, which `Changed.remade` tells.
+the old operation back and applying the new one, which `KernelChanges.remade` tells. So is what needs a name or a number
+that something has which goes: the end of a link, a VNI.
+
+Filters are never taken away first. One that changes is put in the place of the old one where a deploy would put it,
+before new ports come up, and stays at the ports that go until they are gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from testbed.base.linux import rtnetlink
 from testbed.base.linux import traffic_control as traffic
@@ -15,15 +20,17 @@ from testbed.base.linux.neighbours import NUD_PERMANENT, forget_neighbour, set_n
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
-from testbed.lab.core.drivers.netlink.port_programs import change_port, same_queues
-from testbed.lab.core.plan.changes import changes_between
+from testbed.lab.core.drivers.netlink.port_programs import change_port
+from testbed.lab.core.plan.changes import changes_between, identity
 from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.core.plan.management_plan import FormCommunity, GuardManagement, StartService
 from testbed.lab.core.plan.operations import (
     AddAddress,
     AddRoute,
     AddRule,
     CreateBridge,
     CreateNode,
+    CreateRdma,
     CreateVeth,
     DelayPort,
     GuardSwitch,
@@ -35,11 +42,27 @@ from testbed.lab.core.plan.operations import (
     SetSysctl,
     SetUp,
     ShapePort,
+    StartContainer,
     StartRouting,
     place_of,
 )
-from testbed.lab.core.plan.overlay_operations import CreateVrfDevice
+from testbed.lab.core.plan.overlay_operations import (
+    CreateVrf,
+    CreateVrfDevice,
+    CreateVxlan,
+    PreferVrfs,
+    SetBorder,
+    SetPolicy,
+)
 from testbed.lab.core.plan.qos.qos_plan import QosTables
+
+Filter = GuardSwitch | GuardManagement | FormCommunity | SetPolicy | SetBorder
+"""The operations that are transactions of nftables, which one of their own replaces at a moment."""
+_Creator = CreateVeth | CreateVxlan | CreateBridge | CreateBond | CreateVrfDevice
+"""The operations that make interfaces, with which goes what is on them."""
+_BESIDE = StartContainer | StartRouting | StartService
+"""The operations that are none of the kernel's: runtimes, routing and features carry them out."""
+_F = TypeVar("_F")
 
 Encode = Callable[[LocalOperation], tuple[bytes, ...]]
 """The messages that apply an operation: `NetnsKernel`'s."""
@@ -55,36 +78,45 @@ class Messages:
 
 
 Tables = tuple[QosTables | None, QosTables | None]
-"""Those of the old plan and of the new one."""
+"""The tables of the old plan and of the new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelChanges:
     """All that is done to the kernel so that a lab of one plan is one of another, in this order.
 
-    Nodes are `created`, what is `remade` is taken back (`first`), things are `made` and `changed` where they are, and
-    when no route leads there any more, things are `removed`, and nodes `gone`.
+    Nodes are `created`, what is `remade` is taken back (`first`), things are `made`, rules are taken back whose tables
+    are another interface's from now on (`outdated`), things are `changed` where they are, and when no route leads there
+    any more, things are `removed`, filters `settled`, and nodes `gone`.
     """
 
-    created: tuple[CreateNode, ...]
+    created: tuple[CreateNode | CreateVrf, ...]
     first: tuple[Operation, ...]
     made: tuple[Operation, ...]
+    outdated: tuple[AddRule, ...]
     changed: tuple[tuple[Operation, Operation], ...]
     removed: tuple[Operation, ...]
     gone: tuple[str, ...]
     remade: tuple[Operation, ...]
-    """Those of `made` that replace an older one: what waits in a queue or is on a wire is lost."""
+    """The operations of `made` that replace an older one: what waits in a queue or is on a wire is lost."""
+    renewed: tuple[tuple[Operation, Operation], ...]
+    """The filters of `made` that take the place of older ones, each with what it is when all that goes is gone."""
     tables: Tables
 
     def __bool__(self) -> bool:
-        return bool(self.created or self.made or self.changed or self.removed or self.gone)
+        return bool(self.created or self.made or self.outdated or self.changed or self.removed or self.gone)
 
     @property
     def places(self) -> list[str]:
         """The nodes that are there already and are touched."""
-        touched = [*self.first, *self.made, *(new for _, new in self.changed), *self.removed]
+        touched = [*self.first, *self.made, *self.outdated, *(new for _, new in self.changed), *self.removed]
         created = {item.node for item in self.created}
         return sorted({node for item in touched for node in places_of(item)} - created)
+
+    @property
+    def settled(self) -> list[Operation]:
+        """The filters that are put in force again once all that goes is gone."""
+        return [last for now, last in self.renewed if last is not now]
 
     @property
     def installs(self) -> list[InstallPort]:
@@ -97,9 +129,17 @@ def places_of(operation: Operation) -> tuple[str, ...]:
     match operation:
         case CreateVeth():
             return operation.a.node, operation.b.node
+        case CreateVxlan():
+            return operation.node, operation.switch
         case ShapePort() | InstallPort() | DelayPort() | SetUp() | GuardSwitch():
             return (operation.vrf or operation.node,)
     return (operation.node,)
+
+
+def undo_place(operation: Operation) -> str:
+    """Return the node in whose namespace an operation is taken back: of a link the first of both, with which the other
+    end goes."""
+    return places_of(operation)[0]
 
 
 def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
@@ -107,35 +147,229 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     changes = changes_between(old, new)
     tables = (old.tables, new.tables)
     pairs = [(each.old, each.new) for each in changes.changed if each.old is not None and each.new is not None]
+    pairs += _of_other_buffers(old, new)
+    before = [each.old for each in changes.removed if each.old is not None]
+    after = [each.new for each in changes.made if each.new is not None]
+    meeting = _meeting(before, after)
+    moved = [(was, item) for was, item in meeting if isinstance(item, AddRoute)]
     remade = [pair for pair in pairs if not _in_place(*pair, tables)]
-    first = {id(item): item for was, _ in remade for item in _with_interfaces(old, was)}
-    wanted = {id(item) for _, item in remade for item in _with_interfaces(new, item)}
-    wanted |= {id(each.new) for each in changes.made}
-    removed = [each.old for each in changes.removed if each.old is not None and id(each.old) not in first]
-    gone = {item.node for item in removed if isinstance(item, CreateNode)}
-    links = [item for item in removed if isinstance(item, CreateVeth)]
-    ends = {(end.node, end.ifindex) for link in links for end in (link.a, link.b)}
+    remade += [pair for pair in meeting if not isinstance(pair[1], AddRoute)]
+    anew = {id(item) for _, item in remade}
+    taken = _ends(was for was, _ in remade)
+    first = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
+    first |= {id(item): item for item in old.operations if isinstance(item, DelayPort) and _is_on(item, taken)}
+    first |= {id(item): item for item in _readdressed(before, after)}
+    wanted = {id(item) for item in after} | anew
+    wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
+    wanted |= _settings_around(new, wanted)
+    written_once = _written_once_less(before, new)
+    wanted |= {id(item) for item in written_once.values()}
+    wanted -= {id(item) for _, item in moved}
     there = [item for item in new.operations if id(item) in wanted]
+    elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
+    gone = {item.node for item in before if isinstance(item, CreateNode | CreateVrf | StartContainer)}
+    lost = taken | _ends(before)
+    removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
+    rerouted = {item.node for _, item in moved}
+    outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
+    renewed = _renewed(old, (*there, *(item for _, item in pairs)), taken)
+    made = [item for item in new.operations if id(item) in wanted or id(item) in renewed]
     return KernelChanges(
-        created=tuple(item for item in there if isinstance(item, CreateNode)),
+        created=tuple(item for item in there if isinstance(item, CreateNode | CreateVrf)),
         first=tuple(reversed(first.values())),
-        made=tuple(item for item in there if not isinstance(item, CreateNode | StartRouting)),
-        changed=tuple(pair for pair in pairs if pair not in remade),
-        removed=tuple(item for item in removed if isinstance(item, CreateVeth) or not goes_with(item, gone, ends)),
+        made=tuple(
+            renewed[id(item)][0] if id(item) in renewed else item
+            for item in made
+            if not isinstance(item, CreateNode | CreateVrf | _BESIDE)
+        ),
+        outdated=tuple(outdated.values()),
+        changed=(
+            *(pair for pair in pairs if id(pair[1]) not in wanted and not isinstance(pair[1], Filter)),
+            *moved,
+        ),
+        removed=(
+            *(item for item in removed if not isinstance(item, Filter) and id(item) not in outdated),
+            *(item for item in removed if isinstance(item, Filter)),
+        ),
         gone=tuple(sorted(gone)),
         remade=tuple(item for _, item in remade),
+        renewed=tuple(renewed.values()),
         tables=tables,
     )
 
 
+def _claims(operation: Operation) -> Iterator[Hashable]:
+    """Yield the names and numbers that an operation takes, of which the kernel has each once."""
+    match operation:
+        case CreateVeth():
+            for end in (operation.a, operation.b):
+                yield from ((end.node, end.ifindex), (end.node, end.name))
+        case CreateVxlan() | CreateBridge() | CreateBond() | CreateVrfDevice():
+            yield from ((operation.node, operation.ifindex), (operation.node, operation.name))
+            if isinstance(operation, CreateVxlan):
+                yield operation.switch, "VNI", operation.vni
+        case AddRoute():
+            yield operation.node, operation.table, operation.destination, operation.metric
+
+
+def _meeting(before: Iterable[Operation], after: Iterable[Operation]) -> list[tuple[Operation, Operation]]:
+    """The things that go and those that come of which each takes what one of the others has, in pairs."""
+    owners = {claim: item for item in before for claim in _claims(item)}
+    found: dict[tuple[int, int], tuple[Operation, Operation]] = {}
+    for item in after:
+        for claim in _claims(item):
+            if (owner := owners.get(claim)) is not None:
+                found[id(owner), id(item)] = owner, item
+    return list(found.values())
+
+
+def _ends(operations: Iterable[Operation]) -> set[tuple[str, int | str]]:
+    """The interfaces that operations make, each by its index and by its name in its node."""
+    found: set[tuple[str, int | str]] = set()
+    for item in operations:
+        if isinstance(item, CreateVeth):
+            found |= {(end.node, key) for end in (item.a, item.b) for key in (end.ifindex, end.name)}
+        elif isinstance(item, _Creator):
+            found |= {(item.node, item.ifindex), (item.node, item.name)}
+    return found
+
+
+def _is_on(operation: Operation, ends: Collection[tuple[str, int | str]]) -> bool:
+    """Tell whether what an operation does is lost with interfaces, and there again only when it is done again."""
+    match operation:
+        case SetSysctl():
+            conf = operation.key.split("/")[2:]
+            return len(conf) == 3 and conf[0] == "conf" and (operation.node, conf[1]) in ends
+        case CreateRdma() | SetBorder():
+            return (operation.node, operation.name) in ends
+        case GuardSwitch() | SetPolicy():
+            place = operation.node if isinstance(operation, SetPolicy) else place_of(operation)
+            return any((place, port.ifindex) in ends for port in operation.ports)
+        case ShapePort() | InstallPort() | DelayPort() | SetUp() | AddAddress() | AddRoute() | SetNeighbour():
+            return (place_of(operation), operation.ifindex) in ends
+        case SetBridgePort():
+            return (operation.node, operation.ifindex) in ends
+    return False
+
+
+def _goes_with_ends(operation: Operation, ends: Collection[tuple[str, int | str]]) -> bool:
+    """Tell whether nothing is left of an operation once interfaces are gone: filters and an ifb stay."""
+    return not isinstance(operation, _Creator | DelayPort | Filter) and _is_on(operation, ends)
+
+
+def _vanishes(operation: Operation, gone: Collection[str], ends: Collection[tuple[str, int | str]]) -> bool:
+    """Tell whether an operation is taken back by what takes nodes and interfaces away.
+
+    What reaches out of a node that goes is taken back by itself: a link's other end, the socket of a VXLAN device.
+    """
+    if isinstance(operation, CreateVeth | CreateVxlan):
+        return False
+    place = places_of(operation)[0]
+    return place in gone or _goes_with_ends(operation, ends) or isinstance(operation, _BESIDE)
+
+
+def _on_new_interfaces(
+    plan: LabPlan, wanted: Collection[int], pairs: Iterable[tuple[Operation, Operation]]
+) -> set[int]:
+    """The operations of a plan about the interfaces that are made, and about ports that are put into other bridges."""
+    ends = _ends(item for item in plan.operations if id(item) in wanted)
+    ports = {
+        (end.node, end.ifindex)
+        for was, item in pairs
+        if isinstance(was, CreateVeth) and isinstance(item, CreateVeth)
+        for end, before in ((item.a, was.a), (item.b, was.b))
+        if end.master != before.master
+    }
+    return {
+        id(item)
+        for item in plan.operations
+        if _is_on(item, ends) or (isinstance(item, SetBridgePort) and _is_on(item, ports))
+    }
+
+
+def _settings_around(plan: LabPlan, wanted: Collection[int]) -> set[int]:
+    """Settings of a node that its new interfaces come up with: they have one value while some are made, and another
+    later, and end up as they are."""
+    places = _ends(item for item in plan.operations if id(item) in wanted)
+    nodes = {node for node, _ in places}
+    return {
+        id(item)
+        for item in plan.operations
+        if isinstance(item, SetSysctl) and item.node in nodes and "/conf/default/" in item.key
+    }
+
+
+def _written_once_less(before: Iterable[Operation], plan: LabPlan) -> dict[int, SetSysctl]:
+    """The settings that a plan writes as well, but without the last value: by what goes, what they end up as."""
+    last = {(item.node, item.key): item for item in plan.operations if isinstance(item, SetSysctl)}
+    keys = {id(item): (item.node, item.key) for item in before if isinstance(item, SetSysctl)}
+    return {number: last[key] for number, key in keys.items() if key in last}
+
+
+def _readdressed(before: Iterable[Operation], after: Iterable[Operation]) -> Iterator[AddAddress]:
+    """Yield the addresses that give way to others of their subnets: an address that comes while one is there is
+    secondary to it, and goes with it."""
+    subnets = {(item.node, item.ifindex, item.address.network) for item in after if isinstance(item, AddAddress)}
+    for item in before:
+        if isinstance(item, AddAddress) and (item.node, item.ifindex, item.address.network) in subnets:
+            yield item
+
+
+def _of_other_buffers(old: LabPlan, new: LabPlan) -> list[tuple[Operation, Operation]]:
+    """The ports that stay as they are on switches whose buffer, balancing of load or watchdog does not."""
+    if old.tables is None or new.tables is None:
+        return []
+    before = {buffer.node: buffer for buffer in old.tables.buffers}
+    other = {buffer.node for buffer in new.tables.buffers if before.get(buffer.node, buffer) != buffer}
+    if not other:
+        return []
+    found = [item for item in new.operations if isinstance(item, InstallPort) and item.node in other]
+    there = {(item.node, item.name): item for item in old.operations if isinstance(item, InstallPort)}
+    return [(was, item) for item in found if (was := there.get((item.node, item.name))) == item]
+
+
+def _renewed(
+    old: LabPlan, operations: Iterable[Operation], taken: Collection[tuple[str, int | str]]
+) -> dict[int, tuple[Operation, Operation]]:
+    """The filters among operations that take the place of older ones, each as it is now and in the end."""
+    filters = {identity(item): item for item in old.operations if isinstance(item, Filter)}
+    return {
+        id(item): (_meanwhile(filters[identity(item)], item, taken), item)
+        for item in operations
+        if isinstance(item, Filter) and identity(item) in filters
+    }
+
+
+def _meanwhile(old: Operation, new: Operation, taken: Collection[tuple[str, int | str]]) -> Operation:
+    """Return a filter as it is from new ports on until old ones are gone: at all of them. Those that are `taken` are
+    gone before."""
+    match old, new:
+        case GuardSwitch(), GuardSwitch():
+            staying = {port.name for port in new.ports}
+            place = place_of(old)
+            left = [port for port in old.ports if port.name not in staying and (place, port.ifindex) not in taken]
+            if left:
+                return replace(
+                    new,
+                    ports=(*new.ports, *left),
+                    switches=_both(new.switches, old.switches),
+                    stations=_both(new.stations, old.stations),
+                    routers=_both(new.routers, old.routers),
+                )
+        case SetPolicy(), SetPolicy():
+            there = {wire.name for wire in new.ports}
+            wires = [wire for wire in old.ports if wire.name not in there and (old.node, wire.ifindex) not in taken]
+            if wires:
+                return replace(new, ports=(*new.ports, *wires))
+    return new
+
+
+def _both(first: Iterable[_F], second: Iterable[_F]) -> tuple[_F, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
 def _in_place(old: Operation, new: Operation, tables: Tables) -> bool:
-    return isinstance(new, SetSysctl) or change(old, new, tables) is not None
-
-
-def _with_interfaces(plan: LabPlan, remade: Operation) -> Iterator[Operation]:
-    """Yield an operation, and those that are about the interfaces that it makes."""
-    ends = {(end.node, end.ifindex) for end in (remade.a, remade.b)} if isinstance(remade, CreateVeth) else set()
-    return (item for item in plan.operations if item is remade or (ends and goes_with(item, (), ends)))
+    return isinstance(new, SetSysctl | AddRoute | AddRule | Filter) or change(old, new, tables) is not None
 
 
 def undo(operation: Operation, encode: Encode) -> list[Messages]:
@@ -147,8 +381,12 @@ def undo(operation: Operation, encode: Encode) -> list[Messages]:
         case CreateVeth():
             what = f"remove link {operation.a} <-> {operation.b}"
             return [Messages(place=operation.a.node, batch=(rtnetlink.delete_link(operation.a.ifindex),), what=what)]
-        case CreateBridge() | CreateBond() | CreateVrfDevice():
+        case CreateBridge() | CreateBond() | CreateVxlan():
             batch: tuple[bytes, ...] = (rtnetlink.delete_link(operation.ifindex),)
+        case CreateVrfDevice():
+            batch = overlay.remove_vrf(operation)
+        case PreferVrfs():
+            batch = overlay.prefer_vrfs_no_more(ipv6=operation.ipv6)
         case AddAddress() | AddRoute() | AddRule():
             batch = tuple(map(rtnetlink.undone, encode(operation)))
         case SetNeighbour():
@@ -163,7 +401,7 @@ def undo(operation: Operation, encode: Encode) -> list[Messages]:
             batch = (rtnetlink.set_link_state(operation.ifindex, False),)
         case _:
             return []
-    return [Messages(place=place_of(operation), batch=batch, what=f"undo: {operation}")]
+    return [Messages(place=places_of(operation)[0], batch=batch, what=f"undo: {operation}")]
 
 
 def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | None:
@@ -177,17 +415,29 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             before, after = tables
             if before is None or after is None:
                 return None
-            profile = after.profiles[new.profile]
-            if not same_queues((old, before.profiles[old.profile]), (new, profile)):
+            messages = change_port((old, before.profiles[old.profile]), (new, after.profiles[new.profile]))
+            if messages is None:
                 return None
-            batch = change_port(new, profile)
+            batch = tuple(messages)
         case DelayPort(), DelayPort() if (old.ifb_ifindex, old.clsact) == (new.ifb_ifindex, new.clsact):
             batch = (
                 wire.set_netem(new.ifb_ifindex, new.delay_ns, new.jitter_ns, new.limit_packets, change=True),
                 rtnetlink.set_mtu(new.ifb_ifindex, new.mtu_bytes),
             )
-        case CreateBridge(), CreateBridge() if replace(old, mtu_bytes=new.mtu_bytes) == new:
+        case CreateBridge(), CreateBridge() if _is_like(old, new, "mtu_bytes", "mac", "master"):
+            batch = (
+                rtnetlink.set_mtu(new.ifindex, new.mtu_bytes),
+                rtnetlink.set_mac(new.ifindex, new.mac),
+                rtnetlink.set_master(new.ifindex, new.master),
+            )
+        case CreateBond(), CreateBond() if _is_like(old, new, "mtu_bytes"):
             batch = (rtnetlink.set_mtu(new.ifindex, new.mtu_bytes),)
+        case CreateVxlan(), CreateVxlan() if _is_like(old, new, "local", "dscp", "mtu_bytes", "master"):
+            batch = overlay.change_vxlan(new)
+        case CreateVrfDevice(), CreateVrfDevice() if _is_like(old, new, "ipv6"):
+            batch = overlay.change_vrf(old, new)
+        case PreferVrfs(), PreferVrfs():
+            batch = overlay.change_preference(ipv6=new.ipv6)
         case SetBridgePort(), SetBridgePort():
             batch = (overlay.set_bridge_port(new),)
         case SetNeighbour(), SetNeighbour():
@@ -196,12 +446,22 @@ def change(old: Operation, new: Operation, tables: Tables) -> list[Messages] | N
             return _change_veth(old, new)
         case _:
             return None
-    return [Messages(place=place_of(new), batch=batch, what=str(new))]
+    return [Messages(place=places_of(new)[0], batch=batch, what=str(new))] if batch else []
+
+
+_O = TypeVar("_O", CreateBridge, CreateBond, CreateVxlan, CreateVrfDevice)
+
+
+def _is_like(old: _O, new: _O, *but: str) -> bool:
+    """Tell whether two operations say the same but for some fields."""
+    return replace(old, **{name: getattr(new, name) for name in but}) == new
 
 
 def _change_veth(old: CreateVeth, new: CreateVeth) -> list[Messages] | None:
-    """Another MTU, at both ends, or other queues to be made; everything else of a link is what it is."""
-    if replace(old, mtu_bytes=new.mtu_bytes, queue_packets=new.queue_packets) != new:
+    """Another MTU, at both ends, other queues, or ends that are ports of other bridges; all else of a link is what it
+    is."""
+    ends = [(old.a, new.a), (old.b, new.b)]
+    if any(replace(was, master=end.master) != end for was, end in ends):
         return None
     return [
         Messages(
@@ -209,19 +469,9 @@ def _change_veth(old: CreateVeth, new: CreateVeth) -> list[Messages] | None:
             batch=(
                 rtnetlink.set_mtu(end.ifindex, new.mtu_bytes),
                 rtnetlink.set_queue_length(end.ifindex, new.queue_packets),
+                *([rtnetlink.set_master(end.ifindex, end.master)] if end.master != was.master else []),
             ),
             what=str(new),
         )
-        for end in (new.a, new.b)
+        for was, end in ends
     ]
-
-
-def goes_with(operation: Operation, nodes: Iterable[str], interfaces: Iterable[tuple[str, int]]) -> bool:
-    """Tell whether an operation is undone by the end of the nodes and interfaces that go."""
-    match operation:
-        case CreateVeth():
-            return operation.a.node in nodes or operation.b.node in nodes
-        case ShapePort() | InstallPort() | SetUp() | AddAddress() | AddRoute() | SetNeighbour() | SetBridgePort():
-            place = place_of(operation)
-            return place in nodes or (place, operation.ifindex) in interfaces
-    return getattr(operation, "node", "") in nodes

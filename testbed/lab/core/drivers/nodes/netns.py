@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from testbed.base.errors import DriverError
 from testbed.base.linux import namespaces, offload, processes, rtnetlink, syscalls
 from testbed.base.linux import traffic_control as traffic
 from testbed.base.linux.namespaces import Namespace
 from testbed.base.linux.neighbours import NUD_PERMANENT, set_neighbour
-from testbed.base.linux.nftables import NetfilterSocket
+from testbed.base.linux.nftables import NetfilterSocket, Table
 from testbed.base.linux.processes import Process
-from testbed.base.linux.rtnetlink import LinkEnd
+from testbed.base.linux.rtnetlink import LinkEnd, RouteSocket
 from testbed.base.linux.sysctl import open_setting
 from testbed.base.names import namespace_name
 from testbed.daemons.lag import bonding
@@ -62,6 +66,13 @@ from testbed.lab.core.plan.overlay_operations import (
     SetPolicy,
 )
 
+_OF_INTERFACE = re.compile(r"(net/ipv[46]/conf)/(?!all/|default/)[^/]+/([^/]+)")
+"""The key of a setting of one interface."""
+_TICKS_A_SECOND = 100
+_PRIORITIES = 1 << 30
+"""Filters that replace others have the time since the boot, in ticks, as the priority of their chains: each follows all
+before it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
@@ -71,16 +82,23 @@ class Removal:
     processes: tuple[Process, ...] = ()
 
 
+GONE = (errno.ENODEV, errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL)
+"""The errors of taking away what is not there: a link, a qdisc or a rule, a route, an address."""
+_Item = TypeVar("_Item", bound=Operation)
+
+
 class NetnsKernel:
     """Applies operations to the nodes of one lab, which are network namespaces. One object for one lab and one thread.
 
     The fake one of the tests passes the same contract.
     """
 
-    def __init__(self, lab: str, nodes: Iterable[str] = ()) -> None:
-        """`nodes` are those that exist already; they are opened on first use."""
+    def __init__(self, lab: str, nodes: Iterable[str] = (), *, again: bool = False) -> None:
+        """`nodes` are those that exist already; they are opened on first use. `again`: some of what is asked for may
+        have been done before, by a command that was cut short, and stays done."""
         self._lab = lab
         self._existing = tuple(nodes)
+        self._again = again
         self._namespaces: dict[str, Namespace] = {}
         self._factory: Namespace | None = None
         self._mtu: dict[tuple[str, int], int] = {}
@@ -104,14 +122,21 @@ class NetnsKernel:
         self._namespaces |= made
         return {node: namespace.identity for node, namespace in made.items()}
 
-    def publish(self, nodes: Iterable[str] | None = None) -> None:
-        """Give the created nodes, or those of `nodes`, their names. Raises `NameInUse` and publishes no further."""
+    def publish(self, nodes: Iterable[str] | None = None, *, suffix: str = "") -> None:
+        """Give the created nodes, or those of `nodes`, their names. Raises `NameInUse` and publishes no further.
+
+        `suffix` is added to the names of namespaces that are to take the place of others.
+        """
         namespaces.prepare_directory()
         for node in self._namespaces if nodes is None else nodes:
-            namespaces.publish(self._namespaces[node])
+            made = self._namespaces[node]
+            namespaces.publish(replace(made, name=f"{made.name}{suffix}"))
 
-    def apply(self, operations: Sequence[Operation]) -> None:
-        """Apply operations in order; raises `DriverError` for the first the kernel refuses."""
+    def apply(self, operations: Sequence[Operation], *, replacing: bool = False) -> None:
+        """Apply operations in order; raises `DriverError` for the first the kernel refuses.
+
+        `replacing`: filters take the place of those that are there.
+        """
         for kind, group in groupby(operations, key=_stage):
             match kind:
                 case "sysctl":
@@ -122,13 +147,35 @@ class NetnsKernel:
                     self._create_vxlans([item for item in group if isinstance(item, CreateVxlan)])
                 case "rdma":
                     descriptors = {node: namespace.fd for node, namespace in self._open().items()}
-                    rdma.create_devices([item for item in group if isinstance(item, CreateRdma)], descriptors)
+                    for batch in self._one_by_one([item for item in group if isinstance(item, CreateRdma)]):
+                        with self._done_before(errno.EEXIST):
+                            rdma.create_devices(batch, descriptors)
                 case "filter":
-                    self._filter(list(group))
+                    self._filter(list(group), replacing=replacing)
                 case "local":
                     self._apply_local([item for item in group if isinstance(item, LocalOperation)])
                 case _:
                     raise DriverError(f"the namespace driver does not apply {kind}", operation=kind)
+
+    def _one_by_one(self, operations: list[_Item]) -> list[list[_Item]]:
+        """Return the operations together, or each alone where one that was done before must not keep the others."""
+        return [[item] for item in operations] if self._again else [operations]
+
+    @contextlib.contextmanager
+    def _done_before(self, *done: int) -> Iterator[None]:
+        """Pass over what was done before, where that may be: `done` are the errors that say so."""
+        try:
+            yield
+        except DriverError as error:
+            if not (self._again and error.errno in done):
+                raise
+
+    def _expect(self, route: RouteSocket, batch: Sequence[bytes], what: Sequence[str], *done: int) -> None:
+        """Have the kernel carry out messages. Raises `DriverError` for the first that it refuses, unless it was done
+        before: `done` are the errors that say so."""
+        failures = [item for item in route.submit(batch) if not (self._again and item.errno in done)]
+        if failures:
+            raise rtnetlink.failure_error(failures, what)
 
     def _open(self) -> dict[str, Namespace]:
         if self._existing:
@@ -165,8 +212,7 @@ class NetnsKernel:
 
     def _create_veths(self, operations: Sequence[CreateVeth]) -> None:
         opened = self._open()
-        if self._factory is None:
-            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+        factory = self._make_factory()
 
         def end(item: VethEnd) -> LinkEnd:
             return LinkEnd(opened[item.node].fd, item.name, item.ifindex, item.mac, item.master)
@@ -182,11 +228,33 @@ class NetnsKernel:
             if operation.a.master and operation.b.master:
                 enslave = rtnetlink.set_master(operation.a.ifindex, operation.a.master)
                 second_masters.setdefault(operation.a.node, []).append((enslave, f"bridge port {operation.a.name}"))
-        self._factory.route.expect(batch, _Descriptions(operations))
+        self._expect(factory.route, batch, _Descriptions(operations), errno.EEXIST)
         for node, items in second_masters.items():
             opened[node].route.expect([data for data, _ in items], [what for _, what in items])
         ends = (end for operation in operations for end in (operation.a, operation.b))
         self._switch_offloads_off((end.node, end.ifindex) for end in ends)
+
+    def take_links(self, operations: Sequence[CreateVeth], sources: Mapping[str, Namespace]) -> None:
+        """Move ends of links into nodes from the namespaces that these had before, their `sources`.
+
+        They arrive down, without addresses and queues, as `apply` would have made them. Their other ends stay where
+        they are, with all that they have. Raises `DriverError`.
+        """
+        opened = self._open()
+        moved = [(item, end) for item in operations for end in (item.a, item.b) if end.node in sources]
+        for operation, end in moved:
+            what = f"move {end}"
+            sources[end.node].route.expect([rtnetlink.set_namespace(end.ifindex, opened[end.node].fd)], [what])
+            self._mtu[end.node, end.ifindex] = operation.mtu_bytes
+            if end.master:
+                opened[end.node].route.expect([rtnetlink.set_master(end.ifindex, end.master)], [what])
+        self._switch_offloads_off((end.node, end.ifindex) for _, end in moved)
+
+    def _make_factory(self) -> Namespace:
+        """Return a namespace that is empty, and goes with this object."""
+        if self._factory is None:
+            self._factory = namespaces.create_namespaces(["factory"], {"factory": 1})["factory"]
+        return self._factory
 
     def _create_vxlans(self, operations: Sequence[CreateVxlan]) -> None:
         opened = self._open()
@@ -195,7 +263,7 @@ class NetnsKernel:
             by_switch.setdefault(operation.switch, []).append(operation)
         for switch, items in by_switch.items():
             batch = [overlay.new_vxlan(item, opened[item.node].fd) for item in items]
-            opened[switch].route.expect(batch, _Descriptions(items))
+            self._expect(opened[switch].route, batch, _Descriptions(items), errno.EEXIST)
 
     def _switch_offloads_off(self, interfaces: Iterable[tuple[str, int]]) -> None:
         by_node: dict[str, list[int]] = {}
@@ -208,18 +276,36 @@ class NetnsKernel:
             batch = [offload.features_off(family, index) for index in indexes]
             self._open()[node].generic.expect(batch, [f"{node}: offloads off"] * len(batch))
 
-    def _filter(self, operations: Sequence[Any]) -> None:
-        """Put filters in force, each as one transaction of netfilter."""
-        opened = self._open()
-        transactions = [(operation, filters()[type(operation)](operation)) for operation in operations]
+    def _filter(self, operations: Sequence[Any], *, replacing: bool) -> None:
+        """Put filters in force, each as one transaction of netfilter, `replacing` in the place of the one before."""
+        tables = [(operation, filters()[type(operation)](operation)) for operation in operations]
+        after = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_A_SECOND) % _PRIORITIES
 
-        def put_in_force() -> None:
-            for operation, messages in transactions:
+        def put_in_force(socket: NetfilterSocket, operation: Any, table: Table) -> None:
+            batch = table.replacement(after, socket.counted(table)) if replacing else table
+            socket.commit(batch, str(operation))
+
+        self._with_filters(tables, put_in_force)
+
+    def _remove_filter(self, operation: Any) -> None:
+        table = filters()[type(operation)](operation)
+        self._with_filters(
+            [(operation, table)], lambda socket, what, table: socket.commit(table.removal, f"undo: {what}")
+        )
+
+    def _with_filters(
+        self, tables: Sequence[tuple[Any, Table]], work: Callable[[NetfilterSocket, Any, Table], None]
+    ) -> None:
+        """Do `work` for each filter and its table, with a netfilter socket of where it is."""
+        opened = self._open()
+
+        def work_inside() -> None:
+            for operation, table in tables:
                 syscalls.setns(opened[place_of(operation)].fd, syscalls.CLONE_NEWNET)
                 with closing(NetfilterSocket()) as item:
-                    item.commit(messages, str(operation))
+                    work(item, operation, table)
 
-        syscalls.in_thread(put_in_force)
+        syscalls.in_thread(work_inside)
 
     def _apply_local(self, operations: Sequence[LocalOperation]) -> None:
         by_node: dict[str, tuple[list[bytes], list[LocalOperation]]] = {}
@@ -230,26 +316,59 @@ class NetnsKernel:
                 items.append(operation)
         opened = self._open()
         for node, (batch, items) in by_node.items():
-            opened[node].route.expect(batch, _Descriptions(items))
+            self._expect(opened[node].route, batch, _Descriptions(items), errno.EEXIST)
         bonds = [operation for operation in operations if isinstance(operation, CreateBond)]
         self._switch_offloads_off((bond.node, bond.ifindex) for bond in bonds)
 
     def undo(self, operations: Iterable[Operation]) -> None:
         """Take operations back, in this order. Raises `DriverError` for the first that the kernel refuses."""
         for operation in operations:
-            self._send(changing.undo(operation, self.encode))
+            if self._again and changing.undo_place(operation) not in self._open():
+                continue  # it went before, and with it what was in it
+            if isinstance(operation, changing.Filter):
+                with self._done_before(*GONE):
+                    self._remove_filter(operation)
+            elif isinstance(operation, SetSysctl):
+                self._reset_sysctl(operation)
+            else:
+                self._send(changing.undo(operation, self.encode), *GONE)
+
+    def _reset_sysctl(self, operation: SetSysctl) -> None:
+        """Give a setting the value that it has where nobody sets it: of an interface that of its node's default, else
+        that of a namespace which has just been made."""
+        interface = _OF_INTERFACE.fullmatch(operation.key)
+        place = self._open()[operation.node] if interface else self._make_factory()
+        key = f"{interface[1]}/default/{interface[2]}" if interface else operation.key
+
+        def read() -> str:
+            syscalls.setns(place.fd, syscalls.CLONE_NEWNET)
+            with contextlib.suppress(FileNotFoundError):  # the kernel, or the interface, may be another one by now
+                return Path("/proc/sys", key).read_text().strip()
+            return ""
+
+        if value := syscalls.in_thread(read):
+            self._set_sysctls([replace(operation, value=value, optional=True)])
 
     def change(self, changes: changing.KernelChanges) -> None:
         """Change things where they are. Raises `DriverError` for the first that the kernel refuses."""
+        self.undo(changes.outdated)
         for old, new in changes.changed:
-            if isinstance(new, SetSysctl):
-                self._set_sysctls([new])
-            else:
-                self._send(changing.change(old, new, changes.tables) or ())
+            match old, new:
+                case _, SetSysctl():
+                    self._set_sysctls([new])
+                case _, AddRoute():
+                    batch = tuple(map(rtnetlink.replacing, self.encode(new)))
+                    self._send([changing.Messages(place=new.node, batch=batch, what=str(new))])
+                case AddRule(), AddRule():
+                    batch = (*self.encode(new), *map(rtnetlink.undone, self.encode(old)))
+                    message = changing.Messages(place=new.node, batch=batch, what=str(new))
+                    self._send([message], errno.EEXIST, *GONE)
+                case _:
+                    self._send(changing.change(old, new, changes.tables) or (), errno.EEXIST, *GONE)
 
-    def _send(self, messages: Sequence[changing.Messages]) -> None:
+    def _send(self, messages: Sequence[changing.Messages], *done: int) -> None:
         for item in messages:
-            self._open()[item.place].route.expect(item.batch, [item.what] * len(item.batch))
+            self._expect(self._open()[item.place].route, item.batch, [item.what] * len(item.batch), *done)
 
     def encode(self, operation: LocalOperation) -> tuple[bytes, ...]:
         """The messages that apply an operation inside one node."""

@@ -8,6 +8,7 @@ arrives, is its own: `lab.core.deploy.watch.probe` asks what is lost and how lon
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -51,6 +52,8 @@ _TIMESPEC = struct.Struct("@qq")
 _CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _SPARE_DESCRIPTORS = 256
 _ECHO6_REQUEST = 128
+_NO_SUCH_ADDRESS = {errno.EADDRNOTAVAIL, errno.ENODEV}
+"""The errors of bind(2) for an address that is not there, and for one of a link that is not."""
 _LONGEST = 256
 """The bytes of a datagram that are looked at: the rest of a long probe is padding."""
 
@@ -109,12 +112,18 @@ class Arrival(NamedTuple):
 class UdpProber:
     """Sockets on NICs of one lab, and a key that is in their packets alone. Not for several threads at once."""
 
-    def __init__(self, lab: str, ends: Iterable[ProbeEnd], *, tos: int = 0, timestamps: bool = False) -> None:
+    def __init__(
+        self, lab: str, ends: Iterable[ProbeEnd], *, tos: int = 0, timestamps: bool = False, may_be_absent: bool = False
+    ) -> None:
         """Open the sockets. `tos` is the IP header's former type of service of what they send (RFC 2474, RFC 3168).
 
         With `timestamps` the kernel says when a packet arrived; else that is when it was looked for. Raises
-        `DriverError` where a socket cannot be had; then none stays open.
+        `DriverError` where a socket cannot be had; then none stays open. With `may_be_absent` that a node does not have
+        the address of an end is no error: the end is in `absent`, and what is sent from or to it is refused.
         """
+        self.absent: set[ProbeEnd] = set()
+        """The ends whose address their node does not have: a port that is down loses its addresses of IPv6."""
+        self._may_be_absent = may_be_absent
         self._lab = lab
         self._tos = tos
         self._timestamps = timestamps
@@ -123,6 +132,8 @@ class UdpProber:
         self._addresses: dict[ProbeEnd, tuple[str, int]] = {}
         """Address and port of each end: of IPv6 the first two of Python's four values."""
         self._listening: dict[int, ProbeEnd] = {}
+        self._at = ""
+        """The end that is being opened, for a message."""
         self._clock_offset_ns = 0
         """By how much CLOCK_REALTIME, by which the kernel stamps, is ahead of CLOCK_MONOTONIC."""
         wanted = list(dict.fromkeys(ends))
@@ -134,7 +145,9 @@ class UdpProber:
             self.close()
             if isinstance(error, OSError):
                 raise DriverError(
-                    f"cannot open a socket for probes: {error.strerror}", operation="probe", errno=error.errno or 0
+                    f"cannot open a socket for probes{self._at}: {error.strerror}",
+                    operation="probe",
+                    errno=error.errno or 0,
                 ) from error
             raise
         self.set_clock()
@@ -146,6 +159,7 @@ class UdpProber:
         for node, here in by_node.items():
             enter_namespace(namespace_name(self._lab, node))
             for end in here:
+                self._at = f" on {end.address} of {end.node}:{end.interface}"
                 item = self._sockets[end] = socket.socket(
                     socket.AF_INET6 if end.ipv6 else socket.AF_INET,
                     socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
@@ -158,7 +172,12 @@ class UdpProber:
                 set_tos(item, self._tos if end.tos is None else end.tos)
                 if self._timestamps:
                     item.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                item.bind((end.address, end.port, 0, end.scope) if end.ipv6 else (end.address, end.port))
+                try:
+                    item.bind((end.address, end.port, 0, end.scope) if end.ipv6 else (end.address, end.port))
+                except OSError as error:
+                    if not self._may_be_absent or error.errno not in _NO_SUCH_ADDRESS:
+                        raise
+                    self.absent.add(end)
                 self._addresses[end] = item.getsockname()[:2]
 
     def close(self) -> None:
@@ -175,6 +194,8 @@ class UdpProber:
 
     def send(self, source: ProbeEnd, target: ProbeEnd, number: ProbeNumber, payload_bytes: int = PAYLOAD_BYTES) -> Sent:
         """Send the probe `number`, padded to `payload_bytes`, now or not at all."""
+        if self.absent and not self.absent.isdisjoint((source, target)):
+            return Sent.REFUSED
         payload = encode_probe(self._key, number).ljust(payload_bytes, b"\0")
         try:
             self._sockets[source].sendto(payload, self._addresses[target])

@@ -1,4 +1,4 @@
-"""How many TCP segments the kernel dropped in a namespace because they were not signed (RFC 2385)."""
+"""The number of TCP segments that the kernel dropped in a namespace because they were not signed (RFC 2385)."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ from testbed.lab.core.plan.operations import (
     VethEnd,
 )
 from testbed.lab.core.plan.qos.shaping import burst_bytes
+from testbed.lab.core.plan.scale import MEASURED_MTU_BYTES
 
 ROWS = 2
 HOPS = 2
 """Switches on the way through a row."""
 RATE_BPS = 300_000_000
-MTU_BYTES = 4500
 WARM_UP_S = 0.1
 BACKGROUND_S = 0.2
 MEASURE_S = 0.4
@@ -47,7 +47,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 def measure_forwarding() -> float:
-    """Measure the bit/s over one switch hop at full CPU, in packets of `MTU_BYTES`. Takes two seconds.
+    """Measure the bit/s over one switch hop at full CPU, in packets of `MEASURED_MTU_BYTES`. Takes two seconds.
 
     A small load that was there before is taken off; a machine that others use looks smaller than it is.
     """
@@ -76,7 +76,7 @@ def _row(row: int) -> list[Operation]:
             mac = f"02:00:00:{row:02x}:{number:02x}:{side:02x}"
             ends.append(VethEnd(node=node, name=f"e{ifindex}", ifindex=ifindex, mac=mac))
             ports.append((node, ifindex, f"10.0.{number}.{side + 1}/30"))
-        operations.append(CreateVeth(a=ends[0], b=ends[1], mtu_bytes=MTU_BYTES))
+        operations.append(CreateVeth(a=ends[0], b=ends[1], mtu_bytes=MEASURED_MTU_BYTES))
     for node, ifindex, address in ports:
         name = f"e{ifindex}"
         operations += [

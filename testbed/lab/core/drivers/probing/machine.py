@@ -17,7 +17,7 @@ from testbed.base.errors import CapabilityError
 from testbed.lab.core.render import MANAGED_SINCE, FrrVersion
 
 FRR_DIRECTORIES = (Path("/usr/lib/frr"), Path("/usr/libexec/frr"), Path("/usr/local/sbin"), Path("/usr/sbin"))
-"""Where FRR's daemons are: Debian and Ubuntu; Fedora, RHEL and openSUSE; built from source; Alpine, Arch."""
+"""The directories of FRR's daemons: Debian and Ubuntu; Fedora, RHEL and openSUSE; built from source; Alpine, Arch."""
 
 NEEDED_DAEMONS = ("zebra", "bgpd", "bfdd")
 KNOWN_DAEMONS = (*NEEDED_DAEMONS, "staticd", "mgmtd", "ospfd", "ospf6d", "isisd", "pimd", "pathd", "vrrpd", "fabricd")

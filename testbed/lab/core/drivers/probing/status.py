@@ -1,4 +1,4 @@
-"""How a thing that a lab may need stands on this machine, and the answers of the probes."""
+"""The state of a thing that a lab may need on this machine, and the answers of the probes."""
 
 from __future__ import annotations
 

@@ -25,17 +25,18 @@ from typing import Protocol
 from testbed.base.errors import CapabilityError, DriverError
 from testbed.base.linux import syscalls
 from testbed.base.linux.inotify import DirectoryWatch
-from testbed.base.linux.namespaces import NETNS_DIRECTORY, enter_namespace
+from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.processes import Process, disown
 from testbed.base.linux.views import own_mounts
 from testbed.base.linux.vty import OWN_CONFIGURATION, OWN_RUN_DIRECTORY, shell_directory
 from testbed.lab.core.drivers.probing.machine import KNOWN_DAEMONS, FrrInstallation
+from testbed.lab.core.drivers.routing.vrf_views import VRFS_ARE_NAMESPACES, see_own_vrfs
 
 FRR_USER = "frr"
 START_TIMEOUT_S = 240.0
 """One that ended is noticed at once; in an emulated machine all of a lab take minutes."""
 CRASH_DIRECTORY = Path("/var/tmp/frr")
-"""Where each daemon makes a directory `<daemon>.<pid>` that it never removes (FRR lib/log.c)."""
+"""The directory in which each daemon makes a directory `<daemon>.<pid>` that it never removes (FRR lib/log.c)."""
 CONFIGURATION_MODE = 0o600
 """A configuration may have passwords in it."""
 READY_FILE = "zebra.vty"
@@ -88,8 +89,8 @@ class DaemonSet:
     configurations: Mapping[str, str]
     integrated: str
     elsewhere: Elsewhere | None = None
-    vrfs: Mapping[str, str] = field(default_factory=dict)
-    """The network namespaces of its VRFs that are some, by the VRF's name."""
+    vrfs: Mapping[str, str] | None = None
+    """The network namespaces of its VRFs, by the VRF's name; None where VRFs are no namespaces."""
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The modules of FRR that daemons load, by the daemon's name."""
 
@@ -108,7 +109,7 @@ def daemon_arguments(
         # Gone with FRR 10.2 (pull request 16463), and not needed where /run/frr is the node's own.
         arguments += ["--bfdctl", str(directory / "bfdd.sock")]
     if vrfs and daemon in ("zebra", "mgmtd"):
-        arguments.append("--vrfwnetns")
+        arguments.append(VRFS_ARE_NAMESPACES)
     for module in modules:
         arguments += ["-M", module]
     return arguments
@@ -131,26 +132,6 @@ def _see_own_directory(directory: Path) -> None:
     own_mounts()
     for target in (OWN_RUN_DIRECTORY, OWN_CONFIGURATION):
         syscalls.mount(str(own_directory(directory)), str(target), None, syscalls.MS_BIND)
-
-
-def _see_own_vrfs(vrfs: Mapping[str, str]) -> None:
-    """Give the calling thread, and what it starts, a /run/netns that has the VRFs of one switch alone, by their names.
-
-    zebra takes every file there for a VRF, and its name for the VRF's (`--vrfwnetns`).
-    """
-    own_mounts()
-    descriptors = {}
-    try:
-        for name, namespace in vrfs.items():
-            descriptors[name] = os.open(NETNS_DIRECTORY / namespace, os.O_RDONLY | os.O_CLOEXEC)
-        syscalls.mount("vrfs", str(NETNS_DIRECTORY), "tmpfs", 0)
-        for name, descriptor in descriptors.items():
-            path = NETNS_DIRECTORY / name
-            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0))
-            syscalls.mount(f"/proc/self/fd/{descriptor}", str(path), "none", syscalls.MS_BIND)
-    finally:
-        for descriptor in descriptors.values():
-            os.close(descriptor)
 
 
 def prepare_run_directory(item: DaemonSet) -> None:
@@ -323,7 +304,7 @@ class DaemonLauncher:
             for item, daemon in here:
                 self._start(frr, item, daemon)
 
-        if frr.managed or any(item.vrfs for item, _ in here):
+        if frr.managed or any(item.vrfs is not None for item, _ in here):
             for item, daemon in here:  # a view of the machine is for one node: a thread for each
                 syscalls.in_thread(partial(self._start, frr, item, daemon))
         else:
@@ -336,11 +317,11 @@ class DaemonLauncher:
         try:
             if frr.managed:
                 _see_own_directory(item.directory)
-            if item.vrfs:
-                _see_own_vrfs(item.vrfs)
+            if item.vrfs is not None:
+                see_own_vrfs(item.vrfs)
             self._started[item.node, daemon] = _Child(
                 daemon_arguments(
-                    frr, daemon, item.directory, vrfs=bool(item.vrfs), modules=item.modules.get(daemon, ())
+                    frr, daemon, item.directory, vrfs=item.vrfs is not None, modules=item.modules.get(daemon, ())
                 ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

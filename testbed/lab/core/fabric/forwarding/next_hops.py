@@ -42,8 +42,8 @@ class UnevenHops:
 
 @dataclass(slots=True, kw_only=True)
 class NextHopFaults:
-    """Where routing makes less of a fabric than its links: `wide` is the number of equally short ways of each switch
-    that has more than it installs, `uneven` the worst group of each switch that has any."""
+    """The places where routing makes less of a fabric than its links: `wide` is the number of equally short ways of
+    each switch that has more than it installs, `uneven` the worst group of each switch that has any."""
 
     wide: dict[str, int] = field(default_factory=dict)
     uneven: dict[str, UnevenHops] = field(default_factory=dict)

@@ -35,10 +35,11 @@ def numbers_of(plan: LabPlan) -> DataPathNumbers:
     tables = plan.tables
     if tables is None:
         return DataPathNumbers(ports={}, buffers={}, profiles={})
+    named = {item.profile for item in plan.operations if isinstance(item, InstallPort)}  # others are placeholders
     return DataPathNumbers(
         ports=plan.port_numbers,
         buffers={buffer.node: index for index, buffer in enumerate(tables.buffers) if buffer.node},
-        profiles={_digest(profile): index for index, profile in enumerate(tables.profiles)},
+        profiles={_digest(tables.profiles[index]): index for index in sorted(named)},
     )
 
 

@@ -229,15 +229,21 @@ class QueuePlanner:
                 f"{numbered} ports have qos; there are {MAX_PORTS} at most", field="qos", code="too-many-ports"
             )
         self.tables: QosTables | None = None
+        profiles: dict[PortProfile, int] = {}
+        self._profiles = {
+            name: [profiles.setdefault(profile, len(profiles)) for profile in plan.profiles]
+            for name, plan in self.plans.items()
+        }
+        """The numbers in the tables of each network's profiles: networks share those that say the same."""
         if self.plans:
             self.tables = QosTables(
-                profiles=tuple(profile for plan in self.plans.values() for profile in plan.profiles),
+                profiles=tuple(profiles),
                 buffers=(_no_buffer(), *(buffer for plan in self.plans.values() for buffer in plan.buffers[1:])),
             )
 
     def operations(self, ports: Sequence[PortPlan]) -> list[InstallPort | ShapePort | DelayPort]:
         """The operations for all ports of the lab: the queues of all of them, then the delays."""
-        first, profile, buffer = 0, 0, 0
+        first, buffer = 0, 0
         queues: list[InstallPort | ShapePort | DelayPort] = []
         delays: list[DelayPort] = []
         if BACKEND not in self.plans:
@@ -251,14 +257,13 @@ class QueuePlanner:
                     item,
                     port=item.port + first,
                     peer=item.peer + first,
-                    profile=item.profile + profile,
+                    profile=self._profiles[name][item.profile],
                     buffer=item.buffer and item.buffer + buffer,
                 )
                 for item in planner.install(mine)
             ]
             delays += delay_operations(mine, has_qos=True, first=first + 1)
             first += len(mine)
-            profile += len(planner.plan.profiles)
             buffer += len(planner.plan.buffers) - 1
         plain = [port for port in ports if self._switches_of.get(port.network) not in {BACKEND, *self.plans}]
         return [*queues, *_shaping(plain), *delays, *delay_operations(plain, has_qos=False)]

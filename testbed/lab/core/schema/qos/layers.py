@@ -38,7 +38,7 @@ class QosResolver:
     spec: QosSpec
     lab: Lab
     root: Path = ("qos",)
-    """Where the section stands: another network than the back end has its own."""
+    """The place of the section: another network than the back end has its own."""
     problems: list[Problem] = field(default_factory=list)
     _profiles: dict[QosProfile, int] = field(default_factory=dict)
     _drafts: list[Draft] = field(default_factory=list)

@@ -177,7 +177,7 @@ TYPES: Types = {
     tuple[int, ...]: lambda key: DscpList,
     int: lambda key: written(Annotated[int, SizeInBytes() if key.measure is BYTES else whole(key)]),
 }
-"""How the keys of those types are read."""
+"""The readers of keys of those types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,9 @@ class QosKindsSpec(SpecModel):
 class QosSpec(QosSettings):
     """The `qos:` section. A port takes what is said last in: fabric, kind, tier, node, port."""
 
-    kinds: Section[QosKindsSpec] = Field(default=QosKindsSpec(), description="Gives settings by kind: host, switch.")
+    kinds: Section[QosKindsSpec] = Field(
+        default=QosKindsSpec.model_construct(), description="Gives settings by kind: host, switch."
+    )
     tiers: Section[dict[Annotated[str, _Tier()], Section[QosSettings]]] = Field(
         default={}, description="Gives settings by tier: host, rail, spine, super-spine."
     )

@@ -1,4 +1,4 @@
-"""Where Debian packages come from on this machine."""
+"""The mirror from which Debian packages come on this machine."""
 
 from __future__ import annotations
 

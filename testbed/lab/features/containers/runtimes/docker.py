@@ -6,7 +6,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,28 +32,41 @@ NAME = "docker"
 
 
 class DeployingContainers:
-    """The containers of a lab that is being deployed."""
+    """The containers of a lab that is being deployed, or those of the nodes `only` that are added to one that is up.
 
-    def __init__(self, lab: Lab, engine: ContainerEngine, run: Path, journal: Journal) -> None:
+    `deployment` is the value of the label of those that the lab has already; "" where it has none.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        engine: ContainerEngine,
+        run: Path,
+        journal: Journal,
+        only: Collection[str] | None = None,
+        deployment: str = "",
+    ) -> None:
         self._lab = lab
         self._engine = engine
         self._run = run
         self._journal = journal
-        self._deployment = f"{lab.name}-{secrets.token_hex(8)}"
+        self._only = only
+        self._is_journalled = bool(deployment)
+        self._deployment = deployment or f"{lab.name}-{secrets.token_hex(8)}"
         self.elsewhere: dict[str, Elsewhere] = {}
-        """How the daemons of switches that are containers are started."""
+        """The routing daemons that are started in containers, by the switch that they are of."""
 
     def start(self, plan: LabPlan, kernel: NetnsKernel, notify: StepCallback) -> Sequence[StartContainer]:
         """Start all, journalled, and give their namespaces to `kernel`; what was started comes back.
 
         Raises `NameInUse`, `DriverError`, `CapabilityError` for a switch without FRR, or GPUs without a compiler.
         """
-        from testbed.lab.core.drivers.routing.frr import Elsewhere
-        from testbed.lab.features.containers.frr import find_each_frr, frr_owner, run_directory_mounts
         from testbed.lab.features.containers.images.container_images import outdated_images
 
         operations = [
-            item for item in plan.operations if isinstance(item, StartContainer) and item.container.runtime == NAME
+            item
+            for item in plan.operations
+            if isinstance(item, StartContainer) and item.container.runtime == NAME and self._is_meant(item.node)
         ]
         switches = [item for item in operations if item.kind is NodeKind.SWITCH]
 
@@ -69,32 +82,74 @@ class DeployingContainers:
                 )
             )
         with step("containers", notify, f"{len(operations)} containers"):
-            mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
-            for item in operations:
-                paths = [path for feature in features() for path in feature.mounted(plan, self._run, item.node)]
-                if paths:
-                    mounts[item.node] = tuple(Mount(source=path, target=path, read_only=True) for path in paths)
-                if str(HOSTS) not in {bind.target for bind in item.container.binds}:
-                    names = Mount(source=hosts_path(self._run), target=HOSTS, read_only=True)
-                    mounts[item.node] = (*mounts.get(item.node, ()), names)
-            self._journal.containers(NAME, self._engine.url, self._deployment)
+            mounts = self._mounts(plan, operations)
+            if not self._is_journalled:
+                self._journal.containers(NAME, self._engine.url, self._deployment)
             found = self._engine.start(self._lab.name, self._deployment, operations, mounts, started)
             pids = {node: container.pid for node, container in found.items()}
             try:
                 self._journal.nodes(kernel.adopt_nodes(operations, pids))
-                versions = find_each_frr(self._engine, [(found[item.node], item.container.image) for item in switches])
+                self._note(found, switches)
             except (CapabilityError, DriverError):
                 self._engine.require_alive(found.values())  # that it ended is what there is to tell
                 raise
-            self._journal.started_containers(
-                NAME,
-                {node: container.id for node, container in found.items()},
-                {node: frr.version_text for node, frr in versions.items()},
-            )
-            for node, frr in versions.items():
-                start = partial(self._start_daemon, found[node])
-                self.elsewhere[node] = Elsewhere(frr=frr, owner=frr_owner(found[node]), start=start)
         return operations
+
+    def _mounts(self, plan: LabPlan, operations: Sequence[StartContainer]) -> dict[str, tuple[Mount, ...]]:
+        """What each container is to see of this machine."""
+        from testbed.lab.features.containers.frr import run_directory_mounts
+
+        switches = [item for item in operations if item.kind is NodeKind.SWITCH]
+        mounts = {item.node: run_directory_mounts(self._run / item.node) for item in switches}
+        for item in operations:
+            paths = [path for feature in features() for path in feature.mounted(plan, self._run, item.node)]
+            if paths:
+                mounts[item.node] = tuple(Mount(source=path, target=path, read_only=True) for path in paths)
+            if str(HOSTS) not in {bind.target for bind in item.container.binds}:
+                names = Mount(source=hosts_path(self._run), target=HOSTS, read_only=True)
+                mounts[item.node] = (*mounts.get(item.node, ()), names)
+        return mounts
+
+    def _note(self, found: Mapping[str, StartedContainer], switches: Sequence[StartContainer]) -> None:
+        """Journal containers that run, and find out how the daemons of switches among them are started.
+
+        Raises `CapabilityError`, `DriverError`.
+        """
+        from testbed.lab.core.drivers.routing.frr import Elsewhere
+        from testbed.lab.features.containers.frr import find_each_frr, frr_owner
+
+        versions = find_each_frr(self._engine, [(found[item.node], item.container.image) for item in switches])
+        self._journal.started_containers(
+            NAME,
+            {node: container.id for node, container in found.items()},
+            {node: frr.version_text for node, frr in versions.items()},
+        )
+        for node, frr in versions.items():
+            start = partial(self._start_daemon, found[node])
+            self.elsewhere[node] = Elsewhere(frr=frr, owner=frr_owner(found[node]), start=start)
+
+    def renew(self, plan: LabPlan, kernel: NetnsKernel, *, keep: bool) -> Mapping[str, int]:
+        """Restart the one container that is meant, or without `keep` make another one of its image."""
+        (operation,) = [
+            item for item in plan.operations if isinstance(item, StartContainer) and self._is_meant(item.node)
+        ]
+        node, known = operation.node, self._journal.read().containers[NAME].ids
+        container = self._engine.restart(node, known[node]) if keep and node in known else None
+        if container is None:
+            self._engine.remove(self._deployment, only={node})
+            mounts = self._mounts(plan, [operation])
+            container = self._engine.start(self._lab.name, self._deployment, [operation], mounts)[node]
+        identities = kernel.adopt_nodes([operation], {node: container.pid})
+        self._note({node: container}, [operation] if operation.kind is NodeKind.SWITCH else [])
+        return identities
+
+    def _is_meant(self, node: str) -> bool:
+        return self._only is None or node in self._only
+
+    def remove_started(self) -> None:
+        """Remove those that are there already: a command that was killed has started them."""
+        if self._is_journalled:
+            self._engine.remove(self._deployment, only=self._only)
 
     def _start_daemon(self, container: StartedContainer, argv: Sequence[str], output: Path) -> ContainerDaemon:
         from testbed.lab.features.containers.frr import ContainerDaemon
@@ -104,7 +159,7 @@ class DeployingContainers:
     def wait_healthy(self, timeout_s: float, notify: StepCallback) -> None:
         """Wait until all that have a health check are healthy. Raises `DriverError` for one that is not, or ended."""
         with step("health", notify):
-            self._engine.wait_healthy(self._deployment, time.monotonic() + timeout_s)
+            self._engine.wait_healthy(self._deployment, time.monotonic() + timeout_s, only=self._only)
 
     def close(self) -> None:
         """Let go of the engine; the containers stay."""
@@ -184,6 +239,29 @@ class DockerRuntime:
             raise
         return DeployingContainers(lab, engine, run, journal)
 
+    def extend(self, lab: Lab, run: Path, journal: Journal, nodes: Collection[str]) -> DeployingContainers:
+        """Connect to the engine for nodes that are added to a lab that is up, which keeps those that it has.
+
+        Raises `CapabilityError`, `NameInUse`.
+        """
+        there = journal.read().containers.get(NAME)
+        engine = ContainerEngine.connect(None if there is None else there.engine)
+        deployment = "" if there is None else there.deployment
+        try:
+            engine.require_images(
+                node.container.image for node in lab.nodes if node.container is not None and node.name in nodes
+            )
+            engine.require_names([namespace_name(lab.name, node) for node in nodes], but=deployment)
+        except BaseException:
+            engine.close()
+            raise
+        return DeployingContainers(lab, engine, run, journal, only=nodes, deployment=deployment)
+
+    def remove_nodes(self, content: JournalContent, nodes: Collection[str]) -> None:
+        """Remove the containers of some nodes of a lab that stays. Raises `NodesRemain`."""
+        if (journalled := content.containers.get(NAME)) is not None:
+            _remove(journalled, unfinished=False, only=nodes)
+
     def live(self, content: JournalContent) -> LiveContainers | None:
         """The containers of a deployed lab; None for a lab without."""
         journalled = content.containers.get(NAME)
@@ -195,11 +273,11 @@ class DockerRuntime:
             _remove(journalled, unfinished=content.state is LabState.DEPLOYING and not journalled.ids)
 
 
-def _remove(containers: JournalledContainers, *, unfinished: bool) -> None:
+def _remove(containers: JournalledContainers, *, unfinished: bool, only: Collection[str] | None = None) -> None:
     try:
         engine = ContainerEngine.connect(containers.engine)
         try:
-            engine.remove(containers.deployment, unfinished=unfinished)
+            engine.remove(containers.deployment, unfinished=unfinished, only=only)
         finally:
             engine.close()
     except TestbedError as error:

@@ -32,7 +32,8 @@ ACCOUNTS: Mapping[str, tuple[int, str]] = MappingProxyType({OPERATOR: (OPERATOR_
 """The user number and the home of each account on a switch."""
 PAM_MODULE = "pam_radius_auth"
 ANSWER_S = 3
-"""How long a switch waits for the server, asking once: pam_radius_auth takes no less (its pam_radius_auth.conf)."""
+"""The time for which a switch waits for the server, asking once: pam_radius_auth takes no less (its
+pam_radius_auth.conf)."""
 _DICTIONARIES = ("rfc2865", "rfc2866", "rfc2869", "freeradius.internal")
 
 
@@ -134,7 +135,7 @@ def switch_binds() -> dict[str, str]:
 
 
 def said_of(place: Place) -> str:
-    """How log-ins to a switch stand, in a few words; asked in its network namespace."""
+    """Return the state of log-ins to a switch in a few words; it is asked in its network namespace."""
     lab = place.lab
     if status_server.server_answers(str(lab.server_address), PORT, _secret(lab, place.node)):
         return f"asks {lab.server}"
@@ -170,8 +171,8 @@ def _secret(lab: Surroundings, node: str) -> str:
 
 def _hash(password: str) -> str:
     """The password as rlm_pap has it: SHA-256 over it and a salt, which follows. It is 128 random bits, and needs no
-    slow hash."""
-    salt = secrets.token_bytes(8)
+    slow hash, nor a salt that does not follow from it: the same password has the same hash."""
+    salt = hashlib.sha256(b"salt" + password.encode()).digest()[:8]
     return base64.b64encode(hashlib.sha256(password.encode() + salt).digest() + salt).decode()
 
 

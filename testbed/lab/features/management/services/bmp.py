@@ -16,6 +16,8 @@ from testbed.lab.features.management.services.asking import connections, is_boun
 from testbed.lab.features.management.services.service import OWN, File, Place, Port, Program, Service, Surroundings
 
 USER = "nobody"
+SPARE_SESSIONS = 8
+"""It is told of so many at a time: a few switches more are served without its being started anew."""
 
 
 class Bmp(Service):
@@ -40,7 +42,7 @@ class Bmp(Service):
             f"bmp_daemon_ip: {place.address}",
             f"bmp_daemon_port: {STATION_PORT}",
             # Two megabytes each. One that lost its power stays until its connection is found dead.
-            f"bmp_daemon_max_peers: {2 * len(place.lab.switches) + 2}",
+            f"bmp_daemon_max_peers: {SPARE_SESSIONS * (len(place.lab.switches) // (SPARE_SESSIONS // 2) + 1)}",
             f"bmp_daemon_msglog_file: {place.own}/$bmp_router.json",
             "bmp_daemon_msglog_output: json",
         ]

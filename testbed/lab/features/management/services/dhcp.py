@@ -7,11 +7,13 @@ that the plan does not know gets nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import is_bound
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service
 
 USER = "dnsmasq"
+HOSTS = "hosts"
 LEASES = "leases"
 LEASE = "1h"
 PORT = 67
@@ -20,6 +22,7 @@ PORT = 67
 class Dhcp(Service):
     name = "dhcp"
     needs = ("dnsmasq",)
+    rereads = MappingProxyType({HOSTS: "dnsmasq"})  # dnsmasq(8), NOTES
 
     def user(self, place: Place) -> str:
         return USER
@@ -33,11 +36,7 @@ class Dhcp(Service):
             "bind-interfaces",
             f"domain={lab.lab}",
             f"dhcp-range={lab.network.network_address},static,{lab.network.netmask},{LEASE}",
-            *(
-                f"dhcp-host={lab.macs[node]},{node},{address},{LEASE}"
-                for node, address in lab.addresses.items()
-                if node != place.node
-            ),
+            f"dhcp-hostsfile={place.directory / HOSTS}",
             "dhcp-ignore=tag:!known",
             "dhcp-option=option:router",  # none: nothing is behind the management network
             *(
@@ -51,7 +50,12 @@ class Dhcp(Service):
             "log-facility=-",
             "pid-file=",
         ]
-        return {"dnsmasq.conf": File(text="\n".join(lines) + "\n")}
+        hosts = [
+            f"{lab.macs[node]},{node},{address},{LEASE}\n"
+            for node, address in lab.addresses.items()
+            if node != place.node
+        ]
+        return {"dnsmasq.conf": File(text="\n".join(lines) + "\n"), HOSTS: File(text="".join(hosts))}
 
     def programs(self, place: Place) -> tuple[Program, ...]:
         program = Program(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import resolve
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service, Surroundings
@@ -19,6 +20,7 @@ def hosts_file(lab: Surroundings) -> str:
 class Dns(Service):
     name = "dns"
     needs = ("dnsmasq",)
+    rereads = MappingProxyType({HOSTS: "dnsmasq"})  # dnsmasq(8), NOTES
 
     def user(self, place: Place) -> str:
         return USER

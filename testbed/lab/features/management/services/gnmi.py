@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from testbed.base.files import write_atomically
@@ -43,6 +44,7 @@ _SKEW = timedelta(hours=1)
 class Gnmi(ServiceOfSwitches):
     name = "gnmi"
     needs = ("pygnmicli",)
+    rereads = MappingProxyType({"gnmi.json": "gnmi"})
     # It enters the namespaces of all switches, reads the maps of their ports, and asks FRR's daemons, whose sockets are
     # another user's.
     capabilities = ("sys_admin", "net_admin", "net_raw", "bpf", "dac_override")

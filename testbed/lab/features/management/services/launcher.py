@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,13 +31,13 @@ from testbed.base.linux.namespaces import in_namespace
 from testbed.base.linux.processes import disown, processes_in
 from testbed.base.linux.views import own_hostname, own_mounts
 from testbed.lab.features.management.services.registry import REGISTRY
-from testbed.lab.features.management.services.service import PID, Place, Port, Program
+from testbed.lab.features.management.services.service import PID, File, Place, Port, Program, Surroundings
 
 START_TIMEOUT_S = 20.0
 PID_SUFFIX = ".pid"
 """The ending of the names of the files that have the pids of a service's programs."""
 ASKED_AGAIN_MS = 50
-"""How long a service that does not answer yet is left alone, unless a program ends."""
+"""The time for which a service that does not answer yet is left alone, unless a program ends."""
 _ASKED_AT_ONCE = 8
 _LINES = 5
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -64,8 +64,7 @@ class ServiceLauncher:
         """Write the files of services and start their programs. Raises `DriverError`, `CapabilityError`."""
         self._places += places
         for name, lab in {place.service: place.lab for place in places}.items():
-            with _disk_errors(name):
-                REGISTRY[name].prepare(lab)
+            prepare(name, lab)
         for place in places:
             with _disk_errors(str(place)):
                 _write_files(place)
@@ -107,6 +106,30 @@ class ServiceLauncher:
         """Let them live on without us."""
         for process in self._started.values():
             disown(process)
+
+
+def prepare(service: str, lab: Surroundings) -> None:
+    """Make what the places of a service share, where it is not there yet. Raises `DriverError`."""
+    with _disk_errors(service):
+        REGISTRY[service].prepare(lab)
+
+
+def tell(place: Place, changed: Collection[str], pids: Mapping[str, int]) -> None:
+    """Write those files of a service anew that it takes while it runs, and have its programs, which run as `pids` say,
+    take them. Raises `DriverError`."""
+    service = REGISTRY[place.service]
+    with _disk_errors(str(place)):
+        for name, file in service.files(place).items():
+            if name in changed:
+                _write_file(place, name, file)
+    try:
+        service.tell(place, changed, pids)
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise DriverError(
+            f"{place} does not take its new settings: {error}",
+            operation="service",
+            hint=f"testbed service restart {place.service} {place.node}",
+        ) from error
 
 
 def running_programs(places: Iterable[Place], identities: Collection[int]) -> dict[tuple[str, str], dict[str, int]]:
@@ -217,15 +240,20 @@ def _write_files(place: Place) -> None:
     os.chown(place.own, user, group)
     (place.own / PID).unlink(missing_ok=True)  # of one that was killed, whose number another process may have
     for name, file in service.files(place).items():
-        path = place.directory / name
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "w") as stream:  # noqa: PTH123
-            if file.secret:
-                os.fchown(descriptor, user, group)
-            os.fchmod(descriptor, 0o600 if file.secret else 0o644)
-            stream.write(file.text)
+        _write_file(place, name, file)
     place.log.touch(mode=0o644)
+
+
+def _write_file(place: Place, name: str, file: File) -> None:
+    """Write a file of a service in place of an older one."""
+    path = place.directory / name
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w") as stream:  # noqa: PTH123
+        if file.secret:
+            os.fchown(descriptor, *_user(REGISTRY[place.service].user(place)))
+        os.fchmod(descriptor, 0o600 if file.secret else 0o644)
+        stream.write(file.text)
 
 
 def _pid_file(place: Place, program: Program) -> Path:
@@ -269,7 +297,7 @@ def _start(place: Place, program: Program) -> subprocess.Popen[bytes]:
 
 
 def command_line(place: Place, program: Program) -> list[str]:
-    """How a program is started: by setpriv(1), which takes from it what it does not need."""
+    """Return the command that starts a program: by setpriv(1), which takes from it what it does not need."""
     name, *arguments = program.arguments
     kept = ",".join(["-all", *(f"+{capability}" for capability in program.capabilities)])
     found = ["setpriv", "--no-new-privs", f"--bounding-set={kept}"]

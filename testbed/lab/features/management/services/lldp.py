@@ -6,13 +6,15 @@ The management port is left out: its switch is a bridge of Linux, which passes n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import output_of
 from testbed.lab.features.management.services.service import SOCKET, File, Place, Port, Program, Service, Surroundings
 
 USER = "_lldpd"
+CONFIGURATION = "lldpd.conf"
 INTERVAL_S = 5
 _CHROOT = "/run/lldpd"
 """The directory that lldpd goes into; its name is compiled in."""
@@ -21,6 +23,7 @@ _CHROOT = "/run/lldpd"
 class Lldp(Service):
     name = "lldp"
     needs = ("lldpd",)
+    rereads = MappingProxyType({CONFIGURATION: "lldpd"})
 
     def user(self, place: Place) -> str:
         return USER  # whom lldpcli becomes
@@ -29,18 +32,19 @@ class Lldp(Service):
         Path(_CHROOT).mkdir(mode=0o755, exist_ok=True)
 
     def files(self, place: Place) -> Mapping[str, File]:
+        ports = ",".join(place.lab.data_ports.get(place.node, ())) or "!*"
+        lines = f"configure lldp tx-interval {INTERVAL_S}\nconfigure system interface pattern {ports}\n"
         return {
-            "lldpd.conf": File(text=f"configure lldp tx-interval {INTERVAL_S}\n"),
+            CONFIGURATION: File(text=lines),
             "hosts": File(text=f"127.0.0.1 localhost\n{place.address} {place.node}\n"),
         }
 
     def programs(self, place: Place) -> tuple[Program, ...]:
-        ports = ",".join(place.lab.data_ports.get(place.node, ())) or "!*"
         program = Program(
             name="lldpd",
             arguments=(
-                *("lldpd", "-d", "-k", "-u", str(place.own / SOCKET), "-O", str(place.directory / "lldpd.conf")),
-                *("-m", str(place.address), "-I", ports),
+                *("lldpd", "-d", "-k", "-u", str(place.own / SOCKET), "-O", str(place.directory / CONFIGURATION)),
+                *("-m", str(place.address)),
             ),
             capabilities=(
                 "net_admin",
@@ -61,6 +65,11 @@ class Lldp(Service):
         )
         return (program,)
 
+    def tell(self, place: Place, changed: Collection[str], pids: Mapping[str, int]) -> None:
+        """Have lldpd do what its file says, which are commands of lldpcli(8)."""
+        if output_of(["lldpcli", "-u", str(place.own / SOCKET), "-c", str(place.directory / CONFIGURATION)]) is None:
+            raise ConnectionRefusedError(f"lldpd of {place.node} does not take its configuration")
+
     def ports(self, place: Place) -> tuple[Port, ...]:
         return ()
 
@@ -70,7 +79,8 @@ class Lldp(Service):
 
 
 def neighbours(said: str) -> str | None:
-    """How many neighbours lldpd has heard of, by what `lldpcli -f json0` says; None for what is no such thing."""
+    """Return the number of neighbours that lldpd has heard of, by what `lldpcli -f json0` says; None for what is no
+    such thing."""
     try:
         found = json.loads(said)["lldp"]
     except (ValueError, KeyError):

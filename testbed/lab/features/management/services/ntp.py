@@ -48,7 +48,7 @@ class Time(Service):
 
 
 def synchronised(tracking: str) -> str | None:
-    """How a chronyd stands by what `chronyc -c tracking` says; None while it follows nobody."""
+    """Return the state of a chronyd by what `chronyc -c tracking` says; None while it follows nobody."""
     fields = tracking.strip().split(",")
     if len(fields) < 14 or fields[2] == "0" or fields[13] == "Not synchronised":
         return None

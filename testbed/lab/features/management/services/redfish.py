@@ -7,6 +7,8 @@ Who asks gives a name and a password, which is made for the lab.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import secrets
 import sys
 import uuid
@@ -27,8 +29,13 @@ POWER = IPv4Address("127.0.0.1")
 POWER_PORT = 9465
 EMULATOR = "sushy-emulator"
 _NAMESPACE = uuid.UUID("6f1f1f0e-5b0a-5d0e-9d0c-6d6f62746573")
-_ROUNDS = 4
-"""The rounds of bcrypt, the fewest there are: the password is 256 random bits."""
+_SALT = b"$2a$04$"
+"""Bcrypt with the fewest rounds there are: the password is 256 random bits. So its salt may follow from it, and a
+password has one hash."""
+_OF_BASE64 = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    b"./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789",
+)
 
 
 def system_uuid(lab: str, node: str) -> str:
@@ -44,6 +51,7 @@ def password_file(lab: Surroundings) -> Path:
 class Redfish(Service):
     name = "redfish"
     needs = (EMULATOR,)
+    looks_into_nodes = True
 
     def user(self, place: Place) -> str:
         return USER
@@ -79,7 +87,8 @@ class Redfish(Service):
             "SUSHY_EMULATOR_FAKE_SYSTEMS": systems,
         }
         password = password_file(lab).read_bytes()
-        hashed = bcrypt.hashpw(password, bcrypt.gensalt(_ROUNDS, prefix=b"2a")).decode().replace("$2a$", "$2y$", 1)
+        salt = base64.b64encode(hashlib.sha256(password).digest()[:16]).rstrip(b"=").translate(_OF_BASE64)
+        hashed = bcrypt.hashpw(password, _SALT + salt).decode().replace("$2a$", "$2y$", 1)
         return {
             "sushy.conf": File(text="".join(f"{key} = {pformat(value)}\n" for key, value in settings.items())),
             "htpasswd": File(text=f"{ACCOUNT}:{hashed}\n", secret=True),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from testbed.base.typed_json import encode
@@ -16,6 +19,7 @@ from testbed.daemons.kit.client import CONTROL_SOCKET, ask
 from testbed.lab.core.model.management import SERVICES, ManagementService
 from testbed.lab.features.management.services.asking import TIMEOUT_S
 
+RELOAD_S = 20.0
 DIRECTORY_NAME = ".svc"
 """In the lab's run directory; no node can have this name. Short, as are the next two, for
 `<run>/<lab>/.svc/<node>/<service>/own/s` must fit sockaddr_un (108 bytes, unix(7))."""
@@ -78,7 +82,7 @@ class Surroundings:
     ports: tuple[CountedPort, ...] = ()
     """The ports of switches in data networks."""
     data_path: Path | None = None
-    """Where the lab's maps are pinned; None: it has no queues of the data path."""
+    """The directory in which the lab's maps are pinned; None: it has no queues of the data path."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """In which a program of ours finds this package and this lab."""
 
@@ -189,6 +193,10 @@ class Service(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
     """The programs that it wants installed (`testbed.base.installation.packages` knows their packages)."""
+    looks_into_nodes: ClassVar[bool] = False
+    """It keeps sockets in the namespaces of other nodes, or knows these by their identities."""
+    rereads: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The files that it takes anew while it runs, and by which of its programs; others are read at the start alone."""
 
     def prepare(self, lab: Surroundings) -> None:  # noqa: B027 - most have nothing of this kind
         """Make what the places of a lab share, where it is not there yet: keys, for example."""
@@ -216,6 +224,14 @@ class Service(ABC):
         Called in the network namespace of the node.
         """
 
+    def tell(self, place: Place, changed: Collection[str], pids: Mapping[str, int]) -> None:
+        """Have its programs, which run as `pids` say, take `changed` files of `rereads` anew: by SIGHUP, as most do.
+
+        Raises `OSError` for a program that is gone meanwhile.
+        """
+        for program in {self.rereads[name] for name in changed}:
+            os.kill(pids[program], signal.SIGHUP)
+
     def environment(self, place: Place) -> Mapping[str, str]:
         """Return what its clients need in their environment, where users run them on the node."""
         return {}
@@ -232,6 +248,7 @@ class ServiceOfSwitches(Service):
     control socket in the service's own directory.
     """
 
+    looks_into_nodes = True
     capabilities: ClassVar[tuple[str, ...]]
 
     @abstractmethod
@@ -241,6 +258,12 @@ class ServiceOfSwitches(Service):
     def machine_network(self, place: Place) -> str:
         """Return the variable that tells it this machine's own network namespace; "" where it is told nothing."""
         return ""
+
+    def tell(self, place: Place, changed: Collection[str], pids: Mapping[str, int]) -> None:
+        """Have the process serve what its file says now, by its control socket; what both say alike goes on."""
+        said = ask(place.own, CONTROL_SOCKET, {"command": "reload"}, RELOAD_S)
+        if not said.get("reloaded"):
+            raise OSError(said.get("error", f"{self.name} knows nothing of reloading"))
 
     def files(self, place: Place) -> Mapping[str, File]:
         return {f"{self.name}.json": File(text=encode(self.configuration(place)).decode() + "\n")}

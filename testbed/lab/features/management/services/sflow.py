@@ -8,6 +8,7 @@ collector that runs outside of the lab, such as sFlow-RT, gets the samples of al
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from testbed.daemons.sflow.configuration import (
@@ -22,6 +23,7 @@ from testbed.lab.features.management.services.service import Place, ServiceOfSwi
 class Sflow(ServiceOfSwitches):
     name = "sflow"
     needs = ()
+    rereads = MappingProxyType({"sflow.json": "sflow"})
     # It enters the namespaces of all switches, reads their counters, and the maps of their ports.
     capabilities = ("sys_admin", "net_admin", "net_raw", "bpf")
 

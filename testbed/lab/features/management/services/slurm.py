@@ -16,6 +16,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from testbed.lab.core.model.management import SLURM_CLIENT_PORTS, SLURMD_PORT
@@ -27,9 +28,10 @@ USER, MUNGE_USER = "slurm", "munge"
 CONTROLLER_PORT = 6817
 CONFIGURATION = "slurm.conf"
 SPOOL = Path("/var/lib/slurm/slurmd")
-"""Where every slurmd sees its own directory: paths of its sockets have the node's name, and would be too long there."""
+"""The path at which every slurmd sees its own directory: paths of its sockets have the node's name, and would be too
+long there."""
 SILENT_S = 10
-"""How long a slurmd may be silent until its node is DOWN, in seconds; Slurm's own default is 300."""
+"""The time for which a slurmd may be silent until its node is DOWN, in seconds; Slurm's own default is 300."""
 KEY_BYTES = 128
 _WITHOUT_CGROUPS = (23, 11)
 """The first version that can be told to use no cgroups; those before use none where no plugin asks for them."""
@@ -147,6 +149,7 @@ def states_of_nodes(listed: str) -> str | None:
     return ", ".join(f"{count} {state}" for state, count in sorted(Counter(states.values()).items()))
 
 
+@cache
 def version() -> tuple[int, int]:
     """Return the installed Slurm's version, such as (22, 5); (0, 0) where there is none."""
     said = output_of(["slurmd", "-V"])

@@ -5,7 +5,9 @@ A node sends what its routing daemons and its other services write into their lo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from testbed.lab.core.drivers.routing.frr import FRR_USER
 from testbed.lab.features.management.services.asking import connections, greeting
@@ -15,6 +17,8 @@ USER = "nobody"
 PORT = 514
 MOST_SENDERS = 2048
 """The most connections there can be at a time: one of each node, and clients of other kinds."""
+NODES = "nodes.json"
+"""The file of the server's that has the nodes by their addresses (rsyslog's lookup tables)."""
 COLLECTED = "hosts"
 """The directory of the server's files, one for each node that has sent something."""
 _ROUTING = ("bgpd", "zebra", "bfdd", "mgmtd")
@@ -23,13 +27,19 @@ _ROUTING = ("bgpd", "zebra", "bfdd", "mgmtd")
 class Syslog(Service):
     name = "syslog"
     needs = ("rsyslogd",)
+    rereads = MappingProxyType({NODES: "rsyslogd"})
 
     def user(self, place: Place) -> str:
         return USER
 
     def files(self, place: Place) -> Mapping[str, File]:
         lines = _collector(place) if place.is_server else _sender(place)
-        return {"rsyslog.conf": File(text="\n".join(lines) + "\n")}
+        files = {"rsyslog.conf": File(text="\n".join(lines) + "\n")}
+        if place.is_server:
+            table = [{"index": str(address), "value": node} for node, address in place.lab.addresses.items()]
+            known = {"version": 1, "nomatch": "", "type": "string", "table": table}
+            files[NODES] = File(text=json.dumps(known, indent=1) + "\n")
+        return files
 
     def programs(self, place: Place) -> tuple[Program, ...]:
         program = Program(
@@ -64,8 +74,8 @@ def _collector(place: Place) -> Iterator[str]:
     # A file for each address that sends, whatever name a message claims.
     yield f'template(name="file" type="string" string="{place.own / COLLECTED}/%$.node%.log")'
     yield 'template(name="line" type="string" string="%timereported:::date-rfc3339% %programname%: %msg:::drop-cc%\\n")'
-    for node, address in place.lab.addresses.items():
-        yield f'if $fromhost-ip == "{address}" then set $.node = "{node}";'
+    yield f'lookup_table(name="nodes" file="{place.directory / NODES}" reloadOnHUP="on")'
+    yield 'set $.node = lookup("nodes", $fromhost-ip);'
     yield f'if $inputname == "imfile" then set $.node = "{place.node}";'
     yield 'if $.node == "" then stop'
     yield 'action(type="omfile" dynaFile="file" template="line" fileCreateMode="0640" dirCreateMode="0750")'

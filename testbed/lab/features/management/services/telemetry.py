@@ -9,21 +9,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from ipaddress import IPv4Address
+from types import MappingProxyType
 
 from testbed.lab.features.management.services.asking import get_json, is_bound
 from testbed.lab.features.management.services.service import File, Place, Port, Program, Service
 
 USER = "prometheus"
+CONFIGURATION = "prometheus.yml"
 PORT = 9090
 EXPORTER = IPv4Address("127.0.0.1")
 EXPORTER_PORT = 9464
 RETENTION, LARGEST = "2h", "256MB"
-"""How long samples are kept, and how many bytes of them: they are in memory, as all of /run."""
+"""The time for which samples are kept, and the bytes of them: they are in memory, as all of /run."""
 
 
 class Telemetry(Service):
     name = "telemetry"
     needs = ("prometheus",)
+    rereads = MappingProxyType({CONFIGURATION: "prometheus"})
+    looks_into_nodes = True
 
     def user(self, place: Place) -> str:
         return USER
@@ -37,7 +41,7 @@ class Telemetry(Service):
             "  static_configs:",
             f"  - {{targets: ['{EXPORTER}:{EXPORTER_PORT}']}}",
         ]
-        return {"prometheus.yml": File(text="\n".join(lines) + "\n")}
+        return {CONFIGURATION: File(text="\n".join(lines) + "\n")}
 
     def programs(self, place: Place) -> tuple[Program, ...]:
         exporter = Program(
@@ -54,7 +58,7 @@ class Telemetry(Service):
             name="prometheus",
             arguments=(
                 "prometheus",
-                f"--config.file={place.directory / 'prometheus.yml'}",
+                f"--config.file={place.directory / CONFIGURATION}",
                 f"--storage.tsdb.path={place.own / 'data'}",
                 f"--storage.tsdb.retention.time={RETENTION}",
                 f"--storage.tsdb.retention.size={LARGEST}",

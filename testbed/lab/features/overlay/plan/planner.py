@@ -61,7 +61,8 @@ FIRST_VNI_BRIDGE = 1 << 26
 GATEWAY = "anycast gateway"
 """The name that stands for an interface where the MACs of the anycast gateways are planned."""
 BRIDGE_AGEING_S = 86_400
-"""How long the bridge of a VNI remembers a silent NIC: a day, or its type-2 route would go after five minutes."""
+"""The time for which the bridge of a VNI remembers a silent NIC: a day, or its type-2 route would go after five
+minutes."""
 _RD_NUMBERS = 1 << 16
 
 _Address = tuple[IPv4Interface, IPv4Address | None]
@@ -214,7 +215,8 @@ class OverlayPlanner:
         if self._networks[switch] not in self._overlay.mtu_bytes:
             return None
         vrfs = tuple(vrf for vrf in self.vrfs if vrf.switch == switch)
-        return EvpnPlan(vrfs=vrfs, foreign=foreign_targets(self._lab, self.vrfs, switch))
+        foreign = foreign_targets(self._lab, self.vrfs, switch)
+        return EvpnPlan(vrfs=vrfs, foreign=foreign, by_namespace=switch not in self._devices)
 
     # ------------------------------------------------------------------ tables
 

@@ -10,6 +10,7 @@ from testbed.base.names import known_names_hint
 from testbed.base.units import Rate
 from testbed.base.yaml.paths import Path
 from testbed.lab.core.model import NETNS, End, External, Lab, Link, LinkKind, Node, NodeKind, Role, Tenant
+from testbed.lab.core.model.overlay import external_port
 from testbed.lab.features.overlay.schema.talks import ProblemAt
 from testbed.lab.features.overlay.schema.tenant_spec import ExternalSpec
 
@@ -29,7 +30,7 @@ def external_of(tenant: str, vni: int, spec: ExternalSpec, lab: Lab) -> External
     leaf = next((node for node in lab.switches if node.name == spec.leaf), None)
     return External(
         router=End(node=router_name(tenant), interface=ROUTER_PORT),
-        port=End(node=spec.leaf, interface=f"ext{vni}"),
+        port=external_port(spec.leaf, vni),
         network="" if leaf is None else leaf.network,
         asn=spec.asn,
         prefixes=tuple(spec.prefixes),

@@ -31,7 +31,7 @@ from testbed.lab.core.model import (
     TenantSubnet,
     VrfBy,
 )
-from testbed.lab.core.model.overlay import VXLAN_BYTES
+from testbed.lab.core.model.overlay import ROUTE_TARGET_AS, VXLAN_BYTES
 from testbed.lab.features.overlay.schema.external import (
     check_externals,
     check_leaf,
@@ -45,7 +45,6 @@ from testbed.lab.features.overlay.schema.shares import capped, check_shares
 from testbed.lab.features.overlay.schema.talks import check_talks, talks_of
 from testbed.lab.features.overlay.schema.tenant_spec import OverlaySpec, SubnetSpec, TenantSpec
 
-ROUTE_TARGET_AS = 65000
 _FIRST_L3VNI = 50_000
 _FIRST_L2VNI = 10_000
 _SUBNETS_PER_TENANT = 100
@@ -102,7 +101,7 @@ class TenantResolver:
     """Route targets of L2VNIs, by rule."""
     _targets: list[TargetsOf] = field(default_factory=list)
     _owners: dict[End, Path] = field(default_factory=dict)
-    """Where each NIC that is in a subnet was named."""
+    """The place at which each NIC that is in a subnet was named."""
     _found: dict[End, Link] = field(default_factory=dict)
 
     def resolve(self) -> Lab:
@@ -186,7 +185,15 @@ class TenantResolver:
                 )
             network = self._network(nics, here)
             subnets.append(
-                TenantSubnet(name=sub, network=network, prefix=one.prefix, vni=l2vni, nics=nics, prefix6=one.prefix6)
+                TenantSubnet(
+                    name=sub,
+                    network=network,
+                    prefix=one.prefix,
+                    vni=l2vni,
+                    nics=nics,
+                    prefix6=one.prefix6,
+                    numbered=one.vni is None,
+                )
             )
         self._check_prefixes(path, subnets)
         if not spec.subnets:
@@ -206,6 +213,7 @@ class TenantResolver:
             external=None if spec.external is None else external_of(name, vni, spec.external, self.lab),
             cap=spec.cap,
             traffic_class=spec.traffic_class or "",
+            numbered=spec.vni is None,
         )
         if spec.external is not None:
             self.problems += check_leaf(name, spec.external, self.lab, list(self.overlays), self._problem_at)
@@ -227,11 +235,14 @@ class TenantResolver:
         vni = self._vni(_FIRST_CARRIED_L3VNI + network.number, path)
         l2vni = self.carried[name].vni or self._vni(_FIRST_CARRIED_L2VNI + network.number, path)
         nics = tuple(link.a for link in self.lab.links if link.network == name and self._take(link.a, path))
-        subnet = TenantSubnet(name=name, network=name, prefix=network.prefix, vni=l2vni, nics=nics)
+        numbered = self.carried[name].vni is None
+        subnet = TenantSubnet(name=name, network=name, prefix=network.prefix, vni=l2vni, nics=nics, numbered=numbered)
         if l2vni not in self._repeated:
             self._subnet_targets[f"{ROUTE_TARGET_AS}:{l2vni}"] = path
         targets = (f"{ROUTE_TARGET_AS}:{vni}",)
-        tenant = Tenant(name=name, vni=vni, imports=targets, exports=targets, subnets=(subnet,), network=name)
+        tenant = Tenant(
+            name=name, vni=vni, imports=targets, exports=targets, subnets=(subnet,), network=name, numbered=True
+        )
         self._targets.append(TargetsOf(tenant=tenant, import_path=path, export_path=path))
         return tenant
 

@@ -82,7 +82,7 @@ class DomainReading:
     socket_drops: int = 0
     """Frames that the kernel had no room for: then nothing else is certain."""
     lateness_p999_ns: int = 0
-    """How late frames began to leave, in real time: the 0.999 percentile since the start."""
+    """The lateness with which frames began to leave, in real time: the 0.999 percentile since the start."""
     links: tuple[LinkReading, ...] = ()
     problem: str = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from testbed.lab.core.model import Lab, ScaleUpBy
 from testbed.lab.core.plan.domain_plan import DomainPlan, DomainWire
 from testbed.lab.core.plan.interfaces import SCALE_UP_START
 from testbed.lab.core.plan.operations import CreateNode, CreateVeth, SetSysctl, SetUp, VethEnd
+from testbed.lab.core.plan.stable import stable_hash
 from testbed.lab.features.scale_up.plan.time_scale import plan_planes
 from testbed.lab.features.scale_up.sizing import ScaleUpDomain, find_domains, gpus_of_hosts
 
@@ -107,7 +109,12 @@ def _ifindex(gpu: int, plane: int) -> int:
 
 def create_switches(domains: Sequence[DomainPlan]) -> list[CreateNode]:
     """The namespaces of the domains' switches."""
-    return [CreateNode(node=domain.node, cpu_slot=number) for number, domain in enumerate(domains)]
+    return [CreateNode(node=domain.node, cpu_slot=_cpu_slot(domain.name)) for domain in domains]
+
+
+def _cpu_slot(domain: str) -> int:
+    """Neighbours by number land on different CPUs, whatever other domains there are."""
+    return sum(map(int, re.findall(r"\d+", domain))) or stable_hash(f"cpu {domain}", 16)
 
 
 def domain_sysctls(domains: Sequence[DomainPlan]) -> list[SetSysctl]:

@@ -96,7 +96,8 @@ def plan_scale_up(scale_up: ScaleUp, k: float) -> ScaleUpPlan:
 
 
 def _pauses(scale_up: ScaleUp, unit: ByteCount, frame: ByteCount, buffer: int) -> tuple[int, int] | None:
-    """Where pauses begin and end, in credits of `unit` bytes: as the file says, or at a half and a quarter."""
+    """Return the levels at which pauses begin and end, in credits of `unit` bytes: as the file says, or at a half and a
+    quarter."""
     if scale_up.flow_control is not ScaleUpFlowControl.PFC:
         return None
     xoff = buffer // 2 if scale_up.xoff is None else held_credits(scale_up.xoff, unit, frame)

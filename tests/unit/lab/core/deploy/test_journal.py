@@ -97,3 +97,22 @@ def test_what_another_version_wrote_is_passed_over_and_named(journal: Journal, t
     assert content.state is before.state and content.identities == before.identities
     assert content.paths == [*before.paths, tmp_path / "later"]
     assert content.unknown == ["tunnel", "state", "path", "nodes"]
+
+
+def test_the_steps_of_a_change_are_known_until_it_has_ended(journal: Journal) -> None:
+    journal.state(LabState.CHANGING)
+    journal.step("nodes")
+    journal.step("routing")
+    assert journal.read().steps == ["nodes", "routing"]
+    journal.state(LabState.CHANGING)  # it is undone: what was done before counts still
+    journal.step("nodes")
+    assert journal.read().steps == ["nodes", "routing", "nodes"]
+    journal.state(LabState.RUNNING)
+    assert journal.read().steps == []
+
+
+def test_a_node_that_was_removed_may_come_back(journal: Journal) -> None:
+    journal.gone(["a"])
+    assert journal.read().identities == {"b": 4026532002}
+    journal.nodes({"a": 9})
+    assert journal.read().identities == {"a": 9, "b": 4026532002}

@@ -21,18 +21,17 @@ from testbed.lab.core.deploy.links.changes import (
     LinkChange,
     LinkControl,
     LinkRefused,
-    declared_values,
-    fill_wires,
-    probability,
 )
 from testbed.lab.core.deploy.links.recorded import LinkState, WireChange, read_link_state, write_link_state
+from testbed.lab.core.deploy.links.wires import probability
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import StateError
+from testbed.lab.core.deploy.records.state import UnfinishedChange
 from testbed.lab.core.fabric import QOS_PRESETS, generate_fabric
 from testbed.lab.core.fabric.params import FabricParams, UplinkParams
 from testbed.lab.core.model import NO_GUARDS, Delay, DelayBy, Guards, QosPolicy
 from testbed.lab.core.plan.lab import plan_lab
-from testbed.lab.core.plan.link_delays import WirePaths, delay_operation
+from testbed.lab.core.plan.link_delays import WirePaths
 from testbed.lab.core.schema.load import load_topology_text
 
 NIC = "p1-s1-h1:rail1"
@@ -275,25 +274,6 @@ def test_the_kernel_may_not_delay_what_comes_in_at_a_port_with_programs_of_a_lin
                 control.set(port, change)
 
 
-def test_declared_losses_and_delays_are_in_fresh_maps() -> None:
-    maps = maps_in_memory(2)
-    port = plan_lab(generate_fabric(FabricParams(design="rail-only", hosts=2, gpus=1), name="x"), k=1).ports[0]
-    ports = (
-        replace(port, node="a", name="x", peer="b:y", loss=0.01),
-        replace(port, node="b", name="y", peer="a:x"),
-    )
-    delay = delay_operation(ports[0], 1, rate_bps=1, delay_ns=1, jitter_ns=0, has_qos=True)
-    fill_wires(maps, cast(Any, SimpleNamespace(ports=ports, operations=(delay,), port_numbers={"a:x": 1, "b:y": 2})))
-    assert list(maps.ports["loss"]) == [0, 0, probability(0.01)]
-    assert list(maps.ports["delay_ifindex"]) == [0, delay.ifb_ifindex, 0]
-    assert declared_values(ports[0]).loss == 0.01
-
-
-@pytest.mark.parametrize(("share", "number"), [(0.0, 0), (1e-12, 1), (0.5, 1 << 31), (1.0, PROBABILITY_ONE)])
-def test_probability(share: float, number: int) -> None:
-    assert probability(share) == number
-
-
 def test_the_record_survives_a_round_trip(tmp_path: Path) -> None:
     state = LinkState(
         changes={NIC: WireChange(rate_bps=5, silent=True), SWITCH_PORT: WireChange(up=False)},
@@ -319,3 +299,13 @@ def test_an_old_record_may_say_less(tmp_path: Path) -> None:
         json.dumps({"schema": 1, "changes": {NIC: {"loss": 0.5}}, "classes": {}})
     )
     assert read_link_state(tmp_path).changes == {NIC: WireChange(loss=0.5)}
+
+
+def test_links_of_a_lab_in_the_middle_of_a_change_stay_as_they_are(lab: FakeLab) -> None:
+    """The change has read what is changed of them, and decided by it."""
+    (lab.state_directory / "next.json").touch()
+    with control_of(lab) as control:
+        for act in (lambda: control.set(NIC, LinkChange(silent=True)), lambda: control.reset(NIC), control.reset_all):
+            with pytest.raises(UnfinishedChange, match="a change of the lab x began and has not ended"):
+                act()
+    assert lab.at_receiver(NIC)["loss"] == 0

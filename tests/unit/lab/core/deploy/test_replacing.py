@@ -18,7 +18,7 @@ from testbed.lab.core.deploy.lifecycle import DeployOptions, LabExists, deploy_l
 from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.deploy.records.journal import Journal, LabState
 from testbed.lab.core.deploy.records.lab_record import LabRecord, encode_lab
-from testbed.lab.core.deploy.records.state import StateDirectory
+from testbed.lab.core.deploy.records.state import StateDirectory, UnfinishedChange
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab, Scale
@@ -228,3 +228,18 @@ def test_a_machine_without_a_free_slot_leaves_the_old_lab_as_it_is(
     with pytest.raises(CapabilityError, match="1 labs are deployed"):
         deploy_lab(fabric(hosts=3), state, DeployOptions(k=1000.0, reconfigure=True))
     assert destroyed == [] and files(state) == before
+
+
+def test_a_lab_in_the_middle_of_a_change_is_not_replaced_unless_asked_for(
+    state: StateDirectory, destroyed: list[str]
+) -> None:
+    """It would be taken for one whose deploy was killed, of which nothing is worth keeping."""
+    Journal(state.lab_directory("one")).state(LabState.CHANGING)
+    state.begin_change(replace(state.read("one"), revision=2))
+    before = files(state)
+    with pytest.raises(UnfinishedChange, match="a change of the lab one began and has not ended"):
+        deploy_lab(fabric(), state, DeployOptions(k=1000.0))
+    assert destroyed == [] and files(state) == before
+    with pytest.raises(Reached):
+        deploy_lab(fabric(), state, DeployOptions(k=1000.0, reconfigure=True))
+    assert destroyed[0] == "one"

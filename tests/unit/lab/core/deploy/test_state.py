@@ -20,8 +20,8 @@ from testbed.lab.core.deploy.records import files as locks
 from testbed.lab.core.deploy.records import state as module
 from testbed.lab.core.deploy.records.files import LAB_SCHEMA
 from testbed.lab.core.deploy.records.journal import Journal, LabState, StateError
-from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable
-from testbed.lab.core.deploy.records.state import StateBusy, StateDirectory
+from testbed.lab.core.deploy.records.lab_record import LabRecord, LabUnreadable, say_the_same, state_of
+from testbed.lab.core.deploy.records.state import StateBusy, StateDirectory, UnfinishedChange
 from testbed.lab.core.plan.stable import SLOTS
 
 RECORD = LabRecord(
@@ -262,3 +262,44 @@ def test_a_record_of_another_version_does_not_stand_in_the_way_of_others(state: 
     if what != "a slot that is none":
         assert state.take_slot(511) == 0, "its slot is taken nevertheless"
     assert state.names() == ["one", "two"]
+
+
+def test_a_change_is_recorded_until_it_has_ended(state: StateDirectory) -> None:
+    state.write(RECORD)
+    assert state.read_next("one") is None and not state.is_changing("one")
+    changed = replace(RECORD, k=2000.0, revision=2, changed="later")
+    state.begin_change(changed)
+    assert state.read_next("one") == changed and state.is_changing("one")
+    assert state.read("one") == RECORD, "what is there now may be either"
+    state.end_change("one")
+    state.end_change("one")
+    assert state.read_next("one") is None
+
+
+def test_a_lab_in_the_middle_of_a_change_is_for_those_alone_who_end_it(state: StateDirectory) -> None:
+    state.write(RECORD)
+    state.begin_change(replace(RECORD, k=2000.0))
+    with pytest.raises(UnfinishedChange, match="a change of the lab one began") as caught, state.lock_lab("one"):
+        pass
+    assert "`testbed apply -n one` finishes it" in (caught.value.hint or "")
+    with state.lock_lab("one", unfinished=True):
+        state.end_change("one")
+    with state.lock_lab("one"):
+        pass
+
+
+def test_a_damaged_record_of_a_change_names_the_way_out(state: StateDirectory) -> None:
+    state.write(RECORD)
+    state.begin_change(RECORD)
+    (state.lab_directory("one") / "next.json").write_text("{")
+    with pytest.raises(LabUnreadable) as caught:
+        state.read_next("one")
+    assert caught.value.hint == "testbed destroy -n one"
+
+
+def test_the_state_of_a_lab_is_the_same_wherever_its_file_lies() -> None:
+    model = {"name": "one", "source": "x.yml", "links": [1, 2]}
+    same = {"links": [1, 2], "source": "/y/x.yml", "name": "one", "written": {"lines": [3]}}
+    assert state_of(model) == state_of(same) and say_the_same(model, same)
+    other = {**model, "links": [2, 1]}
+    assert state_of(model) != state_of(other) and not say_the_same(model, other)

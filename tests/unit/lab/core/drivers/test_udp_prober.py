@@ -138,23 +138,54 @@ def test_several_sockets_on_one_nic_have_ports_of_their_own_and_their_marking() 
 def test_where_one_socket_cannot_be_had_none_stays_open(opened: list[socket.socket], place: int) -> None:
     ends = [A, B]
     ends.insert(place, NOWHERE)
-    with pytest.raises(DriverError, match="cannot open a socket for probes: Cannot assign") as caught:
+    with pytest.raises(
+        DriverError, match=r"cannot open a socket for probes on 192\.0\.2\.1 of h9:rail1: Cannot assign"
+    ) as caught:
         UdpProber("lab", ends)
     assert caught.value.errno == errno.EADDRNOTAVAIL
     assert len(opened) == place + 1
     assert [item.fileno() for item in opened] == [-1] * len(opened)
 
 
+def test_what_goes_to_an_address_that_is_not_there_is_refused_and_the_others_arrive() -> None:
+    with prober(A, NOWHERE, B, may_be_absent=True) as sockets:
+        assert sockets.absent == {NOWHERE}
+        sockets.listen([B, NOWHERE])
+        assert sockets.send(A, NOWHERE, ProbeNumber(0, 1)) is Sent.REFUSED
+        assert sockets.send(NOWHERE, B, ProbeNumber(0, 2)) is Sent.REFUSED
+        assert sockets.send(A, B, ProbeNumber(0, 3)) is Sent.TAKEN
+        assert [arrival.number for arrival in sockets.arrivals(SOON_S)] == [ProbeNumber(0, 3)]
+
+
 def test_live_tests_leave_no_socket_where_one_cannot_be_had(
     opened: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several on each NIC, of which a later one fails."""
-    monkeypatch.setattr("testbed.lab.core.deploy.watch.probe.enter_namespace", lambda name: None, raising=False)
-    bad = replace(nics()[0], address=IPv4Interface("192.0.2.1/24"))
-    with pytest.raises((DriverError, OSError)):
-        Prober("lab", [nics()[1], bad], sockets_per_nic=2)
+    given = iter(range(2))
+    monkeypatch.setattr(udp_prober, "set_tos", lambda item, tos: next(given, None) is None and refuse())
+
+    def refuse() -> None:
+        raise OSError(errno.ENOBUFS, "No buffer space available")
+
+    a, b, *_ = nics()
+    with pytest.raises(DriverError, match=f"of {b.node}:{b.name}: No buffer space"):
+        Prober("lab", [a, b], sockets_per_nic=2)
     assert len(opened) == 3
     assert [item.fileno() for item in opened] == [-1] * 3
+
+
+def test_live_tests_say_whose_address_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.lab.core.deploy.watch.probe.ROUND_TIMEOUT_S", 0.1)
+    a, b, c, _ = nics()
+    bare = replace(b, address=IPv4Interface("192.0.2.1/24"))
+    with closing(Prober("lab", [a, bare, c])) as made:
+        lost = made.lost([Probe(source=one, target=other) for one, other in ((a, bare), (bare, c), (a, c))])
+        why = f"({b.node}:{b.name} does not have its address 192.0.2.1)"
+        assert made.paths_text(lost) == [
+            f"{a.node}:{a.name} -> {b.node}:{b.name} {why}",
+            f"{b.node}:{b.name} -> {c.node}:{c.name} {why}",
+        ]
+        assert made.round_trip_ns(Probe(source=a, target=bare), 5.0) is None
 
 
 def test_probes_beside_traffic_leave_no_socket_where_one_cannot_be_had(opened: list[socket.socket]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testbed.lab.core.deploy.changing.routing import comes_last
 from testbed.lab.core.render.difference import difference
 
 OLD = """\
@@ -101,3 +102,57 @@ def test_a_new_context_is_entered_with_all_that_it_has() -> None:
     more = OLD + "interface uplink3\n description s3:down1\nexit\n!\n"
     assert difference(OLD, more) == ["interface uplink3", "description s3:down1", "exit"]
     assert difference(more, OLD) == ["no interface uplink3"]
+
+
+TENANT = """\
+ip prefix-list external-in-red permit 198.51.100.0/24
+!
+route-map external-in-red permit 10
+ match ip address prefix-list external-in-red
+exit
+!
+router bgp 65001 vrf red
+ bgp router-id 172.18.0.1
+ neighbor ext7 interface remote-as 64999
+ !
+ address-family ipv4 unicast
+  redistribute connected
+  neighbor ext7 route-map external-in-red in
+ exit-address-family
+exit
+!
+vrf red
+ vni 7
+exit-vrf
+!
+"""
+
+
+def test_what_a_vrf_names_is_there_before_it() -> None:
+    commands = difference(OLD, OLD + TENANT)
+    order = [
+        "ip prefix-list external-in-red permit 198.51.100.0/24",
+        "route-map external-in-red permit 10",
+        "router bgp 65001 vrf red",
+    ]
+    assert sorted(order, key=commands.index) == order
+    assert "vni 7" in commands
+
+
+def test_a_vrf_loses_what_it_has_and_stays_as_long_as_the_kernel_has_it() -> None:
+    commands = difference(OLD + TENANT, OLD)
+    assert commands[:3] == ["vrf red", "no vni 7", "exit"]
+    assert "no router bgp 65001 vrf red" in commands
+    last = [command for command in commands if comes_last(command)]
+    assert sorted(last) == ["no router bgp 65001 vrf red", "no vrf red"], "what is refused as long as the VRF is there"
+
+
+def test_a_route_map_of_a_neighbour_is_defined_before_it_is_named() -> None:
+    named = OLD.replace(
+        "  neighbor uplink2 prefix-list from-uplink2 in\n", "  neighbor uplink2 route-map from-uplink2 in\n"
+    )
+    later = named + "route-map from-uplink2 deny 10\n match extcommunity foreign\nexit\n!\n"
+    commands = difference(OLD, later)
+    assert commands.index("route-map from-uplink2 deny 10") < commands.index(
+        "neighbor uplink2 route-map from-uplink2 in"
+    )

@@ -12,7 +12,7 @@ from testbed.base.units import Rate
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.fabric.networks import NetworkParams
 from testbed.lab.core.model import OUT_OF_BAND, End, Lab, Link, LinkKind, Node, NodeKind
-from testbed.lab.features.management.fabric import MAX_MANAGED, check_out_of_band, generate_out_of_band
+from testbed.lab.features.management.fabric import MAX_MANAGED, check_out_of_band, generate_out_of_band, keep_places
 
 PARAMS = NetworkParams(name="management", number=1, design=OUT_OF_BAND, rate=Rate.parse("1G"))
 LAB = generate_fabric(FabricParams(design="single-switch", hosts=2, gpus=1), name="lab")
@@ -90,3 +90,41 @@ def test_a_prefix_may_be_just_large_enough() -> None:
     assert not check_out_of_band(small, replace(LAB, nodes=(*LAB.nodes, *hosts[:2])))
     (fault,) = check_out_of_band(small, replace(LAB, nodes=(*LAB.nodes, *hosts)))
     assert fault.hint == "a prefix of /28 or shorter"
+
+
+def fabric(hosts: int, params: NetworkParams = PARAMS) -> Lab:
+    """A lab with a network of management ports."""
+    lab = generate_fabric(FabricParams(design="single-switch", hosts=hosts, gpus=1), name="lab")
+    spare = Node(name="spare", kind=NodeKind.HOST)  # behind the hosts, as spines are
+    lab = replace(lab, nodes=(*lab.nodes, spare))
+    made = generate_out_of_band(params, lab)
+    return replace(lab, nodes=(*lab.nodes, *made.nodes), links=(*lab.links, *made.links), networks=(made.network,))
+
+
+def places(lab: Lab) -> dict[str, tuple[int, str]]:
+    return {link.a.node: (link.host_number, link.b.interface) for link in lab.links if link.kind is LinkKind.MANAGEMENT}
+
+
+def test_nodes_of_a_lab_that_is_up_keep_their_places() -> None:
+    old, fresh = fabric(2), fabric(3)
+    assert places(old)["spare"] == (5, "down4") != places(fresh)["spare"]
+    new = keep_places(old, fresh)
+    assert {node: places(new)[node] for node in places(old)} == places(old)
+    assert places(new)["p1-s1-h3"] == (6, "down5"), "who is new has the first place that is free"
+    assert keep_places(new, fresh) == new, "asked again, it is what is there"
+
+
+def test_places_that_are_given_up_are_taken_again() -> None:
+    three = keep_places(fabric(2), fabric(3))
+    one = keep_places(three, fabric(1))
+    assert set(places(one).items()) < set(places(three).items())
+    assert places(keep_places(one, fabric(2)))["p1-s1-h2"] == places(fabric(2))["p1-s1-h2"]
+    assert keep_places(one, fabric(2)) == fabric(2), "there and back again is where it was"
+
+
+def test_another_prefix_or_name_keeps_nothing() -> None:
+    old = keep_places(fabric(2), fabric(3))
+    for other in (replace(PARAMS, prefix=IPv4Network("10.99.0.0/24")), replace(PARAMS, short="con")):
+        assert keep_places(old, fabric(3, other)) == fabric(3, other)
+    assert keep_places(LAB, fabric(3)) == fabric(3)
+    assert keep_places(fabric(3), LAB) == LAB

@@ -1,0 +1,106 @@
+"""The difference of two values of a plan in words: `lab rate 80 Mbit/s -> 40 Mbit/s, rdma.kmin 4.8 kB -> 2.4 kB`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from testbed.base.datapath.traffic_class import UNLIMITED
+from testbed.base.units import ByteCount, Duration, Rate
+
+_UNITS = {"_bps": Rate, "_bytes": ByteCount, "_ns": Duration}
+"""The kinds of numbers by the end of a field's name."""
+_SHOWN = 3
+"""Differences that are told of one thing; all others are counted."""
+_LONGEST = 40
+_MISSING = "none"
+
+
+def difference_text(old: object, new: object, *, without: Sequence[str] = ()) -> str:
+    """Tell what differs of two values of one type and of their parts, but for the fields `without`; "" for nothing."""
+    return told(differences(old, new, without=without))
+
+
+def differences(old: object, new: object, *, without: Sequence[str] = ()) -> list[str]:
+    """The fields that differ, each with both values. Rates and times are those of the lab."""
+    return list(_differences(old, new, "", frozenset(without)))
+
+
+def told(found: Sequence[str]) -> str:
+    """Join differences to one text, the first few of them."""
+    shown = list(dict.fromkeys(found))
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return ", ".join(shown[:_SHOWN]) + more
+
+
+def _differences(old: Any, new: Any, path: str, without: frozenset[str]) -> Iterator[str]:
+    for item in fields(new):
+        if item.name in without:
+            continue
+        was, now = getattr(old, item.name), getattr(new, item.name)
+        if was == now:
+            continue
+        name = _join(path, _title(item.name))
+        if is_dataclass(was) and is_dataclass(now) and type(was) is type(now) and not hasattr(type(now), "MEASURE"):
+            yield from _differences(was, now, name, without)
+        elif _are_parts(was) and _are_parts(now):
+            yield from _parts(was, now, path, without)
+        else:
+            yield f"{name} {_shown(item.name, was)} -> {_shown(item.name, now)}"
+
+
+def _are_parts(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(is_dataclass(part) for part in value)
+
+
+def _parts(old: Sequence[Any], new: Sequence[Any], path: str, without: frozenset[str]) -> Iterator[str]:
+    """The differences of things that have names, such as the classes of a port."""
+    before, after = ({_name(part, place): part for place, part in enumerate(parts)} for parts in (old, new))
+    for name, part in after.items():
+        if name in before:
+            yield from _differences(before[name], part, _join(path, name), without)
+        else:
+            yield f"{_join(path, name)} is new"
+    yield from (f"{_join(path, name)} is gone" for name in before if name not in after)
+
+
+def _name(part: Any, place: int) -> str:
+    return str(getattr(part, "name", "") or getattr(part, "node", "") or place)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _title(name: str) -> str:
+    """The name of a field in words: `rate_bps` is a rate of the lab."""
+    for ending in _UNITS:
+        if name.endswith(ending):
+            name = name.removesuffix(ending)
+            break
+    return "lab rate" if name == "rate" else name.replace("_", " ")
+
+
+def _shown(name: str, value: Any) -> str:
+    if value is None:
+        return _MISSING
+    if name == "mtu_bytes":  # nobody writes an MTU in kB
+        return f"{value} B"
+    for ending, unit in _UNITS.items():
+        if name.endswith(ending) and isinstance(value, int) and value >= 0:
+            return "no limit" if value == UNLIMITED else str(unit(value))
+    match value:
+        case bool():
+            return "on" if value else "off"
+        case Enum():
+            return str(value.value)
+        case float():
+            return f"{value:g}"
+        case tuple() if value and len(value) <= 3 and not any(is_dataclass(part) for part in value):
+            return " ".join(map(str, value))
+        case tuple():
+            return f"{len(value)}"
+    text = str(value) or _MISSING
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

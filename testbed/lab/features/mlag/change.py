@@ -1,0 +1,117 @@
+"""The link groups of a lab that is up, changed: hosts, pairs of leaves and tenants above them come and go.
+
+The process of a leaf reads its configuration again (SIGHUP) and keeps the groups that stay as they are, with their
+partners: hosts that a change does not concern see no LACPDU that differs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection
+from contextlib import suppress
+
+from testbed.base.errors import DriverError
+from testbed.base.linux.processes import Process, launch_servers, processes_in, terminate
+from testbed.daemons.kit import configuration
+from testbed.daemons.lag.bonding import load_bonding
+from testbed.daemons.lag.configuration import PROCESS_NAME, LagConfiguration, NodeConfiguration, PairedLeaf
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.feature import Changing, FeatureChange
+from testbed.lab.core.plan.changes import Allow, ChangeRow, Effect
+from testbed.lab.core.plan.lab_plan import LabPlan
+from testbed.lab.features.mlag.apply import (
+    CONFIGURATION,
+    LOG,
+    lag_configuration,
+    lag_directory,
+    read_lag_configuration,
+    wait_link_groups,
+)
+
+TIMEOUT_S = 60.0
+_AT_STAKE = "hosts go by the other port of their link groups meanwhile"
+
+
+def change_link_groups(running: RunningLab, plan: LabPlan) -> LinkGroupsChange | None:
+    """Return what makes the link groups of a lab that is up those of a plan; None where nothing differs."""
+    run = running.processes_directory
+    try:
+        before = read_lag_configuration(run)
+    except PermissionError:  # it has secrets, and who only asks what would differ may be anybody
+        before = lag_configuration(running.plan, lag_directory(run))
+    after = None if plan.link_groups is None else lag_configuration(plan, lag_directory(run), before)
+    if before == after and running.plan.link_groups == plan.link_groups:
+        return None
+    return LinkGroupsChange(running, before, after)
+
+
+class LinkGroupsChange(FeatureChange):
+    """The part of link groups in a change."""
+
+    def __init__(self, running: RunningLab, before: LagConfiguration | None, after: LagConfiguration | None) -> None:
+        self._running = running
+        self._before, self._after = before, after
+        old, new = ({} if each is None else {node.node: node for node in each.nodes} for each in (before, after))
+        both = [(node, old[node], new[node]) for node in new if node in old and old[node] != new[node]]
+        self._started = [node for node in new if node not in old]
+        self._told = [node for node, was, now in both if _is_told(was, now)]
+        self._restarted = [node for node, was, now in both if not _is_told(was, now)]
+        self._ended = [node for node in old if node not in new]
+        what = "the process of its link groups"
+        super().__init__(
+            [
+                *(ChangeRow(effect=Effect.MADE, node=node, what=what) for node in self._started),
+                *(ChangeRow(effect=Effect.CHANGED, node=node, what=what) for node in self._told),
+                *(
+                    ChangeRow(effect=Effect.RESTARTED, node=node, what=what, at_stake=_AT_STAKE, allow=Allow.RESTART)
+                    for node in self._restarted
+                ),
+                *(ChangeRow(effect=Effect.REMOVED, node=node, what=what) for node in self._ended),
+            ]
+        )
+
+    def begin(self, changing: Changing) -> None:
+        groups = changing.plan.link_groups
+        if groups is not None and any(host.is_bond for host in groups.hosts):
+            load_bonding()
+
+    def linked(self, changing: Changing) -> None:
+        """Have all processes serve the groups that there are, now that their ports are there."""
+        directory = lag_directory(changing.run)
+        path = directory / CONFIGURATION
+        running = self._processes({*self._told, *self._restarted, *self._ended} & self._running.identities.keys())
+        terminate([process for node in (*self._restarted, *self._ended) for process in running.get(node, ())])
+        try:
+            for node in (*self._started, *self._restarted, *self._ended):
+                (directory / f"{node}.json").unlink(missing_ok=True)
+            if self._after is None:
+                path.unlink(missing_ok=True)
+                return
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            configuration.write(path, self._after, mode=0o600)
+        except OSError as error:
+            raise DriverError(f"link groups do not change: {error}", operation="link groups") from error
+        for node in self._told:
+            for process in running.get(node, ()):
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGHUP)
+        if begun := [*self._started, *self._restarted]:
+            launch_servers("testbed.daemons.lag", [str(path), *begun], directory / LOG, what="link groups do")
+
+    def routed(self, changing: Changing) -> None:
+        """Wait until every member of every group is in sync."""
+        wait_link_groups(changing.plan, changing.run, TIMEOUT_S)
+
+    def _processes(self, nodes: Collection[str]) -> dict[str, list[Process]]:
+        found: dict[str, list[Process]] = {}
+        identities = {self._running.identities[node]: node for node in nodes}
+        for process in processes_in(identities) if identities else ():
+            if process.command == PROCESS_NAME:
+                found.setdefault(identities[process.identity], []).append(process)
+        return found
+
+
+def _is_told(before: NodeConfiguration, after: NodeConfiguration) -> bool:
+    """Tell whether a process that runs can take the changed configuration of its node."""
+    return isinstance(before, PairedLeaf) and isinstance(after, PairedLeaf) and before.pair == after.pair

@@ -1,0 +1,98 @@
+"""To deploy a lab and change it to another is to deploy the other, in all that kernel, FRR and our own files have.
+
+Pairs of topologies are drawn by a seed, which is in the name of the test. The lab that was changed is compared with
+one of the same name that was deployed as it is meant to be; back again it is what it was; and a second time nothing is
+done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from lab_snapshot import Snapshot, differences, snapshot
+from lab_texts import BESIDE, PLAIN, QOS, SESSIONS, Choices, lab_of, random_files
+
+from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab
+from testbed.lab.core.deploy.changing.differences import LabChanges
+from testbed.lab.core.deploy.live import RunningLab
+from testbed.lab.core.deploy.watch.check import check_lab
+from testbed.lab.core.model import Lab
+
+pytestmark = [pytest.mark.netns, pytest.mark.frr, pytest.mark.timeout(600)]
+
+KINDS: dict[str, Choices] = {
+    "plain": PLAIN,
+    "sessions": {**PLAIN, **SESSIONS},
+    "qos": {**PLAIN, **QOS},
+    "networks": {**PLAIN, **BESIDE},
+    "all": {**PLAIN, **QOS, **BESIDE},
+}
+FEW, MANY = 2, 40
+"""How many pairs of each kind a test run takes, and a long one."""
+SEEDS = [
+    pytest.param(kind, seed, marks=() if seed < FEW else pytest.mark.soak, id=f"{kind}-{seed}")
+    for kind in KINDS
+    for seed in range(MANY)
+]
+
+
+class Pair:
+    """A lab in a sandbox that becomes one thing and another."""
+
+    def __init__(self, sandbox: Any) -> None:
+        self._sandbox = sandbox
+
+    def lab(self, values: Mapping[str, Any]) -> Lab:
+        lab = lab_of(values, self._sandbox.name())
+        assert lab is not None
+        return lab
+
+    def running(self) -> RunningLab:
+        return RunningLab.open(self._sandbox.name(), self._sandbox.state)
+
+    def deploy(self, values: Mapping[str, Any]) -> Snapshot:
+        lab = self.lab(values)
+        self._sandbox.deploy(lab, k=lab.scale.time)
+        return snapshot(self.running())
+
+    def apply(self, values: Mapping[str, Any]) -> LabChanges:
+        lab = self.lab(values)
+        return apply_lab(lab, self._sandbox.state, ApplyOptions(k=lab.scale.time, timeout_s=60))
+
+    def whole(self) -> None:
+        report = check_lab(self.running())
+        assert report.exit_code == 0, report
+
+    def destroy(self) -> None:
+        self._sandbox.destroy()
+
+
+def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
+    return "; ".join(f"{key}: {first[key]} -> {second[key]}" for key in first if first[key] != second[key])
+
+
+def assert_alike(found: Snapshot, meant: Snapshot, what: str) -> None:
+    lines = differences(found, meant)
+    assert not lines, f"{len(lines)} differences; {what}\n" + "\n".join(line[:600] for line in lines[:40])
+
+
+@pytest.mark.parametrize(("kind", "seed"), SEEDS)
+def test_a_changed_lab_is_the_lab_that_was_meant(sandbox: Any, kind: str, seed: int) -> None:
+    pair = Pair(sandbox)
+    first, second = random_files(seed, KINDS[kind], sandbox.name())
+    what = changed_keys(first, second)
+
+    before = pair.deploy(first)
+    pair.apply(second)
+    found = snapshot(pair.running())
+    pair.whole()
+    assert not pair.apply(second), f"a second time there is nothing to do; {what}"
+    assert_alike(snapshot(pair.running()), found, f"nothing was done; {what}")
+    pair.apply(first)
+    assert_alike(snapshot(pair.running()), before, f"there and back; {what}")
+    pair.destroy()
+
+    meant = pair.deploy(second)
+    assert_alike(found, meant, what)
