@@ -75,17 +75,18 @@ class NodeRouting:
     def rows(self) -> Iterator[ChangeRow]:
         """One row for each daemon that is started or ended, or for all of them."""
         for daemon in self.started:
-            yield ChangeRow(effect=Effect.MADE, node=self.node, what=f"daemon {daemon}")
+            yield ChangeRow(effect=Effect.MADE, node=self.node, kind=daemon, what=f"{daemon} of {self.node}")
         for daemon in self.ended:
-            yield ChangeRow(effect=Effect.REMOVED, node=self.node, what=f"daemon {daemon}")
+            yield ChangeRow(effect=Effect.REMOVED, node=self.node, kind=daemon, what=f"{daemon} of {self.node}")
         if self.anew:
             lines = "; ".join(map(vty.without_secrets, self.anew[:SHOWN]))
             more = f" and {len(self.anew) - SHOWN} more" if len(self.anew) > SHOWN else ""
             yield ChangeRow(
                 effect=Effect.RESTARTED,
                 node=self.node,
-                what="routing daemons",
-                reason=f"FRR takes this only when it starts: {lines}{more}",
+                kind="routing daemons",
+                what=f"routing daemons of {self.node}",
+                detail=f"FRR takes this only when it starts: {lines}{more}",
                 at_stake=f"{self.sessions} BGP sessions, and packets through {self.node} meanwhile",
                 allow=Allow.RESTART,
             )
