@@ -132,12 +132,12 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         was = before.get(speaker.node)
         if was is None or was == speaker:
             continue
-        configs = [_render(running, plan, each) for plan, each in ((old, was), (new, speaker))]
-        if configs[0].daemons == configs[1].daemons:
+        earlier, later = _render(running, old, was), _render(running, new, speaker)
+        if earlier.daemons == later.daemons:
             continue
-        told, found = _changes_of(speaker, *configs, leaving={name for node, name in gone if node == speaker.node})
+        told, found = _changes_of(speaker, earlier, later, {name for node, name in gone if node == speaker.node})
         if takes_namespaces(was) != takes_namespaces(speaker):
-            told, found = {}, _anew(speaker, configs[1], ["VRFs that are namespaces"])
+            told, found = {}, _anew(speaker, later, ["VRFs that are namespaces"])
         _require_ours(running, found)
         nodes.append(found)
         if told:

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.lab.core.deploy.changing import routing
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes, tell
+from testbed.lab.core.deploy.changing.routing import RoutingChanges, comes_last, routing_changes, tell
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.routing.frr import own_directory, remove_daemon_files, write_configurations
 from testbed.lab.core.model import ConfigText, Lab, Node, StartupConfig
@@ -158,10 +158,10 @@ def test_a_password_is_told_to_all_and_shown_to_nobody(tmp_path: Path) -> None:
 
 def test_what_is_refused_while_an_interface_is_there_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr(routing.vty, "configure", lambda _, daemon, commands: told.append((daemon, commands)))
+    monkeypatch.setattr(routing.vty, "configure", lambda _, daemon, lines, **__: told.append((daemon, lines)))
     commands = {"a": {"zebra": ["interface b", "description c", "exit", "no interface d", "no vrf e"]}}
-    tell(commands, tmp_path, lambda command: not command.startswith(routing.AFTERWARDS))
-    tell(commands, tmp_path, lambda command: command.startswith(routing.AFTERWARDS))
+    tell(commands, tmp_path, lambda command: not comes_last(command))
+    tell(commands, tmp_path, comes_last)
     assert told == [
         ("zebra", ["interface b", "description c", "exit"]),
         ("zebra", ["no interface d"]),
