@@ -41,6 +41,8 @@ _RESET = (
 )
 """The commands that are not taken back by `no` and the whole of them: what they are set to instead."""
 
+_BY_THEIR_KIND = ("set ", "match ", "on-match ", "call ", "continue ")
+"""The commands of route maps that are taken back without their values: an entry has one of each kind."""
 _NAMED_FIRST = "route-map "
 """Contexts that others name: a neighbour whose route map is not there yet is refused all routes."""
 _LISTS = r"(?:ip |ipv6 )prefix-list |(?:ipv6 |mac )?access-list |bgp (?:large-|ext)?community-list |bgp as-path access-"
@@ -183,6 +185,8 @@ def taken_back(line: str) -> str:
     for pattern, instead in _RESET:
         if (found := pattern.match(line)) is not None:
             return found.expand(instead) if found.re.groups else f"no {found[0].rstrip()}"
+    if line.startswith(_BY_THEIR_KIND) and (part := replaced_part(line)) is not None:
+        return f"no {part}"
     return f"no {line}"
 
 
