@@ -139,8 +139,7 @@ def apply_lab(
         drift = find_drift(running) if options.repair and not changes.obstacles else Drift()
         options.told(replace(changes, drift=drift))
         if drift:
-            with unused(running.state_directory, lab.name):
-                repair_lab(running, drift, notify)
+            repair_lab(running, drift, notify)
             running = _as_it_is(running)
         if changes.obstacles:
             with unused(running.state_directory, lab.name):
