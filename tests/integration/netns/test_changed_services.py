@@ -101,7 +101,8 @@ def test_a_host_more_is_served_and_nobody_is_started_anew(sandbox: Any) -> None:
     collected = next(place for place in known if (place.service, place.node) == ("syslog", SERVER)).own / "hosts"
     log = collected / f"{NEW}.log"
     until(lambda: log.exists() and "ssh: Server listening on" in log.read_text(), "its log is filed under its name")
-    until(lambda: lab.name in metrics(lab, f'testbed_port_rate_bits_per_second{{node="{NEW}"}}'), "its ports are counted")
+    rates = f'testbed_port_rate_bits_per_second{{node="{NEW}"}}'
+    until(lambda: lab.name in metrics(lab, rates), "its ports are counted")
     told = json.loads((lab.processes_directory / ".svc" / SERVER / "sflow" / "sflow.json").read_text())
     assert "down3" in {port["name"] for item in told["switches"] if item["name"] == SWITCH for port in item["ports"]}
     neighbours = next(place for place in known if (place.service, place.node) == ("lldp", SWITCH)).own / "s"
