@@ -47,7 +47,7 @@ from testbed.lab.core.deploy.lifecycle import (
     run_node_commands,
 )
 from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
-from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
+from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
@@ -339,7 +339,7 @@ class _Carrying:
         directory = pins.lab_directory(self._run)
         with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
             write_maps(maps, new.tables, changes.kernel.installs)
-            write_losses(maps, new, changes.losses)
+            change_losses(maps, changes.old, new)
         kernel.use_data_path(PortInstaller.open(directory, new.tables))
         yield
         self._lead_to_delays(changes.kernel.made, there=True)
