@@ -43,7 +43,7 @@ from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
 from testbed.lab.core.deploy.watch.running_config import note_configurations
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller
 from testbed.lab.core.drivers.netlink.rdma import remove_devices
-from testbed.lab.core.drivers.nodes.changing import goes_with, places_of
+from testbed.lab.core.drivers.nodes.changing import ends_of, is_on, places_of
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.nodes.seen import read_links
 from testbed.lab.core.drivers.probing.machine import require_root
@@ -356,8 +356,8 @@ class _Rebuilding:
         operations = [item for item in self._operations() if not isinstance(item, _ELSEWHERE)]
         links = [item for item in operations if isinstance(item, CreateVeth)]
         pending = [link for link in links if not present.issuperset(places_of(link))]
-        ends = {(end.node, end.ifindex) for link in pending for end in (link.a, link.b)}
-        wanted = [item for item in operations if item not in pending and not (ends and goes_with(item, (), ends))]
+        ends = ends_of(pending)
+        wanted = [item for item in operations if item not in pending and not is_on(item, ends)]
         renewed: set[PlacedInterface] = set()
         for is_link, group in groupby(wanted, key=lambda item: isinstance(item, CreateVeth)):
             if not is_link:

@@ -155,9 +155,9 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     remade = [pair for pair in pairs if not _in_place(*pair, tables)]
     remade += [pair for pair in meeting if not isinstance(pair[1], AddRoute)]
     anew = {id(item) for _, item in remade}
-    taken = _ends(was for was, _ in remade)
+    taken = ends_of(was for was, _ in remade)
     first = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
-    first |= {id(item): item for item in old.operations if isinstance(item, DelayPort) and _is_on(item, taken)}
+    first |= {id(item): item for item in old.operations if isinstance(item, DelayPort) and is_on(item, taken)}
     first |= {id(item): item for item in _readdressed(before, after)}
     wanted = {id(item) for item in after} | anew
     wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
@@ -168,7 +168,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     there = [item for item in new.operations if id(item) in wanted]
     elsewhere = first.keys() | written_once.keys() | {id(was) for was, _ in (*moved, *remade)}
     gone = {item.node for item in before if isinstance(item, CreateNode | CreateVrf | StartContainer)}
-    lost = taken | _ends(before)
+    lost = taken | ends_of(before)
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
     outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
@@ -225,7 +225,7 @@ def _meeting(before: Iterable[Operation], after: Iterable[Operation]) -> list[tu
     return list(found.values())
 
 
-def _ends(operations: Iterable[Operation]) -> set[tuple[str, int | str]]:
+def ends_of(operations: Iterable[Operation]) -> set[tuple[str, int | str]]:
     """The interfaces that operations make, each by its index and by its name in its node."""
     found: set[tuple[str, int | str]] = set()
     for item in operations:
@@ -236,7 +236,7 @@ def _ends(operations: Iterable[Operation]) -> set[tuple[str, int | str]]:
     return found
 
 
-def _is_on(operation: Operation, ends: Collection[tuple[str, int | str]]) -> bool:
+def is_on(operation: Operation, ends: Collection[tuple[str, int | str]]) -> bool:
     """Tell whether what an operation does is lost with interfaces, and there again only when it is done again."""
     match operation:
         case SetSysctl():
@@ -256,7 +256,7 @@ def _is_on(operation: Operation, ends: Collection[tuple[str, int | str]]) -> boo
 
 def _goes_with_ends(operation: Operation, ends: Collection[tuple[str, int | str]]) -> bool:
     """Tell whether nothing is left of an operation once interfaces are gone: filters and an ifb stay."""
-    return not isinstance(operation, _Creator | DelayPort | Filter) and _is_on(operation, ends)
+    return not isinstance(operation, _Creator | DelayPort | Filter) and is_on(operation, ends)
 
 
 def _vanishes(operation: Operation, gone: Collection[str], ends: Collection[tuple[str, int | str]]) -> bool:
@@ -274,7 +274,7 @@ def _on_new_interfaces(
     plan: LabPlan, wanted: Collection[int], pairs: Iterable[tuple[Operation, Operation]]
 ) -> set[int]:
     """The operations of a plan about the interfaces that are made, and about ports that are put into other bridges."""
-    ends = _ends(item for item in plan.operations if id(item) in wanted)
+    ends = ends_of(item for item in plan.operations if id(item) in wanted)
     ports = {
         (end.node, end.ifindex)
         for was, item in pairs
@@ -285,14 +285,14 @@ def _on_new_interfaces(
     return {
         id(item)
         for item in plan.operations
-        if _is_on(item, ends) or (isinstance(item, SetBridgePort) and _is_on(item, ports))
+        if is_on(item, ends) or (isinstance(item, SetBridgePort) and is_on(item, ports))
     }
 
 
 def _settings_around(plan: LabPlan, wanted: Collection[int]) -> set[int]:
     """Settings of a node that its new interfaces come up with: they have one value while some are made, and another
     later, and end up as they are."""
-    places = _ends(item for item in plan.operations if id(item) in wanted)
+    places = ends_of(item for item in plan.operations if id(item) in wanted)
     nodes = {node for node, _ in places}
     return {
         id(item)
