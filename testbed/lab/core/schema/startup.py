@@ -120,8 +120,9 @@ class StartupLayer(SpecModel):
         return found
 
 
+_StartupField = Annotated[StartupSpec, _OrName()]
 _DECLARED: Any = (
-    Written[Annotated[StartupSpec, _OrName()]],
+    Written[_StartupField],
     Field(
         default=None,
         description="Gives nodes that route an FRR configuration of their own: a file in place of what is rendered, or"
@@ -220,9 +221,9 @@ class StartupReader:
         lines = parse_configuration(text)
         raws = text.splitlines()
         for stranger in find_strangers(lines):
-            line = stranger.line
-            raw = raws[line.number - 1]
-            position = Position(line.number, len(raw) - len(raw.lstrip()) + 1)
+            number = stranger.line.number
+            raw = raws[number - 1]
+            position = Position(number, len(raw) - len(raw.lstrip()) + 1)
             self._refuse_line(path, file, position, *_strange(stranger), code="unknown-command")
 
     def _refuse(self, path: Path, message: str, hint: str, *, code: str = "bad-config") -> None:
