@@ -212,6 +212,8 @@ def _claims(operation: Operation) -> Iterator[Hashable]:
                 yield operation.switch, "VNI", operation.vni
         case AddRoute():
             yield operation.node, operation.table, operation.destination, operation.metric
+        case ShapePort() | InstallPort():
+            yield place_of(operation), operation.ifindex, "queue"
 
 
 def _meeting(before: Iterable[Operation], after: Iterable[Operation]) -> list[tuple[Operation, Operation]]:
