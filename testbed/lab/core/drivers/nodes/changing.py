@@ -156,7 +156,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     remade += [pair for pair in meeting if not isinstance(pair[1], AddRoute)]
     anew = {id(item) for _, item in remade}
     taken = ends_of(was for was, _ in remade)
-    first = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
+    first: dict[int, Operation] = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
     first |= {id(item): item for item in old.operations if isinstance(item, DelayPort) and is_on(item, taken)}
     readdressed = list(_readdressed(before, after))
     first |= {id(item): item for item in (*readdressed, *_from_addresses(before, readdressed))}
