@@ -24,6 +24,7 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.routes import (
     RouteKey,
     RouteMonitor,
+    WantedRoute,
     bgp_routes,
     difference,
     route_key,
@@ -103,7 +104,7 @@ def leave_routes(changes: LabChanges, run: Path, timeout_s: float = PATIENCE_S) 
     _await_tables(changes.old.lab, list(_ways_without(changes.old, changes.new, gone)), announce, timeout_s)
 
 
-def _has_all(wanted: Mapping[RouteKey, tuple[int, ...]], found: _Routes) -> bool:
+def _has_all(wanted: Mapping[RouteKey, WantedRoute], found: _Routes) -> bool:
     return not difference(wanted, found)
 
 
