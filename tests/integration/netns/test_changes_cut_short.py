@@ -56,7 +56,7 @@ print(acts)
 """Applies a topology, and dies right before it does one thing more to the machine than it is told to; else it says how
 many things it did: messages to the kernel, connections to daemons, files written, renamed and removed, programs
 started."""
-FEW, MANY = 6, 80
+FEW, MANY = 6, 40
 FEW_DESTROYS, MANY_DESTROYS = 3, 30
 
 
