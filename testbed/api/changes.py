@@ -82,7 +82,7 @@ class Changes:
 
     @property
     def summary(self) -> str:
-        """How many things are made, changed and removed."""
+        """The numbers of things that are made, changed and removed, in words."""
         return summary(self.rows)
 
     @property
