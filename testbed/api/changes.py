@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from testbed.base.errors import LabNotFound, PlanError, TestbedError
+from testbed.base.errors import DriverError, LabNotFound, PlanError, TestbedError
 from testbed.base.rows import row_json
 from testbed.lab.core.deploy.changing.apply import ApplyOptions, apply_lab, planned_changes
 from testbed.lab.core.deploy.changing.differences import LabChanges, changes_of
@@ -82,7 +82,7 @@ class Changes:
 
     @property
     def summary(self) -> str:
-        """How many things are made, changed and removed."""
+        """The numbers of things that are made, changed and removed, in words."""
         return summary(self.rows)
 
     @property
@@ -310,8 +310,18 @@ def explained(changes: LabChanges, state: StateDirectory) -> Changes:
         ),
         keys=tuple(keys),
         repairs=len(repairs),
-        waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
+        waiting_bytes=_waiting_bytes(changes),
     )
+
+
+def _waiting_bytes(changes: LabChanges) -> int | None:
+    """Ask how much waits in queues that are made anew; None without root, and where a node is not there."""
+    if os.geteuid() != 0 or changes.obstacles:
+        return None
+    try:
+        return waiting_bytes(changes.new.lab, changes.kernel.remade)
+    except DriverError:
+        return None
 
 
 def _written(changes: LabChanges, running: RunningLab) -> Iterator[tuple[Lab, WrittenLab | None]]:
