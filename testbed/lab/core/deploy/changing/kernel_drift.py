@@ -26,7 +26,7 @@ from testbed.lab.core.deploy.links.recorded import WireChange
 from testbed.lab.core.drivers.netlink import netem as wire
 from testbed.lab.core.drivers.netlink import overlay_devices as overlay
 from testbed.lab.core.drivers.netlink.netem import HtbClass
-from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, change_port
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, set_classes
 from testbed.lab.core.drivers.netlink.rdma import DEVICES
 from testbed.lab.core.drivers.nodes.changing import Messages, places_of
 from testbed.lab.core.drivers.nodes.seen import (
@@ -422,7 +422,7 @@ class _Comparison:
     def _classes_of(self, item: ShapePort | InstallPort) -> tuple[bytes, ...]:
         if isinstance(item, InstallPort):
             assert self.plan.tables is not None
-            return change_port(item, self.plan.tables.profiles[item.profile])
+            return set_classes(item, self.plan.tables.profiles[item.profile])
         return (traffic.new_htb_line_class(item.ifindex, item.rate_bps, item.burst_bytes, 1500, change=True),)
 
     def _compare_delay(self, item: DelayPort) -> None:

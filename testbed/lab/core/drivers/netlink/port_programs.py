@@ -148,6 +148,12 @@ def _new_class(operation: InstallPort, item: ClassPlan) -> list[bytes]:
     return batch
 
 
+def set_classes(operation: InstallPort, profile: PortProfile) -> tuple[bytes, ...]:
+    """The messages that set the rates and weights of an installed port again, whatever they are now."""
+    classes = (_traffic_class(operation, item, change=True) for item in profile.classes)
+    return _line_class(operation, change=True), *classes
+
+
 def change_port(old: tuple[InstallPort, PortProfile], new: tuple[InstallPort, PortProfile]) -> list[bytes] | None:
     """The messages that bring an installed port from one profile to another; none where only numbers in maps differ.
 
