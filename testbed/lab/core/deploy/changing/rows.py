@@ -170,6 +170,7 @@ def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]
     owners = _Owners((item for item in made if id(item) not in remade), names)
     again = _Owners(kernel.remade, names)
     before = {names.thing(item): item for item in kernel.first}
+    differing = _Differences(kernel.tables)
     for item in made:
         if id(item) in renewed:
             yield _row(Effect.CHANGED, item, names, part_of=owners.of(item) or again.of(item))
@@ -181,7 +182,7 @@ def kernel_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]
                 Effect.REMADE,
                 item,
                 names,
-                detail=told(_differences(was, item, kernel.tables)) if was is not None else "",
+                detail=told(differing.of(was, item)) if was is not None else "",
                 at_stake=_stake_of_making_anew(item),
                 part_of=again.of(item),
             )
@@ -207,8 +208,9 @@ def _removed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRo
 
 def _changed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRow]:
     before, after = kernel.tables
+    differing = _Differences(kernel.tables)
     for was, now in kernel.changed:
-        found = _differences(was, now, kernel.tables)
+        found = differing.of(was, now)
         yield _row(
             Effect.CHANGED,
             now,
@@ -221,20 +223,32 @@ def _changed_rows(kernel: KernelChanges, names: ThingNames) -> Iterator[ChangeRo
         yield from _buffer_rows(before, after)
 
 
-def _differences(was: Operation, now: Operation, tables: Tables) -> list[str]:
-    """The differences of two operations that are about the same thing; of ports, of what they are set to as well.
+class _Differences:
+    """The differences of operations that are about the same thing; of ports, of what they are set to as well."""
 
-    A port of which nothing differs is told of another buffer of its switch.
-    """
-    if type(was) is not type(now):
-        return []
-    found = differences(was, now, without=_NUMBERS)
-    before, after = tables
-    if isinstance(was, InstallPort) and isinstance(now, InstallPort) and before is not None and after is not None:
-        profiles = before.profiles[was.profile], after.profiles[now.profile]
-        found += differences(*profiles, without=_OF_PROFILES)
-        found = found or differences(*profiles, without=("profile",))
-    return found
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._of_profiles: dict[tuple[int, int], list[str]] = {}
+        """Those of two profiles, by their numbers: a thousand ports may have them."""
+
+    def of(self, was: Operation, now: Operation) -> list[str]:
+        """Tell them; none of a port that is told of another buffer of its switch alone."""
+        if type(was) is not type(now) or was is now:
+            return []
+        found = differences(was, now, without=_NUMBERS)
+        if isinstance(was, InstallPort) and isinstance(now, InstallPort):
+            found += self._profiles(was.profile, now.profile)
+        return found
+
+    def _profiles(self, was: int, now: int) -> list[str]:
+        before, after = self._tables
+        if before is None or after is None:
+            return []
+        if (was, now) not in self._of_profiles:
+            profiles = before.profiles[was], after.profiles[now]
+            found = differences(*profiles, without=_OF_PROFILES) or differences(*profiles, without=("profile",))
+            self._of_profiles[was, now] = found
+        return self._of_profiles[was, now]
 
 
 def _buffer_rows(before: QosTables, after: QosTables) -> Iterator[ChangeRow]:
