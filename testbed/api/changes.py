@@ -311,12 +311,17 @@ def explained(changes: LabChanges, state: StateDirectory, most: int = MOST_OPERA
         source=now.source,
         rows=(
             *(row if row.reason else replace(row, reason=ENDED) for row in repairs),
-            *(row if row.reason else replace(row, reason=reasons(row)) for row in others),
+            *(replace(row, reason=_joined(row.reason, reasons(row))) for row in others),
         ),
         keys=tuple(keys),
         repairs=len(repairs),
         waiting_bytes=_waiting_bytes(changes),
     )
+
+
+def _joined(said: str, keys: str) -> str:
+    """Join what a feature says of a row and the keys of the file, which may have the words that it says."""
+    return keys if said in keys else "; ".join(filter(None, (said, keys)))
 
 
 def _waiting_bytes(changes: LabChanges) -> int | None:
