@@ -151,11 +151,11 @@ def test_a_tenant_comes_and_goes_and_comes_again(shared: Any) -> None:
         for _ in range(2):
             lab = apply(shared, text_of(shared, tenants=red()))
             assert not any(read_missing(lab.plan).values())
-            assert all(vrfs_of(lab, leaf) == {"default", "blue", "red"} for leaf in LEAVES)
+            assert all(vrfs_of(lab, leaf) == {"blue", "red"} for leaf in LEAVES)
             assert pings(lab, "p1-s1-h1", "10.201.0.3") and pings(lab, "p1-s1-h1", "fd00:1::3")
             assert len(keepers(lab)) == 1
             lab = apply(shared, text_of(shared))
-            assert all(vrfs_of(lab, leaf) == {"default", "blue"} for leaf in LEAVES)
+            assert all(vrfs_of(lab, leaf) == {"blue"} for leaf in LEAVES)
             assert not [leaf for leaf in LEAVES if (NETNS_DIRECTORY / namespace_name(lab.name, f"{leaf}-red")).exists()]
             assert pings(lab, "p1-s1-h1", rail_address(lab, "p1-s1-h3")), "its NICs are on their rails again"
     after = assert_isolated(lab)
@@ -221,7 +221,7 @@ def test_what_is_not_there_is_told_before_it_is_done(shared: Any) -> None:
     lab = apply(shared, text_of(shared))
     changes = changes_of(lab, load_topology_text(text_of(shared, tenants=red()), file="tenants.yml"))
     made = {(row.node, row.what) for row in changes.rows if row.effect is Effect.MADE}
-    assert any(what.startswith("create VRF red on p1-s1-rail1") for _, what in made)
+    assert {("p1-s1-rail1-red", "VRF red on p1-s1-rail1"), ("p1-s1-rail2-red", "VRF red on p1-s1-rail2")} <= made
     assert ("", "the keeper of the overlay") not in made, "blue has it"
     assert [row for row in changes.rows if row.what == "the keeper of the overlay"]
 
