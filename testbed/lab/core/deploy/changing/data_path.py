@@ -10,7 +10,7 @@ from testbed.base.datapath import pins
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.changing.differences import LabChanges
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
+from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
 from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.plan.operations import DelayPort, Operation
@@ -49,7 +49,7 @@ class ChangedDataPath:
             return
         with self._maps() as maps:
             write_maps(maps, new.tables, changes.kernel.installs)
-            write_losses(maps, new, changes.losses)
+            change_losses(maps, changes.old, new)
         kernel.use_data_path(PortInstaller.open(self._directory, new.tables))
         yield
         self._lead_to_delays(changes.kernel.made, there=True)
