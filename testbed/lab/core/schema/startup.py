@@ -120,9 +120,8 @@ class StartupLayer(SpecModel):
         return found
 
 
-_StartupField = Annotated[StartupSpec, _OrName()]
 _DECLARED: Any = (
-    Written[_StartupField],
+    Written[Annotated[StartupSpec, _OrName()]],  # type: ignore[misc]  # for create_model alone
     Field(
         default=None,
         description="Gives nodes that route an FRR configuration of their own: a file in place of what is rendered, or"
