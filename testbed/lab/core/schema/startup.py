@@ -17,7 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Position, Problem, SpecError
 from testbed.base.names import nearest
-from testbed.base.validation.fields import Checked, OrShort, Text, Written
+from testbed.base.validation.fields import Checked, NotNull, OrShort, Text, Written
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, quote
@@ -121,7 +121,7 @@ class StartupLayer(SpecModel):
 
 
 _DECLARED: Any = (
-    Written[Annotated[StartupSpec, _OrName()]],  # type: ignore[misc]  # for create_model alone
+    Annotated[Annotated[StartupSpec, _OrName()] | None, NotNull()],
     Field(
         default=None,
         description="Gives nodes that route an FRR configuration of their own: a file in place of what is rendered, or"
