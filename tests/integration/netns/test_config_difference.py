@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from real_frr import RealFrr, running_frr
-from written_frr import CONFIGS, LEAF
+from written_frr import CONFIGS, LEAF, thinned_at_random
 
 from testbed.lab.core.drivers.probing.machine import find_frr
 from testbed.lab.core.fabric import FabricParams, generate_fabric
@@ -82,6 +82,15 @@ def test_a_random_walk_through_all_of_them() -> None:
     with running_frr(without_logs(written(CONFIGS[chosen[0]]))) as frr:
         for old, new in itertools.pairwise(chosen):
             check_step(frr, written(CONFIGS[old]), written(CONFIGS[new]))
+
+
+def test_any_lines_of_them_may_come_and_go() -> None:
+    choice = random.Random(SEED)
+    names = [choice.choice([name for name in ORDER if name != "flat"]) for _ in range(8)]
+    walk = [written(thinned_at_random(CONFIGS[name], choice)) for name in ("everything", *names)]
+    with running_frr(without_logs(walk[0])) as frr:
+        for old, new in itertools.pairwise(walk):
+            check_step(frr, old, new)
 
 
 def test_static_routes_and_the_profiles_of_bfd_are_told_to_their_daemons() -> None:

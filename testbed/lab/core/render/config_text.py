@@ -69,12 +69,15 @@ _REPLACED = tuple(
             r"match (?:ip(?:v6)? (?:address|next-hop|route-source)(?: prefix-list| prefix-len| address| type)?"
             r"|interface|community|large-community|extcommunity|as-path|metric|local-preference|tag|origin|peer|probability"
             r"|source-protocol|source-instance|source-vrf|mac address|evpn (?:route-type|vni|rd|default-route)) ",
-            r"(?:call|continue) |(on-match) ",
+            r"call ",
         ),
     )
 )
 """The part of a command that stays where its value is replaced by another one: the last one of a context is in force.
 Its groups are that part where the value stands in its midst."""
+
+_GOING_ON = ("on-match", "continue")
+"""Two words for one thing: where a route map goes on behind an entry that matches."""
 
 ConfigTree = Mapping[str, "ConfigTree"]
 """The lines of a context that are in force, in their order, and below each that opens one those of its own."""
@@ -171,6 +174,8 @@ def replaced_part(line: str, within: Sequence[str] = ()) -> str | None:
     sequenced = _SEQUENCED.match(line)
     if sequenced is not None:
         return f"{sequenced['list']} seq {sequenced['number']}" if sequenced["number"] else None
+    if line.startswith(_GOING_ON):
+        return _GOING_ON[0]
     for pattern in _REPLACED:
         if (found := pattern.match(line)) is not None:
             parts = [part for part in found.groups() if part is not None]
