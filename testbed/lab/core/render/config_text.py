@@ -79,6 +79,9 @@ Its groups are that part where the value stands in its midst."""
 _GOING_ON = ("on-match", "continue")
 """Two words for one thing: where a route map goes on behind an entry that matches."""
 
+_IMPLIES = re.compile(r"(neighbor \S+ bfd) profile ")
+"""A command that says another one, too, which stays when it is taken back."""
+
 ConfigTree = Mapping[str, "ConfigTree"]
 """The lines of a context that are in force, in their order, and below each that opens one those of its own."""
 
@@ -202,6 +205,8 @@ class _Context:
         line = self._numbered(line)
         if line.startswith("no "):
             return self._take_back(line)
+        if (implied := _IMPLIES.match(line)) is not None and implied[1] not in self.lines:
+            self.say(implied[1])
         part = replaced_part(line, self.within)
         if line in self.lines and part is None:
             return self.lines[line]
