@@ -87,7 +87,7 @@ class NodeRouting:
                 kind="routing daemons",
                 what=f"routing daemons of {self.node}",
                 detail=f"FRR takes this only when it starts: {lines}{more}",
-                at_stake=f"{self.sessions} BGP sessions, and packets through {self.node} meanwhile",
+                at_stake=f"{self.sessions} BGP sessions, and packets through the node meanwhile",
                 allow=Allow.RESTART,
             )
 
