@@ -121,7 +121,7 @@ CHANGES: dict[str, tuple[Callable[[RunningLab], None], list[tuple[Effect, str]]]
         [(Effect.MADE, "create veth")],
     ),
     "a queue that is replaced": (
-        lambda lab: run(lab, LEAF, f"tc qdisc replace dev {uplink(lab).name} root tbf rate 1mbit burst 16k latency 50ms"),
+        lambda lab: run(lab, LEAF, f"tc qdisc replace dev {uplink(lab).name} root tbf rate 1mbit burst 16k limit 64k"),
         [(Effect.REMADE, "install port")],
     ),
     "a rate": (
