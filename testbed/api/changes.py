@@ -205,16 +205,24 @@ def _settings_of(record: LabRecord) -> dict[str, object]:
 
 
 def _file_of(record: LabRecord) -> Path:
-    """Return the file that a lab came from. Raises `LabNotFound` where it came from none."""
+    """Return the file that a lab came from, as short as it may be named here.
+
+    Raises `LabNotFound` where it came from none.
+    """
     written = written_of(record)
     if written is not None and written.file:
-        return Path(written.file)
+        return _from_here(Path(written.file))
     if written is None and record.source:  # as an earlier version recorded it: from the directory of the deploy
-        return Path(record.directory).parent / record.source
+        return _from_here(Path(record.directory).parent / record.source)
     raise LabNotFound(
         f"the lab {record.name} came from {record.source or 'no file'}, which cannot be read again",
         hint="name the file with -t FILE",
     )
+
+
+def _from_here(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 # --- what differs -----------------------------------------------------------------------------------

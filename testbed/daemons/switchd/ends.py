@@ -36,7 +36,7 @@ class LivingEnds:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs have an end that is open."""
+        """The number of GPUs whose end is open."""
         return len(self._newest)
 
     def has(self, descriptor: int) -> bool:

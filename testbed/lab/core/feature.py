@@ -82,7 +82,7 @@ class FeatureChange:
 
     @property
     def elsewhere(self) -> Mapping[str, Elsewhere]:
-        """How the routing daemons of new nodes are started that are none of this machine's own, by node."""
+        """Return how the routing daemons of new nodes are started that are none of this machine's own, by node."""
         return {}
 
     def begin(self, changing: Changing) -> None:

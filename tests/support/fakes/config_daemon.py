@@ -140,7 +140,7 @@ _PARTS = re.compile(
     r"|set (?:local-preference|metric|weight|origin|community|as-path prepend|ip next-hop|extcommunity(?= none))"
     r"|match (?:ip address prefix-list|community|as-path|extcommunity|interface|tag))(?= )"
     r"|neighbor \S+ timers(?= \d| $)|(?:network|aggregate-address|redistribute) \S+"
-    r"|neighbor \S+ default-originate|advertise ipv[46] unicast)"
+    r"|ip route \S+ \S+|neighbor \S+ default-originate|advertise ipv[46] unicast)"
 )
 _DIRECTED = re.compile(r"(neighbor \S+ (?:prefix-list|route-map|filter-list)) \S+ (in|out)")
 

@@ -329,7 +329,7 @@ def _of_files(lab: RunningLab) -> Iterator[tuple[str, str]]:
             place = f"file {path.relative_to(root.parent)}"
             if path.is_dir() and not any(part in ("bpf", "datapath") for part in path.parts):
                 yield f"{place}/", ""
-            elif path.is_file() and path.suffix not in (".log", ".pid", ".vty", ".jsonl", ".lock"):
+            elif path.is_file() and path.suffix not in (".log", ".out", ".pid", ".vty", ".jsonl", ".lock"):
                 yield place, _readable(path)
 
 

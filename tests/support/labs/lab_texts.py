@@ -48,8 +48,12 @@ QOS: Choices = {
     "qos.load_balancing.mode": ("flow", "flowlet", "spray"),
     "qos.trimming": (None, False),
     "qos.watchdog": (None, False, {"detect": "200ms", "restore": "200ms"}),
-    "qos.classes.extra": (None, {"dscp": [10], "weight": 10}, {"dscp": [10], "weight": 20}),
-    "qos.classes.calm": (None, {"dscp": [12], "weight": 10, "lossless": True}, {"dscp": [12], "weight": 10}),
+    "qos.classes.extra": (None, {"dscp": [10], "strict": True}, {"dscp": [10, 14], "strict": True, "limit": "100KB"}),
+    "qos.classes.calm": (
+        None,
+        {"dscp": [12], "strict": True, "lossless": True, "ecn": False},
+        {"dscp": [12], "strict": True, "ecn": False},
+    ),
     "fabric.uplink.loss": (None, "0.1%", "1%"),
 }
 """Keys of a lab whose ports have QoS in any case."""

@@ -62,6 +62,7 @@ _REPLACED = tuple(
             r"description |bandwidth |ipv6 nd (?:ra-interval|ra-lifetime|reachable-time|home-agent-\S+|mtu) ",
             r"bmp stats interval |bmp connect \S+ port \d+ |zebra (?:zapi-packets|work-queue) ",
             r"(ip(?:v6)? protocol \S+) route-map ",
+            r"(ip(?:v6)? route \S+ \S+)(?: |$)",
             r"set (?:local-preference|metric|weight|origin|tag|community|large-community"
             r"|as-path (?:prepend|exclude|replace)|extcommunity (?:rt|soo|bandwidth)|extcommunity(?= none)|ip next-hop"
             r"|ipv6 next-hop \S+|src|distance|aggregator as|originator-id|label-index|table|(?:large-)?comm-list) ",

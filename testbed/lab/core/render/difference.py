@@ -41,6 +41,22 @@ _RESET = (
 )
 """The commands that are not taken back by `no` and the whole of them: what they are set to instead."""
 
+_ON = re.compile(
+    r"(?:bgp (?:ebgp-requires-policy|default ipv4-unicast|network import-check|fast-external-failover"
+    r"|client-to-client reflection)|ipv6 nd suppress-ra|zebra nexthop kernel enable|link-detect"
+    r"|neighbor \S+ send-community.*)$"
+)
+"""What is so without a word, in `frr defaults traditional`: a `no` of it is taken back by saying it."""
+_OFF = re.compile(
+    r"(?:debug |shutdown$|coalesce-time|timers |maximum-paths|bgp (?:suppress-fib-pending|log-neighbor-changes"
+    r"|always-compare-med|deterministic-med|reject-as-sets|bestpath )|neighbor \S+ (?:shutdown|activate|timers|bfd"
+    r"|weight|next-hop-self|soft-reconfiguration|password|description|advertisement-interval|ttl-security|prefix-list"
+    r"|route-map|filter-list|maximum-prefix|allowas-in|route-reflector-client|default-originate)"
+    r"|advertise|redistribute |network )"
+)
+"""What is not so without a word: a `no` of it says nothing, and may go."""
+_BY_THEIR_KIND = ("set ", "match ", "on-match ", "call ", "continue ")
+"""The commands of route maps that are taken back without their values: an entry has one of each kind."""
 _NAMED_FIRST = "route-map "
 """Contexts that others name: a neighbour whose route map is not there yet is refused all routes."""
 _LISTS = r"(?:ip |ipv6 )prefix-list |(?:ipv6 |mac )?access-list |bgp (?:large-|ext)?community-list |bgp as-path access-"
@@ -93,7 +109,9 @@ def _at_start(old: ConfigTree, new: ConfigTree, within: tuple[str, ...]) -> Iter
     """The lines of one context that differ and cannot be told to a daemon that runs."""
     known = _IN_PLACE.get(kind_of(within))
     for line in (*(line for line in old if line not in new), *(line for line in new if line not in old)):
-        if known is None or not known.match(line.removeprefix("no ")):
+        body = line.removeprefix("no ")
+        is_unknown = body != line and line in old and not (_ON.match(body) or _OFF.match(body))
+        if known is None or is_unknown or not known.match(body):
             yield line
     yield from _new_instances(old, new)
     yield from _moved(old, new)
@@ -163,7 +181,8 @@ class _Commands:
     def _removal(self, line: str, inner: ConfigTree, within: tuple[str, ...], gone: frozenset[str]) -> Iterator[str]:
         """The commands that take a line away, with all that is in the context that it opens."""
         if not opens_context(within, line):
-            yield taken_back(line)
+            if not _is_default(line):
+                yield taken_back(line)
             return
         kind = line.partition(" ")[0]
         stays = kind == "address-family" or (kind == "interface" and not self._leaves(line.split()[1]))
@@ -176,6 +195,13 @@ class _Commands:
         return self._leaving is None or interface in self._leaving
 
 
+def _is_default(line: str) -> bool:
+    """Tell whether a line says what is so without it, so that nothing is to be done where it goes."""
+    if line.startswith("no "):
+        return not _ON.match(line.removeprefix("no "))
+    return _ON.match(line) is not None
+
+
 def taken_back(line: str) -> str:
     """Return the command that takes a line back."""
     if line.startswith("no "):
@@ -183,6 +209,8 @@ def taken_back(line: str) -> str:
     for pattern, instead in _RESET:
         if (found := pattern.match(line)) is not None:
             return found.expand(instead) if found.re.groups else f"no {found[0].rstrip()}"
+    if line.startswith(_BY_THEIR_KIND) and (part := replaced_part(line)) is not None:
+        return f"no {part}"
     return f"no {line}"
 
 

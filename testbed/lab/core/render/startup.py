@@ -191,9 +191,10 @@ def log_neighbours(section: str) -> str:
 
 
 def checked_text(text: ConfigText) -> Iterator[tuple[str, ConfigText, int]]:
-    """The lines of a text, with some node's values for its variables and with every context left.
+    """The lines of a text that daemons are told, with some node's values for its variables and every context left.
 
     Each comes with the text and the number of the line that it is from: 0 for one that ends a context.
     """
-    for line, number in written_out(parse_configuration(fill_in(text.text, _SOME_NODE))):
+    lines = parse_configuration(fill_in(text.text, _SOME_NODE))
+    for line, number in written_out([line for line in lines if not LEFT_OUT.match(line.top.removeprefix("no "))]):
         yield line, text, number

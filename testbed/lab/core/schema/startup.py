@@ -17,7 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Position, Problem, SpecError
 from testbed.base.names import nearest
-from testbed.base.validation.fields import Checked, OrShort, Text, Written
+from testbed.base.validation.fields import Checked, NotNull, OrShort, Text, Written
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, quote
@@ -121,7 +121,7 @@ class StartupLayer(SpecModel):
 
 
 _DECLARED: Any = (
-    Written[Annotated[StartupSpec, _OrName()]],
+    Annotated[Annotated[StartupSpec, _OrName()] | None, NotNull()],
     Field(
         default=None,
         description="Gives nodes that route an FRR configuration of their own: a file in place of what is rendered, or"
@@ -220,9 +220,9 @@ class StartupReader:
         lines = parse_configuration(text)
         raws = text.splitlines()
         for stranger in find_strangers(lines):
-            line = stranger.line
-            raw = raws[line.number - 1]
-            position = Position(line.number, len(raw) - len(raw.lstrip()) + 1)
+            number = stranger.line.number
+            raw = raws[number - 1]
+            position = Position(number, len(raw) - len(raw.lstrip()) + 1)
             self._refuse_line(path, file, position, *_strange(stranger), code="unknown-command")
 
     def _refuse(self, path: Path, message: str, hint: str, *, code: str = "bad-config") -> None:

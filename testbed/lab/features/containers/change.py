@@ -36,7 +36,7 @@ class ContainersChange(FeatureChange):
 
     @property
     def elsewhere(self) -> Mapping[str, Elsewhere]:
-        """How the routing daemons of the new ones that are switches are started."""
+        """Return how the routing daemons of the new ones that are switches are started."""
         return {} if self._nodes is None else self._nodes.elsewhere
 
     def begin(self, changing: Changing) -> None:

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class OverlayChange(FeatureChange):
         for switch, daemons in self._daemons(wanted).items():
             show_vrfs(daemons, wanted[switch])
         for switch, vrfs in wanted.items():
-            _await_vrfs(changing.run / switch, lambda known, vrfs=vrfs: vrfs.keys() <= known, "its new VRFs")
+            _await_vrfs(changing.run / switch, partial(_are_known, vrfs.keys()), "its new VRFs")
 
     def linked(self, changing: Changing) -> None:
         """Have a keeper keep the routers that there are from now on."""
@@ -107,7 +108,7 @@ class OverlayChange(FeatureChange):
                 changing.run / switch,
                 "bgpd",
                 "show bgp vrfs json",
-                lambda answer, tenants=tenants: _have_no_l3vni(answer, tenants),
+                partial(_have_no_l3vni, tenants),
                 "no L3VNI any more",
             )
 
@@ -119,7 +120,7 @@ class OverlayChange(FeatureChange):
             for vrf in vrfs:
                 if not vrf.is_device:
                     hide_vrf(daemons[switch], vrf.tenant)
-                    _await_vrfs(directory, lambda known, name=vrf.tenant: name not in known, f"no VRF {vrf.tenant}")
+                    _await_vrfs(directory, partial(_is_unknown, vrf.tenant), f"no VRF {vrf.tenant}")
                 with suppress(DriverError):  # it knows already that it is gone
                     vty.configure(directory, self._settings_daemon(switch), [f"no vrf {vrf.tenant}"])
 
@@ -161,9 +162,17 @@ def _keeper_rows(before: KeeperConfiguration | None, after: KeeperConfiguration 
     return [ChangeRow(effect=effect, node="", what="the keeper of the overlay", reason="other VTEPs are routed to")]
 
 
-def _have_no_l3vni(answer: Any, tenants: Collection[str]) -> bool:
+def _have_no_l3vni(tenants: Collection[str], answer: Any) -> bool:
     """Tell whether bgpd, which answered so, has no L3VNI in the VRFs of these tenants."""
     return not any(answer["vrfs"].get(tenant, {}).get("vni") for tenant in tenants)
+
+
+def _are_known(vrfs: Collection[str], known: set[str]) -> bool:
+    return known.issuperset(vrfs)
+
+
+def _is_unknown(vrf: str, known: set[str]) -> bool:
+    return vrf not in known
 
 
 def _await_vrfs(directory: Path, ready: Callable[[set[str]], bool], awaited: str) -> None:

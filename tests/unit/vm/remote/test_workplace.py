@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.lab.core.schema.startup import KEY, StartupSpec
 from testbed.vm.image.checkout import add
 from testbed.vm.remote import workplace
 
@@ -117,7 +118,8 @@ def test_all_keys_that_name_files_are_known() -> None:
     from testbed.workload.registry import KINDS
 
     declared = {one.name for kind in KINDS.values() for one in kind.parameters if one.type is ParameterType.FILE}
-    assert declared | {"file"} == workplace.FILE_KEYS
+    of_topologies = {KEY, *(name for name in StartupSpec.model_fields if "file" in name)}
+    assert declared | {"file"} | of_topologies == workplace.FILE_KEYS
 
 
 def test_an_override_is_looked_up_beside_the_scenario(project: Path) -> None:

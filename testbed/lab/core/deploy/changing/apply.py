@@ -14,11 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from testbed.base.datapath import pins
-from testbed.base.datapath.maps import LabMaps
 from testbed.base.errors import ConvergenceError, TestbedError
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
+from testbed.lab.core.deploy.changing.data_path import ChangedDataPath
 from testbed.lab.core.deploy.changing.differences import (
     LabChanges,
     changes_between,
@@ -30,7 +29,7 @@ from testbed.lab.core.deploy.changing.differences import (
 from testbed.lab.core.deploy.changing.drift import Drift, find_drift, finish_work, repair_lab
 from testbed.lab.core.deploy.changing.in_force import needs_routing, require_free, require_links
 from testbed.lab.core.deploy.changing.moved_addresses import announce_moved
-from testbed.lab.core.deploy.changing.refusal import ChangeRefused, ChangeStuck, ChangeUndone
+from testbed.lab.core.deploy.changing.refusal import ChangeStuck, ChangeUndone
 from testbed.lab.core.deploy.changing.routing import comes_last, prepare_daemons, settle_daemons, tell
 from testbed.lab.core.deploy.changing.solicitation import solicit_neighbours
 from testbed.lab.core.deploy.changing.telling import tell_begin, tell_changes, tell_undone
@@ -47,7 +46,6 @@ from testbed.lab.core.deploy.lifecycle import (
     run_node_commands,
 )
 from testbed.lab.core.deploy.links.recorded import lock_links, read_link_state
-from testbed.lab.core.deploy.links.wires import lead_to_delays, write_losses
 from testbed.lab.core.deploy.listing import recorded_daemons
 from testbed.lab.core.deploy.live import RunningLab, environment_of, planned_daemons
 from testbed.lab.core.deploy.mechanisms import require_rdma
@@ -64,14 +62,14 @@ from testbed.lab.core.deploy.routing import bgp_password, daemon_sets, running_d
 from testbed.lab.core.deploy.scale import resolve_scale
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.converge import ConvergenceWatch
-from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
 from testbed.lab.core.drivers.nodes.netns import NetnsKernel
 from testbed.lab.core.drivers.probing.machine import find_frr, require_root
 from testbed.lab.core.drivers.routing.frr import DaemonLauncher
 from testbed.lab.core.feature import Changing, features, keep
 from testbed.lab.core.model import Lab
 from testbed.lab.core.plan.changes import Allow
-from testbed.lab.core.plan.operations import CreateNode, DelayPort, Operation
+from testbed.lab.core.plan.operations import CreateNode
+from testbed.lab.core.plan.overlay_operations import CreateVrf
 
 TELLING = "routing"
 """The step in which routing daemons are told of a change."""
@@ -202,6 +200,7 @@ class _Carrying:
         self._steps_before = content.steps
         self._state = running.state
         self._run = running.processes_directory
+        self._data_path = ChangedDataPath(changes, self._run)
         self.record = self._record()
 
     def _record(self) -> LabRecord:
@@ -215,17 +214,6 @@ class _Carrying:
             environment={node.name: more for node in lab.nodes if (more := environment_of(new, self._run, node.name))},
             daemons=recorded_daemons(lab, new, planned_daemons(new, version_of)),
         )
-
-    def require_room(self) -> None:
-        """Raise `ChangeRefused` where the maps of the data path have no room for the ports that are added."""
-        new = self.changes.new
-        if new.tables is None:
-            return
-        with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), with_room=True)) as maps:
-            if not fits(maps, new.tables, self.changes.kernel.installs):
-                raise ChangeRefused(
-                    f"{new.lab} has no room for so many more ports", hint="deploy --reconfigure replaces it"
-                )
 
     def carry_out(self) -> None:
         """Carry all of it out, and record the lab as it is then.
@@ -260,8 +248,8 @@ class _Carrying:
                 write_node_files(changes.lab, changes.new, self._run)
             for each in changes.features:
                 each.created(changing)
-            with self._step("links"), self._data_path(kernel):
-                self._undo(kernel, changes.kernel.first)
+            with self._step("links"), self._data_path.prepared(kernel):
+                self._data_path.take_back(kernel, changes.kernel.first)
                 kernel.apply(changes.kernel.made, replacing=True)
             with self._step("ports"):
                 kernel.change(changes.kernel)
@@ -306,7 +294,7 @@ class _Carrying:
             if not self._manner.undoes:
                 raise
 
-    def _kernel(self) -> tuple[NetnsKernel, Sequence[CreateNode]]:
+    def _kernel(self) -> tuple[NetnsKernel, Sequence[CreateNode | CreateVrf]]:
         """The kernel, and the nodes that are to be made of it."""
         kernel, lab = self.changes.kernel, self.changes.new.lab
         if not self._manner.again:
@@ -320,28 +308,10 @@ class _Carrying:
         namespaces.unpublish({namespace_name(lab, item.node): known.get(item.node, 0) for item in created})
         return NetnsKernel(lab, nodes=sorted(there), again=True), created
 
-    def _create_nodes(self, kernel: NetnsKernel, created: Sequence[CreateNode]) -> None:
+    def _create_nodes(self, kernel: NetnsKernel, created: Sequence[CreateNode | CreateVrf]) -> None:
         if created:
             self._journal.nodes(kernel.create_nodes(created))
             kernel.publish({item.node for item in created})
-
-    @contextlib.contextmanager
-    def _data_path(self, kernel: NetnsKernel) -> Iterator[None]:
-        """Write the numbers of the new plan into the maps, and have programs ready for new ports.
-
-        What is sent through a device that delays is led there once it is there.
-        """
-        new, changes = self.changes.new, self.changes
-        if new.tables is None:
-            yield
-            return
-        directory = pins.lab_directory(self._run)
-        with contextlib.closing(LabMaps.open(directory, writable=True, with_room=True)) as maps:
-            write_maps(maps, new.tables, changes.kernel.installs)
-            write_losses(maps, new, changes.losses)
-        kernel.use_data_path(PortInstaller.open(directory, new.tables))
-        yield
-        self._lead_to_delays(changes.kernel.made, there=True)
 
     def _attach(self) -> None:
         """Have the pause agent serve the ports that there are now, those that go until they are gone.
@@ -353,16 +323,6 @@ class _Carrying:
             attach(changes.new, *places)
         else:
             change_attachment(changes.old, changes.new, *places)
-
-    def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
-        """Lead what ports receive to the devices that delay it, or past them."""
-        if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
-            with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
-                lead_to_delays(maps, operations, there=there)
-
-    def _undo(self, kernel: NetnsKernel, operations: Sequence[Operation]) -> None:
-        self._lead_to_delays(operations, there=False)
-        kernel.undo(operations)
 
     def _route(self) -> DaemonLauncher:
         """Start the daemons of new nodes, and tell those of others the difference; their files follow."""
@@ -415,12 +375,10 @@ class _Carrying:
         before, after = ({speaker.node for speaker in plan.speakers} for plan in (changes.old, changes.new))
         for node in sorted((before - after) & known.keys()):
             stop_routing(self.running, node)
-        self._undo(kernel, changes.kernel.removed)
+        self._data_path.take_back(kernel, changes.kernel.removed)
         kernel.apply(changes.kernel.settled, replacing=True)
         leave_attachment(changes.old, changes.new, self._state.run, self._run, self.running.state_directory)
-        if lost := set(changes.old.port_numbers.values()) - set(changes.new.port_numbers.values()):
-            with contextlib.closing(LabMaps.open(pins.lab_directory(self._run), writable=True, with_room=True)) as maps:
-                forget_ports(maps, sorted(lost))
+        self._data_path.forget()
         if self._manner.tells:
             tell(changes.routing, self._run, comes_last, again=self._manner.again)
             settle_daemons(self.running, changes.new, changes.routing)
@@ -548,7 +506,7 @@ def _carry_out(carrying: _Carrying, notify: StepCallback) -> None:
     for feature in features():
         feature.prepare(carrying.changes.lab, carrying.changes.new)
     require_data_path(carrying.changes.new)
-    carrying.require_room()
+    ChangedDataPath(carrying.changes, carrying.running.processes_directory).require_room()
     _carry_out_or_undo(carrying, notify, begins=True)
 
 

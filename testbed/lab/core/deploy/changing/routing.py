@@ -75,17 +75,18 @@ class NodeRouting:
     def rows(self) -> Iterator[ChangeRow]:
         """One row for each daemon that is started or ended, or for all of them."""
         for daemon in self.started:
-            yield ChangeRow(effect=Effect.MADE, node=self.node, what=f"daemon {daemon}")
+            yield ChangeRow(effect=Effect.MADE, node=self.node, kind=daemon, what=f"{daemon} of {self.node}")
         for daemon in self.ended:
-            yield ChangeRow(effect=Effect.REMOVED, node=self.node, what=f"daemon {daemon}")
+            yield ChangeRow(effect=Effect.REMOVED, node=self.node, kind=daemon, what=f"{daemon} of {self.node}")
         if self.anew:
             lines = "; ".join(map(vty.without_secrets, self.anew[:SHOWN]))
             more = f" and {len(self.anew) - SHOWN} more" if len(self.anew) > SHOWN else ""
             yield ChangeRow(
                 effect=Effect.RESTARTED,
                 node=self.node,
-                what="routing daemons",
-                reason=f"FRR takes this only when it starts: {lines}{more}",
+                kind="routing daemons",
+                what=f"routing daemons of {self.node}",
+                detail=f"FRR takes this only when it starts: {lines}{more}",
                 at_stake=f"{self.sessions} BGP sessions, and packets through {self.node} meanwhile",
                 allow=Allow.RESTART,
             )
@@ -131,12 +132,12 @@ def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | 
         was = before.get(speaker.node)
         if was is None or was == speaker:
             continue
-        configs = [_render(running, plan, each) for plan, each in ((old, was), (new, speaker))]
-        if configs[0].daemons == configs[1].daemons:
+        earlier, later = _render(running, old, was), _render(running, new, speaker)
+        if earlier.daemons == later.daemons:
             continue
-        told, found = _changes_of(speaker, *configs, leaving={name for node, name in gone if node == speaker.node})
+        told, found = _changes_of(speaker, earlier, later, {name for node, name in gone if node == speaker.node})
         if takes_namespaces(was) != takes_namespaces(speaker):
-            told, found = {}, _anew(speaker, configs[1], ["VRFs that are namespaces"])
+            told, found = {}, _anew(speaker, later, ["VRFs that are namespaces"])
         _require_ours(running, found)
         nodes.append(found)
         if told:

@@ -233,6 +233,7 @@ def _differences(was: Operation, now: Operation, tables: Tables) -> list[str]:
     if isinstance(was, InstallPort) and isinstance(now, InstallPort) and before is not None and after is not None:
         profiles = before.profiles[was.profile], after.profiles[now.profile]
         found += differences(*profiles, without=_OF_PROFILES)
+        found = found or differences(*profiles, without=("profile",))
     return found
 
 
@@ -266,6 +267,7 @@ class _Owners:
     def __init__(self, operations: Iterable[Operation], names: ThingNames, gone: Sequence[str] = ()) -> None:
         self._nodes = {node: names.node(node) for node in gone}
         self._ends: dict[tuple[str, int], str] = {}
+        self._linked: dict[str, str] = {}
         for item in operations:
             match item:
                 case CreateNode() | StartContainer():
@@ -274,6 +276,8 @@ class _Owners:
                     self._nodes[item.node] = self._nodes.get(item.switch) or names.thing(item)
                 case CreateVeth():
                     self._ends |= {(end.node, end.ifindex): names.thing(item) for end in (item.a, item.b)}
+                    for end in (item.a, item.b):
+                        self._linked.setdefault(end.node, names.thing(item))
 
     def of(self, item: Operation) -> str:
         """Return the name of what a thing comes or goes with; "" for what stands by itself."""
@@ -282,6 +286,8 @@ class _Owners:
         if isinstance(item, CreateVrf):
             return self._nodes.get(item.switch, "")
         place, *_ = places_of(item)
+        if isinstance(item, SetSysctl):  # of an interface, or of what interfaces come up with
+            return self._nodes.get(place, "") or self._linked.get(place, "")
         return self._ends.get((place, getattr(item, "ifindex", 0)), "") or self._nodes.get(place, "")
 
 

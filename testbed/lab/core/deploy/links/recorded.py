@@ -42,7 +42,7 @@ class WireChange:
     def __bool__(self) -> bool:
         return any(getattr(self, item.name) is not None for item in fields(self))
 
-    def named(self) -> list[tuple[str, float | bool]]:
+    def named(self) -> list[tuple[str, Any]]:
         """Return what differs, by the names of the fields."""
         values = ((item.name, getattr(self, item.name)) for item in fields(self))
         return [(name, value) for name, value in values if value is not None]

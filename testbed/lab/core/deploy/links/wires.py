@@ -7,7 +7,7 @@ index is written once it is there, and taken away before it goes, or packets wou
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,12 +43,15 @@ def fill_wires(maps: LabMaps, plan: LabPlan) -> None:
         maps.ports["delay_ifindex"][port] = ifindex
 
 
-def write_losses(maps: LabMaps, plan: LabPlan, losses: Mapping[str, float]) -> None:
-    """Write the losses of wires, by the ports that send ("node:interface"), into the maps of a lab that is up."""
-    numbers, peers = plan.port_numbers, {f"{port.node}:{port.name}": port.peer for port in plan.ports}
-    for port, loss in losses.items():
-        if (number := numbers.get(peers[port])) is not None:
-            maps.ports["loss"][number] = probability(loss)
+def change_losses(maps: LabMaps, old: LabPlan, new: LabPlan) -> None:
+    """Write the losses of wires that a new plan has otherwise into the maps of a lab that is up.
+
+    Those that stay are not written, so that what was set by hand stays. A port may be at the end of another wire now.
+    """
+    before = _losses(old)
+    for port, loss in _losses(new).items():
+        if before.get(port) != loss:
+            maps.ports["loss"][port] = probability(loss)
 
 
 def lead_to_delays(maps: LabMaps, operations: Iterable[Operation], *, there: bool) -> None:

@@ -150,15 +150,17 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     pairs += _of_other_buffers(old, new)
     before = [each.old for each in changes.removed if each.old is not None]
     after = [each.new for each in changes.made if each.new is not None]
-    meeting = _meeting(before, after)
-    moved = [(was, item) for was, item in meeting if isinstance(item, AddRoute)]
     remade = [pair for pair in pairs if not _in_place(*pair, tables)]
+    meeting = _meeting(before, (*after, *(item for _, item in remade)))
+    moved = [(was, item) for was, item in meeting if isinstance(item, AddRoute)]
     remade += [pair for pair in meeting if not isinstance(pair[1], AddRoute)]
     anew = {id(item) for _, item in remade}
     taken = ends_of(was for was, _ in remade)
-    first = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
+    first: dict[int, Operation] = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
     first |= {id(item): item for item in old.operations if isinstance(item, DelayPort) and is_on(item, taken)}
-    first |= {id(item): item for item in _readdressed(before, after)}
+    readdressed = list(_readdressed(before, after))
+    addressed: list[Operation] = [*readdressed, *_from_addresses(before, readdressed)]
+    first |= {id(item): item for item in addressed}
     wanted = {id(item) for item in after} | anew
     wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
     wanted |= _settings_around(new, wanted)
@@ -172,6 +174,7 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     removed = [item for item in before if id(item) not in elsewhere and not _vanishes(item, gone, lost)]
     rerouted = {item.node for _, item in moved}
     outdated = {id(item): item for item in removed if isinstance(item, AddRule) and item.node in rerouted}
+    pairs += _in_other_masters(old, new, taken)
     renewed = _renewed(old, (*there, *(item for _, item in pairs)), taken)
     made = [item for item in new.operations if id(item) in wanted or id(item) in renewed]
     return KernelChanges(
@@ -210,6 +213,8 @@ def _claims(operation: Operation) -> Iterator[Hashable]:
                 yield operation.switch, "VNI", operation.vni
         case AddRoute():
             yield operation.node, operation.table, operation.destination, operation.metric
+        case ShapePort() | InstallPort():
+            yield place_of(operation), operation.ifindex, "queue"
 
 
 def _meeting(before: Iterable[Operation], after: Iterable[Operation]) -> list[tuple[Operation, Operation]]:
@@ -338,6 +343,31 @@ def _renewed(
         for item in operations
         if isinstance(item, Filter) and identity(item) in filters
     }
+
+
+def _from_addresses(before: Iterable[Operation], addresses: Iterable[AddAddress]) -> Iterator[AddRoute]:
+    """Yield the routes that go and have one of these addresses as their source: IPv4 forgets them with it."""
+    sources = {(item.node, item.address.ip) for item in addresses}
+    for item in before:
+        if isinstance(item, AddRoute) and (item.node, item.source) in sources:
+            yield item
+
+
+def _in_other_masters(
+    old: LabPlan, new: LabPlan, taken: Collection[tuple[str, int | str]]
+) -> list[tuple[Operation, Operation]]:
+    """The interfaces that stay as they are below ones that are taken away and made again with the same index."""
+    below = [item for item in new.operations if any(master in taken for master in _masters(item))]
+    there = {identity(item): item for item in old.operations if isinstance(item, _Creator)} if below else {}
+    return [(was, item) for item in below if (was := there.get(identity(item))) == item]
+
+
+def _masters(operation: Operation) -> Iterator[tuple[str, int]]:
+    match operation:
+        case CreateVeth():
+            yield from ((end.node, end.master) for end in (operation.a, operation.b))
+        case CreateBridge() | CreateVxlan():
+            yield operation.node, operation.master
 
 
 def _meanwhile(old: Operation, new: Operation, taken: Collection[tuple[str, int | str]]) -> Operation:
@@ -469,7 +499,7 @@ def _change_veth(old: CreateVeth, new: CreateVeth) -> list[Messages] | None:
             batch=(
                 rtnetlink.set_mtu(end.ifindex, new.mtu_bytes),
                 rtnetlink.set_queue_length(end.ifindex, new.queue_packets),
-                *([rtnetlink.set_master(end.ifindex, end.master)] if end.master != was.master else []),
+                *([rtnetlink.set_master(end.ifindex, end.master)] if end.master or was.master else []),
             ),
             what=str(new),
         )

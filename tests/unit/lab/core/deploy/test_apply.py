@@ -20,6 +20,7 @@ from testbed.lab.core.deploy.records.state import StateDirectory
 from testbed.lab.core.deploy.records.usage import LabInUse, using
 from testbed.lab.core.fabric import FabricParams, generate_fabric
 from testbed.lab.core.model import Lab, Scale
+from testbed.lab.core.plan.changes import Effect
 
 
 def fabric(hosts: int) -> Lab:
@@ -82,8 +83,6 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
             self.changes, self.running, self.manner = changes, running, manner
             self.record, self.life = changes.record, LabState.RUNNING
 
-        def require_room(self) -> None: ...
-
         def carry_out(self) -> None:
             state, journal = self.running.state, Journal(self.running.state_directory)
             assert state.is_changing("one"), "it is recorded before anything is touched"
@@ -98,6 +97,7 @@ def carried(monkeypatch: pytest.MonkeyPatch) -> Carried:
             state.end_change("one")
 
     monkeypatch.setattr(module, "_Carrying", _Carrying)
+    monkeypatch.setattr(module.ChangedDataPath, "require_room", lambda _: None)
     monkeypatch.setattr(module, "require_free", lambda *_: None)
     monkeypatch.setattr(module, "require_links", lambda *_: None)
     monkeypatch.setattr(module, "require_data_path", lambda *_: None)
@@ -256,8 +256,8 @@ def test_a_name_that_is_not_deployed_is_deployed(
     changes = apply_lab(fabric(2), state, ApplyOptions(k=500.0, timeout_s=7.0))
     assert asked == [("one", 500.0, 7.0)]
     assert changes and changes.was is None
-    made = {row.what for row in changes.rows}
-    assert len(made) == len(changes.rows) > len(fabric(2).nodes)
+    assert {row.effect for row in changes.rows} == {Effect.MADE}
+    assert {node.name for node in fabric(2).nodes} <= {name for row in changes.rows for name in row.node.split()}
     assert carried.ways == []
 
 

@@ -12,7 +12,7 @@ from memory_maps import maps_in_memory
 from testbed.base.datapath.abi import PROBABILITY_ONE
 from testbed.base.datapath.maps import LabMaps
 from testbed.lab.core.deploy.links.changes import declared_values
-from testbed.lab.core.deploy.links.wires import fill_wires, lead_to_delays, probability, write_losses
+from testbed.lab.core.deploy.links.wires import change_losses, fill_wires, lead_to_delays, probability
 from testbed.lab.core.fabric import generate_fabric
 from testbed.lab.core.fabric.params import FabricParams
 from testbed.lab.core.plan.lab import plan_lab
@@ -49,11 +49,24 @@ def test_declared_losses_and_delays_are_in_fresh_maps() -> None:
 
 def test_losses_of_a_lab_that_is_up_are_written_where_they_are_met() -> None:
     maps = filled(wired(loss=0.01))
-    write_losses(maps, wired(), {A: 0.0})
+    change_losses(maps, wired(loss=0.01), wired())
     assert not maps.ports["loss"].any()
     maps.ports["loss"][1] = 77
-    write_losses(maps, wired(loss=0.5), {A: 0.5})
+    change_losses(maps, wired(), wired(loss=0.5))
     assert list(maps.ports["loss"]) == [0, 77, probability(0.5)], "what was set by hand elsewhere stays"
+
+
+def test_the_loss_of_a_wire_is_that_of_the_port_which_is_at_its_end_now() -> None:
+    """The same port sends the same share into nothing, and another one receives it."""
+    old = wired(loss=0.5)
+    sender, receiver = old.ports
+    more = (replace(receiver, name="z"), replace(receiver, node="c", name="w", peer=B))
+    ports = (replace(sender, peer="b:z"), replace(receiver, peer="c:w"), *more)
+    new = cast(LabPlan, SimpleNamespace(ports=ports, operations=(), port_numbers={A: 1, B: 2, "b:z": 3, "c:w": 4}))
+    maps = maps_in_memory(4)
+    fill_wires(maps, old)
+    change_losses(maps, old, new)
+    assert list(maps.ports["loss"]) == [0, 0, 0, probability(0.5), 0]
 
 
 def test_arrivals_are_led_to_an_interface_that_is_there_and_past_one_that_goes() -> None:

@@ -122,7 +122,8 @@ def test_vnis_of_an_overlay_stand_beside_each_other_and_that_of_a_vrf_does_not()
         ("set extcommunity none", "set extcommunity"),
         ("match ip address prefix-list x", "match ip address prefix-list"),
         ("neighbor a activate", None),
-        ("ip route 10.0.0.0/8 192.0.2.1", None),
+        ("ip route 10.0.0.0/8 192.0.2.1", "ip route 10.0.0.0/8 192.0.2.1"),
+        ("ip route 10.0.0.0/8 blackhole 200", "ip route 10.0.0.0/8 blackhole"),
     ],
 )
 def test_what_stays_where_a_value_is_replaced(line: str, part: str | None) -> None:

@@ -131,7 +131,7 @@ exit-vrf
 def test_what_a_vrf_names_is_there_before_it() -> None:
     commands = difference(OLD, OLD + TENANT)
     order = [
-        "ip prefix-list external-in-red permit 198.51.100.0/24",
+        "ip prefix-list external-in-red seq 5 permit 198.51.100.0/24",
         "route-map external-in-red permit 10",
         "router bgp 65001 vrf red",
     ]
@@ -141,7 +141,7 @@ def test_what_a_vrf_names_is_there_before_it() -> None:
 
 def test_a_vrf_loses_what_it_has_and_stays_as_long_as_the_kernel_has_it() -> None:
     commands = difference(OLD + TENANT, OLD)
-    assert commands[:3] == ["vrf red", "no vni 7", "exit"]
+    assert commands[:3] == ["vrf red", "no vni 7", "exit-vrf"]
     assert "no router bgp 65001 vrf red" in commands
     last = [command for command in commands if comes_last(command)]
     assert sorted(last) == ["no router bgp 65001 vrf red", "no vrf red"], "what is refused as long as the VRF is there"

@@ -144,6 +144,9 @@ def test_lines_for_no_daemon_are_found(text: str, strangers: list[tuple[int, str
 
 def test_what_is_checked_has_the_lines_of_the_user_and_their_numbers() -> None:
     lines = [
-        (line, number) for line, _, number in checked_text(ConfigText(text="\nrouter bgp {{asn}}\n a\n", place="p"))
+        (line, number)
+        for line, _, number in checked_text(
+            ConfigText(text="Building configuration...\nrouter bgp {{asn}}\n a\n", place="p")
+        )
     ]
     assert lines == [("router bgp 65000", 2), (" a", 3), ("exit", 0)]

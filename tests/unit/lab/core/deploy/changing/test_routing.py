@@ -10,7 +10,7 @@ import pytest
 
 from testbed.lab.core.deploy.changing import routing
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
-from testbed.lab.core.deploy.changing.routing import RoutingChanges, routing_changes, tell
+from testbed.lab.core.deploy.changing.routing import RoutingChanges, comes_last, routing_changes, tell
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.drivers.routing.frr import own_directory, remove_daemon_files, write_configurations
 from testbed.lab.core.model import ConfigText, Lab, Node, StartupConfig
@@ -96,8 +96,8 @@ def test_bfd_is_a_daemon_more_and_one_less(tmp_path: Path) -> None:
     assert "neighbor fabric bfd" in on[LEAF]["bgpd"]
     assert "no neighbor fabric bfd" in off[LEAF]["bgpd"]
     assert "bfdd" not in on[LEAF], "it reads its file when it starts"
-    assert {(row.effect, row.what, row.allow) for row in on.rows()} == {(Effect.MADE, "daemon bfdd", "")}
-    assert {(row.effect, row.what, row.allow) for row in off.rows()} == {(Effect.REMOVED, "daemon bfdd", "")}
+    assert {(row.effect, row.kind, row.allow) for row in on.rows()} == {(Effect.MADE, "bfdd", "")}
+    assert {(row.effect, row.kind, row.allow) for row in off.rows()} == {(Effect.REMOVED, "bfdd", "")}
 
 
 def test_another_interval_of_bfd_is_told(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_another_as_number_starts_the_daemons_of_a_node_anew_where_that_is_allow
     assert all(row.effect is Effect.RESTARTED and row.allow is Allow.RESTART for row in rows)
     leaf = next(row for row in rows if row.node == LEAF)
     assert leaf.at_stake.startswith("2 BGP sessions")
-    assert "router bgp" in leaf.reason
+    assert "router bgp" in leaf.detail
 
 
 def test_lines_that_a_user_adds_are_told(tmp_path: Path) -> None:
@@ -153,15 +153,15 @@ def test_a_password_is_told_to_all_and_shown_to_nobody(tmp_path: Path) -> None:
     found = changes(tmp_path, lab(), lab("{bfd: off, password: true}"))
     secret = (tmp_path / "bgp-password").read_text()
     assert f"neighbor fabric password {secret}" in found[LEAF]["bgpd"]
-    assert all(secret not in row.what + row.reason for row in found.rows())
+    assert all(secret not in row.what + row.detail for row in found.rows())
 
 
 def test_what_is_refused_while_an_interface_is_there_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told: list[tuple[str, list[str]]] = []
-    monkeypatch.setattr(routing.vty, "configure", lambda _, daemon, commands: told.append((daemon, commands)))
+    monkeypatch.setattr(routing.vty, "configure", lambda _, daemon, lines, **__: told.append((daemon, lines)))
     commands = {"a": {"zebra": ["interface b", "description c", "exit", "no interface d", "no vrf e"]}}
-    tell(commands, tmp_path, lambda command: not command.startswith(routing.AFTERWARDS))
-    tell(commands, tmp_path, lambda command: command.startswith(routing.AFTERWARDS))
+    tell(commands, tmp_path, lambda command: not comes_last(command))
+    tell(commands, tmp_path, comes_last)
     assert told == [
         ("zebra", ["interface b", "description c", "exit"]),
         ("zebra", ["no interface d"]),

@@ -161,7 +161,7 @@ def test_dns_knows_every_node_by_both_names() -> None:
 
 def test_dhcp_leases_to_known_macs_and_names_only_servers_that_there_are() -> None:
     text = text_of(place("dhcp", "mgmt1"))
-    assert "dhcp-host=02:00:00:00:00:03,h1,192.168.0.3,1h\n" in text
+    assert "\n02:00:00:00:00:03,h1,192.168.0.3,1h\n" in text
     assert "dhcp-ignore=tag:!known\n" in text
     assert "dhcp-option=option:dns-server,192.168.0.1\n" in text
     alone = text_of(place("dhcp", "mgmt1", "dhcp"))
@@ -180,7 +180,9 @@ def test_syslog_reads_what_runs_on_the_node_and_tells_senders_by_their_addresses
     switch, host, server = (text_of(place("syslog", node)) for node in ("leaf1", "h1", "mgmt1"))
     assert "/leaf1/bgpd.log" in switch and "/leaf1/ssh/log" in switch
     assert "bgpd.log" not in host and "/h1/dns/log" not in host
-    assert 'if $fromhost-ip == "192.168.0.3" then set $.node = "h1";' in server
+    nodes = json.loads(REGISTRY["syslog"].files(place("syslog", "mgmt1"))["nodes.json"].text)
+    assert {"index": "192.168.0.3", "value": "h1"} in nodes["table"]
+    assert '"nodes", $fromhost-ip' in server
     assert "%HOSTNAME%" not in server
 
 

@@ -1,0 +1,72 @@
+"""The data path of a lab that is being changed: the numbers in its maps, and its programs on new ports."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from testbed.base.datapath import pins
+from testbed.base.datapath.maps import LabMaps
+from testbed.lab.core.deploy.changing.differences import LabChanges
+from testbed.lab.core.deploy.changing.refusal import ChangeRefused
+from testbed.lab.core.deploy.links.wires import change_losses, lead_to_delays
+from testbed.lab.core.drivers.netlink.port_programs import PortInstaller, fits, forget_ports, write_maps
+from testbed.lab.core.drivers.nodes.netns import NetnsKernel
+from testbed.lab.core.plan.operations import DelayPort, Operation
+
+
+class ChangedDataPath:
+    """The data path of a lab with or without QoS. `run` is the lab's run directory."""
+
+    def __init__(self, changes: LabChanges, run: Path) -> None:
+        self._changes = changes
+        self._directory = pins.lab_directory(run)
+
+    def _maps(self, *, writable: bool = True) -> contextlib.closing[LabMaps]:
+        return contextlib.closing(LabMaps.open(self._directory, writable=writable, with_room=True))
+
+    def require_room(self) -> None:
+        """Raise `ChangeRefused` where the maps have no room for the ports that are added."""
+        new = self._changes.new
+        if new.tables is None:
+            return
+        with self._maps(writable=False) as maps:
+            if not fits(maps, new.tables, self._changes.kernel.installs):
+                raise ChangeRefused(
+                    f"{new.lab} has no room for so many more ports", hint="deploy --reconfigure replaces it"
+                )
+
+    @contextlib.contextmanager
+    def prepared(self, kernel: NetnsKernel) -> Iterator[None]:
+        """Write the numbers of the new plan into the maps, and have programs ready for the ports that are made.
+
+        What is sent through a device that delays is led there once it is there.
+        """
+        new, changes = self._changes.new, self._changes
+        if new.tables is None:
+            yield
+            return
+        with self._maps() as maps:
+            write_maps(maps, new.tables, changes.kernel.installs)
+            change_losses(maps, changes.old, new)
+        kernel.use_data_path(PortInstaller.open(self._directory, new.tables))
+        yield
+        self._lead_to_delays(changes.kernel.made, there=True)
+
+    def take_back(self, kernel: NetnsKernel, operations: Sequence[Operation]) -> None:
+        """Take operations back; nothing is led to a device that delays before it goes. Raises `DriverError`."""
+        self._lead_to_delays(operations, there=False)
+        kernel.undo(operations)
+
+    def _lead_to_delays(self, operations: Sequence[Operation], *, there: bool) -> None:
+        if any(isinstance(item, DelayPort) and not item.clsact for item in operations):
+            with self._maps() as maps:
+                lead_to_delays(maps, operations, there=there)
+
+    def forget(self) -> None:
+        """Forget the numbers of the ports that are gone."""
+        old, new = self._changes.old, self._changes.new
+        if lost := set(old.port_numbers.values()) - set(new.port_numbers.values()):
+            with self._maps() as maps:
+                forget_ports(maps, sorted(lost))
