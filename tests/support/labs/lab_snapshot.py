@@ -327,7 +327,9 @@ def _of_files(lab: RunningLab) -> Iterator[tuple[str, str]]:
     for root in (lab.processes_directory, lab.directory):
         for path in sorted(root.rglob("*")):
             place = f"file {path.relative_to(root.parent)}"
-            if path.is_dir() and not any(part in ("bpf", "datapath") for part in path.parts):
+            if "bpf" in path.parts:  # maps, which are read as such
+                continue
+            if path.is_dir():
                 yield f"{place}/", ""
             elif path.is_file() and path.suffix not in (".log", ".out", ".pid", ".vty", ".jsonl", ".lock"):
                 yield place, _readable(path)
