@@ -78,6 +78,19 @@ def configure(
         raise DriverError(f"{daemon} in {directory.name} does not answer: {error.strerror or error}") from error
 
 
+def await_answer(directory: Path, daemon: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    """Wait until a daemon that has just been started answers. Raises `DriverError` where it does not in this time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            ask(directory, daemon, "show version")
+            return
+        except DriverError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(ASKED_AGAIN_S)  # FRR tells nobody of it
+
+
 def ask_json(directory: Path, daemon: str, command: str, *, timeout_s: float = TIMEOUT_S) -> Any:
     """`ask`, for a `show ... json` command."""
     answer = ask(directory, daemon, command, timeout_s=timeout_s)

@@ -52,8 +52,8 @@ def fresh(lab: RunningLab) -> RunningLab:
     return RunningLab.open(lab.name, lab.state)
 
 
-def sessions_beside(lab: RunningLab, node: str) -> dict[tuple[str, str], int]:
-    """When each BGP session between other nodes was established (ms of the daemon's clock), by node and interface."""
+def sessions_beside(lab: RunningLab, node: str) -> dict[tuple[str, str], tuple[int, int]]:
+    """How often each BGP session between other nodes was established and dropped, by node and interface."""
     found = {}
     for speaker in lab.plan.speakers:
         if speaker.node == node:
@@ -61,7 +61,8 @@ def sessions_beside(lab: RunningLab, node: str) -> dict[tuple[str, str], int]:
         answer = vty.ask_json(lab.run_directory(speaker.node), "bgpd", "show bgp neighbors json")
         for neighbor in speaker.neighbors:
             if neighbor.remote != node:
-                found[speaker.node, neighbor.interface] = answer[neighbor.interface]["bgpTimerUpEstablishedEpoch"]
+                own = answer[neighbor.interface]
+                found[speaker.node, neighbor.interface] = own["connectionsEstablished"], own["connectionsDropped"]
     return found
 
 

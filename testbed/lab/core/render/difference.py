@@ -51,8 +51,8 @@ _OFF = re.compile(
     r"(?:debug |shutdown$|coalesce-time|timers |maximum-paths|bgp (?:suppress-fib-pending|log-neighbor-changes"
     r"|always-compare-med|deterministic-med|reject-as-sets|bestpath )|neighbor \S+ (?:shutdown|activate|timers|bfd"
     r"|weight|next-hop-self|soft-reconfiguration|password|description|advertisement-interval|ttl-security|prefix-list"
-    r"|route-map|filter-list|maximum-prefix|allowas-in|route-reflector-client|default-originate)|advertise|redistribute "
-    r"|network )"
+    r"|route-map|filter-list|maximum-prefix|allowas-in|route-reflector-client|default-originate)"
+    r"|advertise|redistribute |network )"
 )
 """What is not so without a word: a `no` of it says nothing, and may go."""
 _BY_THEIR_KIND = ("set ", "match ", "on-match ", "call ", "continue ")

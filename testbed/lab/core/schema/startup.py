@@ -17,7 +17,7 @@ from pydantic.json_schema import JsonSchemaValue
 
 from testbed.base.errors import Position, Problem, SpecError
 from testbed.base.names import nearest
-from testbed.base.validation.fields import Checked, OrShort, Text, Written
+from testbed.base.validation.fields import Checked, NotNull, OrShort, Text, Written
 from testbed.base.validation.model import SpecModel, refusal
 from testbed.base.yaml.document import Document
 from testbed.base.yaml.paths import Path, format_path, quote
@@ -120,9 +120,8 @@ class StartupLayer(SpecModel):
         return found
 
 
-_StartupField = Annotated[StartupSpec, _OrName()]
 _DECLARED: Any = (
-    Written[_StartupField],
+    Annotated[Annotated[StartupSpec, _OrName()] | None, NotNull()],
     Field(
         default=None,
         description="Gives nodes that route an FRR configuration of their own: a file in place of what is rendered, or"

@@ -7,6 +7,7 @@ anything is touched, and one that was killed is begun anew by the next `apply`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,12 +18,11 @@ from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.lab.core.deploy.changing.kernel_drift import BY_HAND, KernelDrift
 from testbed.lab.core.deploy.changing.kernel_repair import look_at_kernel, repair_kernel
-from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart, working
+from testbed.lab.core.deploy.changing.node import RECREATE, RESTART, rebuild, restart, start_daemons_of, working
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.changing.telling import tell_changes
 from testbed.lab.core.deploy.live import RunningLab
 from testbed.lab.core.deploy.records.journal import Journal
-from testbed.lab.core.deploy.routing import start_routing
 from testbed.lab.core.deploy.steps import StepCallback, ignore_steps, step
 from testbed.lab.core.deploy.watch.running_config import Difference, compare_configuration, read_configuration
 from testbed.lab.core.drivers.routing.frr import configuration_file
@@ -34,6 +34,8 @@ from testbed.lab.core.render.difference import difference
 
 REPAIR = "repair"
 ENDED = "it ended"
+LOADING_S, LOOKED_AGAIN_S = 5.0, 0.05
+"""How long a daemon may take to load its configuration, and how often it is asked."""
 PASSES = 3
 """Of a repair: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
 SHOWN = 5
@@ -251,7 +253,10 @@ def _start_daemons(lab: RunningLab, item: NodeDrift) -> None:
         restart(lab, item.node)
         return
     if any(speaker.node == item.node for speaker in lab.plan.speakers):
-        start_routing(lab, item.node)
+        start_daemons_of(lab, item.node)
+        deadline = time.monotonic() + LOADING_S
+        while time.monotonic() < deadline and _routing_drift(lab, [item.node]):
+            time.sleep(LOOKED_AGAIN_S)  # they answer before they have read their files, and tell nobody
         return
     for feature in features():
         feature.before_routing(lab.plan, lab.processes_directory, item.node)

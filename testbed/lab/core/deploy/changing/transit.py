@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import select
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from testbed.base.datapath import pins
@@ -23,6 +24,7 @@ from testbed.base.linux.namespaces import enter_namespace
 from testbed.base.linux.routes import (
     RouteKey,
     RouteMonitor,
+    WantedRoute,
     bgp_routes,
     difference,
     route_key,
@@ -80,7 +82,7 @@ def let_in(changes: LabChanges, run: Path, timeout_s: float = PATIENCE_S) -> Non
     def conditions() -> Iterator[tuple[str, Callable[[_Routes], bool]]]:
         for switch in coming:
             wanted = wanted_routes(new.expected_routes.get(switch.node, ()), indexes, switch.node)
-            yield switch.node, lambda found, wanted=wanted: not difference(wanted, found)
+            yield switch.node, partial(_has_all, wanted)
 
     _await_tables(new.lab, list(conditions()), lambda: None, timeout_s)
     for switch in coming:
@@ -100,6 +102,14 @@ def leave_routes(changes: LabChanges, run: Path, timeout_s: float = PATIENCE_S) 
             _tell(switch, run, "bgp graceful-shutdown")
 
     _await_tables(changes.old.lab, list(_ways_without(changes.old, changes.new, gone)), announce, timeout_s)
+
+
+def _has_all(wanted: Mapping[RouteKey, WantedRoute], found: _Routes) -> bool:
+    return not difference(wanted, found)
+
+
+def _avoids(routes: Sequence[RouteKey], avoided: Set[int], found: _Routes) -> bool:
+    return all(avoided.isdisjoint(found.get(key, ())) for key in routes)
 
 
 def _coming(changes: LabChanges) -> list[SwitchPlan]:
@@ -126,10 +136,7 @@ def _ways_without(old: LabPlan, new: LabPlan, gone: set[str]) -> Iterator[tuple[
             if before.get(route.prefix, set()) & set(route.interfaces)
         ]
         avoided = {indexes[switch.node, name] for name in interfaces}
-        yield (
-            switch.node,
-            lambda found, left=left, avoided=avoided: all(avoided.isdisjoint(found.get(key, ())) for key in left),
-        )
+        yield switch.node, partial(_avoids, left, avoided)
 
 
 def _await_tables(

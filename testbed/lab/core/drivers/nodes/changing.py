@@ -156,10 +156,11 @@ def kernel_changes(old: LabPlan, new: LabPlan) -> KernelChanges:
     remade += [pair for pair in meeting if not isinstance(pair[1], AddRoute)]
     anew = {id(item) for _, item in remade}
     taken = ends_of(was for was, _ in remade)
-    first = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
+    first: dict[int, Operation] = {id(was): was for was, _ in remade if not _goes_with_ends(was, taken)}
     first |= {id(item): item for item in old.operations if isinstance(item, DelayPort) and is_on(item, taken)}
     readdressed = list(_readdressed(before, after))
-    first |= {id(item): item for item in (*readdressed, *_from_addresses(before, readdressed))}
+    addressed: list[Operation] = [*readdressed, *_from_addresses(before, readdressed)]
+    first |= {id(item): item for item in addressed}
     wanted = {id(item) for item in after} | anew
     wanted |= _on_new_interfaces(new, wanted, [pair for pair in pairs if id(pair[1]) not in anew])
     wanted |= _settings_around(new, wanted)

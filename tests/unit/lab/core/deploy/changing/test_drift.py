@@ -108,13 +108,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
     monkeypatch.setattr(drift_module.vty, "configure", configure)
 
-    def start(lab: RunningLab, node: str) -> bool:
+    def start(lab: RunningLab, node: str) -> None:
         found.started.append(node)
         found.lacking.pop(node)
         found.states[node] = "running"
-        return True
 
-    monkeypatch.setattr(drift_module, "start_routing", start)
+    monkeypatch.setattr(drift_module, "start_daemons_of", start)
 
     def rebuild(lab: RunningLab, node: str, notify: Any, *, keep: bool = False) -> None:
         found.rebuilt.append(node)
