@@ -310,7 +310,7 @@ def explained(changes: LabChanges, state: StateDirectory) -> Changes:
         ),
         keys=tuple(keys),
         repairs=len(repairs),
-        waiting_bytes=waiting_bytes(running.name, changes.kernel.remade) if os.geteuid() == 0 else None,
+        waiting_bytes=waiting_bytes(running.name, changes.kernel.first) if os.geteuid() == 0 else None,
     )
 
 
