@@ -12,8 +12,10 @@ from testbed.lab.core.plan.operations import CreateVeth, InstallPort, Operation,
 
 
 def waiting_bytes(lab: str, taken: Iterable[Operation]) -> int:
-    """Return how much waits in the queues of ports and links that are taken away to be made anew. Needs root where there
-    are any."""
+    """Return how much waits in the queues of ports and links that are taken away first, to be made anew.
+
+    Needs root where there are any.
+    """
     queues: defaultdict[str, set[int]] = defaultdict(set)
     for item in taken:
         match item:
