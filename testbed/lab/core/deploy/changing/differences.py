@@ -49,7 +49,7 @@ class LabChanges:
     losses: Mapping[str, float] = field(default_factory=dict)
     """The shares of packets that wires lose now, by the port that sends ("node:interface"), where they differ."""
     described: Sequence[ChangeRow] = ()
-    """What differs in the lab's record alone, and holds for what is started from now on."""
+    """The differences in the lab's record alone, which hold for what is started from now on."""
     was: LabRecord | None = None
     """The record of the lab as it was; None where none is deployed, and all is made."""
     record: LabRecord | None = None
@@ -229,7 +229,7 @@ def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
 
 
 _SETTINGS = {"env": "environment", "exec": "commands of a start", "labels": "labels"}
-"""What a node has in its lab's record alone, by the field of `Node`."""
+"""The things that a node has in its lab's record alone, by the field of `Node`."""
 
 
 def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:

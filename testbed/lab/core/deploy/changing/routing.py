@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.base.errors import DriverError
@@ -195,10 +195,11 @@ def _require_ours(running: RunningLab, found: NodeRouting) -> None:
 
 
 def _render(running: RunningLab, plan: LabPlan, speaker: SwitchPlan) -> SwitchConfig:
+    version = FrrVersion.parse(running.frr_version(speaker.node))
     return render_switch(
         speaker,
         lab=plan.lab,
-        version=replace(FrrVersion.parse(running.frr_version(speaker.node)), patch=0),  # as a deploy writes it
+        version=FrrVersion(version.major, version.minor),  # as a deploy writes it
         log_directory=str(running.processes_directory / speaker.node),
         password=bgp_password(plan, running.state_directory),
     )
