@@ -82,7 +82,7 @@ class Changes:
 
     @property
     def summary(self) -> str:
-        """How many things are made, changed and removed."""
+        """Return the numbers of things made, changed and removed."""
         return summary(self.rows)
 
     @property

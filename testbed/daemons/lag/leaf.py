@@ -39,7 +39,7 @@ class LeafNode(GroupNode):
         super().__init__(leaf.node, directory, Kernel(bridging=True), GroupPorts.slow_protocols({}))
         self._leaf = replace(leaf, bridges=())
         self._kernels = {leaf.namespace: self.kernel}
-        """Those of the leaf's own network namespace and of its VRFs, by the namespace."""
+        """The kernels of the leaf's own network namespace and of its VRFs, by the namespace."""
         self._vrf_kernels: dict[int, Kernel] = {}
         self._group_of: dict[int, str] = {}
         self._port_of: dict[str, int] = {}
