@@ -136,6 +136,7 @@ class ServicesChange(FeatureChange):
         super().__init__(tuple(changes.rows))
         self.changes = changes
         self._launcher: ServiceLauncher | None = None
+        self._has_converged = False
 
     def linked(self, changing: Changing) -> None:
         changes, lab = self.changes, changing.running
@@ -158,16 +159,18 @@ class ServicesChange(FeatureChange):
                     tell(each.new, each.told, running[_key(each.new)])
 
     def routed(self, changing: Changing) -> None:
-        """Wait until those answer that were started: the network of management may be one that is routed."""
-        if self._launcher is None:
-            return
-        try:
-            self._launcher.wait(START_TIMEOUT_S)
-        finally:
-            self._launcher.release()
+        self._has_converged = True
 
     def removed(self, changing: Changing) -> None:
-        """Write what people have of services, and remove the files of those that are no more."""
+        """Wait until those answer that were started: the network of management may be one that is routed, and nodes may
+        have had other addresses in it until now. Then write what people have of services, and remove what is no more.
+        """
+        if self._launcher is not None:
+            try:
+                if self._has_converged:
+                    self._launcher.wait(START_TIMEOUT_S)
+            finally:
+                self._launcher.release()
         old, new = self.changes.old, self.changes.new
         directory = changing.running.directory
         write_for_people(new, directory, changing.journal)
