@@ -37,7 +37,7 @@ ENDED = "it ended"
 LOADING_S, LOOKED_AGAIN_S = 5.0, 0.05
 """How long a daemon may take to load its configuration, and how often it is asked."""
 PASSES = 3
-"""Of a repair: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
+"""Repairs go on so often: an address that goes may take others with it, and a daemon that starts is told the rest."""
 SHOWN = 5
 """Things that an error names."""
 _AT_ONCE = 4

@@ -126,7 +126,7 @@ class SeenPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PlaceQuestions:
     """The things in a namespace that are worth a question of their own: each port costs four dumps."""
 
     ports: Collection[int] = ()
@@ -135,7 +135,7 @@ class Wanted:
     filters: bool = False
 
 
-def read_place(route: RouteSocket, wanted: Wanted) -> SeenPlace:
+def read_place(route: RouteSocket, wanted: PlaceQuestions) -> SeenPlace:
     """Read the namespace that the socket and the calling thread are in. Raises `DriverError`."""
     rules, priorities = _rules(route)
     return SeenPlace(
@@ -175,7 +175,7 @@ def read_links(route: RouteSocket) -> Iterator[tuple[int, SeenLink]]:
 
 
 def _addresses(route: RouteSocket) -> Iterator[tuple[tuple[int, Interface], bytes]]:
-    """Those that somebody gave: neither what a lease or an advertisement lent, nor what the kernel makes itself."""
+    """The addresses that somebody gave, and not those that a lease or an advertisement lent."""
     for body in route.dump(rt.RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0)):
         _, length, _, _, ifindex = _IFADDRMSG.unpack_from(body)
         found = fields(body, _IFADDRMSG.size)
