@@ -84,7 +84,7 @@ class Changes:
 
     @property
     def summary(self) -> str:
-        """The numbers of things that are made, changed and removed, in words."""
+        """Return the numbers of things made, changed and removed."""
         return summary(self.rows)
 
     @property

@@ -530,7 +530,8 @@ def queues_of(batch: Sequence[bytes]) -> SeenQueues:
 
 
 def _rates(classes: Sequence[HtbClass]) -> list[tuple[int, ...]]:
-    """The numbers of classes that are compared: quantum and rank of the line's class do nothing, it is no leaf."""
+    """Return the fields of classes that are compared: quantum and rank of the line's class do nothing, since it is no
+    leaf."""
     return [
         (
             *(item.handle, item.rate, item.ceil, item.buffer, item.cbuffer),
