@@ -31,12 +31,12 @@ from testbed.lab.core.drivers.netlink.rdma import DEVICES
 from testbed.lab.core.drivers.nodes.changing import Messages, places_of
 from testbed.lab.core.drivers.nodes.seen import (
     DEFAULT_METRIC6,
+    PlaceQuestions,
     SeenLink,
     SeenPlace,
     SeenQueues,
     SeenRoute,
     SeenRule,
-    Wanted,
     filter_rules,
 )
 from testbed.lab.core.feature import filters
@@ -109,7 +109,7 @@ class KernelDrift:
         return sorted(found | {place for item in self.missing for place in places_of(item)})
 
 
-def worth_asking(plan: LabPlan) -> dict[str, Wanted]:
+def worth_asking(plan: LabPlan) -> dict[str, PlaceQuestions]:
     """Return what is to be read of each namespace of a lab for `kernel_drift`."""
     ports: defaultdict[str, set[int]] = defaultdict(set)
     settings: defaultdict[str, set[str]] = defaultdict(set)
@@ -130,7 +130,7 @@ def worth_asking(plan: LabPlan) -> dict[str, Wanted]:
             case _ if type(item) in filters():
                 filtered.add(_filtered_place(item))
     return {
-        place: Wanted(
+        place: PlaceQuestions(
             ports=ports[place], settings=settings[place], bridge_ports=place in bridged, filters=place in filtered
         )
         for place in places
