@@ -121,16 +121,17 @@ def test_what_is_not_up_is_deployed(sandbox: Any, file: Path) -> None:
 
 def test_a_new_lab_in_its_place_is_refused_until_it_is_allowed(deployed: Any, file: Path) -> None:
     file.write_text(file.read_text() + "qos: {preset: uec}\n")
-    before = deployed.namespaces()
+    before = pids(deployed)
     refused = deployed.cli("apply", "-q")
     assert refused.returncode == 3 and "--allow recreate" in refused.stderr, refused
-    assert "at stake" in refused.stderr and deployed.namespaces() == before
+    assert "at stake" in refused.stderr and pids(deployed) == before
     shown = deployed.cli("diff")
     assert shown.returncode == 1 and "needs --allow recreate" in shown.stdout, shown
     done = deployed.cli("apply", "-q", "--allow", "recreate")
     deployed.note_daemons()
     assert done.returncode == 0, done
-    assert not set(deployed.namespaces().items()) & set(before.items())
+    after = pids(deployed)
+    assert all(not set(after[node].values()) & set(found.values()) for node, found in before.items())
     assert running(deployed).plan.tables is not None
     assert deployed.cli("diff").returncode == 0
 
