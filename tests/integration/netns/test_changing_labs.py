@@ -136,6 +136,26 @@ def test_a_new_lab_in_its_place_is_refused_until_it_is_allowed(deployed: Any, fi
     assert deployed.cli("diff").returncode == 0
 
 
+def test_daemons_begin_again_when_that_is_allowed(sandbox: Any, file: Path) -> None:
+    served = "networks: {management: {design: out-of-band, services: [dns]}}\n"
+    file.write_text(file.read_text() + served)
+    assert sandbox.cli("deploy", "-q", "-t", "lab.yml").returncode == 0
+    sandbox.note_daemons()
+    before = pids(sandbox)
+    edit(file, "services: [dns]", "services: [dns, bmp]")
+    shown = sandbox.cli("diff")
+    assert shown.returncode == 1 and "routing daemons of 2 nodes" in shown.stdout, shown
+    assert "--allow restart" in shown.stdout and "1 BGP session, and packets" in shown.stdout
+    refused = sandbox.cli("apply", "-q")
+    assert refused.returncode == 3 and "--allow restart" in refused.stderr and pids(sandbox) == before, refused
+    done = sandbox.cli("apply", "-q", "--allow", "restart")
+    sandbox.note_daemons()
+    assert done.returncode == 0 and "2 restarted" in done.stdout, done
+    after = pids(sandbox)
+    assert all(after[node]["bgpd"] != before[node]["bgpd"] for node in ("p1-s1-rail1", "p1-spine1"))
+    assert check_lab(running(sandbox)).exit_code == 0
+
+
 def test_settings_of_the_deploy_are_part_of_the_lab(sandbox: Any, file: Path) -> None:
     assert sandbox.cli("deploy", "-q", "-t", "lab.yml", "--set", "fabric.hosts=1").returncode == 0
     sandbox.note_daemons()
