@@ -156,6 +156,34 @@ def test_daemons_begin_again_when_that_is_allowed(sandbox: Any, file: Path) -> N
     assert check_lab(running(sandbox)).exit_code == 0
 
 
+def test_what_waits_in_queues_that_are_made_anew_is_told(sandbox: Any, file: Path) -> None:
+    file.write_text(file.read_text() + "qos: {preset: uec}\n")
+    assert sandbox.cli("deploy", "-q", "-t", "lab.yml").returncode == 0
+    sandbox.note_daemons()
+    assert sandbox.cli("link", "set", "p1-s1-rail1:down2", "--rate", "10%").returncode == 0
+    lab = Lab.open(sandbox.name(), state=sandbox.state)
+    assert lab.diff(overrides={"qos.trimming": False}).waiting_bytes == 0
+    server = lab.node("p1-s1-h2").spawn(["iperf3", "-s"])
+    sender, call = lab.node("p1-s1-h1"), ["iperf3", "-c", lab.node("p1-s1-h2").address("rail1")]
+    until(lambda: not sender.run([*call, "-n", "1K"], check=False).returncode, "iperf3 answers")
+    client = sender.spawn([*call, "-u", "-b", "100M", "-l", "1400", "-t", "60"])
+    try:
+        changes = until(
+            lambda: (found := lab.diff(overrides={"qos.trimming": False})).waiting_bytes and found, "a queue"
+        )
+        assert {row.at_stake for row in changes.rows if row.effect == "remade"} == {"what waits in its queues"}
+        said = sandbox.cli("diff", "--set", "qos.trimming=false")
+        assert said.returncode == 1 and "wait there now" in said.stdout, said
+    finally:
+        for process in (client, server):
+            process.kill()
+            process.wait()
+    refused = sandbox.cli("apply", "-q", "--set", "qos.trimming=false")
+    assert refused.returncode == 3 and "p1-s1-rail1:down2 is changed by `link set`" in refused.stderr, refused
+    assert sandbox.cli("link", "reset", "--all").returncode == 0
+    assert sandbox.cli("apply", "-q", "--set", "qos.trimming=false").returncode == 0
+
+
 def test_settings_of_the_deploy_are_part_of_the_lab(sandbox: Any, file: Path) -> None:
     assert sandbox.cli("deploy", "-q", "-t", "lab.yml", "--set", "fabric.hosts=1").returncode == 0
     sandbox.note_daemons()
