@@ -12,7 +12,7 @@ from testbed.lab.core.plan.operations import CreateVeth, InstallPort, Operation,
 
 
 def waiting_bytes(lab: str, taken: Iterable[Operation]) -> int:
-    """Return how much waits in the queues of ports and links that are taken away and made anew.
+    """Return how much waits in the queues of ports and links that are taken away first, to be made anew.
 
     Needs root where there are any.
     """
