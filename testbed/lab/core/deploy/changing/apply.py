@@ -238,12 +238,12 @@ class _Carrying:
         if self._manner.again:
             for directory in (self._run, self.running.state_directory):
                 remove_remains(directory)
+        for each in changes.features:
+            each.begin(changing)
         kernel, created = self._kernel()
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None
         try:
-            for each in changes.features:
-                each.begin(changing)
             if len(changes.new.ports) > len(changes.old.ports):
                 with self._state.lock_machine():
                     raise_neighbour_limits(self.record, self._state)
@@ -399,7 +399,8 @@ class _Carrying:
         """
         changes, record = self.changes, self.record
         if COMMANDS not in self._steps_before and not self._manner.undoes:
-            created |= {item.node for item in changes.kernel.created}
+            before = {node.name for node in self.running.model.nodes}
+            created |= {node.name for node in changes.lab.nodes} - before
         if created and unconverged is None:
             with self._step(COMMANDS):
                 run_node_commands(changes.lab, RunningLab(record, self._state), created)
