@@ -48,7 +48,7 @@ _ON = re.compile(
     r"|client-to-client reflection)|ipv6 nd suppress-ra|zebra nexthop kernel enable|link-detect"
     r"|neighbor \S+ send-community.*)$"
 )
-"""What is so without a word, in `frr defaults traditional`: a `no` of it is taken back by saying it."""
+"""The lines that hold without a word, in `frr defaults traditional`: a `no` of it is taken back by saying it."""
 _OFF = re.compile(
     r"(?:debug |shutdown$|coalesce-time|timers |maximum-paths|bgp (?:suppress-fib-pending|log-neighbor-changes"
     r"|always-compare-med|deterministic-med|reject-as-sets|bestpath )|neighbor \S+ (?:shutdown|activate|timers|bfd"
@@ -56,8 +56,8 @@ _OFF = re.compile(
     r"|route-map|filter-list|maximum-prefix|allowas-in|route-reflector-client|default-originate)"
     r"|advertise|redistribute |network )"
 )
-"""What is not so without a word: a `no` of it says nothing, and may go."""
-_BY_THEIR_KIND = ("set ", "match ", "call ")
+"""The lines that do not hold without a word: a `no` of it says nothing, and may go."""
+_BY_THEIR_KIND = ("set ", "match ", "on-match ", "call ", "continue ")
 """The commands of route maps that are taken back without their values: an entry has one of each kind."""
 _ANEW = ("redistribute ",)
 _NAMED_FIRST = "route-map "

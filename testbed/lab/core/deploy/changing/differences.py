@@ -49,13 +49,13 @@ class LabChanges:
     losses: Mapping[str, float] = field(default_factory=dict)
     """The shares of packets that wires lose now, by the port that sends ("node:interface"), where they differ."""
     described: Sequence[ChangeRow] = ()
-    """What differs in the lab's record alone, and holds for what is started from now on."""
+    """The differences in the lab's record alone, which hold for what is started from now on."""
     was: LabRecord | None = None
     """The record of the lab as it was; None where none is deployed, and all is made."""
     record: LabRecord | None = None
     """The record of the lab as it is to be, with what is left to the machine decided."""
     drift: Drift = field(default_factory=Drift)
-    """What a person changed by hand in the lab as it is, or what ended, where that was looked at."""
+    """The changes by hand in the lab as it is, and processes that ended, where that was looked at."""
 
     def __bool__(self) -> bool:
         parts = (self.drift, self.obstacles, self.kernel, self.routing, self.features, self.losses, self.described)
@@ -229,7 +229,7 @@ def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
 
 
 _SETTINGS = {"env": "environment", "exec": "commands of a start", "labels": "labels"}
-"""What a node has in its lab's record alone, by the field of `Node`."""
+"""The keys that a node has in its lab's record alone, by the field of `Node`."""
 
 
 def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:

@@ -59,7 +59,7 @@ def comes_last(command: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRouting:
-    """What becomes of the daemons of one node, beside what they are told.
+    """The fate of the daemons of one node, beside what they are told.
 
     `started` are more than before, `ended` run no longer; `anew` are the lines for which all of them are started anew,
     at the cost of `sessions`. `config` is what they are to run.
@@ -118,7 +118,7 @@ class RoutingChanges(Mapping[str, Mapping[str, Sequence[str]]]):
 
 
 def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | None = None) -> RoutingChanges:
-    """What is to be done to the daemons of nodes that route in both plans. `lab` is what `new` is planned for.
+    """Return what is to be done to the daemons of nodes that route in both plans. `lab` is what `new` is planned for.
 
     Raises `ChangeRefused`; `SpecError` and `PlanError` for lines of a node's own configuration that FRR does not take.
     """
@@ -195,10 +195,11 @@ def _require_ours(running: RunningLab, found: NodeRouting) -> None:
 
 
 def _render(running: RunningLab, plan: LabPlan, speaker: SwitchPlan) -> SwitchConfig:
+    version = FrrVersion.parse(running.frr_version(speaker.node))
     return render_switch(
         speaker,
         lab=plan.lab,
-        version=FrrVersion.parse(running.frr_version(speaker.node)),
+        version=FrrVersion(version.major, version.minor),  # as a deploy writes it
         log_directory=str(running.processes_directory / speaker.node),
         password=bgp_password(plan, running.state_directory),
     )
