@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 
 from testbed.lab.core.render.config_text import (
     ConfigTree,
@@ -104,6 +105,7 @@ def only_at_start(old: str, new: str) -> list[str]:
     return list(dict.fromkeys([*lines, *_at_start(_tree(old), _tree(new), ())]))
 
 
+@lru_cache(maxsize=4)
 def _tree(text: str) -> ConfigTree:
     return in_force(line for line in parse_configuration(text) if not _HEADER.match(line.top.removeprefix("no ")))
 
@@ -119,7 +121,7 @@ def _at_start(old: ConfigTree, new: ConfigTree, within: tuple[str, ...]) -> Iter
     yield from _new_instances(old, new)
     yield from _moved(old, new)
     for line, inner in new.items():
-        if line in old:
+        if old.get(line, inner) != inner:
             yield from _at_start(old[line], inner, (*within, line))
 
 
@@ -171,7 +173,7 @@ class _Commands:
         yield from map(taken_back, moving)
         yield from (line for line in new if line not in old and not opens_context(within, line))
         for line, inner in sorted(new.items(), key=lambda item: not item[0].startswith(_NAMED_FIRST)):
-            if opens_context(within, line):
+            if old.get(line) != inner and opens_context(within, line):
                 commands = self.between(old.get(line, {}), inner, (*within, line), gone)
                 yield from _entered(line, commands, always=line not in old)
         told = {line for line in new if line not in old}

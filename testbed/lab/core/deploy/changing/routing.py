@@ -158,7 +158,7 @@ def _changes_of(
     speaker: SwitchPlan, old: SwitchConfig, new: SwitchConfig, leaving: set[str]
 ) -> tuple[dict[str, Sequence[str]], NodeRouting]:
     """The commands of one node's daemons, and what becomes of these."""
-    both = [daemon for daemon in new.daemons if daemon in old.daemons]
+    both = [daemon for daemon, text in new.daemons.items() if old.daemons.get(daemon, text) != text]
     anew = [line for daemon in both for line in only_at_start(old.daemons[daemon], new.daemons[daemon])]
     anew += [f"module {name}" for name in _modules(new) - _modules(old)]
     if anew:
