@@ -50,6 +50,8 @@ _ON = re.compile(
     r"|neighbor \S+ send-community.*)$"
 )
 """The lines that hold without a word, in `frr defaults traditional`: a `no` of it is taken back by saying it."""
+_BY_DEFAULTS = re.compile(r"bgp (?:ebgp-requires-policy|network import-check|deterministic-med|log-neighbor-changes)$")
+"""What FRR's sets of defaults differ in (bgpd/bgp_vty.c, `match_profile`)."""
 _OFF = re.compile(
     r"(?:debug |shutdown$|coalesce-time|timers |maximum-paths|bgp (?:suppress-fib-pending|log-neighbor-changes"
     r"|always-compare-med|deterministic-med|reject-as-sets|bestpath )|neighbor \S+ (?:shutdown|activate|timers|bfd"
@@ -102,7 +104,17 @@ def only_at_start(old: str, new: str) -> list[str]:
     """Return the lines of two configurations of a daemon that only starting it anew brings about, or takes back."""
     defaults = [found[0] if (found := _DEFAULTS.search(text)) else "" for text in (old, new)]
     lines = [defaults[1]] if defaults[0] != defaults[1] else []
-    return list(dict.fromkeys([*lines, *_at_start(_tree(old), _tree(new), ())]))
+    trees = _tree(old), _tree(new)
+    if "frr defaults datacenter" in defaults:
+        lines += _by_defaults(*trees)
+    return list(dict.fromkeys([*lines, *_at_start(*trees, ())]))
+
+
+def _by_defaults(old: ConfigTree, new: ConfigTree) -> Iterator[str]:
+    """The lines that go and whose contrary may be the default, which is another one in a data centre."""
+    for opening in old.keys() & new.keys():
+        gone = (line for line in old[opening] if line not in new[opening])
+        yield from (line for line in gone if _BY_DEFAULTS.match(line.removeprefix("no ")))
 
 
 @lru_cache(maxsize=4)

@@ -84,7 +84,7 @@ class NodeRouting:
             yield ChangeRow(
                 effect=Effect.RESTARTED,
                 node=self.node,
-                kind="routing daemons",
+                kind="set of routing daemons",
                 what=f"routing daemons of {self.node}",
                 detail=f"FRR takes this only when it starts: {lines}{more}",
                 at_stake=f"{self.sessions} BGP sessions, and packets through the node meanwhile",
@@ -178,7 +178,8 @@ def _changes_of(
 
 def _anew(speaker: SwitchPlan, config: SwitchConfig, lines: Sequence[str]) -> NodeRouting:
     """All daemons of a node, started anew for what they take only when they start."""
-    return NodeRouting(node=speaker.node, config=config, anew=tuple(lines), sessions=len(speaker.neighbors))
+    told = tuple(dict.fromkeys(lines))
+    return NodeRouting(node=speaker.node, config=config, anew=told, sessions=len(speaker.neighbors))
 
 
 def _modules(config: SwitchConfig) -> set[str]:
