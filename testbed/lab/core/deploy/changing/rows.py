@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from testbed.base.linux.vty import without_secrets
 from testbed.daemons.lag.groups import CreateBond
@@ -365,8 +365,20 @@ def routing_rows(routing: Mapping[str, Mapping[str, Sequence[str]]], old: LabPla
                 kind=daemon,
                 what=f"{daemon} of {node}",
                 detail="; ".join(map(without_secrets, said)),
+                reason=_files_that_differ(before.get(node), after[node]),
                 at_stake=stake,
             )
+
+
+def _files_that_differ(was: SwitchPlan | None, now: SwitchPlan) -> str:
+    """Name the files of a node's own configuration that say something else now; "" where no key says why itself."""
+    if was is None or was.startup is None or now.startup is None or replace(was, startup=now.startup) != now:
+        return ""
+    before = {(one.place, one.file): one.text for one in was.startup.texts}
+    texts = [one for one in now.startup.texts if one.file]
+    return ", ".join(
+        dict.fromkeys(one.file for one in texts if before.get((one.place, one.file), one.text) != one.text)
+    )
 
 
 def sessions_at_stake(was: SwitchPlan, now: SwitchPlan) -> str:
