@@ -232,7 +232,7 @@ def start_daemons_of(lab: RunningLab, node: str, elsewhere: Elsewhere | None = N
 
 
 def await_daemons(directory: Path, daemons: Iterable[str]) -> None:
-    """Wait until routing daemons whose sockets are in a directory answer. Raises `DriverError` for one that does not."""
+    """Wait until daemons whose sockets are in a directory answer. Raises `DriverError` for one that does not."""
     for daemon in daemons:
         if daemon in KNOWN_DAEMONS:
             vty.await_answer(directory, daemon)
