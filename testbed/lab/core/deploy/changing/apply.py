@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from testbed.base.errors import ConvergenceError, TestbedError
+from testbed.base.files import remove_remains
 from testbed.base.linux import namespaces
 from testbed.base.names import namespace_name
 from testbed.lab.core.deploy.changing.data_path import ChangedDataPath
@@ -234,6 +235,9 @@ class _Carrying:
             self._journal.state(LabState.CHANGING)
         if not self._manner.undoes:
             tell_begin(self.running, changes.rows)
+        if self._manner.again:
+            for directory in (self._run, self.running.state_directory):
+                remove_remains(directory)
         kernel, created = self._kernel()
         watch: ConvergenceWatch | None = None
         launcher: DaemonLauncher | None = None

@@ -16,6 +16,7 @@ from pathlib import Path
 from testbed.base.errors import DriverError
 from testbed.base.linux import vty
 from testbed.base.linux.processes import Process, freeze, kill_processes, processes_in, thaw
+from testbed.lab.core.deploy.changing.grouping import counted
 from testbed.lab.core.deploy.changing.refusal import ChangeRefused
 from testbed.lab.core.deploy.configurations import require_configurations, require_taken
 from testbed.lab.core.deploy.live import RunningLab
@@ -87,7 +88,7 @@ class NodeRouting:
                 kind="routing daemons",
                 what=f"routing daemons of {self.node}",
                 detail=f"FRR takes this only when it starts: {lines}{more}",
-                at_stake=f"{self.sessions} BGP sessions, and packets through the node meanwhile",
+                at_stake=f"{counted(self.sessions, 'BGP session')}, and packets through the node meanwhile",
                 allow=Allow.RESTART,
             )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from testbed.base.linux.vty import without_secrets
 from testbed.daemons.lag.groups import CreateBond
 from testbed.lab.core.deploy.changing.difference_text import difference_text, differences, told
+from testbed.lab.core.deploy.changing.grouping import counted
 from testbed.lab.core.drivers.nodes.changing import KernelChanges, Tables, places_of
 from testbed.lab.core.model import Lab, NodeKind
 from testbed.lab.core.plan.changes import ChangeRow, Effect
@@ -234,7 +235,7 @@ class _Differences:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._of_profiles: dict[tuple[int, int], list[str]] = {}
-        """Those of two profiles, by their numbers: a thousand ports may have them."""
+        """The differences of two profiles, by their numbers: a thousand ports may have them."""
 
     def of(self, was: Operation, now: Operation) -> list[str]:
         """Tell them; none of a port that is told of another buffer of its switch alone."""
@@ -383,10 +384,7 @@ def sessions_at_stake(was: SwitchPlan, now: SwitchPlan) -> str:
     )
     reset = sorted(name for name in kept if all_reset or before[name].remote_asn != after[name].remote_asn)
     ended = sorted(before.keys() - after.keys())
-    parts = [f"{_sessions(len(reset))} begin{'' if len(reset) != 1 else 's'} again"] if reset else []
-    parts += [f"{_sessions(len(ended))} end{'' if len(ended) != 1 else 's'}"] if ended else []
+    session = "BGP session"
+    parts = [f"{counted(len(reset), session)} begin{'' if len(reset) != 1 else 's'} again"] if reset else []
+    parts += [f"{counted(len(ended), session)} end{'' if len(ended) != 1 else 's'}"] if ended else []
     return ", ".join(parts)
-
-
-def _sessions(count: int) -> str:
-    return f"{count} BGP session{'' if count == 1 else 's'}"
