@@ -84,7 +84,7 @@ class Changes:
 
     @property
     def summary(self) -> str:
-        """The numbers of things that are made, changed and removed, in words."""
+        """Return the numbers of things made, changed and removed."""
         return summary(self.rows)
 
     @property
@@ -329,7 +329,7 @@ def _waiting_bytes(changes: LabChanges) -> int | None:
     if os.geteuid() != 0 or changes.obstacles:
         return None
     try:
-        return waiting_bytes(changes.new.lab, changes.kernel.remade)
+        return waiting_bytes(changes.new.lab, changes.kernel.first)
     except DriverError:
         return None
 

@@ -160,7 +160,7 @@ class _Hook:
     devices: tuple[str, ...] = ()
 
     def attributes(self, priority: int) -> bytes:
-        """Those of its message, at a priority by so much greater than its own."""
+        """Return the attributes of its message, at a priority by so much greater than its own."""
         hook = _u32(1, self.point) + attribute(2, struct.pack("!i", self.priority + priority))
         if self.devices:
             hook += _nest(4, b"".join(text(1, device) for device in self.devices))
@@ -174,7 +174,7 @@ class _Counter:
     name: str
 
     def attributes(self, packets: int, size: int) -> bytes:
-        """Those of its message, from these numbers on."""
+        """Return the attributes of its message, from these numbers on."""
         return text(2, self.name) + _u32(3, COUNTER) + _nest(4, _u64(1, size) + _u64(2, packets))
 
 
@@ -197,7 +197,7 @@ class Table(Sequence[bytes]):
         return list(self)[index]
 
     def replacement(self, priority: int, counted: Mapping[str, tuple[int, int]]) -> list[bytes]:
-        """Those that put it in the place of the one of its name, if there is one.
+        """Return the messages that put it in the place of the one of its name, if there is one.
 
         No packet comes in between: until the transaction is in force the old chains decide, and a packet that passes
         them while it becomes so meets the new ones, for these follow. That is what `priority` is for, which must be
@@ -208,7 +208,7 @@ class Table(Sequence[bytes]):
 
     @property
     def removal(self) -> list[bytes]:
-        """Those that remove the table of its name, if there is one."""
+        """Return the messages that remove the table of its name, if there is one."""
         return [self._new(0), self._message(DELTABLE, text(1, self.name), 0)]
 
     def _new(self, flags: int) -> bytes:

@@ -76,7 +76,7 @@ def steady(directories: tuple[Path, ...], page: Path | None, format: options.For
 @option("--page", metavar="PAGE.md", type=PATH, help="Put the ratios into a page, between its marks.")
 @options.format_option
 def backends(paths: tuple[Path, ...], metrics: tuple[str, ...], page: Path | None, format: options.Format) -> None:
-    """What was simulated beside what was emulated, for each metric of each point that both have."""
+    """Show what was simulated beside what was emulated, for each metric of each point that both have."""
     from testbed.cli.output import console, emit
     from testbed.cli.scenarios.steady import write_page
     from testbed.record.report.comparison.backends import (

@@ -39,7 +39,7 @@ class LeafNode(GroupNode):
         super().__init__(leaf.node, directory, Kernel(bridging=True), GroupPorts.slow_protocols({}))
         self._leaf = replace(leaf, bridges=())
         self._kernels = {leaf.namespace: self.kernel}
-        """Those of the leaf's own network namespace and of its VRFs, by the namespace."""
+        """The kernels of the leaf's own network namespace and of its VRFs, by the namespace."""
         self._vrf_kernels: dict[int, Kernel] = {}
         self._group_of: dict[int, str] = {}
         self._port_of: dict[str, int] = {}
@@ -85,8 +85,9 @@ class LeafNode(GroupNode):
         groups = {group.name: (group, bridge) for bridge in leaf.bridges for group in bridge.groups}
         for bridge in before.bridges:
             for group in bridge.groups:
-                if groups.get(group.name, (None, bridge))[0] != group or bridge.ifindex not in bridges:
-                    self._drop_group(group)
+                wanted, place = groups.get(group.name, (None, bridge))
+                if (wanted, place.ifindex) != (group, bridge.ifindex):
+                    self._drop_group(group)  # gone, or its port is made anew in another bridge
         for bridge in before.bridges:
             if bridge.ifindex not in bridges:
                 self._drop_bridge(bridge)

@@ -27,7 +27,7 @@ FILE_KEYS = frozenset({"file", "groups", "trace", "startup-config", "add_file"})
 """Keys of scenarios and topologies that name files, relative to their own or absolute. A matrix has them as last
 words."""
 _VARIABLE = re.compile(r"\{\{[^{}]*\}\}")
-"""What stands for the name or the role of a node in the name of its configuration."""
+"""The placeholders of the name or the role of a node in the name of its configuration."""
 LARGEST_BYTES = 1 << 20
 """A file that nobody named is sent only up to this size."""
 

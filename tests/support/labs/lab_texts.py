@@ -78,7 +78,7 @@ MANAGED: Choices = {
         MANAGEMENT,
         MANAGEMENT | {"services": ["ssh", "dns"]},
         MANAGEMENT | {"services": ["ssh", "slurm"]},
-        MANAGEMENT | {"prefix": "10.99.0.0/24"},
+        MANAGEMENT | {"prefix": "192.168.250.0/24"},
         MANAGEMENT | {"short": "con"},
     ),
     "networks.storage": (

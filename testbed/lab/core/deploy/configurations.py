@@ -17,7 +17,7 @@ from testbed.lab.core.plan.lab_plan import SwitchPlan
 from testbed.lab.core.render.startup import checked_text
 
 REFUSED = " on config line "
-"""What a daemon's log says of a line of its file that it does not take (FRR lib/vty.c, `vty_read_config`)."""
+"""The words of a daemon's log about a line of its file that it does not take (FRR lib/vty.c, `vty_read_config`)."""
 _READ_BYTES = 1 << 18
 """The beginning of a log that is read: a daemon reads its file first."""
 SHOWN = 5
@@ -67,7 +67,7 @@ def _refusal(lab: Lab, wrong: dict[tuple[ConfigText, int], tuple[str, str]]) -> 
 
 
 def _position(origin: ConfigText, number: int) -> Position:
-    """Where a line begins in its file."""
+    """Return the place at which a line begins in its file."""
     line = origin.text.splitlines()[number - 1]
     return Position(number, len(line) - len(line.lstrip()) + 1)
 

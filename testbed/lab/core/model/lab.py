@@ -138,7 +138,7 @@ class Node:
     target: StorageTarget | None = None
     """The storage that a node of kind storage serves."""
     startup: StartupConfig | None = None
-    """What FRR of a node that routes is told beside its plan, or in place of it; None: nothing."""
+    """The lines that FRR of a node that routes is told beside its plan, or in place of it; None: nothing."""
 
     @property
     def runtime(self) -> str:

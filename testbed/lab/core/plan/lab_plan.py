@@ -121,7 +121,7 @@ class SwitchPlan:
     monitoring: MonitoringStation | None = None
     """To whom it reports its sessions and the routes that it hears; None: to nobody."""
     startup: StartupConfig | None = None
-    """What a user wrote beside all this, or in place of it; None: nothing."""
+    """The lines that a user wrote beside all this, or in place of it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

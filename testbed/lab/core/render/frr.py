@@ -61,7 +61,7 @@ request 15181), and without mgmtd it spends a tenth of a core on looking for it.
 
 OWN_NEXT_HOPS = "no zebra nexthop kernel enable\n!\n"
 OWN_PEERS = "debug bfd peer\n!\n"
-"""What a lab needs beside a whole configuration of a user's own: why, the templates of zebra and bfdd say."""
+"""The lines that a lab needs beside a whole configuration of a user's own: why, the templates of zebra and bfdd say."""
 
 ANYBODY = tuple(
     f"bgp listen range {half} peer-group strangers" for half in ("0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1")
@@ -108,7 +108,7 @@ def daemons_of(switch: SwitchPlan, version: FrrVersion) -> tuple[str, ...]:
 
 
 def _own_texts(switch: SwitchPlan) -> tuple[ConfigText, ...]:
-    """What a user wrote for a node."""
+    """Return the configuration that a user wrote for a node."""
     return () if switch.startup is None else switch.startup.texts
 
 

@@ -46,14 +46,14 @@ _OWNERS = (
 _MANAGER = "mgmtd"
 _MANAGED = re.compile(r"interface |vrf ")
 _SHARED = re.compile(r"(ip |ipv6 )prefix-list |(ip |ipv6 |mac )?access-list |route-map |debug route-map")
-"""What several daemons have, each for itself: bgpd, and zebra where it has a route map applied."""
+"""The lines that several daemons have, each for itself: bgpd, and zebra where it has a route map applied."""
 _EVERYWHERE = re.compile(r"log |service ")
 _FILTERED = re.compile(r"ip(?:v6)? (?:protocol \S+|import-table \d+.*) route-map (\S+)|ip(?:v6)? nht .*route-map (\S+)")
 _OF_ZEBRA = re.compile(
     r"(match (ip(v6)? (address|next-hop)|interface|source-protocol|source-instance|tag) |set src |call |on-match "
     r"|continue|description )"
 )
-"""What zebra knows of a route map: the rest is about BGP."""
+"""The lines of a route map that zebra knows: the rest is about BGP."""
 _OF_OTHERS = {
     "ospf": "ospfd",
     "ospf6": "ospf6d",

@@ -115,7 +115,7 @@ class StartupLayer(SpecModel):
 
     @property
     def startup(self) -> StartupSpec | None:
-        """What is written under the key; None where it is not there."""
+        """Return the value that is written under the key; None where it is not there."""
         found: StartupSpec | None = getattr(self, KEY)
         return found
 

@@ -77,7 +77,7 @@ TELLING = "routing"
 COMMANDS = "commands"
 """The step in which the commands of new nodes are run."""
 UNDONE_S = 30.0
-"""The longest that routing may take to converge again once a change was undone."""
+"""The time that routing may take to converge again once a change was undone."""
 DEPLOYED = (LabState.RUNNING, LabState.FAILED, LabState.CHANGING)
 """The states of a lab that can be changed: of others a deploy or a destroy was cut short."""
 
@@ -97,7 +97,7 @@ class ApplyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manner:
-    """The manner in which changes are carried out.
+    """The options by which changes are carried out.
 
     `timeout_s` is how long routing may take to converge. `again`: some of it may have been carried out before.
     `undoes`: it is the way back of a change that was begun. Not `tells`: routing daemons know nothing of what is
@@ -172,7 +172,7 @@ def _finish_work(running: RunningLab, notify: StepCallback) -> RunningLab:
 
 
 def _as_it_is(running: RunningLab) -> RunningLab:
-    """The same lab, some of whose nodes have other namespaces now."""
+    """Return the same lab, some of whose nodes have other namespaces now."""
     return RunningLab.planned(running.record, running.state, running.model, running.plan)
 
 
@@ -194,7 +194,7 @@ class _Carrying:
         self.running = running
         content = Journal(running.state_directory).read()
         self.life = manner.life or (LabState.FAILED if content.state is LabState.FAILED else LabState.RUNNING)
-        """The word for the lab when all is done."""
+        """The state of the lab when all is done."""
         needs = manner.waits if manner.waits is not None else needs_routing(changes) or self.life is LabState.FAILED
         self._waits = needs and manner.tells
         self._manner = manner
@@ -273,6 +273,8 @@ class _Carrying:
                 self._remove(kernel)
             for each in changes.features:
                 each.removed(changing)
+            if self._manner.tells:  # a VRF is part of what zebra runs until it is hidden
+                settle_daemons(self.running, changes.new, changes.routing)
             self._end({item.node for item in created}, unconverged)
         finally:
             if launcher is not None:
@@ -384,7 +386,6 @@ class _Carrying:
         self._data_path.forget()
         if self._manner.tells:
             tell(changes.routing, self._run, comes_last, again=self._manner.again)
-            settle_daemons(self.running, changes.new, changes.routing)
         if gone:
             kernel.remove(gone)
             self._journal.gone(gone)
@@ -499,7 +500,7 @@ def _end_what_was_begun(running: RunningLab, lab: Lab, options: ApplyOptions, no
 
 
 def _way_back(running: RunningLab, timeout_s: float, life: LabState | None = None) -> Manner:
-    """The way back to what a lab was before a change: routing daemons are told where they were told of it."""
+    """Return the way back to what a lab was before a change: routing daemons are told where they were told of it."""
     told = TELLING in Journal(running.state_directory).read().steps
     return Manner(timeout_s=timeout_s, again=True, undoes=True, tells=told, life=life)
 

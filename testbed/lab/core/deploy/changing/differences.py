@@ -55,7 +55,7 @@ class LabChanges:
     record: LabRecord | None = None
     """The record of the lab as it is to be, with what is left to the machine decided."""
     drift: Drift = field(default_factory=Drift)
-    """What a person changed by hand in the lab as it is, or what ended, where that was looked at."""
+    """The changes by hand in the lab as it is, and processes that ended, where that was looked at."""
 
     def __bool__(self) -> bool:
         parts = (self.drift, self.obstacles, self.kernel, self.routing, self.features, self.losses, self.described)
@@ -254,7 +254,7 @@ def decided(record: LabRecord, lab: Lab, state: StateDirectory) -> LabRecord:
 
 
 _SETTINGS = {"env": "environment", "exec": "commands of a start", "labels": "labels"}
-"""The things that a node has in its lab's record alone, by the field of `Node`."""
+"""The keys that a node has in its lab's record alone, by the field of `Node`."""
 
 
 def _described(before: Lab, after: Lab) -> Iterator[ChangeRow]:

@@ -35,9 +35,9 @@ from testbed.lab.core.render.difference import difference
 REPAIR = "repair"
 ENDED = "it ended"
 LOADING_S, LOOKED_AGAIN_S = 5.0, 0.05
-"""How long a daemon may take to load its configuration, and how often it is asked."""
+"""The time that a daemon may take to load its configuration, and the interval at which it is asked."""
 PASSES = 3
-"""Of a repair: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
+"""A repair goes on: an address that goes may take others with it, and a daemon that starts may be told of the rest."""
 SHOWN = 5
 """Things that an error names."""
 _AT_ONCE = 4

@@ -1,4 +1,4 @@
-"""All that speaks against a change of a lab that is up, beside the change itself: looked at before anything is touched.
+"""The objections to a change of a lab that is up, beside the change itself: looked at before anything is touched.
 
 A link that `link set` or a fault has changed stays as it is where the change does not concern it. Where it does, or
 where routing is to be waited for and does not have the links that the plan has, the change is refused, by the names of

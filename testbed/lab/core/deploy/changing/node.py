@@ -73,7 +73,7 @@ RESTART, RECREATE = "restart", "recreate"
 ENDING_TIMEOUT_S = 10.0
 """Processes that do not end by SIGTERM in this time are killed."""
 HEALTHY_TIMEOUT_S = 60.0
-"""How long a container with a health check may take to be healthy."""
+"""The time that a container with a health check may take to be healthy."""
 _ELSEWHERE = CreateNode | CreateVrf | StartContainer | StartRouting | StartService
 """The operations of a plan that are not the kernel's to carry out in a namespace that is there."""
 

@@ -59,7 +59,7 @@ def comes_last(command: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRouting:
-    """What becomes of the daemons of one node, beside what they are told.
+    """The fate of the daemons of one node, beside what they are told.
 
     `started` are more than before, `ended` run no longer; `anew` are the lines for which all of them are started anew,
     at the cost of `sessions`. `config` is what they are to run.
@@ -87,7 +87,7 @@ class NodeRouting:
                 kind="routing daemons",
                 what=f"routing daemons of {self.node}",
                 detail=f"FRR takes this only when it starts: {lines}{more}",
-                at_stake=f"{self.sessions} BGP sessions, and packets through {self.node} meanwhile",
+                at_stake=f"{self.sessions} BGP sessions, and packets through the node meanwhile",
                 allow=Allow.RESTART,
             )
 
@@ -118,7 +118,7 @@ class RoutingChanges(Mapping[str, Mapping[str, Sequence[str]]]):
 
 
 def routing_changes(running: RunningLab, old: LabPlan, new: LabPlan, lab: Lab | None = None) -> RoutingChanges:
-    """What is to be done to the daemons of nodes that route in both plans. `lab` is what `new` is planned for.
+    """Return what is to be done to the daemons of nodes that route in both plans. `lab` is what `new` is planned for.
 
     Raises `ChangeRefused`; `SpecError` and `PlanError` for lines of a node's own configuration that FRR does not take.
     """

@@ -82,7 +82,7 @@ NOUNS: Mapping[type, str] = {
 _NUMBERS = ("ifindex", "port", "peer", "profile", "buffer", "burst_bytes", "master")
 """The fields of operations that only number things, or follow from others."""
 _OF_PROFILES = ("profile", "rate_bps", "mtu_bytes", "bdp_bytes", "quantum_bytes")
-"""Those of profiles: rate and MTU are told of the port."""
+"""The fields of profiles: rate and MTU are told of the port."""
 _CONTEXT = re.compile(r"(router|interface|vrf|address-family|exit|bfd|profile|peer|route-map|segment-routing)\b")
 """The lines for a daemon that only lead to others."""
 _QUEUED = "what waits in its queues"

@@ -18,7 +18,7 @@ from testbed.lab.core.model.written import WrittenLab
 from testbed.lab.core.plan.stable import DEFAULT_REACTION_NS, SLOTS
 
 ABOUT_THE_FILE = ("source", "written")
-"""The parts of an encoded lab that are about the file that said it, and not about the lab."""
+"""The keys that an encoded lab has of the file that said it, and not of the lab."""
 STATE_DIGITS = 12
 """The digits of a lab's state that are kept: enough to tell those apart that people ever have."""
 

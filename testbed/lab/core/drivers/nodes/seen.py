@@ -175,7 +175,8 @@ def read_links(route: RouteSocket) -> Iterator[tuple[int, SeenLink]]:
 
 
 def _addresses(route: RouteSocket) -> Iterator[tuple[tuple[int, Interface], bytes]]:
-    """Those that somebody gave: neither what a lease or an advertisement lent, nor what the kernel makes itself."""
+    """Yield the addresses that somebody gave: neither what a lease or an advertisement lent, nor what the kernel makes
+    itself."""
     for body in route.dump(rt.RTM_GETADDR, _IFADDRMSG.pack(0, 0, 0, 0, 0)):
         _, length, _, _, ifindex = _IFADDRMSG.unpack_from(body)
         found = fields(body, _IFADDRMSG.size)

@@ -96,7 +96,7 @@ class DeployingContainers:
         return operations
 
     def _mounts(self, plan: LabPlan, operations: Sequence[StartContainer]) -> dict[str, tuple[Mount, ...]]:
-        """Return what each container is to see of this machine."""
+        """Return the mounts by which each container sees this machine."""
         from testbed.lab.features.containers.frr import run_directory_mounts
 
         switches = [item for item in operations if item.kind is NodeKind.SWITCH]
