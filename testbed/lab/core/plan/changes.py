@@ -120,6 +120,8 @@ def changes_between(old: LabPlan, new: LabPlan) -> PlanChanges:
 
     Raises `ValueError` where an operation stands twice in a plan: one of them would be lost.
     """
+    if old is new:
+        return PlanChanges(removed=(), changed=(), made=())
     before, after = _by_identity(old.operations), _by_identity(new.operations)
     gone = [OperationChange(old=item, new=None) for key, item in before.items() if key not in after]
     both = [(before[key], item) for key, item in after.items() if key in before]

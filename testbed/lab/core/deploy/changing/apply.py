@@ -24,6 +24,7 @@ from testbed.lab.core.deploy.changing.differences import (
     changes_between,
     changes_from_nothing,
     changes_of,
+    nothing_to_change,
     require_allowed,
     require_possible,
 )
@@ -132,8 +133,10 @@ def apply_lab(
         if begun is not None and begun.is_asked:
             return begun.changes
         running = running if begun is None else begun.running
-        _require_machine(lab, state)
-        changes = changes_of(running, lab, options.k)
+        changes = None if begun is not None or options.repair else nothing_to_change(running, lab, options.k)
+        if changes is None:
+            _require_machine(lab, state)
+            changes = changes_of(running, lab, options.k)
         require_allowed(changes, options.allow)
         drift = find_drift(running) if options.repair and not changes.obstacles else Drift()
         options.told(replace(changes, drift=drift))
